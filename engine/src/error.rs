@@ -1,0 +1,24 @@
+//! Why a query has no answer, divided by what the caller can do.
+
+use model::{BudgetError, SourceError};
+
+/// Why a query has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum QueryError {
+    /// Mend the query: it does not parse or its types do not fit.
+    /// The message carries the position as Prometheus prints it: `1:5: parse error: …`.
+    #[error("{0}")]
+    Parse(String),
+    /// Mend the query or the data: Prometheus' own run-time errors.
+    #[error("{0}")]
+    Execution(String),
+    /// Raise a limit, ask for less, or come back.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+impl From<BudgetError> for QueryError {
+    fn from(error: BudgetError) -> Self {
+        QueryError::Source(SourceError::Budget(error))
+    }
+}

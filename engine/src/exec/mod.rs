@@ -1,0 +1,3 @@
+//! Execution: operators over tiles.
+
+pub mod operator;

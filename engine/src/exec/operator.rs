@@ -1,0 +1,99 @@
+//! The contract between operators: series are known before values, values come in tiles.
+
+use std::sync::{Arc, Mutex};
+
+use model::{Budget, Labels};
+
+use crate::annotations::Annotations;
+use crate::error::QueryError;
+use crate::parse::ast::Span;
+use crate::tile::{Tile, TileShape};
+use crate::window::Steps;
+
+/// What is known of an output series before any value is computed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SeriesMeta {
+    /// Its labels. The metric's name is still there where its removal is delayed.
+    pub labels: Labels,
+    /// Whether the metric's name goes at the end of the query.
+    pub drop_name: bool,
+}
+
+/// A vector-valued node of the running query: some series over all steps.
+///
+/// The list of series is complete when the operator exists; whether a series has a value at a
+/// step is known only in the tile. Two entries may bear equal labels as long as at no
+/// step both have a value.
+pub trait VectorOperator: Send + Sync {
+    /// The output series, in output order.
+    fn series(&self) -> &[SeriesMeta];
+
+    /// The steps that tiles run over.
+    fn steps(&self) -> Steps;
+
+    /// A reader of some of the series, given by their indices, in that order. Readers of
+    /// disjoint sets run on several threads at once.
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;
+}
+
+/// A forward-only reader of tiles: the same series, ever later steps.
+pub trait TileReader: Send {
+    /// Fills the next `step_count` steps: calls `tile.reset(series, step_count)` with the
+    /// number of series that it was opened for, then writes rows and presence.
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError>;
+}
+
+/// An evaluated node.
+pub enum Operand {
+    /// One number a step.
+    Scalar(Vec<f64>),
+    /// A text.
+    String(String),
+    /// Series.
+    Vector(Box<dyn VectorOperator>),
+}
+
+/// What every operator of one query shares.
+#[derive(Clone)]
+pub struct Context {
+    /// The account of the query.
+    pub budget: Budget,
+    /// How large tiles are.
+    pub tile_shape: TileShape,
+    /// Whether the metric's name is removed at the end of the query, not by each function.
+    pub delayed_name_removal: bool,
+    annotations: Arc<Mutex<Annotations>>,
+}
+
+impl Context {
+    /// A context without annotations yet.
+    pub fn new(budget: Budget, tile_shape: TileShape, delayed_name_removal: bool) -> Context {
+        Context { budget, tile_shape, delayed_name_removal, annotations: Arc::default() }
+    }
+
+    /// Adds a warning. Callers do so once per tile or series, never per sample.
+    pub fn warn(&self, message: impl Into<String>, span: Span) {
+        self.annotate(|annotations| annotations.warn(message, span));
+    }
+
+    /// Adds an info.
+    pub fn info(&self, message: impl Into<String>, span: Span) {
+        self.annotate(|annotations| annotations.info(message, span));
+    }
+
+    /// Takes what has been collected.
+    pub fn take_annotations(&self) -> Annotations {
+        let mut taken = Annotations::default();
+        self.annotate(|annotations| std::mem::swap(annotations, &mut taken));
+        taken
+    }
+
+    fn annotate(&self, change: impl FnOnce(&mut Annotations)) {
+        // A poisoned lock means that another thread panicked; the set itself stays whole.
+        let mut annotations = match self.annotations.lock() {
+            Ok(guard) => guard,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        change(&mut annotations);
+    }
+}

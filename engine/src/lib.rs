@@ -1,0 +1,18 @@
+//! PromQL over columnar tiles.
+//!
+//! A query is parsed ([`parse`]), planned ([`plan`]), loaded through the read seam of the
+//! `model` crate, and executed over tiles ([`exec`]). Async stops once the bytes are in memory.
+
+pub mod annotations;
+pub mod error;
+pub mod exec;
+pub mod functions;
+pub mod parse;
+pub mod plan;
+pub mod result;
+pub mod tile;
+pub mod window;
+
+pub use annotations::{Annotation, Annotations, Severity};
+pub use error::QueryError;
+pub use result::{QueryOutput, Value};

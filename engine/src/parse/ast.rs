@@ -1,0 +1,370 @@
+//! The syntax tree, as the planner sees it: Prometheus' node kinds, with positions.
+
+use std::fmt;
+
+use model::Matcher;
+
+/// A range of bytes of the query text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+/// What an expression evaluates to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// One number a step.
+    Scalar,
+    /// A text.
+    String,
+    /// One value a series and step.
+    Vector,
+    /// Samples over a range, a series and step.
+    Matrix,
+}
+
+impl fmt::Display for ValueType {
+    /// As Prometheus' error messages name the types.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ValueType::Scalar => "scalar",
+            ValueType::String => "string",
+            ValueType::Vector => "instant vector",
+            ValueType::Matrix => "range vector",
+        })
+    }
+}
+
+/// An expression and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Where it stands in the query text, as Prometheus' `PositionRange` has it.
+    pub span: Span,
+}
+
+/// The kinds of expressions.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ExprKind {
+    /// `1.5`; `duration_ms` is set where it was written as a duration (`5m`).
+    Number {
+        /// The value, in seconds where written as a duration.
+        value: f64,
+        /// Whether it was written as a duration.
+        is_duration: bool,
+    },
+    /// `"text"`, unescaped.
+    String(String),
+    /// `name{…}` with its modifiers.
+    Selector(VectorSelector),
+    /// `name{…}[5m]` with its modifiers.
+    Matrix(MatrixSelector),
+    /// `expr[1h:1m]`.
+    Subquery(Subquery),
+    /// `-expr`, `+expr`.
+    Unary {
+        /// Whether the sign is a minus.
+        is_minus: bool,
+        /// The operand.
+        operand: Box<Expr>,
+    },
+    /// `lhs op rhs`.
+    Binary(Binary),
+    /// `sum by (a) (expr)`.
+    Aggregate(Aggregate),
+    /// `function(arguments)`.
+    Call(Call),
+    /// `(expr)`.
+    Paren(Box<Expr>),
+}
+
+/// A duration, perhaps computed from others and from the query's step and range.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DurationExpr {
+    /// Milliseconds.
+    Literal(i64),
+    /// `-expr`.
+    Negative(Box<DurationExpr>),
+    /// `expr op expr`, `op` one of `+ - * / % ^`.
+    Binary(char, Box<DurationExpr>, Box<DurationExpr>),
+    /// `step()`: the query's step.
+    Step,
+    /// `range()`: from the query's start to its end.
+    Range,
+    /// `min_of(a, b)`.
+    MinOf(Box<DurationExpr>, Box<DurationExpr>),
+    /// `max_of(a, b)`.
+    MaxOf(Box<DurationExpr>, Box<DurationExpr>),
+    /// `(expr)`.
+    Paren(Box<DurationExpr>),
+}
+
+/// `@ …`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum At {
+    /// A time in ms since the epoch.
+    Time(i64),
+    /// `@ start()`.
+    Start,
+    /// `@ end()`.
+    End,
+}
+
+/// How samples at the borders of a range are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RangeMode {
+    /// Samples strictly inside `(start, end]`.
+    #[default]
+    Plain,
+    /// `anchored`: with the last sample at or before the start.
+    Anchored,
+    /// `smoothed`: interpolated at both borders.
+    Smoothed,
+}
+
+/// An instant selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VectorSelector {
+    /// The name before the braces, if it stands there.
+    pub name: Option<String>,
+    /// All conditions; that on the name is among them.
+    pub matchers: Vec<Matcher>,
+    /// `offset …`; subtracted from the evaluation time.
+    pub offset: Option<DurationExpr>,
+    /// `@ …`.
+    pub at: Option<At>,
+    /// `anchored`, `smoothed`.
+    pub mode: RangeMode,
+}
+
+/// A range selector; `offset` and `@` stand in the selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MatrixSelector {
+    /// Which series, shifted how.
+    pub selector: VectorSelector,
+    /// Where the selector alone stands.
+    pub selector_span: Span,
+    /// How long the range is.
+    pub range: DurationExpr,
+}
+
+/// A range over an instant expression.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subquery {
+    /// The inner expression.
+    pub expr: Box<Expr>,
+    /// How long the range is.
+    pub range: DurationExpr,
+    /// The resolution; the default one where absent.
+    pub step: Option<DurationExpr>,
+    /// `offset …`.
+    pub offset: Option<DurationExpr>,
+    /// `@ …`.
+    pub at: Option<At>,
+}
+
+/// Binary operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`
+    Div,
+    /// `%`
+    Mod,
+    /// `^`
+    Pow,
+    /// `atan2`
+    Atan2,
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+    /// `and`
+    And,
+    /// `or`
+    Or,
+    /// `unless`
+    Unless,
+    /// `</`: keeps the buckets of a histogram below a number.
+    TrimUpper,
+    /// `>/`: keeps the buckets of a histogram above a number.
+    TrimLower,
+}
+
+impl BinaryOp {
+    /// The operator as written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            BinaryOp::Mod => "%",
+            BinaryOp::Pow => "^",
+            BinaryOp::Atan2 => "atan2",
+            BinaryOp::Eq => "==",
+            BinaryOp::Ne => "!=",
+            BinaryOp::Lt => "<",
+            BinaryOp::Le => "<=",
+            BinaryOp::Gt => ">",
+            BinaryOp::Ge => ">=",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Unless => "unless",
+            BinaryOp::TrimUpper => "</",
+            BinaryOp::TrimLower => ">/",
+        }
+    }
+
+    /// `== != < <= > >=`.
+    pub fn is_comparison(self) -> bool {
+        use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
+        matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
+    }
+
+    /// `and or unless`.
+    pub fn is_set(self) -> bool {
+        matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
+    }
+}
+
+/// How many series of one side meet how many of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cardinality {
+    /// The default.
+    OneToOne,
+    /// `group_left`.
+    ManyToOne,
+    /// `group_right`.
+    OneToMany,
+    /// Set operators.
+    ManyToMany,
+}
+
+/// How two vectors are matched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matching {
+    /// How many meet how many.
+    pub cardinality: Cardinality,
+    /// `on (…)`, as against `ignoring (…)`.
+    pub is_on: bool,
+    /// The labels of `on` or `ignoring`.
+    pub labels: Vec<String>,
+    /// The labels of `group_left (…)` or `group_right (…)`.
+    pub include: Vec<String>,
+    /// `fill_left (…)` or `fill (…)`: the value of a missing left side.
+    pub fill_left: Option<f64>,
+    /// `fill_right (…)` or `fill (…)`: the value of a missing right side.
+    pub fill_right: Option<f64>,
+}
+
+/// An operation on two operands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Binary {
+    /// The operator.
+    pub op: BinaryOp,
+    /// Left operand.
+    pub lhs: Box<Expr>,
+    /// Right operand.
+    pub rhs: Box<Expr>,
+    /// `bool`.
+    pub is_bool: bool,
+    /// Set where both operands are vectors.
+    pub matching: Option<Matching>,
+}
+
+/// Aggregation operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AggregateOp {
+    /// `sum`
+    Sum,
+    /// `avg`
+    Avg,
+    /// `min`
+    Min,
+    /// `max`
+    Max,
+    /// `count`
+    Count,
+    /// `group`
+    Group,
+    /// `stddev`
+    Stddev,
+    /// `stdvar`
+    Stdvar,
+    /// `topk`
+    Topk,
+    /// `bottomk`
+    Bottomk,
+    /// `quantile`
+    Quantile,
+    /// `count_values`
+    CountValues,
+    /// `limitk`
+    Limitk,
+    /// `limit_ratio`
+    LimitRatio,
+}
+
+impl AggregateOp {
+    /// The operator's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AggregateOp::Sum => "sum",
+            AggregateOp::Avg => "avg",
+            AggregateOp::Min => "min",
+            AggregateOp::Max => "max",
+            AggregateOp::Count => "count",
+            AggregateOp::Group => "group",
+            AggregateOp::Stddev => "stddev",
+            AggregateOp::Stdvar => "stdvar",
+            AggregateOp::Topk => "topk",
+            AggregateOp::Bottomk => "bottomk",
+            AggregateOp::Quantile => "quantile",
+            AggregateOp::CountValues => "count_values",
+            AggregateOp::Limitk => "limitk",
+            AggregateOp::LimitRatio => "limit_ratio",
+        }
+    }
+}
+
+/// An aggregation over the series of one operand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aggregate {
+    /// The operator.
+    pub op: AggregateOp,
+    /// The operand.
+    pub expr: Box<Expr>,
+    /// The parameter of topk, quantile and their like.
+    pub param: Option<Box<Expr>>,
+    /// `without (…)`, as against `by (…)`.
+    pub is_without: bool,
+    /// The labels of `by` or `without`.
+    pub grouping: Vec<String>,
+}
+
+/// A function call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// The function's signature, from the one table of functions.
+    pub function: &'static crate::functions::Signature,
+    /// Its arguments; types and number are checked.
+    pub args: Vec<Expr>,
+}

@@ -1,0 +1,1 @@
+//! From syntax tree to typed plan.

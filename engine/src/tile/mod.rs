@@ -1,0 +1,118 @@
+//! The tile: values of some series at some steps, small enough for L2.
+
+/// Series a tile holds by default.
+pub const TILE_SERIES: usize = 512;
+/// Steps a tile holds by default: one presence word a row.
+pub const TILE_STEPS: usize = 64;
+
+/// How large tiles are; the answer never depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TileShape {
+    /// Rows.
+    pub series: usize,
+    /// Columns.
+    pub steps: usize,
+}
+
+impl Default for TileShape {
+    fn default() -> Self {
+        TileShape { series: TILE_SERIES, steps: TILE_STEPS }
+    }
+}
+
+/// Values of up to `shape.series` series at up to `shape.steps` consecutive steps.
+///
+/// Shape: rows `[series][step]`, row-major, `stride` values from row to row; presence
+/// `[series][word]`, 64 steps a word, lowest bit first.
+/// Invariant: an absent cell's value is never read; bits at or past `steps` are 0.
+#[derive(Debug, Clone)]
+pub struct Tile {
+    series: usize,
+    steps: usize,
+    stride: usize,
+    words: usize,
+    values: Vec<f64>,
+    presence: Vec<u64>,
+}
+
+impl Tile {
+    /// A tile with room for a shape, nothing present.
+    pub fn new(shape: TileShape) -> Tile {
+        let words = shape.steps.div_ceil(64);
+        Tile {
+            series: shape.series,
+            steps: shape.steps,
+            stride: shape.steps,
+            words,
+            values: vec![0.0; shape.series * shape.steps],
+            presence: vec![0; shape.series * words],
+        }
+    }
+
+    /// Sets how much of the tile is in use, and clears the presence of all of it.
+    ///
+    /// Panics: more than the tile was made for.
+    pub fn reset(&mut self, series: usize, steps: usize) {
+        assert!(steps <= self.stride && series * self.stride <= self.values.len());
+        self.series = series;
+        self.steps = steps;
+        self.presence[..series * self.words].fill(0);
+    }
+
+    /// Rows in use.
+    #[inline]
+    pub fn series(&self) -> usize {
+        self.series
+    }
+
+    /// Steps in use.
+    #[inline]
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Presence words of a row.
+    #[inline]
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// The values and presence of a row.
+    #[inline]
+    pub fn row(&self, series_index: usize) -> (&[f64], &[u64]) {
+        let at = series_index * self.stride;
+        let word = series_index * self.words;
+        (&self.values[at..at + self.steps], &self.presence[word..word + self.words])
+    }
+
+    /// The values and presence of a row, to be written.
+    #[inline]
+    pub fn row_mut(&mut self, series_index: usize) -> (&mut [f64], &mut [u64]) {
+        let at = series_index * self.stride;
+        let word = series_index * self.words;
+        (&mut self.values[at..at + self.steps], &mut self.presence[word..word + self.words])
+    }
+
+    /// How many bytes a tile of a shape holds.
+    pub fn bytes(shape: TileShape) -> u64 {
+        (shape.series * (shape.steps * 8 + shape.steps.div_ceil(64) * 8)) as u64
+    }
+}
+
+/// Whether a step's bit is set.
+#[inline]
+pub fn is_present(presence: &[u64], step_index: usize) -> bool {
+    presence[step_index / 64] >> (step_index % 64) & 1 == 1
+}
+
+/// Sets a step's bit.
+#[inline]
+pub fn set_present(presence: &mut [u64], step_index: usize) {
+    presence[step_index / 64] |= 1 << (step_index % 64);
+}
+
+/// Clears a step's bit.
+#[inline]
+pub fn set_absent(presence: &mut [u64], step_index: usize) {
+    presence[step_index / 64] &= !(1 << (step_index % 64));
+}

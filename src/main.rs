@@ -1,0 +1,3 @@
+//! The Tessella server.
+
+fn main() {}

@@ -1,0 +1,205 @@
+//! What one query may cost, counted as it is spent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The limits of one query. `u64::MAX` stands for no limit.
+#[derive(Debug, Clone)]
+pub struct BudgetLimits {
+    /// Samples that may be decoded.
+    pub samples_max: u64,
+    /// Bytes that may be held at once: loaded chunks, tiles, partials, output.
+    pub memory_bytes_max: u64,
+    /// Series that selectors may touch.
+    pub series_max: u64,
+    /// How long the query may run.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for BudgetLimits {
+    fn default() -> Self {
+        BudgetLimits {
+            samples_max: u64::MAX,
+            memory_bytes_max: u64::MAX,
+            series_max: u64::MAX,
+            timeout: None,
+        }
+    }
+}
+
+/// Why a query has to stop.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// A limit was passed.
+    #[error("query needs {reached} {what}, the limit is {limit} (--{flag})")]
+    Exceeded {
+        /// What is counted, in the plural.
+        what: &'static str,
+        /// The flag that sets the limit, without dashes.
+        flag: &'static str,
+        /// The limit.
+        limit: u64,
+        /// The count that passed it.
+        reached: u64,
+    },
+    /// The deadline has passed.
+    #[error("query timed out after {0:?}")]
+    TimedOut(Duration),
+    /// The client has left, or the server shuts down.
+    #[error("query was canceled")]
+    Canceled,
+}
+
+/// The running account of one query, shared by everyone who works on it.
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Account>);
+
+#[derive(Debug)]
+struct Account {
+    limits: BudgetLimits,
+    started: Instant,
+    canceled: AtomicBool,
+    samples: AtomicU64,
+    memory_bytes: AtomicU64,
+    memory_bytes_peak: AtomicU64,
+    series: AtomicU64,
+}
+
+impl Budget {
+    /// An account that starts now.
+    pub fn new(limits: BudgetLimits) -> Budget {
+        Budget(Arc::new(Account {
+            limits,
+            started: Instant::now(),
+            canceled: AtomicBool::new(false),
+            samples: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
+            memory_bytes_peak: AtomicU64::new(0),
+            series: AtomicU64::new(0),
+        }))
+    }
+
+    /// An account without limits.
+    pub fn unlimited() -> Budget {
+        Budget::new(BudgetLimits::default())
+    }
+
+    /// The limits of this query.
+    pub fn limits(&self) -> &BudgetLimits {
+        &self.0.limits
+    }
+
+    /// Makes every later [`Budget::check`] fail: the client has left.
+    pub fn cancel(&self) {
+        self.0.canceled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the query may go on. Cheap enough for every tile and every batch of
+    /// loaded blocks, not for every sample.
+    pub fn check(&self) -> Result<(), BudgetError> {
+        if self.0.canceled.load(Ordering::Relaxed) {
+            return Err(BudgetError::Canceled);
+        }
+        match self.0.limits.timeout {
+            Some(timeout) if self.0.started.elapsed() > timeout => {
+                Err(BudgetError::TimedOut(timeout))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts decoded samples.
+    pub fn charge_samples(&self, count: u64) -> Result<(), BudgetError> {
+        let reached = self.0.samples.fetch_add(count, Ordering::Relaxed) + count;
+        within(reached, self.0.limits.samples_max, "samples", "query.max-samples")
+    }
+
+    /// Counts selected series.
+    pub fn charge_series(&self, count: u64) -> Result<(), BudgetError> {
+        let reached = self.0.series.fetch_add(count, Ordering::Relaxed) + count;
+        within(reached, self.0.limits.series_max, "series", "query.max-series")
+    }
+
+    /// Counts bytes that are about to be held. They count even when the answer is an error,
+    /// so that a caller may release them without asking which it was.
+    pub fn charge_memory(&self, bytes: u64) -> Result<(), BudgetError> {
+        let reached = self.0.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.0.memory_bytes_peak.fetch_max(reached, Ordering::Relaxed);
+        within(reached, self.0.limits.memory_bytes_max, "bytes of memory", "query.max-memory")
+    }
+
+    /// Gives back bytes that were charged.
+    pub fn release_memory(&self, bytes: u64) {
+        self.0.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Samples decoded so far.
+    pub fn sample_count(&self) -> u64 {
+        self.0.samples.load(Ordering::Relaxed)
+    }
+
+    /// Series selected so far.
+    pub fn series_count(&self) -> u64 {
+        self.0.series.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that were held at once.
+    pub fn memory_bytes_peak(&self) -> u64 {
+        self.0.memory_bytes_peak.load(Ordering::Relaxed)
+    }
+
+    /// Time since the query began.
+    pub fn elapsed(&self) -> Duration {
+        self.0.started.elapsed()
+    }
+}
+
+fn within(
+    reached: u64,
+    limit: u64,
+    what: &'static str,
+    flag: &'static str,
+) -> Result<(), BudgetError> {
+    if reached > limit {
+        return Err(BudgetError::Exceeded { what, flag, limit, reached });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_names_limit_figure_and_flag() {
+        let budget = Budget::new(BudgetLimits { samples_max: 10, ..BudgetLimits::default() });
+        assert!(budget.charge_samples(10).is_ok());
+        let error = budget.charge_samples(1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "query needs 11 samples, the limit is 10 (--query.max-samples)"
+        );
+    }
+
+    #[test]
+    fn released_memory_can_be_charged_again() {
+        let limits = BudgetLimits { memory_bytes_max: 100, ..BudgetLimits::default() };
+        let budget = Budget::new(limits);
+        for _ in 0..3 {
+            assert!(budget.charge_memory(100).is_ok());
+            budget.release_memory(100);
+        }
+        assert!(budget.charge_memory(101).is_err());
+        assert_eq!(budget.memory_bytes_peak(), 101);
+    }
+
+    #[test]
+    fn cancel_reaches_every_clone() {
+        let budget = Budget::unlimited();
+        let clone = budget.clone();
+        assert!(clone.check().is_ok());
+        budget.cancel();
+        assert_eq!(clone.check(), Err(BudgetError::Canceled));
+    }
+}

@@ -1,0 +1,145 @@
+//! The forward-only reader of one series, a batch at a time.
+
+use crate::source::SourceError;
+
+/// The most samples that one call hands over.
+pub const SAMPLE_BATCH_LEN: usize = 512;
+
+/// Samples in two plain arrays; the first `len` of each are valid.
+///
+/// Units: timestamps in ms since the epoch.
+/// Invariant: timestamps strictly ascend.
+pub struct SampleBatch {
+    /// How many samples are valid.
+    pub len: usize,
+    /// Their times.
+    pub timestamps: [i64; SAMPLE_BATCH_LEN],
+    /// Their values; staleness markers are included.
+    pub values: [f64; SAMPLE_BATCH_LEN],
+}
+
+impl SampleBatch {
+    /// An empty batch, on the heap: it is 8 KiB.
+    pub fn new() -> Box<SampleBatch> {
+        Box::new(SampleBatch {
+            len: 0,
+            timestamps: [0; SAMPLE_BATCH_LEN],
+            values: [0.0; SAMPLE_BATCH_LEN],
+        })
+    }
+
+    /// Forgets the samples.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Whether another sample would not fit.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.len == SAMPLE_BATCH_LEN
+    }
+
+    /// Adds one sample. Panics when the batch is full.
+    #[inline]
+    pub fn push(&mut self, timestamp_ms: i64, value: f64) {
+        self.timestamps[self.len] = timestamp_ms;
+        self.values[self.len] = value;
+        self.len += 1;
+    }
+
+    /// The valid times and values.
+    #[inline]
+    pub fn samples(&self) -> (&[i64], &[f64]) {
+        (&self.timestamps[..self.len], &self.values[..self.len])
+    }
+}
+
+/// Why a call to [`Cursor::next_batch`] came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advance {
+    /// The batch is full: there may be more samples up to the bound.
+    Full,
+    /// Every sample up to the bound has been handed over; later ones may follow.
+    Reached,
+    /// The series has no more samples in the selected range.
+    End,
+}
+
+/// A forward-only reader of the samples of one series inside the selected range.
+///
+/// A caller asks for samples up to a bound, uses them, and asks again with a later
+/// bound: between the calls the cursor keeps only the decoder's state, so that some
+/// hundred cursors stay in L2 together.
+pub trait Cursor: Send {
+    /// Appends the next samples with `timestamp <= until_ms` to `batch`, in ascending
+    /// order, until the batch is full or the bound is reached. Bounds never decrease.
+    ///
+    /// Errors: damaged bytes, naming the series.
+    fn next_batch(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError>;
+}
+
+/// A cursor over samples that are decoded already.
+pub struct SliceCursor<'a> {
+    timestamps: &'a [i64],
+    values: &'a [f64],
+}
+
+impl<'a> SliceCursor<'a> {
+    /// A cursor over two slices of equal length, times ascending.
+    pub fn new(timestamps: &'a [i64], values: &'a [f64]) -> SliceCursor<'a> {
+        assert_eq!(timestamps.len(), values.len());
+        SliceCursor { timestamps, values }
+    }
+}
+
+impl Cursor for SliceCursor<'_> {
+    fn next_batch(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        let room = SAMPLE_BATCH_LEN - batch.len;
+        let window = &self.timestamps[..room.min(self.timestamps.len())];
+        let take = window.partition_point(|t| *t <= until_ms);
+        batch.timestamps[batch.len..batch.len + take].copy_from_slice(&self.timestamps[..take]);
+        batch.values[batch.len..batch.len + take].copy_from_slice(&self.values[..take]);
+        batch.len += take;
+        self.timestamps = &self.timestamps[take..];
+        self.values = &self.values[take..];
+        Ok(if self.timestamps.is_empty() {
+            Advance::End
+        } else if batch.is_full() {
+            Advance::Full
+        } else {
+            Advance::Reached
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slice_cursor_stops_at_the_bound_and_at_a_full_batch() {
+        let timestamps: Vec<i64> = (0..1000).collect();
+        let values: Vec<f64> = timestamps.iter().map(|t| *t as f64).collect();
+        let mut cursor = SliceCursor::new(&timestamps, &values);
+        let mut batch = SampleBatch::new();
+        assert_eq!(cursor.next_batch(9, &mut batch).unwrap(), Advance::Reached);
+        assert_eq!(batch.len, 10);
+        assert_eq!(cursor.next_batch(9, &mut batch).unwrap(), Advance::Reached);
+        assert_eq!(batch.len, 10);
+        assert_eq!(cursor.next_batch(5000, &mut batch).unwrap(), Advance::Full);
+        assert_eq!(batch.len, 512);
+        batch.clear();
+        assert_eq!(cursor.next_batch(5000, &mut batch).unwrap(), Advance::End);
+        assert_eq!(batch.samples().0.last(), Some(&999));
+        assert_eq!(cursor.next_batch(5000, &mut batch).unwrap(), Advance::End);
+    }
+}

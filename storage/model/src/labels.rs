@@ -1,0 +1,411 @@
+//! Label sets, packed.
+//!
+//! A label set is one shared byte string, so that comparing, hashing, cloning and
+//! storing it are single operations on bytes:
+//!
+//! ```text
+//! ( name_len name_bytes value_len value_bytes )*      names strictly ascending
+//! len: one byte below 0xff, else 0xff and three bytes, little endian
+//! ```
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// The label that holds the metric's name.
+pub const METRIC_NAME: &str = "__name__";
+
+/// The longest name or value that fits the packed form, in bytes.
+pub const LABEL_BYTES_MAX: usize = 0x00ff_ffff;
+
+/// A label set: names sorted, unique, none empty; values not empty; all UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Labels(Arc<[u8]>);
+
+/// Why bytes or pairs are not a label set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelsError {
+    /// A length runs past the end of the bytes.
+    #[error("label set is cut short at byte {0}")]
+    Truncated(usize),
+    /// A name or value is not UTF-8.
+    #[error("label at byte {0} is not valid UTF-8")]
+    NotUtf8(usize),
+    /// Names are not strictly ascending.
+    #[error("label name {0:?} is out of order or repeated")]
+    Unsorted(String),
+    /// A name or a value is empty.
+    #[error("label at byte {0} has an empty name or value")]
+    Empty(usize),
+    /// A name or a value is longer than the packed form holds.
+    #[error("label name or value of {0} bytes is longer than {LABEL_BYTES_MAX}")]
+    TooLong(usize),
+}
+
+impl Labels {
+    /// The label set without labels.
+    pub fn empty() -> Labels {
+        Labels(Arc::from(&[][..]))
+    }
+
+    /// A label set of the pairs, sorted here; pairs with an empty value are left out,
+    /// of a repeated name the last value stays.
+    pub fn from_pairs<N: AsRef<str>, V: AsRef<str>>(
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> Labels {
+        let mut builder = LabelsBuilder::default();
+        for (name, value) in pairs {
+            builder.set(name.as_ref(), value.as_ref());
+        }
+        builder.build()
+    }
+
+    /// A label set from its packed bytes, checked whole.
+    ///
+    /// Errors: bytes that are not in the canonical form above.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Labels, LabelsError> {
+        check_packed(bytes)?;
+        Ok(Labels(Arc::from(bytes)))
+    }
+
+    /// A label set from bytes that are known to be canonical, because [`check_packed`]
+    /// or [`push_packed`] has seen them. Wrong bytes give wrong labels or a panic on use.
+    pub fn from_checked_bytes(bytes: &[u8]) -> Labels {
+        debug_assert!(check_packed(bytes).is_ok());
+        Labels(Arc::from(bytes))
+    }
+
+    /// The packed bytes: equal exactly when the label sets are.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// How many labels there are.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there is no label.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of a label; the empty string where it is absent, as PromQL reads it.
+    pub fn get(&self, name: &str) -> &str {
+        for (candidate, value) in self.iter() {
+            match candidate.as_bytes().cmp(name.as_bytes()) {
+                Ordering::Less => {}
+                Ordering::Equal => return value,
+                Ordering::Greater => break,
+            }
+        }
+        ""
+    }
+
+    /// Whether a label of that name is present.
+    pub fn has(&self, name: &str) -> bool {
+        !self.get(name).is_empty()
+    }
+
+    /// The metric's name; empty if there is none.
+    pub fn metric_name(&self) -> &str {
+        self.get(METRIC_NAME)
+    }
+
+    /// The labels in ascending order of their names.
+    pub fn iter(&self) -> LabelsIter<'_> {
+        LabelsIter { rest: &self.0 }
+    }
+
+    /// The same labels without the metric's name.
+    pub fn without_metric_name(&self) -> Labels {
+        if self.has(METRIC_NAME) { self.filtered(|name| name != METRIC_NAME) } else { self.clone() }
+    }
+
+    /// The labels whose names pass.
+    pub fn filtered(&self, mut keep: impl FnMut(&str) -> bool) -> Labels {
+        let mut bytes = Vec::with_capacity(self.0.len());
+        for (name, value) in self.iter() {
+            if keep(name) {
+                push_packed(&mut bytes, name.as_bytes(), value.as_bytes());
+            }
+        }
+        Labels(Arc::from(bytes))
+    }
+
+    /// A builder that starts from these labels.
+    pub fn to_builder(&self) -> LabelsBuilder {
+        LabelsBuilder {
+            pairs: self.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        }
+    }
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        Labels::empty()
+    }
+}
+
+impl PartialOrd for Labels {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Labels {
+    /// Label by label, name before value; a set that is a prefix of another comes first.
+    ///
+    /// Source: `labels.Compare` of Prometheus.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.iter().cmp(other.iter())
+    }
+}
+
+impl fmt::Display for Labels {
+    /// As Prometheus prints a label set: `{__name__="up", job="a"}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (position, (name, value)) in self.iter().enumerate() {
+            if position > 0 {
+                f.write_str(", ")?;
+            }
+            if is_legacy_label_name(name) {
+                f.write_str(name)?;
+            } else {
+                write_quoted(f, name)?;
+            }
+            f.write_str("=")?;
+            write_quoted(f, value)?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Whether a label name needs no quotes: `[a-zA-Z_][a-zA-Z0-9_]*`.
+pub fn is_legacy_label_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    !bytes.is_empty()
+        && !bytes[0].is_ascii_digit()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
+}
+
+/// Whether a metric name needs no quotes: `[a-zA-Z_:][a-zA-Z0-9_:]*`.
+pub fn is_legacy_metric_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    !bytes.is_empty()
+        && !bytes[0].is_ascii_digit()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b':')
+}
+
+/// Writes a string in double quotes with the escapes of Go's `strconv.Quote`.
+pub fn write_quoted(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
+    out.write_char('"')?;
+    for c in text.chars() {
+        match c {
+            '"' => out.write_str("\\\"")?,
+            '\\' => out.write_str("\\\\")?,
+            '\n' => out.write_str("\\n")?,
+            '\r' => out.write_str("\\r")?,
+            '\t' => out.write_str("\\t")?,
+            '\u{07}' => out.write_str("\\a")?,
+            '\u{08}' => out.write_str("\\b")?,
+            '\u{0b}' => out.write_str("\\v")?,
+            '\u{0c}' => out.write_str("\\f")?,
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => write!(out, "\\x{:02x}", c as u32)?,
+            c if c.is_control() && (c as u32) < 0x10000 => write!(out, "\\u{:04x}", c as u32)?,
+            c => out.write_char(c)?,
+        }
+    }
+    out.write_char('"')
+}
+
+/// The labels of a set in order, as `(name, value)`.
+#[derive(Clone)]
+pub struct LabelsIter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for LabelsIter<'a> {
+    type Item = (&'a str, &'a str);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let name = take_text(&mut self.rest);
+        let value = take_text(&mut self.rest);
+        Some((name, value))
+    }
+}
+
+/// Takes one length-prefixed text off the front of canonical bytes.
+#[inline]
+fn take_text<'a>(rest: &mut &'a [u8]) -> &'a str {
+    let (len, head) = match rest[0] {
+        0xff => (usize::from(rest[1]) | usize::from(rest[2]) << 8 | usize::from(rest[3]) << 16, 4),
+        short => (usize::from(short), 1),
+    };
+    let text = &rest[head..head + len];
+    *rest = &rest[head + len..];
+    std::str::from_utf8(text).expect("labels are checked to be UTF-8 where they are made")
+}
+
+/// Appends one label in packed form. The caller keeps names ascending and texts valid.
+///
+/// Panics: a name or value longer than [`LABEL_BYTES_MAX`].
+#[inline]
+pub fn push_packed(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    push_text(out, name);
+    push_text(out, value);
+}
+
+#[inline]
+fn push_text(out: &mut Vec<u8>, text: &[u8]) {
+    let len = text.len();
+    assert!(len <= LABEL_BYTES_MAX, "a label of {len} bytes passed the limits");
+    if len < 0xff {
+        out.push(len as u8);
+    } else {
+        out.extend_from_slice(&[0xff, len as u8, (len >> 8) as u8, (len >> 16) as u8]);
+    }
+    out.extend_from_slice(text);
+}
+
+/// Checks that bytes are a canonical label set: whole, UTF-8, sorted, nothing empty.
+pub fn check_packed(bytes: &[u8]) -> Result<(), LabelsError> {
+    let mut position = 0;
+    let mut previous: Option<&str> = None;
+    while position < bytes.len() {
+        let start = position;
+        let name = read_text(bytes, &mut position)?;
+        let value = read_text(bytes, &mut position)?;
+        if name.is_empty() || value.is_empty() {
+            return Err(LabelsError::Empty(start));
+        }
+        if previous.is_some_and(|p| p >= name) {
+            return Err(LabelsError::Unsorted(name.to_owned()));
+        }
+        previous = Some(name);
+    }
+    Ok(())
+}
+
+fn read_text<'a>(bytes: &'a [u8], position: &mut usize) -> Result<&'a str, LabelsError> {
+    let start = *position;
+    let cut = || LabelsError::Truncated(start);
+    let first = *bytes.get(start).ok_or_else(cut)?;
+    let (len, head) = if first == 0xff {
+        let wide = bytes.get(start + 1..start + 4).ok_or_else(cut)?;
+        let len = usize::from(wide[0]) | usize::from(wide[1]) << 8 | usize::from(wide[2]) << 16;
+        if len < 0xff {
+            return Err(LabelsError::Truncated(start));
+        }
+        (len, 4)
+    } else {
+        (usize::from(first), 1)
+    };
+    let text = bytes.get(start + head..start + head + len).ok_or_else(cut)?;
+    *position = start + head + len;
+    std::str::from_utf8(text).map_err(|_| LabelsError::NotUtf8(start))
+}
+
+/// Collects labels in any order and packs them once.
+#[derive(Debug, Default, Clone)]
+pub struct LabelsBuilder {
+    /// Sorted by name, unique, no empty value.
+    pairs: Vec<(String, String)>,
+}
+
+impl LabelsBuilder {
+    /// Sets a label; an empty value removes it, as in PromQL.
+    pub fn set(&mut self, name: &str, value: &str) -> &mut Self {
+        match self.pairs.binary_search_by(|(n, _)| n.as_str().cmp(name)) {
+            Ok(at) if value.is_empty() => {
+                self.pairs.remove(at);
+            }
+            Ok(at) => value.clone_into(&mut self.pairs[at].1),
+            Err(_) if value.is_empty() => {}
+            Err(at) => self.pairs.insert(at, (name.to_owned(), value.to_owned())),
+        }
+        self
+    }
+
+    /// Removes a label.
+    pub fn remove(&mut self, name: &str) -> &mut Self {
+        self.set(name, "")
+    }
+
+    /// The value of a label; empty where absent.
+    pub fn get(&self, name: &str) -> &str {
+        self.pairs
+            .binary_search_by(|(n, _)| n.as_str().cmp(name))
+            .map_or("", |at| &self.pairs[at].1)
+    }
+
+    /// The packed label set.
+    pub fn build(&self) -> Labels {
+        let mut bytes = Vec::new();
+        for (name, value) in &self.pairs {
+            push_packed(&mut bytes, name.as_bytes(), value.as_bytes());
+        }
+        Labels(Arc::from(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn pairs_are_sorted_and_empty_values_left_out() {
+        let labels = Labels::from_pairs([("job", "a"), ("__name__", "up"), ("x", "")]);
+        assert_eq!(labels.to_string(), r#"{__name__="up", job="a"}"#);
+        assert_eq!(labels.metric_name(), "up");
+        assert_eq!(labels.get("absent"), "");
+        assert_eq!(labels.without_metric_name().to_string(), r#"{job="a"}"#);
+    }
+
+    #[test]
+    fn names_outside_the_legacy_set_are_quoted() {
+        let labels = Labels::from_pairs([("a.b", "c\"d\n")]);
+        assert_eq!(labels.to_string(), r#"{"a.b"="c\"d\n"}"#);
+    }
+
+    #[test]
+    fn long_values_survive_packing() {
+        let long = "v".repeat(70_000);
+        let labels = Labels::from_pairs([("a", long.as_str()), ("b", "x")]);
+        assert_eq!(labels.get("a"), long);
+        assert_eq!(labels.get("b"), "x");
+        assert_eq!(Labels::from_bytes(labels.as_bytes()), Ok(labels));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_labels_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(labels) = Labels::from_bytes(&bytes) {
+                let again = Labels::from_pairs(labels.iter());
+                prop_assert_eq!(again.as_bytes(), &bytes[..]);
+            }
+        }
+
+        #[test]
+        fn order_is_that_of_the_pairs(
+            a in proptest::collection::btree_map("[a-c]{1,2}", "[a-c]{1,2}", 0..4),
+            b in proptest::collection::btree_map("[a-c]{1,2}", "[a-c]{1,2}", 0..4),
+        ) {
+            let order = a.iter().cmp(b.iter());
+            prop_assert_eq!(Labels::from_pairs(&a).cmp(&Labels::from_pairs(&b)), order);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The words that every layer shares: labels, matchers, samples, write batches,
+//! query budgets, and the read seam between engine and storage.
+//!
+//! No I/O and no runtime live here.
+
+pub mod batch;
+pub mod budget;
+pub mod cursor;
+pub mod labels;
+pub mod matcher;
+pub mod memory;
+pub mod sample;
+pub mod source;
+
+pub use batch::{Batch, BatchSeries};
+pub use budget::{Budget, BudgetError, BudgetLimits};
+pub use cursor::{Advance, Cursor, SAMPLE_BATCH_LEN, SampleBatch};
+pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
+pub use matcher::{MatchOp, Matcher, MatcherError};
+pub use sample::{STALE_NAN_BITS, is_stale, stale_nan};
+pub use source::{BoxFuture, MetadataQuery, Selection, SeriesSet, Source, SourceError};

@@ -1,0 +1,320 @@
+//! One condition on one label.
+
+use std::fmt;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::labels::{is_legacy_label_name, write_quoted};
+
+/// The most bytes that a regular expression may have, unless it only lists plain strings.
+pub const PATTERN_BYTES_MAX: usize = 32 << 10;
+/// The most memory that a compiled regular expression may take.
+const PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20;
+
+/// How a matcher compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MatchOp {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `=~`
+    Regex,
+    /// `!~`
+    NotRegex,
+}
+
+impl MatchOp {
+    /// The operator as PromQL writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MatchOp::Equal => "=",
+            MatchOp::NotEqual => "!=",
+            MatchOp::Regex => "=~",
+            MatchOp::NotRegex => "!~",
+        }
+    }
+}
+
+/// A condition on one label; an absent label has the empty value.
+#[derive(Clone)]
+pub struct Matcher {
+    name: String,
+    op: MatchOp,
+    value: String,
+    pattern: Option<Arc<Pattern>>,
+}
+
+/// Why a matcher cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatcherError {
+    /// The regular expression does not parse.
+    #[error("error parsing regexp: {0}")]
+    Syntax(String),
+    /// The regular expression is larger than the limits.
+    #[error("regular expression of {bytes} bytes exceeds the limit: {detail}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+        /// Which limit.
+        detail: String,
+    },
+}
+
+/// What a regular expression comes down to.
+enum Pattern {
+    /// One of some plain strings, sorted.
+    Literals(Vec<String>),
+    /// Anything that starts with this.
+    Prefix(String),
+    /// Every string.
+    Anything,
+    /// Every string but the empty one.
+    NotEmpty,
+    /// The rest, anchored on both sides.
+    Compiled(Regex),
+}
+
+impl Matcher {
+    /// A matcher; regular expressions are anchored on both sides, and a dot matches a line feed.
+    ///
+    /// Errors: an expression that does not parse, or is too large.
+    /// Source: `FastRegexMatcher` of Prometheus wraps as `^(?s:…)$`.
+    pub fn new(
+        op: MatchOp,
+        name: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Result<Matcher, MatcherError> {
+        let value = value.into();
+        let pattern = match op {
+            MatchOp::Regex | MatchOp::NotRegex => Some(Arc::new(Pattern::new(&value)?)),
+            MatchOp::Equal | MatchOp::NotEqual => None,
+        };
+        Ok(Matcher { name: name.into(), op, value, pattern })
+    }
+
+    /// The matcher `name="value"`.
+    pub fn equal(name: impl Into<String>, value: impl Into<String>) -> Matcher {
+        Matcher { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern: None }
+    }
+
+    /// The label's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it compares.
+    pub fn op(&self) -> MatchOp {
+        self.op
+    }
+
+    /// The value or the expression, as given.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether a label's value passes; an absent label's value is empty.
+    pub fn matches(&self, value: &str) -> bool {
+        match self.op {
+            MatchOp::Equal => value == self.value,
+            MatchOp::NotEqual => value != self.value,
+            MatchOp::Regex => self.pattern_matches(value),
+            MatchOp::NotRegex => !self.pattern_matches(value),
+        }
+    }
+
+    /// Whether series without the label pass.
+    pub fn matches_empty(&self) -> bool {
+        self.matches("")
+    }
+
+    /// Whether any value passes, so that the matcher excludes nothing.
+    pub fn matches_everything(&self) -> bool {
+        match (self.op, self.pattern.as_deref()) {
+            (MatchOp::Regex, Some(Pattern::Anything)) => true,
+            (MatchOp::NotRegex, Some(Pattern::Literals(literals))) => literals.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The only values that can pass, sorted, where the matcher names them.
+    pub fn literal_values(&self) -> Option<Vec<&str>> {
+        match (self.op, self.pattern.as_deref()) {
+            (MatchOp::Equal, _) => Some(vec![&self.value]),
+            (MatchOp::Regex, Some(Pattern::Literals(literals))) => {
+                Some(literals.iter().map(String::as_str).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// A prefix that every passing value has; empty where none is known.
+    pub fn literal_prefix(&self) -> &str {
+        match (self.op, self.pattern.as_deref()) {
+            (MatchOp::Equal, _) => &self.value,
+            (MatchOp::Regex, Some(Pattern::Prefix(prefix))) => prefix,
+            _ => "",
+        }
+    }
+
+    fn pattern_matches(&self, value: &str) -> bool {
+        match self.pattern.as_deref() {
+            Some(Pattern::Literals(literals)) => {
+                literals.binary_search_by(|l| l.as_str().cmp(value)).is_ok()
+            }
+            Some(Pattern::Prefix(prefix)) => value.starts_with(prefix.as_str()),
+            Some(Pattern::Anything) => true,
+            Some(Pattern::NotEmpty) => !value.is_empty(),
+            Some(Pattern::Compiled(regex)) => regex.is_match(value),
+            None => false,
+        }
+    }
+}
+
+impl PartialEq for Matcher {
+    fn eq(&self, other: &Self) -> bool {
+        self.op == other.op && self.name == other.name && self.value == other.value
+    }
+}
+
+impl Eq for Matcher {}
+
+impl fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Matcher {
+    /// As PromQL writes it: `job=~"a|b"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if is_legacy_label_name(&self.name) {
+            f.write_str(&self.name)?;
+        } else {
+            write_quoted(f, &self.name)?;
+        }
+        f.write_str(self.op.as_str())?;
+        write_quoted(f, &self.value)
+    }
+}
+
+impl Pattern {
+    fn new(source: &str) -> Result<Pattern, MatcherError> {
+        if let Some(pattern) = Pattern::without_regex(source) {
+            return Ok(pattern);
+        }
+        if source.len() > PATTERN_BYTES_MAX {
+            return Err(MatcherError::TooLarge {
+                bytes: source.len(),
+                detail: format!("at most {PATTERN_BYTES_MAX} bytes"),
+            });
+        }
+        // Parsed alone first, so that `a)(b` does not pass by virtue of the wrapping.
+        regex_syntax::ast::parse::Parser::new()
+            .parse(source)
+            .map_err(|error| MatcherError::Syntax(format!("{}: `{source}`", error.kind())))?;
+        let regex = RegexBuilder::new(&format!("^(?s:{source})$"))
+            .size_limit(PATTERN_COMPILED_BYTES_MAX)
+            .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
+            .build()
+            .map_err(|error| match error {
+                regex::Error::CompiledTooBig(limit) => MatcherError::TooLarge {
+                    bytes: source.len(),
+                    detail: format!("it compiles to more than {limit} bytes"),
+                },
+                error => MatcherError::Syntax(error.to_string()),
+            })?;
+        Ok(Pattern::Compiled(regex))
+    }
+
+    /// The shapes that dashboards are full of: `a|b|c`, `a.*`, `.*`, `.+`.
+    fn without_regex(source: &str) -> Option<Pattern> {
+        let is_plain = |text: &str| !text.contains(is_meta);
+        match source {
+            ".*" => return Some(Pattern::Anything),
+            ".+" => return Some(Pattern::NotEmpty),
+            _ => {}
+        }
+        if let Some(prefix) = source.strip_suffix(".*")
+            && is_plain(prefix)
+        {
+            return Some(Pattern::Prefix(prefix.to_owned()));
+        }
+        let inner =
+            source.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(source);
+        if inner.split('|').all(is_plain) {
+            let mut literals: Vec<String> = inner.split('|').map(str::to_owned).collect();
+            literals.sort_unstable();
+            literals.dedup();
+            return Some(Pattern::Literals(literals));
+        }
+        None
+    }
+}
+
+fn is_meta(c: char) -> bool {
+    matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn regex(value: &str) -> Matcher {
+        Matcher::new(MatchOp::Regex, "l", value).unwrap()
+    }
+
+    #[test]
+    fn expressions_are_anchored_and_dots_match_line_feeds() {
+        assert!(regex("a.c").matches("a\nc"));
+        assert!(!regex("b").matches("abc"));
+        assert!(!regex("a|b").matches("ab"));
+        assert!(regex("(?i)abc").matches("ABC"));
+        assert!(!regex("^a").matches("ab"));
+        assert!(regex("").matches(""));
+        assert!(!regex("").matches("a"));
+    }
+
+    #[test]
+    fn wrapping_does_not_complete_a_broken_expression() {
+        assert!(Matcher::new(MatchOp::Regex, "l", "a)(b").is_err());
+        assert!(Matcher::new(MatchOp::Regex, "l", "[").is_err());
+        assert!(Matcher::new(MatchOp::NotRegex, "l", "*").is_err());
+    }
+
+    #[test]
+    fn large_expressions_are_refused() {
+        let long = "a.".repeat(PATTERN_BYTES_MAX / 2 + 1);
+        assert!(matches!(
+            Matcher::new(MatchOp::Regex, "l", long),
+            Err(MatcherError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            Matcher::new(MatchOp::Regex, "l", "((a{100}){100}){100}"),
+            Err(MatcherError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
+    fn literals_are_named() {
+        assert_eq!(regex("b|a").literal_values(), Some(vec!["a", "b"]));
+        assert_eq!(regex("(b|a)").literal_values(), Some(vec!["a", "b"]));
+        assert_eq!(regex("a.*").literal_prefix(), "a");
+        assert_eq!(regex("a.b").literal_values(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn shortcuts_agree_with_the_expression(
+            source in "(\\(?[ab]{0,2}(\\|[ab]{0,2}){0,2}\\)?)|([ab]{0,2}(\\.\\*|\\.\\+))",
+            value in "[ab\n]{0,3}",
+        ) {
+            if let Ok(matcher) = Matcher::new(MatchOp::Regex, "l", source.as_str()) {
+                let plain = Regex::new(&format!("^(?s:{source})$")).unwrap();
+                prop_assert_eq!(matcher.matches(&value), plain.is_match(&value), "{}", source);
+            }
+        }
+    }
+}

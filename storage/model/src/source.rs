@@ -1,0 +1,119 @@
+//! The read seam: what the engine asks of whoever holds the series.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::budget::{Budget, BudgetError};
+use crate::cursor::Cursor;
+use crate::labels::Labels;
+use crate::matcher::Matcher;
+
+/// A future on the heap that can be sent between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What one selector wants: the series that pass every matcher, and their samples
+/// with `start_ms <= timestamp <= end_ms`.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// All must pass.
+    pub matchers: Vec<Matcher>,
+    /// First time, inclusive, ms since the epoch.
+    pub start_ms: i64,
+    /// Last time, inclusive.
+    pub end_ms: i64,
+}
+
+/// What a metadata endpoint wants: the union of some selectors over a range of time.
+#[derive(Debug, Clone)]
+pub struct MetadataQuery {
+    /// One or more selectors; none at all stands for every series.
+    pub selectors: Vec<Vec<Matcher>>,
+    /// First time, inclusive, ms since the epoch.
+    pub start_ms: i64,
+    /// Last time, inclusive.
+    pub end_ms: i64,
+    /// At most so many answers, the first in order; 0 for all.
+    pub limit: usize,
+}
+
+/// Where series come from.
+///
+/// The futures do all the I/O; what they return is in memory, and reading it is synchronous.
+pub trait Source: Send + Sync {
+    /// Resolves and loads a selection.
+    fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>>;
+
+    /// The label sets of matching series, sorted.
+    fn series<'a>(
+        &'a self,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>>;
+
+    /// The names of the labels of matching series, sorted.
+    fn label_names<'a>(
+        &'a self,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
+
+    /// The values of one label among matching series, sorted.
+    fn label_values<'a>(
+        &'a self,
+        name: &'a str,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
+}
+
+/// The loaded series of one selection: encoded, in memory, and unchanging.
+///
+/// Invariant: sorted by labels, each label set once. A series may turn out to have no
+/// sample in the selected range.
+pub trait SeriesSet: Send + Sync {
+    /// How many series there are.
+    fn len(&self) -> usize;
+
+    /// Whether nothing matched.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The labels of a series.
+    fn labels(&self, series_index: usize) -> &Labels;
+
+    /// A new cursor at the start of the selected range.
+    fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_>;
+
+    /// About how many samples the series holds in the range (an upper bound).
+    fn sample_count_estimate(&self, series_index: usize) -> usize;
+
+    /// How many bytes of encoded samples are held.
+    fn encoded_bytes(&self) -> usize;
+}
+
+/// Why series could not be read, by what the caller can do.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SourceError {
+    /// Raise a limit, or ask for less.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// Retry: the object store does not answer.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
+    /// Restore: bytes are damaged.
+    #[error("damaged data at {location} of series {series}: {detail}")]
+    Corrupt {
+        /// The series, or what is known of it.
+        series: String,
+        /// The key, chunk and offset.
+        location: String,
+        /// What was expected and what was found.
+        detail: String,
+    },
+}
