@@ -1,3 +1,5 @@
 //! Execution: operators over tiles.
 
+pub mod charge;
+pub mod matrix;
 pub mod operator;

@@ -71,6 +71,11 @@ impl Context {
         Context { budget, tile_shape, delayed_name_removal, annotations: Arc::default() }
     }
 
+    /// How large the tiles of an operator over these steps are: never wider than the grid.
+    pub fn tile_shape_for(&self, steps: Steps) -> TileShape {
+        TileShape { steps: self.tile_shape.steps.min(steps.count), ..self.tile_shape }
+    }
+
     /// Adds a warning. Callers do so once per tile or series, never per sample.
     pub fn warn(&self, message: impl Into<String>, span: Span) {
         self.annotate(|annotations| annotations.warn(message, span));

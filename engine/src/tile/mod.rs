@@ -116,3 +116,17 @@ pub fn set_present(presence: &mut [u64], step_index: usize) {
 pub fn set_absent(presence: &mut [u64], step_index: usize) {
     presence[step_index / 64] &= !(1 << (step_index % 64));
 }
+
+/// Copies the first `len` bits of `from` to `to`, from bit `to_start` on, where `to` is 0.
+pub fn copy_bits(to: &mut [u64], to_start: usize, from: &[u64], len: usize) {
+    let shift = to_start % 64;
+    for (index, word) in from.iter().enumerate().take(len.div_ceil(64)) {
+        let left = len - index * 64;
+        let bits = if left < 64 { word & ((1 << left) - 1) } else { *word };
+        let at = to_start / 64 + index;
+        to[at] |= bits << shift;
+        if shift > 0 && at + 1 < to.len() {
+            to[at + 1] |= bits >> (64 - shift);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Series on a grid, materialised: all values of a node at once.
+
+use rayon::prelude::*;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::tile::{Tile, TileShape, copy_bits};
+use crate::window::Steps;
+
+/// All values of some series over all steps.
+///
+/// Shape: rows `[series][step]`, row-major; presence `[series][word]`, 64 steps a word, lowest
+/// bit first.
+/// Invariant: an absent cell's value is never read; bits at or past the step count are 0; the
+/// bytes are charged to the query's budget as long as the matrix lives.
+#[derive(Debug)]
+pub struct Matrix {
+    series: Vec<SeriesMeta>,
+    steps: Steps,
+    words: usize,
+    values: Vec<f64>,
+    presence: Vec<u64>,
+    _charge: Charge,
+}
+
+impl Matrix {
+    /// A matrix in which nothing is present.
+    ///
+    /// Errors: the memory limit of the query is passed; nothing has been allocated then.
+    pub fn new(ctx: &Context, series: Vec<SeriesMeta>, steps: Steps) -> Result<Matrix, QueryError> {
+        let words = steps.count.div_ceil(64);
+        let row_bytes = (steps.count as u64).saturating_add(words as u64).saturating_mul(8);
+        let meta_bytes = size_of::<SeriesMeta>() as u64;
+        let bytes = (series.len() as u64).saturating_mul(row_bytes.saturating_add(meta_bytes));
+        let charge = Charge::new(&ctx.budget, bytes)?;
+        Ok(Matrix {
+            words,
+            values: vec![0.0; series.len() * steps.count],
+            presence: vec![0; series.len() * words],
+            series,
+            steps,
+            _charge: charge,
+        })
+    }
+
+    /// The values and presence words of a series.
+    #[inline]
+    pub fn row(&self, series_index: usize) -> (&[f64], &[u64]) {
+        let at = series_index * self.steps.count;
+        let word = series_index * self.words;
+        (&self.values[at..at + self.steps.count], &self.presence[word..word + self.words])
+    }
+
+    /// The values and presence words of a series, to be written.
+    #[inline]
+    pub fn row_mut(&mut self, series_index: usize) -> (&mut [f64], &mut [u64]) {
+        let at = series_index * self.steps.count;
+        let word = series_index * self.words;
+        (&mut self.values[at..at + self.steps.count], &mut self.presence[word..word + self.words])
+    }
+
+    /// Whether any step of a series has a value.
+    pub fn has_any(&self, series_index: usize) -> bool {
+        self.row(series_index).1.iter().any(|word| *word != 0)
+    }
+
+    /// All series, to be changed: labels may be rewritten in place.
+    pub fn series_mut(&mut self) -> &mut [SeriesMeta] {
+        &mut self.series
+    }
+
+    /// All rows at once, to be written from several threads: runs of `rows` rows of values and
+    /// of presence, with the index of the first row.
+    pub fn par_rows_mut(
+        &mut self,
+        rows: usize,
+    ) -> impl IndexedParallelIterator<Item = (usize, &mut [f64], &mut [u64])> {
+        let values = self.values.par_chunks_mut(rows * self.steps.count);
+        let presence = self.presence.par_chunks_mut(rows * self.words);
+        values.zip(presence).enumerate().map(move |(run, (v, p))| (run * rows, v, p))
+    }
+
+    /// Reads every series of an operator into the rows, a stripe of series a thread.
+    fn fill(&mut self, ctx: &Context, operator: &dyn VectorOperator) -> Result<(), QueryError> {
+        let steps = self.steps;
+        let words = self.words;
+        let shape = ctx.tile_shape_for(steps);
+        self.par_rows_mut(shape.series).try_for_each(|(first, values, presence)| {
+            let rows = values.len() / steps.count;
+            let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
+            let shape = TileShape { series: rows, ..shape };
+            let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+            let mut tile = Tile::new(shape);
+            let mut reader = operator.open(&series);
+            let mut step = 0;
+            while step < steps.count {
+                ctx.budget.check()?;
+                let width = shape.steps.min(steps.count - step);
+                reader.next_tile(width, &mut tile)?;
+                for row in 0..rows {
+                    let (from, present) = tile.row(row);
+                    let at = row * steps.count + step;
+                    values[at..at + width].copy_from_slice(&from[..width]);
+                    copy_bits(&mut presence[row * words..(row + 1) * words], step, present, width);
+                }
+                step += width;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Evaluates an operator over all its series and steps, in parallel over stripes of series.
+///
+/// Errors: what the operator's readers give, and the limits of the query.
+pub fn materialize(ctx: &Context, operator: &dyn VectorOperator) -> Result<Matrix, QueryError> {
+    let mut matrix = Matrix::new(ctx, operator.series().to_vec(), operator.steps())?;
+    matrix.fill(ctx, operator)?;
+    Ok(matrix)
+}
+
+impl VectorOperator for Matrix {
+    fn series(&self) -> &[SeriesMeta] {
+        &self.series
+    }
+
+    fn steps(&self) -> Steps {
+        self.steps
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        Box::new(MatrixReader { matrix: self, series: series.to_vec(), step: 0 })
+    }
+}
+
+struct MatrixReader<'a> {
+    matrix: &'a Matrix,
+    series: Vec<u32>,
+    step: usize,
+}
+
+impl TileReader for MatrixReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        tile.reset(self.series.len(), step_count);
+        for (row, series) in self.series.iter().enumerate() {
+            let (values, presence) = self.matrix.row(*series as usize);
+            let (to, present) = tile.row_mut(row);
+            to.copy_from_slice(&values[self.step..self.step + step_count]);
+            copy_bits_out(present, presence, self.step, step_count);
+        }
+        self.step += step_count;
+        Ok(())
+    }
+}
+
+/// Copies `len` bits that start at `from_start` to the front of words that are all 0.
+fn copy_bits_out(to: &mut [u64], from: &[u64], from_start: usize, len: usize) {
+    let shift = from_start % 64;
+    for (index, word) in to.iter_mut().enumerate().take(len.div_ceil(64)) {
+        let at = from_start / 64 + index;
+        let mut bits = from[at] >> shift;
+        if shift > 0 && at + 1 < from.len() {
+            bits |= from[at + 1] << (64 - shift);
+        }
+        let left = len - index * 64;
+        *word = if left < 64 { bits & ((1 << left) - 1) } else { bits };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Budget, BudgetLimits, Labels};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tile::{is_present, set_present};
+
+    fn context(shape: TileShape) -> Context {
+        Context::new(Budget::unlimited(), shape, true)
+    }
+
+    fn metas(count: usize) -> Vec<SeriesMeta> {
+        (0..count)
+            .map(|i| SeriesMeta {
+                labels: Labels::from_pairs([("i", i.to_string())]),
+                drop_name: false,
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn materializing_a_matrix_copies_it(
+            series in 0usize..9,
+            count in 1usize..200,
+            shape in (1usize..5, 1usize..140),
+            seed in any::<u64>(),
+        ) {
+            let steps = Steps { start_ms: 0, step_ms: 10, count };
+            let ctx = context(TileShape { series: shape.0, steps: shape.1 });
+            let mut matrix = Matrix::new(&ctx, metas(series), steps).unwrap();
+            let mut state = seed | 1;
+            for row in 0..series {
+                let (values, presence) = matrix.row_mut(row);
+                for (step, value) in values.iter_mut().enumerate() {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    if state >> 63 == 1 {
+                        *value = (state >> 40) as f64;
+                        set_present(presence, step);
+                    }
+                }
+            }
+            let copy = materialize(&ctx, &matrix).unwrap();
+            prop_assert_eq!(copy.series(), matrix.series());
+            for row in 0..series {
+                prop_assert_eq!(copy.row(row).1, matrix.row(row).1);
+                for step in 0..count {
+                    if is_present(matrix.row(row).1, step) {
+                        prop_assert_eq!(copy.row(row).0[step], matrix.row(row).0[step]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_charged_before_it_is_allocated_and_given_back() {
+        let limits = BudgetLimits { memory_bytes_max: 1 << 20, ..BudgetLimits::default() };
+        let ctx = Context::new(Budget::new(limits), TileShape::default(), true);
+        let huge = Steps { start_ms: 0, step_ms: 1, count: 1 << 40 };
+        assert!(Matrix::new(&ctx, metas(4), huge).is_err());
+        for _ in 0..3 {
+            let small = Steps { start_ms: 0, step_ms: 1, count: 1 << 16 };
+            assert!(Matrix::new(&ctx, metas(1), small).is_ok());
+        }
+    }
+}
