@@ -47,10 +47,33 @@ pub struct Expr {
     pub span: Span,
 }
 
+impl Expr {
+    /// What it evaluates to.
+    pub fn value_type(&self) -> ValueType {
+        match &self.kind {
+            ExprKind::Number { .. } => ValueType::Scalar,
+            ExprKind::String(_) => ValueType::String,
+            ExprKind::Selector(_) | ExprKind::Aggregate(_) => ValueType::Vector,
+            ExprKind::Matrix(_) | ExprKind::Subquery(_) => ValueType::Matrix,
+            ExprKind::Unary { operand, .. } => operand.value_type(),
+            ExprKind::Binary(binary) => {
+                let is_scalar = |operand: &Expr| operand.value_type() == ValueType::Scalar;
+                if is_scalar(&binary.lhs) && is_scalar(&binary.rhs) {
+                    ValueType::Scalar
+                } else {
+                    ValueType::Vector
+                }
+            }
+            ExprKind::Call(call) => call.function.returns,
+            ExprKind::Paren(inner) => inner.value_type(),
+        }
+    }
+}
+
 /// The kinds of expressions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {
-    /// `1.5`; `duration_ms` is set where it was written as a duration (`5m`).
+    /// `1.5`, `5m`.
     Number {
         /// The value, in seconds where written as a duration.
         value: f64,
@@ -84,13 +107,41 @@ pub enum ExprKind {
 
 /// A duration, perhaps computed from others and from the query's step and range.
 #[derive(Debug, Clone, PartialEq)]
-pub enum DurationExpr {
-    /// Milliseconds.
-    Literal(i64),
-    /// `-expr`.
-    Negative(Box<DurationExpr>),
-    /// `expr op expr`, `op` one of `+ - * / % ^`.
-    Binary(char, Box<DurationExpr>, Box<DurationExpr>),
+pub struct DurationExpr {
+    /// What it is.
+    pub kind: DurationKind,
+    /// Where it stands.
+    pub span: Span,
+    /// Whether parentheses stand around it; kept to print it. Never set on a literal.
+    pub is_wrapped: bool,
+}
+
+/// The kinds of duration expressions.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DurationKind {
+    /// `5m`, `300`, `-1.5`.
+    Literal {
+        /// Seconds.
+        seconds: f64,
+        /// Whether it was written as a duration.
+        is_duration: bool,
+    },
+    /// `-expr`, `+expr`.
+    Unary {
+        /// Whether the sign is a minus.
+        is_minus: bool,
+        /// The operand.
+        operand: Box<DurationExpr>,
+    },
+    /// `lhs op rhs`, `op` one of `+ - * / % ^`.
+    Binary {
+        /// The operator.
+        op: char,
+        /// Left operand.
+        lhs: Box<DurationExpr>,
+        /// Right operand.
+        rhs: Box<DurationExpr>,
+    },
     /// `step()`: the query's step.
     Step,
     /// `range()`: from the query's start to its end.
@@ -99,8 +150,6 @@ pub enum DurationExpr {
     MinOf(Box<DurationExpr>, Box<DurationExpr>),
     /// `max_of(a, b)`.
     MaxOf(Box<DurationExpr>, Box<DurationExpr>),
-    /// `(expr)`.
-    Paren(Box<DurationExpr>),
 }
 
 /// `@ …`.
