@@ -1,1 +1,3 @@
-//! placeholder
+//! Gorilla-encoded series with one index in an object-store LSM.
+
+pub mod chunk;

@@ -1,0 +1,84 @@
+//! Sealing samples into frames.
+
+use tsz::{DataPoint, Encode, StdEncoder};
+
+use super::bits::BitWriter;
+use super::frame::{self, Encoding};
+use super::{CHUNK_SAMPLES_MAX, ordered_bits};
+
+/// Appends samples to `out` as frames, one after the other; returns how many frames.
+///
+/// There is one frame, unless the format cannot hold the next sample (its delta of deltas is
+/// not in −2³¹ < d ≤ 2³¹ ms, 24 days) or the frame holds [`CHUNK_SAMPLES_MAX`] samples
+/// already; no frame at all for no samples.
+///
+/// Shape: `timestamps` and `values` run in parallel.
+/// Units: ms since the epoch.
+/// Panics: the lengths differ, or times do not strictly ascend.
+pub fn encode(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
+    assert_eq!(timestamps.len(), values.len(), "as many times as values");
+    let mut frame_count = 0;
+    let mut start = 0;
+    while start < timestamps.len() {
+        let len = piece_len(&timestamps[start..]);
+        encode_frame(&timestamps[start..start + len], &values[start..start + len], out);
+        start += len;
+        frame_count += 1;
+    }
+    frame_count
+}
+
+/// How many of the samples one chunk can hold: at least one, if there is any.
+fn piece_len(timestamps: &[i64]) -> usize {
+    let mut delta_before = 0;
+    for (index, pair) in timestamps.windows(2).enumerate() {
+        assert!(pair[0] < pair[1], "times ascend: {} before {}", pair[0], pair[1]);
+        let delta = pair[1].wrapping_sub(pair[0]);
+        if index + 1 == CHUNK_SAMPLES_MAX || !is_held(delta.wrapping_sub(delta_before)) {
+            return index + 1;
+        }
+        delta_before = delta;
+    }
+    timestamps.len()
+}
+
+/// Whether the format gives a delta of deltas back as it was.
+///
+/// It is kept in 32 bits, of which exactly 2³¹ reads as positive. 0 has a form of its own.
+/// Differences are taken modulo 2⁶⁴, as the encoder and the decoders take them.
+#[inline]
+pub(super) fn is_held(delta_of_deltas: i64) -> bool {
+    const MAX: i64 = 1 << 31;
+    -MAX < delta_of_deltas && delta_of_deltas <= MAX
+}
+
+/// Appends one frame. The header's length is known only when the payload is: so the payload
+/// is written behind room for the longest header, and moved up to the real one.
+fn encode_frame(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) {
+    let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else { return };
+    let frame_start = out.len();
+    let payload_start = frame_start + frame::HEADER_BYTES_MAX;
+    out.resize(payload_start, 0);
+
+    let start = ordered_bits(*min_ms);
+    let mut encoder = StdEncoder::new(start, BitWriter::new(out));
+    for (timestamp, value) in timestamps.iter().zip(values) {
+        encoder.encode(DataPoint::new(ordered_bits(*timestamp), *value));
+    }
+    encoder.close();
+
+    let payload_len = out.len() - payload_start;
+    let mut header = [0; frame::HEADER_BYTES_MAX];
+    let header_len = frame::write_header(
+        &mut header,
+        Encoding::Gorilla,
+        timestamps.len(),
+        max_ms.abs_diff(*min_ms),
+        payload_len,
+    );
+    out[frame_start..frame_start + header_len].copy_from_slice(&header[..header_len]);
+    out.copy_within(payload_start.., frame_start + header_len);
+    out.truncate(frame_start + header_len + payload_len);
+    let checksum = crc32c::crc32c(&out[frame_start..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}

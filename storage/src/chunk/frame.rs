@@ -1,0 +1,200 @@
+//! The frame around a payload: what it says of itself, and whether it is whole.
+
+use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits};
+
+/// The longest header: a tag, a count, a span and a length.
+pub(super) const HEADER_BYTES_MAX: usize = 1 + 3 + 10 + 3;
+/// The checksum behind the payload.
+const CHECKSUM_BYTES: usize = 4;
+/// Payloads are shorter than this: see [`CHUNK_SAMPLES_MAX`].
+const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
+/// Start, control bit, first delta, first value and end marker of a Gorilla payload.
+const GORILLA_FIXED_BITS: usize = 64 + 1 + 14 + 64 + super::decode::END_MARKER_BITS;
+
+/// How a payload is encoded: the tag of its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Encoding {
+    /// Float samples in the bit format of the `tsz` crate.
+    Gorilla = 1,
+}
+
+/// What a frame says of itself.
+///
+/// Invariant: `min_ms <= max_ms`, `1 <= count <= CHUNK_SAMPLES_MAX`, and the payload is long
+/// enough for the count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// How the payload is encoded.
+    pub encoding: Encoding,
+    /// How many samples there are.
+    pub count: u32,
+    /// Time of the first sample, ms since the epoch.
+    pub min_ms: i64,
+    /// Time of the last sample.
+    pub max_ms: i64,
+    /// Where the payload begins.
+    payload_start: u32,
+    /// Its length.
+    payload_len: u32,
+}
+
+impl FrameHeader {
+    /// Reads what the frame at the start of `bytes` says of itself, without decoding.
+    ///
+    /// The checksum is not looked at: [`FrameHeader::verify`] does that, and so does
+    /// [`Decoder::open`](super::Decoder::open).
+    ///
+    /// Errors: the frame is cut short, or a field cannot be.
+    pub fn read(bytes: &[u8]) -> Result<FrameHeader, ChunkError> {
+        let mut at = 0;
+        let encoding = match bytes.first() {
+            Some(1) => Encoding::Gorilla,
+            Some(tag) => return Err(ChunkError::UnknownEncoding { tag: *tag }),
+            None => return Err(ChunkError::Truncated { expected: 1, found: 0 }),
+        };
+        at += 1;
+        let count = read_varint(bytes, &mut at, "sample count")?;
+        let span_ms = read_varint(bytes, &mut at, "time span")?;
+        let payload_len = read_varint(bytes, &mut at, "payload length")?;
+        if count == 0 || count > CHUNK_SAMPLES_MAX as u64 {
+            return Err(ChunkError::Header { field: "sample count", found: count });
+        }
+        if payload_len > PAYLOAD_BYTES_MAX
+            || (payload_len as usize) * 8 < GORILLA_FIXED_BITS + 2 * (count as usize - 1)
+        {
+            return Err(ChunkError::Header { field: "payload length", found: payload_len });
+        }
+        let expected = at + payload_len as usize + CHECKSUM_BYTES;
+        if bytes.len() < expected {
+            return Err(ChunkError::Truncated { expected, found: bytes.len() });
+        }
+        let min_ms = match bytes[at..].first_chunk::<8>() {
+            Some(start) => from_ordered_bits(u64::from_be_bytes(*start)),
+            None => return Err(ChunkError::Truncated { expected, found: bytes.len() }),
+        };
+        let max_ms = min_ms.checked_add_unsigned(span_ms);
+        let (Some(max_ms), true) = (max_ms, span_ms >= count - 1 && (count > 1 || span_ms == 0))
+        else {
+            return Err(ChunkError::Header { field: "time span", found: span_ms });
+        };
+        Ok(FrameHeader {
+            encoding,
+            count: count as u32,
+            min_ms,
+            max_ms,
+            payload_start: at as u32,
+            payload_len: payload_len as u32,
+        })
+    }
+
+    /// How many bytes the whole frame has: the next one begins there.
+    #[inline]
+    pub fn frame_len(&self) -> usize {
+        self.payload_end() + CHECKSUM_BYTES
+    }
+
+    /// Where the payload begins.
+    #[inline]
+    pub fn payload_start(&self) -> usize {
+        self.payload_start as usize
+    }
+
+    /// Where the payload ends.
+    #[inline]
+    pub fn payload_end(&self) -> usize {
+        (self.payload_start + self.payload_len) as usize
+    }
+
+    /// Compares the checksum of the frame at the start of `bytes`: those that the header was
+    /// read from.
+    pub fn verify(&self, bytes: &[u8]) -> Result<(), ChunkError> {
+        let truncated = ChunkError::Truncated { expected: self.frame_len(), found: bytes.len() };
+        let (body, rest) = bytes.split_at_checked(self.payload_end()).ok_or(truncated)?;
+        let stored = rest.first_chunk::<CHECKSUM_BYTES>().ok_or(truncated)?;
+        let expected = u32::from_le_bytes(*stored);
+        let found = crc32c::crc32c(body);
+        if found != expected {
+            return Err(ChunkError::Checksum { expected, found });
+        }
+        Ok(())
+    }
+}
+
+/// The frames that stand end to end in `bytes`: each with its offset. Ends after an error.
+pub fn frames(bytes: &[u8]) -> Frames<'_> {
+    Frames { bytes, offset: 0 }
+}
+
+/// See [`frames`].
+#[derive(Debug, Clone)]
+pub struct Frames<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl Iterator for Frames<'_> {
+    type Item = Result<(usize, FrameHeader), ChunkError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.offset..).filter(|rest| !rest.is_empty())?;
+        let offset = self.offset;
+        match FrameHeader::read(rest) {
+            Ok(header) => {
+                self.offset += header.frame_len();
+                Some(Ok((offset, header)))
+            }
+            Err(error) => {
+                self.offset = self.bytes.len();
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// Writes a header; returns its length.
+pub(super) fn write_header(
+    header: &mut [u8; HEADER_BYTES_MAX],
+    encoding: Encoding,
+    count: usize,
+    span_ms: u64,
+    payload_len: usize,
+) -> usize {
+    header[0] = encoding as u8;
+    let mut at = 1;
+    write_varint(header, &mut at, count as u64);
+    write_varint(header, &mut at, span_ms);
+    write_varint(header, &mut at, payload_len as u64);
+    at
+}
+
+fn write_varint(bytes: &mut [u8], at: &mut usize, mut number: u64) {
+    while number >= 0x80 {
+        bytes[*at] = number as u8 | 0x80;
+        number >>= 7;
+        *at += 1;
+    }
+    bytes[*at] = number as u8;
+    *at += 1;
+}
+
+fn read_varint(bytes: &[u8], at: &mut usize, field: &'static str) -> Result<u64, ChunkError> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let Some(byte) = bytes.get(*at) else {
+            return Err(ChunkError::Truncated { expected: *at + 1, found: bytes.len() });
+        };
+        *at += 1;
+        let digit = u64::from(byte & 0x7f);
+        number |= digit << shift;
+        if byte & 0x80 == 0 {
+            let is_shortest = digit != 0 || shift == 0;
+            let fits = digit << shift >> shift == digit;
+            if is_shortest && fits {
+                return Ok(number);
+            }
+            break;
+        }
+    }
+    Err(ChunkError::Header { field, found: number })
+}
