@@ -1,8 +1,11 @@
 //! Warnings and infos, which travel beside a result.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
+use crate::functions::rfc3339;
+use crate::number_text::{general, general_rounded};
 use crate::parse::ast::Span;
 
 /// At most so many annotations of a kind are kept; what is beyond is counted.
@@ -18,7 +21,7 @@ pub enum Severity {
 }
 
 /// One annotation: a message and where in the query its cause stands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Annotation {
     /// How much it matters.
     pub severity: Severity,
@@ -26,12 +29,63 @@ pub struct Annotation {
     pub message: String,
     /// Where its cause stands, if it stands in the query.
     pub position: Option<(u32, u32)>,
+    /// What was mended, where buckets were.
+    pub repair: Option<BucketRepair>,
 }
 
-/// A set of annotations: each message and position once.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What was done to the buckets of classic histograms to make their counts ascend.
+///
+/// Units: bounds and counts as in the data; times in ms since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BucketRepair {
+    /// The least upper bound of a mended bucket.
+    pub bound_min: f64,
+    /// The greatest upper bound of a mended bucket.
+    pub bound_max: f64,
+    /// The greatest difference that was made up.
+    pub difference_max: f64,
+    /// The first time.
+    pub start_ms: i64,
+    /// The last time.
+    pub end_ms: i64,
+    /// How many histograms, each time counted.
+    pub histogram_count: u64,
+}
+
+impl BucketRepair {
+    /// What follows the message.
+    fn to_text(self) -> String {
+        format!(
+            ", from buckets {} to {}, with a max diff of {}, over {} samples from {} to {}",
+            general(self.bound_min),
+            general(self.bound_max),
+            general_rounded(self.difference_max, 2),
+            self.histogram_count,
+            rfc3339(self.start_ms),
+            rfc3339(self.end_ms),
+        )
+    }
+
+    /// This repair and another.
+    pub fn merge(&self, other: &BucketRepair) -> BucketRepair {
+        BucketRepair {
+            bound_min: self.bound_min.min(other.bound_min),
+            bound_max: self.bound_max.max(other.bound_max),
+            difference_max: self.difference_max.max(other.difference_max),
+            start_ms: self.start_ms.min(other.start_ms),
+            end_ms: self.end_ms.max(other.end_ms),
+            histogram_count: self.histogram_count + other.histogram_count,
+        }
+    }
+}
+
+/// A set of annotations: each message once. Of several places with one message the last
+/// in the query is kept.
+///
+/// Source: `Annotations` of Prometheus, which tells them apart by their texts alone.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Annotations {
-    entries: BTreeMap<Annotation, ()>,
+    entries: BTreeMap<(Severity, String), Annotation>,
 }
 
 impl Annotations {
@@ -45,14 +99,43 @@ impl Annotations {
         self.add(Severity::Info, message.into(), span);
     }
 
+    /// Adds the info that buckets were mended.
+    pub fn info_repair(&mut self, message: impl Into<String>, span: Span, repair: BucketRepair) {
+        self.insert(Annotation {
+            severity: Severity::Info,
+            message: message.into(),
+            position: Some((span.start, span.end)),
+            repair: Some(repair),
+        });
+    }
+
     fn add(&mut self, severity: Severity, message: String, span: Span) {
         let position = Some((span.start, span.end));
-        self.entries.insert(Annotation { severity, message, position }, ());
+        self.insert(Annotation { severity, message, position, repair: None });
+    }
+
+    fn insert(&mut self, annotation: Annotation) {
+        let key = (annotation.severity, annotation.message.clone());
+        match self.entries.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(annotation);
+            }
+            Entry::Occupied(mut entry) => {
+                let kept = entry.get_mut();
+                kept.position = kept.position.max(annotation.position);
+                kept.repair = match (kept.repair, annotation.repair) {
+                    (Some(kept), Some(added)) => Some(kept.merge(&added)),
+                    (kept, added) => kept.or(added),
+                };
+            }
+        }
     }
 
     /// Adds all of another set.
     pub fn merge(&mut self, other: Annotations) {
-        self.entries.extend(other.entries);
+        for annotation in other.entries.into_values() {
+            self.insert(annotation);
+        }
     }
 
     /// Whether there is none.
@@ -62,7 +145,7 @@ impl Annotations {
 
     /// All annotations.
     pub fn iter(&self) -> impl Iterator<Item = &Annotation> {
-        self.entries.keys()
+        self.entries.values()
     }
 
     /// The warnings and the infos as the API prints them, at most `limit` of each
@@ -73,12 +156,15 @@ impl Annotations {
         let render = |severity: Severity, kind: &str| {
             let mut lines = Vec::new();
             let mut omitted = 0;
-            for annotation in self.entries.keys().filter(|a| a.severity == severity) {
+            for annotation in self.entries.values().filter(|a| a.severity == severity) {
                 if limit > 0 && lines.len() >= limit {
                     omitted += 1;
                     continue;
                 }
                 let mut line = format!("PromQL {kind}: {}", annotation.message);
+                if let Some(repair) = &annotation.repair {
+                    line.push_str(&repair.to_text());
+                }
                 if let Some((start, _)) = annotation.position {
                     let (row, column) = row_and_column(query, start as usize);
                     let _ = write!(line, " ({row}:{column})");

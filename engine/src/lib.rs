@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod error;
 pub mod exec;
 pub mod functions;
+pub mod number_text;
 pub mod parse;
 pub mod plan;
 pub mod result;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use model::{Budget, Labels};
+use model::{Budget, Labels, METRIC_NAME};
 
-use crate::annotations::Annotations;
+use crate::annotations::{Annotations, BucketRepair};
 use crate::error::QueryError;
 use crate::parse::ast::Span;
 use crate::tile::{Tile, TileShape};
@@ -17,6 +17,34 @@ pub struct SeriesMeta {
     pub labels: Labels,
     /// Whether the metric's name goes at the end of the query.
     pub drop_name: bool,
+}
+
+impl SeriesMeta {
+    /// The same series after an operation that drops the metric's name, now or at the end.
+    pub fn dropping_name(&self, ctx: &Context) -> SeriesMeta {
+        let labels = if ctx.delayed_name_removal {
+            self.labels.clone()
+        } else {
+            without_schema(&self.labels)
+        };
+        SeriesMeta { labels, drop_name: true }
+    }
+}
+
+/// Whether a label describes the metric, not the series: its name, its type, its unit.
+///
+/// Source: `schema.IsMetadataLabel` of Prometheus.
+pub fn is_schema_label(name: &str) -> bool {
+    matches!(name, METRIC_NAME | "__type__" | "__unit__")
+}
+
+/// The labels without those that describe the metric.
+pub fn without_schema(labels: &Labels) -> Labels {
+    if labels.iter().any(|(name, _)| is_schema_label(name)) {
+        labels.filtered(|name| !is_schema_label(name))
+    } else {
+        labels.clone()
+    }
 }
 
 /// A vector-valued node of the running query: some series over all steps.
@@ -84,6 +112,11 @@ impl Context {
     /// Adds an info.
     pub fn info(&self, message: impl Into<String>, span: Span) {
         self.annotate(|annotations| annotations.info(message, span));
+    }
+
+    /// Adds the info that buckets were mended.
+    pub fn info_repair(&self, message: impl Into<String>, span: Span, repair: BucketRepair) {
+        self.annotate(|annotations| annotations.info_repair(message, span, repair));
     }
 
     /// Takes what has been collected.

@@ -1,8 +1,23 @@
-//! The table of functions: names, argument types, return types, stability.
+//! The functions of PromQL: the table of their signatures, and the bodies of those that act on
+//! instant vectors and scalars. Functions of ranges live in `exec::rollup`.
 
+mod buckets;
+mod call;
+mod classic_histogram;
+mod date;
+mod label;
+mod math;
+mod natural_order;
+mod sort;
 mod table;
+mod vector_scalar;
 
 use crate::parse::ast::ValueType;
+
+pub use call::call;
+pub(crate) use date::rfc3339;
+pub use label::LABEL_VALUE_BYTES_MAX;
+pub use vector_scalar::absent_labels;
 
 /// A function's signature.
 ///

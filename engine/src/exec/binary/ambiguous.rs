@@ -1,0 +1,338 @@
+//! Two vectors whose label sets leave open which series meet: what is present at a step
+//! decides, and a step may be refused. Both sides are materialised.
+//!
+//! ```text
+//! for each match group, for each step at which the operation does not rest:
+//!   more than one series of the one side         -> refused
+//!   for each series of the many side:
+//!     partner = the one side, else its fill, else skip
+//!     a second result of the group that clashes  -> refused
+//!     result kept if the operator keeps it
+//!   nothing of the many side met the one side    -> result with the many side's fill
+//! ```
+//!
+//! The first refusal in order of steps is the one that is reported.
+
+use hashbrown::HashMap;
+use model::Labels;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
+use crate::exec::unique::SAME_LABELSET;
+use crate::parse::ast::{BinaryOp, Cardinality};
+use crate::tile::{is_present, set_present};
+
+use super::incompatible_floats;
+use super::join::Operation;
+use super::kernel;
+use super::matching::{Groups, group_labels};
+
+/// How many steps of a match group pass between two looks at the query's budget.
+const STEPS_BETWEEN_CHECKS: usize = 256;
+
+/// Evaluates an operation whose steps must be looked at one by one.
+///
+/// Errors: an ambiguous step, in Prometheus' words, and the limits of the query.
+/// Source: `VectorBinop` of Prometheus.
+pub(super) fn evaluate(
+    ctx: &Context,
+    operation: &Operation<'_>,
+    groups: &Groups,
+    lhs: &dyn VectorOperator,
+    rhs: &dyn VectorOperator,
+) -> Result<Matrix, QueryError> {
+    let lhs_matrix = materialize(ctx, lhs)?;
+    let rhs_matrix = materialize(ctx, rhs)?;
+    let is_swapped = operation.is_swapped();
+    let (many, one) =
+        if is_swapped { (&rhs_matrix, &lhs_matrix) } else { (&lhs_matrix, &rhs_matrix) };
+    let (many_groups, one_groups) =
+        if is_swapped { (&groups.rhs, &groups.lhs) } else { (&groups.lhs, &groups.rhs) };
+    let many_members = members(many_groups, groups.count);
+    let one_members = members(one_groups, groups.count);
+    let mut evaluation = Evaluation {
+        ctx,
+        operation,
+        many,
+        one,
+        active: active_steps(operation, many, one),
+        results: Results::new(ctx, many.steps().count)?,
+        refusal: None,
+    };
+    for (group, (many_members, one_members)) in many_members.iter().zip(&one_members).enumerate() {
+        evaluation.group(group, many_members, one_members)?;
+    }
+    match evaluation.refusal {
+        Some(refusal) => Err(QueryError::Execution(refusal.message)),
+        None => evaluation.results.into_matrix(ctx, many),
+    }
+}
+
+/// The series of every group, in order.
+fn members(groups: &[u32], count: usize) -> Vec<Vec<u32>> {
+    let mut members = vec![Vec::new(); count];
+    for (index, group) in groups.iter().enumerate() {
+        members[*group as usize].push(index as u32);
+    }
+    members
+}
+
+/// The steps at which the operation is carried out: both vectors have something, or one has
+/// and something is filled.
+fn active_steps(operation: &Operation<'_>, many: &Matrix, one: &Matrix) -> Vec<u64> {
+    let anything = |matrix: &Matrix| {
+        let mut any = vec![0; matrix.steps().count.div_ceil(64)];
+        for index in 0..matrix.series().len() {
+            any.iter_mut().zip(matrix.row(index).1).for_each(|(any, word)| *any |= word);
+        }
+        any
+    };
+    let matching = operation.matching;
+    let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
+    let mut active = anything(many);
+    for (word, one) in active.iter_mut().zip(anything(one)) {
+        *word = if fills { *word | one } else { *word & one };
+    }
+    active
+}
+
+/// A step that cannot be answered; the least one is reported.
+struct Refusal {
+    /// Step, phase and place within it.
+    order: (usize, u8, u32),
+    message: String,
+}
+
+struct Evaluation<'a> {
+    ctx: &'a Context,
+    operation: &'a Operation<'a>,
+    many: &'a Matrix,
+    one: &'a Matrix,
+    /// One bit a step: whether it is carried out at all.
+    active: Vec<u64>,
+    results: Results,
+    refusal: Option<Refusal>,
+}
+
+/// What the many side or the one side puts into an operation: a series, or a fill value.
+#[derive(Clone, Copy)]
+struct Input {
+    series: Option<u32>,
+    value: f64,
+}
+
+impl Evaluation<'_> {
+    fn group(&mut self, group: usize, many: &[u32], one: &[u32]) -> Result<(), QueryError> {
+        if one.is_empty() && self.operation.matching.fill_right.is_none() {
+            return Ok(());
+        }
+        let mut slots = HashMap::default();
+        for step in 0..self.many.steps().count {
+            if step % STEPS_BETWEEN_CHECKS == 0 {
+                self.ctx.budget.check()?;
+            }
+            if !is_present(&self.active, step) || self.is_refused_before(step) {
+                continue;
+            }
+            let Some(one) = self.single(one, step) else { continue };
+            let mut has_met = false;
+            for index in many {
+                let (values, presence) = self.many.row(*index as usize);
+                if !is_present(presence, step) {
+                    continue;
+                }
+                let partner = one.or(self
+                    .operation
+                    .matching
+                    .fill_right
+                    .map(|value| Input { series: None, value }));
+                if let Some(partner) = partner {
+                    let many = Input { series: Some(*index), value: values[step] };
+                    has_met |= self.meet((group, step), many, partner, has_met, &mut slots)?;
+                }
+            }
+            if let (Some(one), Some(value)) = (one, self.operation.matching.fill_left)
+                && !has_met
+            {
+                let many = Input { series: None, value };
+                self.meet((group, step), many, one, false, &mut slots)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The only series of the one side that is present; `None` where there are two.
+    fn single(&mut self, one: &[u32], step: usize) -> Option<Option<Input>> {
+        let mut found: Option<Input> = None;
+        for index in one {
+            let (values, presence) = self.one.row(*index as usize);
+            if !is_present(presence, step) {
+                continue;
+            }
+            if let Some(Input { series: Some(earlier), .. }) = found {
+                let message = self.duplicate_message(*index, earlier);
+                self.refuse((step, 0, *index), message);
+                return None;
+            }
+            found = Some(Input { series: Some(*index), value: values[step] });
+        }
+        Some(found)
+    }
+
+    fn duplicate_message(&self, later: u32, earlier: u32) -> String {
+        let labels = |index: u32| &self.one.series()[index as usize].labels;
+        let side = if self.operation.is_swapped() { "left" } else { "right" };
+        format!(
+            "found duplicate series for the match group {} on the {side} hand-side of the \
+             operation: [{}, {}];many-to-many matching not allowed: matching labels must be \
+             unique on one side",
+            group_labels(self.operation.matching, labels(later)),
+            labels(later),
+            labels(earlier),
+        )
+    }
+
+    /// One result of a group at a step; `has_met` says whether it is not the group's first
+    /// there. Gives whether the two have met.
+    fn meet(
+        &mut self,
+        at: (usize, usize),
+        many: Input,
+        one: Input,
+        has_met: bool,
+        slots: &mut HashMap<(Option<u32>, Option<u32>), u32, foldhash::fast::RandomState>,
+    ) -> Result<bool, QueryError> {
+        let (_, step) = at;
+        let binary = self.operation.binary;
+        if matches!(binary.op, BinaryOp::TrimLower | BinaryOp::TrimUpper) {
+            self.ctx.info(incompatible_floats(binary.op), self.operation.span);
+            return Ok(false);
+        }
+        let place = (u8::from(many.series.is_none()), many.series.or(one.series).unwrap_or(0));
+        let slot = match slots.get(&(many.series, one.series)) {
+            Some(slot) => *slot,
+            None => {
+                let meta = self.result(many.series, one.series);
+                let slot = self.results.slot(meta, place)?;
+                slots.insert((many.series, one.series), slot);
+                slot
+            }
+        };
+        let is_one_to_one = self.operation.matching.cardinality == Cardinality::OneToOne;
+        if is_one_to_one && has_met {
+            let message = "multiple matches for labels: many-to-one matching must be explicit \
+                           (group_left/group_right)";
+            self.refuse((step, 1 + place.0, place.1), message.to_owned());
+            return Ok(true);
+        }
+        if self.results.rows[slot as usize].met_at.replace(at) == Some(at) {
+            let message = "multiple matches for labels: grouping labels must ensure unique matches";
+            self.refuse((step, 1 + place.0, place.1), message.to_owned());
+            return Ok(true);
+        }
+        let (lhs, rhs) = if self.operation.is_swapped() {
+            (one.value, many.value)
+        } else {
+            (many.value, one.value)
+        };
+        let (value, keeps) = kernel::pair(binary.op, lhs, rhs);
+        let value = if binary.is_bool { f64::from(u8::from(keeps)) } else { value };
+        if (keeps || binary.is_bool) && !self.results.set(slot, step, value) {
+            self.refuse((step, 3, 0), SAME_LABELSET.to_owned());
+        }
+        Ok(true)
+    }
+
+    /// The result of two series; a filled side has the labels of the match group.
+    fn result(&self, many: Option<u32>, one: Option<u32>) -> SeriesMeta {
+        let labels = |matrix: &Matrix, index: Option<u32>| {
+            index.map(|index| matrix.series()[index as usize].labels.clone())
+        };
+        let (many, one) = (labels(self.many, many), labels(self.one, one));
+        let of_group = |labels: &Option<Labels>| {
+            labels
+                .as_ref()
+                .map_or_else(Labels::empty, |labels| group_labels(self.operation.matching, labels))
+        };
+        let many_labels = many.clone().unwrap_or_else(|| of_group(&one));
+        let one_labels = one.unwrap_or_else(|| of_group(&many));
+        self.operation.result(self.ctx, &many_labels, &one_labels)
+    }
+
+    /// Whether an earlier step is refused already, so that this one no longer matters.
+    fn is_refused_before(&self, step: usize) -> bool {
+        self.refusal.as_ref().is_some_and(|refusal| refusal.order.0 < step)
+    }
+
+    fn refuse(&mut self, order: (usize, u8, u32), message: String) {
+        if self.refusal.as_ref().is_none_or(|refusal| order < refusal.order) {
+            self.refusal = Some(Refusal { order, message });
+        }
+    }
+}
+
+/// Rows of results, found as they come up.
+struct Results {
+    steps: usize,
+    charge: Charge,
+    slot_of: HashMap<Labels, u32, foldhash::fast::RandomState>,
+    rows: Vec<ResultRow>,
+}
+
+struct ResultRow {
+    meta: SeriesMeta,
+    /// Where Prometheus' loops would come upon it first.
+    place: (u8, u32),
+    /// The group and step of its latest result.
+    met_at: Option<(usize, usize)>,
+    values: Vec<f64>,
+    presence: Vec<u64>,
+}
+
+impl Results {
+    fn new(ctx: &Context, steps: usize) -> Result<Results, QueryError> {
+        let charge = Charge::new(&ctx.budget, 0)?;
+        Ok(Results { steps, charge, slot_of: HashMap::default(), rows: Vec::new() })
+    }
+
+    /// The row of a series, made where there is none yet.
+    fn slot(&mut self, meta: SeriesMeta, place: (u8, u32)) -> Result<u32, QueryError> {
+        if let Some(slot) = self.slot_of.get(&meta.labels) {
+            let row = &mut self.rows[*slot as usize];
+            row.place = row.place.min(place);
+            return Ok(*slot);
+        }
+        let words = self.steps.div_ceil(64);
+        self.charge.grow(((self.steps + words) * 8) as u64)?;
+        let slot = self.rows.len() as u32;
+        self.slot_of.insert(meta.labels.clone(), slot);
+        let (values, presence) = (vec![0.0; self.steps], vec![0; words]);
+        self.rows.push(ResultRow { meta, place, met_at: None, values, presence });
+        Ok(slot)
+    }
+
+    /// Writes a value; false where there is one already.
+    fn set(&mut self, slot: u32, step: usize, value: f64) -> bool {
+        let row = &mut self.rows[slot as usize];
+        if is_present(&row.presence, step) {
+            return false;
+        }
+        set_present(&mut row.presence, step);
+        row.values[step] = value;
+        true
+    }
+
+    fn into_matrix(mut self, ctx: &Context, like: &Matrix) -> Result<Matrix, QueryError> {
+        self.rows.sort_by_key(|row| row.place);
+        let series = self.rows.iter().map(|row| row.meta.clone()).collect();
+        let mut matrix = Matrix::new(ctx, series, like.steps())?;
+        for (index, row) in self.rows.into_iter().enumerate() {
+            let (values, presence) = matrix.row_mut(index);
+            values.copy_from_slice(&row.values);
+            presence.copy_from_slice(&row.presence);
+        }
+        Ok(matrix)
+    }
+}

@@ -1,0 +1,222 @@
+//! Two vectors whose label sets leave no doubt which series meet: both sides stream.
+
+use hashbrown::{HashMap, HashSet};
+use model::Labels;
+
+use crate::error::QueryError;
+use crate::exec::gather::Gather;
+use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::parse::ast::{Binary, BinaryOp, Cardinality, Matching, Span};
+use crate::tile::Tile;
+use crate::window::Steps;
+
+use super::kernel::{self, Side};
+use super::matching::{Groups, changes_schema, result_labels};
+use super::{incompatible_floats, keep_only, with_bits};
+
+/// What is done with two vectors.
+pub(super) struct Operation<'a> {
+    /// The operator and its `bool`.
+    pub(super) binary: &'a Binary,
+    /// Who meets whom.
+    pub(super) matching: &'a Matching,
+    /// Where the operation stands.
+    pub(super) span: Span,
+}
+
+impl Operation<'_> {
+    /// Whether the right side is the many side.
+    pub(super) fn is_swapped(&self) -> bool {
+        self.matching.cardinality == Cardinality::OneToMany
+    }
+
+    /// The series that a series of the many side and one of the one side give.
+    pub(super) fn result(&self, ctx: &Context, many: &Labels, one: &Labels) -> SeriesMeta {
+        let is_bool = self.binary.is_bool;
+        let drops_name = is_bool && !ctx.delayed_name_removal;
+        let labels = result_labels(self.binary.op, self.matching, drops_name, many, one);
+        SeriesMeta { labels, drop_name: is_bool }
+    }
+}
+
+/// The series that meet, a result each.
+pub(super) struct Pairs {
+    many: Vec<u32>,
+    one: Vec<u32>,
+    series: Vec<SeriesMeta>,
+}
+
+impl Pairs {
+    /// Pairs the series of both sides; `None` where a step may turn out to be ambiguous, or
+    /// missing sides are filled.
+    pub(super) fn new(
+        ctx: &Context,
+        operation: &Operation<'_>,
+        groups: &Groups,
+        lhs: &dyn VectorOperator,
+        rhs: &dyn VectorOperator,
+    ) -> Option<Pairs> {
+        let matching = operation.matching;
+        if matching.fill_left.is_some() || matching.fill_right.is_some() {
+            return None;
+        }
+        let ((many, many_groups), (one, one_groups)) = if operation.is_swapped() {
+            ((rhs, &groups.rhs), (lhs, &groups.lhs))
+        } else {
+            ((lhs, &groups.lhs), (rhs, &groups.rhs))
+        };
+        let mut one_of_group = vec![None; groups.count];
+        for (index, group) in one_groups.iter().enumerate() {
+            if one_of_group[*group as usize].replace(index as u32).is_some() {
+                return None;
+            }
+        }
+        let mut pairs = Pairs { many: Vec::new(), one: Vec::new(), series: Vec::new() };
+        for (index, group) in many_groups.iter().enumerate() {
+            let Some(one_index) = one_of_group[*group as usize] else { continue };
+            let many_labels = &many.series()[index].labels;
+            let one_labels = &one.series()[one_index as usize].labels;
+            pairs.many.push(index as u32);
+            pairs.one.push(one_index);
+            pairs.series.push(operation.result(ctx, many_labels, one_labels));
+        }
+        pairs.is_unambiguous(matching).then_some(pairs)
+    }
+
+    /// Whether no two results can clash: one per group where both sides are one, and no
+    /// label set twice.
+    fn is_unambiguous(&self, matching: &Matching) -> bool {
+        if matching.cardinality == Cardinality::OneToOne {
+            let ones: HashSet<u32, foldhash::fast::RandomState> =
+                self.one.iter().copied().collect();
+            if ones.len() < self.one.len() {
+                return false;
+            }
+        }
+        let labels: HashSet<&Labels, foldhash::fast::RandomState> =
+            self.series.iter().map(|meta| &meta.labels).collect();
+        labels.len() == self.series.len()
+    }
+}
+
+/// The operation on pairs that stream.
+pub(super) fn stream(
+    ctx: &Context,
+    operation: &Operation<'_>,
+    pairs: Pairs,
+    lhs: Box<dyn VectorOperator>,
+    rhs: Box<dyn VectorOperator>,
+) -> Box<dyn VectorOperator> {
+    let is_swapped = operation.is_swapped();
+    let (many, one) = if is_swapped { (rhs, lhs) } else { (lhs, rhs) };
+    Box::new(Join {
+        ctx: ctx.clone(),
+        op: operation.binary.op,
+        is_bool: operation.binary.is_bool,
+        span: operation.span,
+        many_side: if is_swapped { Side::Right } else { Side::Left },
+        many,
+        one,
+        pairs,
+    })
+}
+
+struct Join {
+    ctx: Context,
+    op: BinaryOp,
+    is_bool: bool,
+    span: Span,
+    many_side: Side,
+    many: Box<dyn VectorOperator>,
+    one: Box<dyn VectorOperator>,
+    pairs: Pairs,
+}
+
+impl VectorOperator for Join {
+    fn series(&self) -> &[SeriesMeta] {
+        &self.pairs.series
+    }
+
+    fn steps(&self) -> Steps {
+        self.many.steps()
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let many: Vec<u32> = series.iter().map(|i| self.pairs.many[*i as usize]).collect();
+        let mut ones = Vec::new();
+        let mut seen: HashMap<u32, usize, foldhash::fast::RandomState> = HashMap::default();
+        let one_rows = series
+            .iter()
+            .map(|index| {
+                let one = self.pairs.one[*index as usize];
+                *seen.entry(one).or_insert_with(|| {
+                    ones.push(one);
+                    ones.len() - 1
+                })
+            })
+            .collect();
+        Box::new(JoinReader {
+            join: self,
+            many: self.many.open(&many),
+            one: Gather::open(&self.ctx, &*self.one, &ones),
+            one_rows,
+        })
+    }
+}
+
+struct JoinReader<'a> {
+    join: &'a Join,
+    many: Box<dyn TileReader + 'a>,
+    one: Gather<'a>,
+    /// For each row, the row of its partner.
+    one_rows: Vec<usize>,
+}
+
+impl TileReader for JoinReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        self.many.next_tile(step_count, tile)?;
+        self.one.next(step_count)?;
+        for (row, one_row) in self.one_rows.iter().enumerate() {
+            let (values, presence) = tile.row_mut(row);
+            let (other, present) = self.one.row(*one_row);
+            keep_only(presence, present);
+            self.join.apply(values, presence, other);
+        }
+        Ok(())
+    }
+}
+
+impl Join {
+    /// Does the operation on a row of the many side and one of the one side.
+    fn apply(&self, values: &mut [f64], presence: &mut [u64], other: &[f64]) {
+        if changes_schema(self.op) {
+            kernel::arithmetic(self.op, self.many_side, values, other);
+        } else if self.op.is_comparison() {
+            with_bits(values.len(), |holds| match self.many_side {
+                Side::Left => {
+                    kernel::comparison(self.op, values, other, holds);
+                    self.finish_comparison(values, presence, holds);
+                }
+                Side::Right => {
+                    kernel::comparison(self.op, other, values, holds);
+                    // What passes is the left operand, which here is that of the one side.
+                    values.copy_from_slice(&other[..values.len()]);
+                    self.finish_comparison(values, presence, holds);
+                }
+            });
+        } else {
+            if presence.iter().any(|word| *word != 0) {
+                self.ctx.info(incompatible_floats(self.op), self.span);
+            }
+            presence.fill(0);
+        }
+    }
+
+    fn finish_comparison(&self, values: &mut [f64], presence: &mut [u64], holds: &[u64]) {
+        if self.is_bool {
+            kernel::bits_to_values(holds, values);
+        } else {
+            keep_only(presence, holds);
+        }
+    }
+}

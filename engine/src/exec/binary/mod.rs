@@ -1,0 +1,205 @@
+//! Binary operators and the unary minus.
+//!
+//! Scalars meet vectors element by element, in place in the tile ([`kernel`]). Two vectors
+//! are matched once, on their label sets ([`matching`]), not at every step: where the label
+//! sets alone prove that no step can be ambiguous, the operands stream ([`join`]), else both
+//! are materialised and every step is judged by what is present ([`ambiguous`]). Set
+//! operators ask of one side only which match groups are present ([`set`]).
+
+pub mod kernel;
+
+mod ambiguous;
+mod join;
+mod matching;
+mod set;
+
+use crate::error::QueryError;
+use crate::exec::elementwise::{Name, RowKernel, elementwise};
+use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::exec::unique::unique;
+use crate::parse::ast::{Binary, BinaryOp, Matching, Span};
+use crate::window::Steps;
+
+use kernel::Side;
+
+/// Evaluates a binary operation on two evaluated operands.
+///
+/// Errors: ambiguous matches, in Prometheus' words; limits of the query; what the operands
+/// give. Some come with the operator, others with its tiles.
+/// Source: `promql/engine.go` of Prometheus.
+pub fn evaluate(
+    ctx: &Context,
+    steps: Steps,
+    binary: &Binary,
+    span: Span,
+    lhs: Operand,
+    rhs: Operand,
+) -> Result<Operand, QueryError> {
+    match (lhs, rhs) {
+        (Operand::Scalar(lhs), Operand::Scalar(rhs)) => scalars(binary.op, lhs, &rhs),
+        (Operand::Vector(lhs), Operand::Scalar(rhs)) => {
+            Ok(vector_scalar(ctx, binary, span, lhs, rhs, Side::Left))
+        }
+        (Operand::Scalar(lhs), Operand::Vector(rhs)) => {
+            Ok(vector_scalar(ctx, binary, span, rhs, lhs, Side::Right))
+        }
+        (Operand::Vector(lhs), Operand::Vector(rhs)) => {
+            debug_assert!(lhs.steps() == steps && rhs.steps() == steps);
+            vectors(ctx, binary, span, lhs, rhs).map(Operand::Vector)
+        }
+        _ => Err(QueryError::Execution(
+            "binary expression must contain only scalar and instant vector types".to_owned(),
+        )),
+    }
+}
+
+/// Evaluates the unary minus.
+///
+/// Errors: as for [`evaluate`].
+pub fn negate(
+    ctx: &Context,
+    _steps: Steps,
+    _span: Span,
+    operand: Operand,
+) -> Result<Operand, QueryError> {
+    match operand {
+        Operand::Scalar(mut values) => {
+            values.iter_mut().for_each(|value| *value = -*value);
+            Ok(Operand::Scalar(values))
+        }
+        Operand::Vector(input) => {
+            let kernel: RowKernel =
+                Box::new(|_, values, _| values.iter_mut().for_each(|value| *value = -*value));
+            Ok(elementwise(ctx, input, Name::Drop, kernel))
+        }
+        Operand::String(_) => Err(QueryError::Execution(
+            "unary expression only allowed on expressions of type scalar or instant vector"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Two scalars: a comparison gives 1 or 0.
+fn scalars(op: BinaryOp, mut lhs: Vec<f64>, rhs: &[f64]) -> Result<Operand, QueryError> {
+    if op.is_comparison() {
+        let mut holds = vec![0; lhs.len().div_ceil(64)];
+        kernel::comparison(op, &lhs, rhs, &mut holds);
+        kernel::bits_to_values(&holds, &mut lhs);
+    } else if matching::changes_schema(op) {
+        kernel::arithmetic(op, Side::Left, &mut lhs, rhs);
+    } else {
+        let message = format!("operator \"{}\" not allowed for Scalar operations", op.as_str());
+        return Err(QueryError::Execution(message));
+    }
+    Ok(Operand::Scalar(lhs))
+}
+
+/// A vector and a scalar; `side` is the side of the vector.
+fn vector_scalar(
+    ctx: &Context,
+    binary: &Binary,
+    span: Span,
+    input: Box<dyn VectorOperator>,
+    scalars: Vec<f64>,
+    side: Side,
+) -> Operand {
+    let op = binary.op;
+    if op.is_comparison() {
+        let is_bool = binary.is_bool;
+        let name = if is_bool { Name::Drop } else { Name::Keep };
+        let kernel: RowKernel = Box::new(move |first_step, values, presence| {
+            let scalars = &scalars[first_step..first_step + values.len()];
+            with_bits(values.len(), |holds| {
+                match side {
+                    Side::Left => kernel::comparison(op, values, scalars, holds),
+                    Side::Right => kernel::comparison(op, scalars, values, holds),
+                }
+                if is_bool {
+                    kernel::bits_to_values(holds, values);
+                } else {
+                    keep_only(presence, holds);
+                }
+            });
+        });
+        return elementwise(ctx, input, name, kernel);
+    }
+    if matching::changes_schema(op) {
+        let kernel: RowKernel = Box::new(move |first_step, values, _| {
+            let scalars = &scalars[first_step..first_step + values.len()];
+            kernel::arithmetic(op, side, values, scalars);
+        });
+        return elementwise(ctx, input, Name::Drop, kernel);
+    }
+    trimmed_floats(ctx, op, span, input)
+}
+
+/// Floats cannot be trimmed: an info, and nothing else, wherever there is one.
+fn trimmed_floats(
+    ctx: &Context,
+    op: BinaryOp,
+    span: Span,
+    input: Box<dyn VectorOperator>,
+) -> Operand {
+    let account = ctx.clone();
+    let kernel: RowKernel = Box::new(move |_, _, presence| {
+        if presence.iter().any(|word| *word != 0) {
+            account.info(incompatible_floats(op), span);
+        }
+        presence.fill(0);
+    });
+    elementwise(ctx, input, Name::Keep, kernel)
+}
+
+/// The info about an operator that does not act on two floats.
+fn incompatible_floats(op: BinaryOp) -> String {
+    let op = op.as_str();
+    format!("incompatible sample types encountered for binary operator \"{op}\": float {op} float")
+}
+
+/// Two vectors.
+fn vectors(
+    ctx: &Context,
+    binary: &Binary,
+    span: Span,
+    lhs: Box<dyn VectorOperator>,
+    rhs: Box<dyn VectorOperator>,
+) -> Result<Box<dyn VectorOperator>, QueryError> {
+    let default = Matching {
+        cardinality: crate::parse::ast::Cardinality::OneToOne,
+        is_on: false,
+        labels: Vec::new(),
+        include: Vec::new(),
+        fill_left: None,
+        fill_right: None,
+    };
+    let matching = binary.matching.as_ref().unwrap_or(&default);
+    let groups = matching::Groups::new(matching, lhs.series(), rhs.series());
+    if binary.op.is_set() {
+        return set::evaluate(ctx, binary.op, &groups, lhs, rhs);
+    }
+    let operation = join::Operation { binary, matching, span };
+    match join::Pairs::new(ctx, &operation, &groups, &*lhs, &*rhs) {
+        Some(pairs) => Ok(join::stream(ctx, &operation, pairs, lhs, rhs)),
+        None => {
+            let joined = ambiguous::evaluate(ctx, &operation, &groups, &*lhs, &*rhs)?;
+            Ok(unique(ctx, Box::new(joined)))
+        }
+    }
+}
+
+/// Takes away the presence of what does not hold.
+fn keep_only(presence: &mut [u64], holds: &[u64]) {
+    for (index, word) in presence.iter_mut().enumerate() {
+        *word &= holds.get(index).copied().unwrap_or(0);
+    }
+}
+
+/// Lends words for one bit a step: on the stack for tiles of the usual width.
+fn with_bits<R>(steps: usize, body: impl FnOnce(&mut [u64]) -> R) -> R {
+    let words = steps.div_ceil(64);
+    let mut few = [0; 4];
+    match few.get_mut(..words) {
+        Some(few) => body(few),
+        None => body(&mut vec![0; words]),
+    }
+}

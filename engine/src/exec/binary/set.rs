@@ -1,0 +1,256 @@
+//! `and`, `unless`, `or`: one side passes or not, by which match groups the other has.
+
+use std::sync::Mutex;
+
+use hashbrown::HashMap;
+use model::Labels;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::gather::Gather;
+use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::scan::{scan, word_at};
+use crate::exec::unique::unique;
+use crate::parse::ast::BinaryOp;
+use crate::tile::{Tile, copy_bits};
+use crate::window::Steps;
+
+use super::matching::Groups;
+
+/// Evaluates a set operator. The side that passes streams; of the side that only decides,
+/// one bit a match group and step is kept.
+///
+/// Errors: what the operands give, and the limits of the query.
+/// Source: `VectorAnd`, `VectorOr`, `VectorUnless` of Prometheus.
+pub(super) fn evaluate(
+    ctx: &Context,
+    op: BinaryOp,
+    groups: &Groups,
+    lhs: Box<dyn VectorOperator>,
+    rhs: Box<dyn VectorOperator>,
+) -> Result<Box<dyn VectorOperator>, QueryError> {
+    if op == BinaryOp::Or {
+        let lhs = materialize(ctx, &*lhs)?;
+        let decides = GroupPresence::of(ctx, groups.count, &lhs, &groups.lhs, &groups.rhs)?;
+        let rhs = Masked::new(rhs, &groups.rhs, decides, false);
+        return union(ctx, Box::new(lhs), Box::new(rhs));
+    }
+    let decides = GroupPresence::of(ctx, groups.count, &*rhs, &groups.rhs, &groups.lhs)?;
+    Ok(Box::new(Masked::new(lhs, &groups.lhs, decides, op == BinaryOp::And)))
+}
+
+/// Which match groups are present on one side.
+///
+/// Shape: bits `[group][step]`, a row of words a group.
+struct GroupPresence {
+    words: usize,
+    bits: Vec<u64>,
+    _charge: Charge,
+}
+
+impl GroupPresence {
+    /// Looks at the series of one side whose groups the other side has.
+    fn of(
+        ctx: &Context,
+        count: usize,
+        operator: &dyn VectorOperator,
+        groups: &[u32],
+        asked: &[u32],
+    ) -> Result<GroupPresence, QueryError> {
+        let words = operator.steps().count.div_ceil(64);
+        let bytes = (count as u64).saturating_mul(words as u64 * 8);
+        let charge = Charge::new(&ctx.budget, bytes)?;
+        let bits = Mutex::new(vec![0; count * words]);
+        let mut is_asked = vec![false; count];
+        asked.iter().for_each(|group| is_asked[*group as usize] = true);
+        let wanted: Vec<u32> = (0..groups.len() as u32)
+            .filter(|index| is_asked[groups[*index as usize] as usize])
+            .collect();
+        scan(ctx, operator, &wanted, |series, first_step, tile| {
+            let mut bits = bits.lock().expect("no visitor panics while it holds the bits");
+            for (row, index) in series.iter().enumerate() {
+                let at = groups[*index as usize] as usize * words;
+                let present = tile.row(row).1;
+                copy_bits(&mut bits[at..at + words], first_step, present, tile.steps());
+            }
+        })?;
+        let bits = bits.into_inner().expect("no visitor panics while it holds the bits");
+        Ok(GroupPresence { words, bits, _charge: charge })
+    }
+
+    fn row(&self, group: u32) -> &[u64] {
+        let at = group as usize * self.words;
+        &self.bits[at..at + self.words]
+    }
+}
+
+/// A side of which only the steps pass at which its match group is present on the other, or
+/// is not.
+struct Masked {
+    input: Box<dyn VectorOperator>,
+    groups: Vec<u32>,
+    decides: GroupPresence,
+    passes_present: bool,
+}
+
+impl Masked {
+    fn new(
+        input: Box<dyn VectorOperator>,
+        groups: &[u32],
+        decides: GroupPresence,
+        passes_present: bool,
+    ) -> Masked {
+        Masked { input, groups: groups.to_vec(), decides, passes_present }
+    }
+}
+
+impl VectorOperator for Masked {
+    fn series(&self) -> &[SeriesMeta] {
+        self.input.series()
+    }
+
+    fn steps(&self) -> Steps {
+        self.input.steps()
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let groups = series.iter().map(|index| self.groups[*index as usize]).collect();
+        Box::new(MaskedReader { masked: self, input: self.input.open(series), groups, step: 0 })
+    }
+}
+
+struct MaskedReader<'a> {
+    masked: &'a Masked,
+    input: Box<dyn TileReader + 'a>,
+    groups: Vec<u32>,
+    step: usize,
+}
+
+impl TileReader for MaskedReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        self.input.next_tile(step_count, tile)?;
+        for (row, group) in self.groups.iter().enumerate() {
+            let decides = self.masked.decides.row(*group);
+            let (_, presence) = tile.row_mut(row);
+            for (index, word) in presence.iter_mut().enumerate() {
+                let mask = word_at(decides, self.step + index * 64);
+                *word &= if self.masked.passes_present { mask } else { !mask };
+            }
+        }
+        self.step += step_count;
+        Ok(())
+    }
+}
+
+/// All series of one operator, then all of another.
+fn union(
+    ctx: &Context,
+    first: Box<dyn VectorOperator>,
+    second: Box<dyn VectorOperator>,
+) -> Result<Box<dyn VectorOperator>, QueryError> {
+    let series = first.series().iter().chain(second.series()).cloned().collect();
+    let union = Union { ctx: ctx.clone(), series, first, second };
+    if union.steps().count == 1 {
+        return Ok(Box::new(union));
+    }
+    match earliest_name_rules(ctx, &union)? {
+        Some(settled) => Ok(unique(ctx, Box::new(settled))),
+        None => Ok(unique(ctx, Box::new(union))),
+    }
+}
+
+/// Settles whether the name goes where two entries of one label set differ on it: the one
+/// that has a value first decides, as the first sample does in Prometheus. `None` where
+/// nothing differs.
+fn earliest_name_rules(ctx: &Context, union: &Union) -> Result<Option<Matrix>, QueryError> {
+    let mut seen: HashMap<&Labels, Vec<u32>, foldhash::fast::RandomState> = HashMap::default();
+    for (index, meta) in union.series.iter().enumerate() {
+        seen.entry(&meta.labels).or_default().push(index as u32);
+    }
+    let rule = |index: &u32| union.series[*index as usize].drop_name;
+    let differing: Vec<Vec<u32>> = seen
+        .into_values()
+        .filter(|entries| entries.iter().any(|entry| rule(entry) != rule(&entries[0])))
+        .collect();
+    if differing.is_empty() {
+        return Ok(None);
+    }
+    let mut matrix = materialize(ctx, union)?;
+    for entries in &differing {
+        let first_step = |entry: &&u32| {
+            let presence = matrix.row(**entry as usize).1;
+            let word = presence.iter().position(|word| *word != 0);
+            word.map_or(usize::MAX, |at| at * 64 + presence[at].trailing_zeros() as usize)
+        };
+        if let Some(earliest) = entries.iter().min_by_key(first_step) {
+            let drops = rule(earliest);
+            for entry in entries {
+                matrix.series_mut()[*entry as usize].drop_name = drops;
+            }
+        }
+    }
+    Ok(Some(matrix))
+}
+
+struct Union {
+    ctx: Context,
+    series: Vec<SeriesMeta>,
+    first: Box<dyn VectorOperator>,
+    second: Box<dyn VectorOperator>,
+}
+
+impl VectorOperator for Union {
+    fn series(&self) -> &[SeriesMeta] {
+        &self.series
+    }
+
+    fn steps(&self) -> Steps {
+        self.first.steps()
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let border = self.first.series().len() as u32;
+        if series.iter().all(|index| *index < border) {
+            return self.first.open(series);
+        }
+        let beyond = |indices: &[u32]| -> Vec<u32> {
+            indices.iter().filter(|i| **i >= border).map(|i| i - border).collect()
+        };
+        if series.iter().all(|index| *index >= border) {
+            return self.second.open(&beyond(series));
+        }
+        let first: Vec<u32> = series.iter().copied().filter(|index| *index < border).collect();
+        Box::new(UnionReader {
+            is_first: series.iter().map(|index| *index < border).collect(),
+            first: Gather::open(&self.ctx, &*self.first, &first),
+            second: Gather::open(&self.ctx, &*self.second, &beyond(series)),
+        })
+    }
+}
+
+struct UnionReader<'a> {
+    /// For each row, whether it comes from the first operator.
+    is_first: Vec<bool>,
+    first: Gather<'a>,
+    second: Gather<'a>,
+}
+
+impl TileReader for UnionReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        self.first.next(step_count)?;
+        self.second.next(step_count)?;
+        tile.reset(self.is_first.len(), step_count);
+        let (mut first, mut second) = (0, 0);
+        for (row, is_first) in self.is_first.iter().enumerate() {
+            let (gather, next) =
+                if *is_first { (&self.first, &mut first) } else { (&self.second, &mut second) };
+            let (from, present) = gather.row(*next);
+            let (values, presence) = tile.row_mut(row);
+            values.copy_from_slice(&from[..step_count]);
+            copy_bits(presence, 0, present, step_count);
+            *next += 1;
+        }
+        Ok(())
+    }
+}

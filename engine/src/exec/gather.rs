@@ -1,0 +1,74 @@
+//! Reading any choice of an operator's series, however many, a row each.
+
+use model::Budget;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, TileReader, VectorOperator};
+use crate::tile::{Tile, TileShape};
+
+/// A reader of listed series that may be more than a tile holds.
+///
+/// Shape: row `i` is the `i`-th series of the list; rows are kept in tiles of the query's
+/// tile height, one reader a tile.
+/// Invariant: the bytes of the tiles are charged to the query's budget.
+pub struct Gather<'a> {
+    budget: Budget,
+    height: usize,
+    width: usize,
+    stripes: Vec<Stripe<'a>>,
+    charge: Option<Charge>,
+}
+
+struct Stripe<'a> {
+    reader: Box<dyn TileReader + 'a>,
+    rows: usize,
+    tile: Tile,
+}
+
+impl<'a> Gather<'a> {
+    /// A reader of the listed series, in that order, at the first step.
+    pub fn open(ctx: &Context, operator: &'a dyn VectorOperator, series: &[u32]) -> Gather<'a> {
+        let height = ctx.tile_shape.series.max(1);
+        let stripes = series
+            .chunks(height)
+            .map(|chunk| Stripe {
+                reader: operator.open(chunk),
+                rows: chunk.len(),
+                tile: Tile::new(TileShape { series: 0, steps: 1 }),
+            })
+            .collect();
+        Gather { budget: ctx.budget.clone(), height, width: 0, stripes, charge: None }
+    }
+
+    /// Reads the next steps of all rows.
+    ///
+    /// Errors: what the operator's readers give, and the memory limit of the query.
+    pub fn next(&mut self, step_count: usize) -> Result<(), QueryError> {
+        if step_count > self.width {
+            self.widen(step_count)?;
+        }
+        for stripe in &mut self.stripes {
+            stripe.reader.next_tile(step_count, &mut stripe.tile)?;
+        }
+        Ok(())
+    }
+
+    /// The values and presence of a row at the steps that were read last.
+    #[inline]
+    pub fn row(&self, row_index: usize) -> (&[f64], &[u64]) {
+        self.stripes[row_index / self.height].tile.row(row_index % self.height)
+    }
+
+    fn widen(&mut self, steps: usize) -> Result<(), QueryError> {
+        let shape = |rows| TileShape { series: rows, steps };
+        let bytes = self.stripes.iter().map(|stripe| Tile::bytes(shape(stripe.rows))).sum();
+        self.charge = None;
+        self.charge = Some(Charge::new(&self.budget, bytes)?);
+        for stripe in &mut self.stripes {
+            stripe.tile = Tile::new(shape(stripe.rows));
+        }
+        self.width = steps;
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Looking at every tile of an operator once, in parallel over stripes of series.
+
+use rayon::prelude::*;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, VectorOperator};
+use crate::tile::{Tile, TileShape};
+
+/// Shows all tiles of the listed series to `visit`, with the series of the rows and the index
+/// of the first step. Tiles of one stripe come in the order of their steps, stripes in any.
+///
+/// Errors: what the operator's readers give, and the limits of the query.
+pub fn scan(
+    ctx: &Context,
+    operator: &dyn VectorOperator,
+    series: &[u32],
+    visit: impl Fn(&[u32], usize, &Tile) + Sync,
+) -> Result<(), QueryError> {
+    let steps = operator.steps();
+    let shape = ctx.tile_shape_for(steps);
+    series.par_chunks(shape.series.max(1)).try_for_each(|stripe| {
+        let shape = TileShape { series: stripe.len(), ..shape };
+        let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+        let mut tile = Tile::new(shape);
+        let mut reader = operator.open(stripe);
+        let mut first_step = 0;
+        while first_step < steps.count {
+            ctx.budget.check()?;
+            let width = shape.steps.min(steps.count - first_step);
+            reader.next_tile(width, &mut tile)?;
+            visit(stripe, first_step, &tile);
+            first_step += width;
+        }
+        Ok(())
+    })
+}
+
+/// The indices of all series of an operator.
+pub fn all_series(operator: &dyn VectorOperator) -> Vec<u32> {
+    (0..operator.series().len() as u32).collect()
+}
+
+/// The 64 bits of a row that start at a step; bits past the row's end are 0.
+#[inline]
+pub fn word_at(bits: &[u64], step_index: usize) -> u64 {
+    let shift = step_index % 64;
+    let at = step_index / 64;
+    let low = bits.get(at).map_or(0, |word| word >> shift);
+    match (shift, bits.get(at + 1)) {
+        (1.., Some(high)) => low | high << (64 - shift),
+        _ => low,
+    }
+}

@@ -1,0 +1,271 @@
+//! Calls of functions that have no range among their arguments.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use crate::error::QueryError;
+use crate::exec::elementwise::{Name, RowKernel, elementwise};
+use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::number_text::open_metrics;
+use crate::parse::ast::{Call, Expr, ExprKind, Span};
+use crate::window::Steps;
+
+use super::classic_histogram::{self, Question, Request};
+use super::sort::{self, Direction};
+use super::{date, label, math, vector_scalar};
+
+/// Calls a function on evaluated arguments, none of which is a range.
+///
+/// Errors: bad arguments, in Prometheus' words; limits of the query; what the arguments
+/// give; a function that is not known here. Some come with the operator, others with its
+/// tiles.
+/// Source: `promql/functions.go` of Prometheus.
+pub fn call(
+    ctx: &Context,
+    steps: Steps,
+    call: &Call,
+    span: Span,
+    args: Vec<Operand>,
+) -> Result<Operand, QueryError> {
+    let name = call.function.name;
+    let args = Arguments { name, values: args.into_iter() };
+    if let Some(kernel) = math::unary(name) {
+        return args.map(ctx, kernel);
+    }
+    if let Some(question) = date::question(name) {
+        if call.args.is_empty() {
+            let seconds = (0..steps.count).map(|step| steps.time(step) / 1000);
+            let values: Vec<f64> =
+                seconds.map(|seconds| question(date::Moment::from_seconds(seconds))).collect();
+            return vector_scalar::vector(ctx, steps, &values);
+        }
+        return args.map(ctx, date::kernel(question));
+    }
+    match name {
+        "round" | "clamp" | "clamp_min" | "clamp_max" => bounded(ctx, steps, name, args),
+        "sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc" => {
+            sorted(ctx, span, name, args)
+        }
+        "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => {
+            classic(ctx, call, args)
+        }
+        "label_replace" | "label_join" => relabeled(ctx, name, args),
+        "max_of" | "min_of" | "pi" | "scalar" | "time" => scalars(ctx, steps, name, args),
+        _ => vectors(ctx, steps, call, args),
+    }
+}
+
+/// The evaluated arguments of a call, taken one by one.
+struct Arguments {
+    name: &'static str,
+    values: std::vec::IntoIter<Operand>,
+}
+
+impl Arguments {
+    fn vector(&mut self) -> Result<Box<dyn VectorOperator>, QueryError> {
+        match self.values.next() {
+            Some(Operand::Vector(operator)) => Ok(operator),
+            other => Err(self.mismatch("instant vector", other.as_ref())),
+        }
+    }
+
+    fn scalar(&mut self) -> Result<Vec<f64>, QueryError> {
+        match self.values.next() {
+            Some(Operand::Scalar(values)) => Ok(values),
+            other => Err(self.mismatch("scalar", other.as_ref())),
+        }
+    }
+
+    fn string(&mut self) -> Result<String, QueryError> {
+        match self.values.next() {
+            Some(Operand::String(text)) => Ok(text),
+            other => Err(self.mismatch("string", other.as_ref())),
+        }
+    }
+
+    fn strings(&mut self) -> Result<Vec<String>, QueryError> {
+        let mut strings = Vec::with_capacity(self.values.len());
+        while self.values.len() > 0 {
+            strings.push(self.string()?);
+        }
+        Ok(strings)
+    }
+
+    /// The vector argument with every value passed through a kernel.
+    fn map(mut self, ctx: &Context, kernel: RowKernel) -> Result<Operand, QueryError> {
+        Ok(elementwise(ctx, self.vector()?, Name::Drop, kernel))
+    }
+
+    fn mismatch(&self, expected: &str, found: Option<&Operand>) -> QueryError {
+        let found = match found {
+            Some(Operand::Scalar(_)) => "scalar",
+            Some(Operand::String(_)) => "string",
+            Some(Operand::Vector(_)) => "instant vector",
+            None => "nothing",
+        };
+        QueryError::Execution(format!(
+            "expected type {expected} in call to function \"{}\", got {found}",
+            self.name
+        ))
+    }
+}
+
+/// Where an argument stands, without the parentheses around it.
+fn argument_span(call: &Call, index: usize) -> Span {
+    call.args.get(index).map_or_else(Span::default, |argument| unwrapped(argument).span)
+}
+
+fn unwrapped(expr: &Expr) -> &Expr {
+    match &expr.kind {
+        ExprKind::Paren(inner) => unwrapped(inner),
+        _ => expr,
+    }
+}
+
+fn bounded(
+    ctx: &Context,
+    steps: Steps,
+    name: &str,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
+    let input = args.vector()?;
+    let every_step = |value: f64| vec![value; steps.count];
+    let kernel = match name {
+        "round" if args.values.len() == 0 => math::round(every_step(1.0)),
+        "round" => math::round(args.scalar()?),
+        "clamp_min" => math::clamp(args.scalar()?, every_step(f64::INFINITY)),
+        "clamp_max" => math::clamp(every_step(f64::NEG_INFINITY), args.scalar()?),
+        _ => {
+            let min = args.scalar()?;
+            math::clamp(min, args.scalar()?)
+        }
+    };
+    Ok(elementwise(ctx, input, Name::Drop, kernel))
+}
+
+fn sorted(
+    ctx: &Context,
+    span: Span,
+    name: &str,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
+    let input = args.vector()?;
+    let direction =
+        if name.ends_with("_desc") { Direction::Descending } else { Direction::Ascending };
+    if name.starts_with("sort_by_label") {
+        sort::by_label(ctx, span, input, &args.strings()?, direction)
+    } else {
+        sort::by_value(ctx, span, input, direction)
+    }
+}
+
+fn relabeled(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, QueryError> {
+    let input = args.vector()?;
+    let texts = args.strings()?;
+    match (name, &texts[..]) {
+        ("label_replace", [target, replacement, source, pattern]) => {
+            label::replace(ctx, input, [target, replacement, source, pattern])
+        }
+        ("label_join", [target, separator, sources @ ..]) => {
+            label::join(ctx, input, target, separator, sources)
+        }
+        _ => Err(args.mismatch("string", None)),
+    }
+}
+
+fn classic(ctx: &Context, call: &Call, mut args: Arguments) -> Result<Operand, QueryError> {
+    let ask = |question| vec![Request { question, label: None }];
+    match call.function.name {
+        "histogram_quantile" => {
+            let quantiles = args.scalar()?;
+            classic_histogram::check_quantiles(ctx, &quantiles, argument_span(call, 0));
+            let shares = Arc::from(quantiles);
+            let requests = ask(Question::Quantile { shares, only: None });
+            classic_histogram::evaluate(ctx, argument_span(call, 1), args.vector()?, requests)
+        }
+        "histogram_fraction" => {
+            let lower = args.scalar()?;
+            let requests = ask(Question::Fraction { lower, upper: args.scalar()? });
+            classic_histogram::evaluate(ctx, argument_span(call, 2), args.vector()?, requests)
+        }
+        _ => {
+            let input = args.vector()?;
+            let label = args.string()?;
+            quantiles(ctx, call, input, &label, args)
+        }
+    }
+}
+
+/// `histogram_quantiles`: a series a quantile, which a label tells.
+fn quantiles(
+    ctx: &Context,
+    call: &Call,
+    input: Box<dyn VectorOperator>,
+    label: &str,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
+    let mut requests = Vec::new();
+    let mut index = 2;
+    while args.values.len() > 0 {
+        let quantiles = args.scalar()?;
+        classic_histogram::check_quantiles(ctx, &quantiles, argument_span(call, index));
+        index += 1;
+        // A series a value: one that changes from step to step makes several.
+        let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
+        let shares: Arc<[f64]> = Arc::from(quantiles);
+        for share in shares.iter().filter(|share| seen.insert(share.to_bits())) {
+            let question =
+                Question::Quantile { shares: Arc::clone(&shares), only: Some(share.to_bits()) };
+            let label = Some((label.to_owned(), open_metrics(*share)));
+            requests.push(Request { question, label });
+        }
+    }
+    classic_histogram::evaluate(ctx, argument_span(call, 0), input, requests)
+}
+
+fn scalars(
+    ctx: &Context,
+    steps: Steps,
+    name: &str,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
+    let values = match name {
+        "time" => vector_scalar::time(steps),
+        "pi" => vec![std::f64::consts::PI; steps.count],
+        "scalar" => return vector_scalar::scalar(ctx, &*args.vector()?),
+        _ => {
+            let choose = if name == "max_of" { math::go_max } else { math::go_min };
+            let mut values = args.scalar()?;
+            let others = args.scalar()?;
+            values.iter_mut().zip(others).for_each(|(value, other)| *value = choose(*value, other));
+            values
+        }
+    };
+    Ok(Operand::Scalar(values))
+}
+
+fn vectors(
+    ctx: &Context,
+    steps: Steps,
+    call: &Call,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
+    match call.function.name {
+        "absent" => {
+            let input = args.vector()?;
+            vector_scalar::absent(ctx, &*input, &call.args[0])
+        }
+        "timestamp" => args.map(ctx, vector_scalar::timestamp(steps)),
+        "vector" => vector_scalar::vector(ctx, steps, &args.scalar()?),
+        // What only histograms have, and start timestamps: no float has any of it.
+        "histogram_avg" | "histogram_count" | "histogram_stddev" | "histogram_stdvar"
+        | "histogram_sum" | "start_timestamp" => {
+            args.map(ctx, Box::new(|_, _, presence| presence.fill(0)))
+        }
+        name => {
+            let message = format!("function \"{name}\" is not supported here");
+            Err(QueryError::Execution(message))
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `label_replace` and `label_join`: the same samples under other labels.
+
+use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
+use regex::{Captures, Regex, RegexBuilder};
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::rearranged::Rearranged;
+use crate::exec::unique::unique;
+use crate::window::Steps;
+
+/// The longest label value that these functions make, in bytes.
+pub const LABEL_VALUE_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(LABEL_VALUE_BYTES_MAX <= LABEL_BYTES_MAX);
+
+/// The longest regular expression and the memory that a compiled one may take, in bytes.
+const PATTERN_BYTES_MAX: usize = 32 << 10;
+const PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20;
+
+/// `label_replace`: where the whole source label matches, the target label becomes the
+/// expanded replacement.
+///
+/// Errors: a bad expression or label name, in Prometheus' words; labels that grow past
+/// [`LABEL_VALUE_BYTES_MAX`] or the query's memory.
+pub(super) fn replace(
+    ctx: &Context,
+    input: Box<dyn VectorOperator>,
+    [target, replacement, source, pattern]: [&str; 4],
+) -> Result<Operand, QueryError> {
+    let regex = compile(pattern).ok_or_else(|| {
+        QueryError::Execution(format!("invalid regular expression in label_replace(): {pattern}"))
+    })?;
+    check_name("label_replace", "destination", target)?;
+    let template = Template::parse(replacement, &regex);
+    relabel(ctx, input, target, |meta, value| {
+        let captures = regex.captures(meta.labels.get(source));
+        if let Some(captures) = &captures {
+            template.pieces(captures).for_each(|piece| value.push(piece));
+        }
+        captures.is_some()
+    })
+}
+
+/// `label_join`: the target label becomes the source labels with a separator between them.
+///
+/// Errors: as for [`replace`].
+pub(super) fn join(
+    ctx: &Context,
+    input: Box<dyn VectorOperator>,
+    target: &str,
+    separator: &str,
+    sources: &[String],
+) -> Result<Operand, QueryError> {
+    for source in sources {
+        check_name("label_join", "source", source)?;
+    }
+    check_name("label_join", "destination", target)?;
+    relabel(ctx, input, target, |meta, value| {
+        for (position, source) in sources.iter().enumerate() {
+            if position > 0 {
+                value.push(separator);
+            }
+            value.push(meta.labels.get(source));
+        }
+        true
+    })
+}
+
+/// A label value as it grows: beyond the limit only its length does.
+#[derive(Default)]
+struct LabelValue {
+    text: String,
+    bytes: usize,
+}
+
+impl LabelValue {
+    fn push(&mut self, piece: &str) {
+        self.bytes = self.bytes.saturating_add(piece.len());
+        if self.bytes <= LABEL_VALUE_BYTES_MAX {
+            self.text.push_str(piece);
+        }
+    }
+}
+
+/// Sets a label of every series to what `write` writes; a series for which it says no is
+/// left alone.
+fn relabel(
+    ctx: &Context,
+    input: Box<dyn VectorOperator>,
+    target: &str,
+    write: impl Fn(&SeriesMeta, &mut LabelValue) -> bool,
+) -> Result<Operand, QueryError> {
+    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut series = Vec::with_capacity(input.series().len());
+    for meta in input.series() {
+        let mut value = LabelValue::default();
+        if !write(meta, &mut value) {
+            series.push(meta.clone());
+            continue;
+        }
+        if value.bytes > LABEL_VALUE_BYTES_MAX {
+            return Err(QueryError::Execution(format!(
+                "label {target:?} would be {} bytes long, the limit is {LABEL_VALUE_BYTES_MAX}",
+                value.bytes
+            )));
+        }
+        charge.grow((meta.labels.as_bytes().len() + value.bytes) as u64)?;
+        let labels = meta.labels.to_builder().set(target, &value.text).build();
+        let drop_name = meta.drop_name && target != METRIC_NAME;
+        series.push(SeriesMeta { labels, drop_name });
+    }
+    let relabeled = Relabeled { rows: Rearranged::relabeled(input, series), _charge: charge };
+    Ok(Operand::Vector(unique(ctx, Box::new(relabeled))))
+}
+
+fn check_name(function: &str, role: &str, name: &str) -> Result<(), QueryError> {
+    if name.is_empty() {
+        let message = format!("invalid {role} label name in {function}(): {name}");
+        return Err(QueryError::Execution(message));
+    }
+    Ok(())
+}
+
+/// An expression that must match the whole text; a dot matches a line feed.
+fn compile(pattern: &str) -> Option<Regex> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return None;
+    }
+    RegexBuilder::new(&format!("^(?s:{pattern})$"))
+        .size_limit(PATTERN_COMPILED_BYTES_MAX)
+        .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
+        .build()
+        .ok()
+}
+
+/// Series under new labels, whose bytes are charged as long as they live.
+struct Relabeled {
+    rows: Rearranged,
+    _charge: Charge,
+}
+
+impl VectorOperator for Relabeled {
+    fn series(&self) -> &[SeriesMeta] {
+        self.rows.series()
+    }
+
+    fn steps(&self) -> Steps {
+        self.rows.steps()
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        self.rows.open(series)
+    }
+}
+
+/// A replacement text, cut into literals and references to groups.
+///
+/// Source: `Regexp.Expand` of Go: `$1`, `$name`, `${name}`, `$$`; a name is as long as it can
+/// be, what is no reference stays, and what refers to nothing is empty.
+struct Template<'t> {
+    parts: Vec<Part<'t>>,
+}
+
+enum Part<'t> {
+    Literal(&'t str),
+    /// The first of these groups that took part in the match.
+    Groups(Vec<usize>),
+}
+
+impl<'t> Template<'t> {
+    fn parse(text: &'t str, regex: &Regex) -> Template<'t> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            parts.push(Part::Literal(&rest[..at]));
+            let after = &rest[at + 1..];
+            if let Some(beyond) = after.strip_prefix('$') {
+                parts.push(Part::Literal(&after[..1]));
+                rest = beyond;
+            } else if let Some((name, beyond)) = reference(after) {
+                parts.push(Part::Groups(groups(name, regex)));
+                rest = beyond;
+            } else {
+                parts.push(Part::Literal(&rest[at..at + 1]));
+                rest = after;
+            }
+        }
+        parts.push(Part::Literal(rest));
+        Template { parts }
+    }
+
+    fn pieces<'c>(&'c self, captures: &'c Captures<'_>) -> impl Iterator<Item = &'c str> {
+        self.parts.iter().map(|part| match part {
+            Part::Literal(text) => *text,
+            Part::Groups(groups) => groups
+                .iter()
+                .find_map(|group| captures.get(*group))
+                .map_or("", |found| found.as_str()),
+        })
+    }
+}
+
+/// The name that follows a dollar sign, and what follows the name.
+fn reference(text: &str) -> Option<(&str, &str)> {
+    let (braced, body) = match text.strip_prefix('{') {
+        Some(body) => (true, body),
+        None => (false, text),
+    };
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let len = body.find(|c| !is_part(c)).unwrap_or(body.len());
+    let (name, after) = body.split_at(len);
+    if name.is_empty() {
+        return None;
+    }
+    if braced { after.strip_prefix('}').map(|after| (name, after)) } else { Some((name, after)) }
+}
+
+/// The groups that a name stands for: a number without leading zeros, or a name.
+fn groups(name: &str, regex: &Regex) -> Vec<usize> {
+    let is_number =
+        name.bytes().all(|b| b.is_ascii_digit()) && (name.len() == 1 || !name.starts_with('0'));
+    if is_number && let Ok(group) = name.parse::<u32>() {
+        return vec![group as usize];
+    }
+    let names = regex.capture_names().enumerate();
+    names.filter(|(_, candidate)| *candidate == Some(name)).map(|(group, _)| group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(pattern: &str, text: &str, replacement: &str) -> String {
+        let regex = compile(pattern).unwrap();
+        let captures = regex.captures(text).unwrap();
+        Template::parse(replacement, &regex).pieces(&captures).collect()
+    }
+
+    #[test]
+    fn replacements_expand_as_in_go() {
+        let cases = [
+            ("(.*)-(.*)", "a-b", "$2-$1", "b-a"),
+            ("(.*)", "a", "$1x", ""),
+            ("(.*)", "a", "${1}x", "ax"),
+            ("(?P<n>.*)", "a", "$n ${n}", "a a"),
+            ("(.*)", "a", "$$1", "$1"),
+            ("(.*)", "a", "$", "$"),
+            ("(.*)", "a", "${1", "${1"),
+            ("(.*)", "a", "${}", "${}"),
+            ("(.*)", "a", "$2$nope", ""),
+            ("(.*)", "a", "$01", ""),
+            ("(a)|(b)", "b", "[$1][$2]", "[][b]"),
+            ("(.*)", "ä", "$1é", ""),
+            ("(.*)", "ä", "${1}é$-", "äé$-"),
+        ];
+        for (pattern, text, replacement, expected) in cases {
+            assert_eq!(expand(pattern, text, replacement), expected, "{replacement}");
+        }
+    }
+
+    #[test]
+    fn expressions_match_whole_values() {
+        assert!(!compile("b").unwrap().is_match("abc"));
+        assert!(compile("a.c").unwrap().is_match("a\nc"));
+        assert!(compile("(").is_none());
+        assert!(compile(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_none());
+        assert!(compile("((a{100}){100}){100}").is_none());
+    }
+}

@@ -1,0 +1,257 @@
+//! Functions that map each number on its own.
+
+use crate::exec::elementwise::RowKernel;
+use crate::tile::set_absent;
+
+/// The kernel of a function of one number, by the function's name.
+pub(super) fn unary(name: &str) -> Option<RowKernel> {
+    use std::f64::consts::PI;
+    Some(match name {
+        "abs" => each(f64::abs),
+        "acos" => each(f64::acos),
+        "acosh" => each(acosh),
+        "asin" => each(f64::asin),
+        "asinh" => each(asinh),
+        "atan" => each(f64::atan),
+        "atanh" => each(atanh),
+        "ceil" => each(f64::ceil),
+        "cos" => each(f64::cos),
+        "cosh" => each(f64::cosh),
+        "deg" => each(|value| value * 180.0 / PI),
+        "exp" => each(f64::exp),
+        "floor" => each(f64::floor),
+        "ln" => each(f64::ln),
+        "log10" => each(log10),
+        "log2" => each(log2),
+        "rad" => each(|value| value * PI / 180.0),
+        "sgn" => each(sgn),
+        "sin" => each(f64::sin),
+        "sinh" => each(f64::sinh),
+        "sqrt" => each(f64::sqrt),
+        "tan" => each(f64::tan),
+        "tanh" => each(f64::tanh),
+        _ => return None,
+    })
+}
+
+/// `round`: to the nearest multiple, ties up.
+pub(super) fn round(to_nearest: Vec<f64>) -> RowKernel {
+    Box::new(move |first_step, values, _| {
+        let nearest = &to_nearest[first_step..first_step + values.len()];
+        for (value, nearest) in values.iter_mut().zip(nearest) {
+            let inverse = 1.0 / nearest;
+            *value = (*value * inverse + 0.5).floor() / inverse;
+        }
+    })
+}
+
+/// `clamp`, `clamp_min`, `clamp_max`: nothing at steps whose bounds are crossed.
+pub(super) fn clamp(min: Vec<f64>, max: Vec<f64>) -> RowKernel {
+    Box::new(move |first_step, values, presence| {
+        for (index, value) in values.iter_mut().enumerate() {
+            let (min, max) = (min[first_step + index], max[first_step + index]);
+            if max < min {
+                set_absent(presence, index);
+            }
+            *value = go_max(min, go_min(max, *value));
+        }
+    })
+}
+
+fn each(apply: impl Fn(f64) -> f64 + Send + Sync + 'static) -> RowKernel {
+    Box::new(move |_, values, _| values.iter_mut().for_each(|value| *value = apply(*value)))
+}
+
+/// The larger number; an infinity wins over NaN, NaN over the rest, and 0 over -0.
+///
+/// Source: `math.Max` of Go.
+pub(super) fn go_max(a: f64, b: f64) -> f64 {
+    match (a, b) {
+        (f64::INFINITY, _) | (_, f64::INFINITY) => f64::INFINITY,
+        (a, b) if a.is_nan() || b.is_nan() => f64::NAN,
+        (a, b) if a == 0.0 && b == 0.0 && a.is_sign_negative() => b,
+        (a, b) if a >= b => a,
+        (_, b) => b,
+    }
+}
+
+/// The smaller number; see [`go_max`].
+pub(super) fn go_min(a: f64, b: f64) -> f64 {
+    -go_max(-a, -b)
+}
+
+fn sgn(value: f64) -> f64 {
+    if value < 0.0 {
+        -1.0
+    } else if value > 0.0 {
+        1.0
+    } else {
+        value
+    }
+}
+
+/// The binary logarithm, exact for powers of two.
+///
+/// Source: `math.Log2` of Go, which takes the exponent apart first.
+fn log2(value: f64) -> f64 {
+    let (fraction, exponent) = split_exponent(value);
+    if fraction == 0.5 {
+        return f64::from(exponent - 1);
+    }
+    fraction.ln() * std::f64::consts::LOG2_E + f64::from(exponent)
+}
+
+/// Source: `math.Log10` of Go, which goes by way of the binary logarithm.
+fn log10(value: f64) -> f64 {
+    log2(value) * std::f64::consts::LOG10_2
+}
+
+/// A number as a fraction in `[0.5, 1)` and a power of two; 0, infinities and NaN as they are.
+fn split_exponent(value: f64) -> (f64, i32) {
+    if value == 0.0 || !value.is_finite() {
+        return (value, 0);
+    }
+    let (value, shift) =
+        if value.abs() < f64::MIN_POSITIVE { (value * 2f64.powi(52), 52) } else { (value, 0) };
+    let bits = value.to_bits();
+    let exponent = (bits >> 52 & 0x7ff) as i32 - 1022 - shift;
+    (f64::from_bits(bits & !(0x7ff << 52) | 1022 << 52), exponent)
+}
+
+/// From here on `x + sqrt(x² ± 1)` is `2x`.
+const LARGE: f64 = (1_u64 << 28) as f64;
+
+fn asinh(value: f64) -> f64 {
+    let x = value.abs();
+    let result = if !value.is_finite() || x < 1.0 / LARGE {
+        x
+    } else if x > LARGE {
+        x.ln() + std::f64::consts::LN_2
+    } else if x > 2.0 {
+        (2.0 * x + 1.0 / ((x * x + 1.0).sqrt() + x)).ln()
+    } else {
+        (x + x * x / (1.0 + (1.0 + x * x).sqrt())).ln_1p()
+    };
+    result.copysign(value)
+}
+
+fn acosh(x: f64) -> f64 {
+    if x.is_nan() || x < 1.0 {
+        f64::NAN
+    } else if x >= LARGE {
+        x.ln() + std::f64::consts::LN_2
+    } else if x > 2.0 {
+        (2.0 * x - 1.0 / (x + (x * x - 1.0).sqrt())).ln()
+    } else {
+        let above = x - 1.0;
+        (above + (2.0 * above + above * above).sqrt()).ln_1p()
+    }
+}
+
+fn atanh(value: f64) -> f64 {
+    let x = value.abs();
+    let result = if x.is_nan() || x > 1.0 {
+        return f64::NAN;
+    } else if x == 1.0 {
+        f64::INFINITY
+    } else if x < 1.0 / LARGE {
+        x
+    } else if x < 0.5 {
+        let twice = x + x;
+        0.5 * (twice + twice * x / (1.0 - x)).ln_1p()
+    } else {
+        0.5 * ((x + x) / (1.0 - x)).ln_1p()
+    };
+    result.copysign(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn same(a: f64, b: f64) -> bool {
+        a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+    }
+
+    #[test]
+    fn larger_and_smaller_follow_go() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        let cases = [
+            (inf, nan, inf, nan),
+            (nan, -inf, nan, -inf),
+            (0.0, -0.0, 0.0, -0.0),
+            (-0.0, 0.0, 0.0, -0.0),
+            (1.0, 2.0, 2.0, 1.0),
+            (nan, 1.0, nan, nan),
+        ];
+        for (a, b, max, min) in cases {
+            assert!(same(go_max(a, b), max), "max {a} {b}");
+            assert!(same(go_min(a, b), min), "min {a} {b}");
+        }
+    }
+
+    #[test]
+    fn logarithms_of_powers_are_exact() {
+        assert_eq!(log2(8.0), 3.0);
+        assert_eq!(log2(f64::from_bits(1)), -1074.0);
+        assert_eq!(log10(1000.0), 3.0);
+        assert_eq!(log10(100.0), 2.0);
+        assert_eq!(log2(0.0), f64::NEG_INFINITY);
+        assert_eq!(log2(f64::INFINITY), f64::INFINITY);
+        assert!(log2(-1.0).is_nan() && log10(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn inverse_hyperbolic_functions_hold_at_the_borders() {
+        assert_eq!(acosh(1.0), 0.0);
+        assert!(acosh(0.5).is_nan());
+        assert!((acosh(f64::MAX) - 710.4758600739439).abs() < 1e-9);
+        assert!((asinh(-f64::MAX) + 710.4758600739439).abs() < 1e-9);
+        assert_eq!(asinh(f64::NEG_INFINITY), f64::NEG_INFINITY);
+        assert!(same(asinh(-0.0), -0.0) && same(atanh(-0.0), -0.0));
+        assert_eq!(atanh(1.0), f64::INFINITY);
+        assert_eq!(atanh(-1.0), f64::NEG_INFINITY);
+        assert!(atanh(1.5).is_nan());
+    }
+
+    #[test]
+    fn rounding_resolves_ties_upwards() {
+        let kernel = round(vec![1.0, 1.0, 1.0, 5.0, 0.1]);
+        let mut values = [0.5, -0.5, 2.5, 8.0, 0.27];
+        kernel(0, &mut values, &mut [0b11111]);
+        assert_eq!(values, [1.0, 0.0, 3.0, 10.0, 0.3]);
+    }
+
+    #[test]
+    fn crossed_bounds_leave_nothing() {
+        let kernel = clamp(vec![9.0, 0.0, 5.0, 0.0, 0.0], vec![0.0, 5.0, 1.0, 1.0, f64::NAN]);
+        let mut values = [7.0, -1.0, f64::NAN, 0.5];
+        let mut presence = [0b1111];
+        kernel(1, &mut values, &mut presence);
+        assert_eq!(presence, [0b1101]);
+        assert_eq!(values[0], 5.0);
+        assert!(values[2].is_nan() && values[3].is_nan());
+    }
+
+    proptest! {
+        #[test]
+        fn splitting_gives_back_the_number(value in any::<f64>()) {
+            let (fraction, exponent) = split_exponent(value);
+            if value.is_finite() && value != 0.0 {
+                prop_assert!((0.5..1.0).contains(&fraction.abs()));
+                let half = 2f64.powi(exponent / 2);
+                prop_assert_eq!(fraction * half * 2f64.powi(exponent - exponent / 2), value);
+            }
+        }
+
+        #[test]
+        fn inverses_undo_the_functions(x in -15.0..15.0f64) {
+            prop_assert!((asinh(x.sinh()) - x).abs() < 1e-9);
+            prop_assert!((acosh(x.cosh()) - x.abs()).abs() < 1e-7);
+            let small = x / 3.0;
+            prop_assert!((atanh(small.tanh()) - small).abs() < 1e-6 * (1.0 + small.abs()));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `sort`, `sort_desc`, `sort_by_label`, `sort_by_label_desc`.
+
+use std::cmp::Ordering;
+
+use crate::error::QueryError;
+use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::exec::rearranged::Rearranged;
+use crate::parse::ast::Span;
+use crate::tile::is_present;
+
+use super::natural_order;
+
+/// In which direction the order goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Ascending,
+    Descending,
+}
+
+/// Orders series by their values at an instant; NaN comes last in either direction. Over a
+/// range, which is ordered by labels in any case, a warning and nothing else.
+pub(super) fn by_value(
+    ctx: &Context,
+    span: Span,
+    input: Box<dyn VectorOperator>,
+    direction: Direction,
+) -> Result<Operand, QueryError> {
+    if warn_over_range(ctx, span, &*input) {
+        return Ok(Operand::Vector(input));
+    }
+    let matrix = materialize(ctx, &*input)?;
+    let value = |index: u32| matrix.row(index as usize).0[0];
+    let (mut order, mut not_numbers): (Vec<u32>, Vec<u32>) =
+        present(&matrix).into_iter().partition(|index| !value(*index).is_nan());
+    order.sort_by(|a, b| {
+        let ascending = value(*a).partial_cmp(&value(*b)).unwrap_or(Ordering::Equal);
+        if direction == Direction::Ascending { ascending } else { ascending.reverse() }
+    });
+    // Go's insertion sort moves each NaN before the ones it has seen.
+    not_numbers.reverse();
+    order.append(&mut not_numbers);
+    Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
+}
+
+/// Orders series by labels, each in natural order, then by all labels.
+pub(super) fn by_label(
+    ctx: &Context,
+    span: Span,
+    input: Box<dyn VectorOperator>,
+    names: &[String],
+    direction: Direction,
+) -> Result<Operand, QueryError> {
+    if warn_over_range(ctx, span, &*input) {
+        return Ok(Operand::Vector(input));
+    }
+    let matrix = materialize(ctx, &*input)?;
+    let mut order = present(&matrix);
+    natural_order::sort_by(&mut order, |a, b| {
+        let a = &matrix.series()[*a as usize].labels;
+        let b = &matrix.series()[*b as usize].labels;
+        let differing = names.iter().map(|n| (a.get(n), b.get(n))).find(|(a, b)| a != b);
+        let ascending = match differing {
+            Some((a, b)) if natural_order::precedes(a, b) => Ordering::Less,
+            Some(_) => Ordering::Greater,
+            None => a.cmp(b),
+        };
+        if direction == Direction::Ascending { ascending } else { ascending.reverse() }
+    });
+    Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
+}
+
+fn warn_over_range(ctx: &Context, span: Span, input: &dyn VectorOperator) -> bool {
+    let is_range = input.steps().count > 1;
+    if is_range {
+        ctx.warn(
+            "sort is ineffective for range queries since results are always ordered by labels",
+            span,
+        );
+    }
+    is_range
+}
+
+/// The series that have a value at the only step.
+fn present(matrix: &Matrix) -> Vec<u32> {
+    let count = matrix.series().len() as u32;
+    (0..count).filter(|index| is_present(matrix.row(*index as usize).1, 0)).collect()
+}

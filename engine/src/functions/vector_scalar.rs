@@ -1,0 +1,124 @@
+//! Between vectors and scalars: `scalar`, `vector`, `time`, `absent`, `timestamp`.
+
+use std::sync::Mutex;
+
+use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
+
+use crate::error::QueryError;
+use crate::exec::elementwise::RowKernel;
+use crate::exec::matrix::Matrix;
+use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
+use crate::exec::scan::{all_series, scan};
+use crate::parse::ast::{Expr, ExprKind};
+use crate::tile::{copy_bits, is_present};
+use crate::window::Steps;
+
+/// `scalar`: the only value of a step, NaN where there is none or more than one.
+pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operand, QueryError> {
+    #[derive(Clone, Copy)]
+    enum Seen {
+        Nothing,
+        One(f64),
+        Many,
+    }
+    let seen = Mutex::new(vec![Seen::Nothing; input.steps().count]);
+    scan(ctx, input, &all_series(input), |_, first_step, tile| {
+        let mut seen = seen.lock().expect("no visitor panics while it holds the values");
+        for row in 0..tile.series() {
+            let (values, presence) = tile.row(row);
+            let seen = seen[first_step..].iter_mut().zip(values).enumerate();
+            for (step, (seen, value)) in seen.filter(|(step, _)| is_present(presence, *step)) {
+                let _ = step;
+                *seen = match seen {
+                    Seen::Nothing => Seen::One(*value),
+                    Seen::One(_) | Seen::Many => Seen::Many,
+                };
+            }
+        }
+    })?;
+    let seen = seen.into_inner().expect("no visitor panics while it holds the values");
+    let value = |seen| if let Seen::One(value) = seen { value } else { f64::NAN };
+    Ok(Operand::Scalar(seen.into_iter().map(value).collect()))
+}
+
+/// `vector`: one series without labels.
+pub(super) fn vector(ctx: &Context, steps: Steps, scalars: &[f64]) -> Result<Operand, QueryError> {
+    let mut presence = vec![0; steps.count.div_ceil(64)];
+    copy_bits(&mut presence, 0, &vec![u64::MAX; steps.count.div_ceil(64)], steps.count);
+    single(ctx, steps, Labels::empty(), scalars, &presence)
+}
+
+/// `time`: the time of each step, in seconds.
+pub(super) fn time(steps: Steps) -> Vec<f64> {
+    (0..steps.count).map(|step| steps.time(step) as f64 / 1000.0).collect()
+}
+
+/// `timestamp` of values that have no times of their own: the time of each step.
+pub(super) fn timestamp(steps: Steps) -> RowKernel {
+    Box::new(move |first_step, values, _| {
+        for (step, value) in values.iter_mut().enumerate() {
+            *value = steps.time(first_step + step) as f64 / 1000.0;
+        }
+    })
+}
+
+/// `absent`: one series of value 1, with what the selector says of its labels, where the
+/// vector is empty.
+pub(super) fn absent(
+    ctx: &Context,
+    input: &dyn VectorOperator,
+    argument: &Expr,
+) -> Result<Operand, QueryError> {
+    let steps = input.steps();
+    let anything = Mutex::new(vec![0; steps.count.div_ceil(64)]);
+    scan(ctx, input, &all_series(input), |_, first_step, tile| {
+        let mut anything = anything.lock().expect("no visitor panics while it holds the bits");
+        for row in 0..tile.series() {
+            copy_bits(&mut anything, first_step, tile.row(row).1, tile.steps());
+        }
+    })?;
+    let anything = anything.into_inner().expect("no visitor panics while it holds the bits");
+    let nothing: Vec<u64> = anything.iter().map(|word| !word).collect();
+    let mut presence = vec![0; nothing.len()];
+    copy_bits(&mut presence, 0, &nothing, steps.count);
+    single(ctx, steps, absent_labels(argument), &vec![1.0; steps.count], &presence)
+}
+
+/// The labels of `absent(…)` and `absent_over_time(…)`: what the selector's equality
+/// matchers say, unless they say it twice or another kind of matcher follows.
+///
+/// Source: `createLabelsForAbsentFunction` of Prometheus.
+pub fn absent_labels(argument: &Expr) -> Labels {
+    let matchers = match &argument.kind {
+        ExprKind::Selector(selector) => &selector.matchers,
+        ExprKind::Matrix(matrix) => &matrix.selector.matchers,
+        ExprKind::Paren(inner) => return absent_labels(inner),
+        _ => return Labels::empty(),
+    };
+    let mut builder = LabelsBuilder::default();
+    let mut seen: Vec<&str> = Vec::new();
+    for matcher in matchers.iter().filter(|matcher| matcher.name() != METRIC_NAME) {
+        if matcher.op() == MatchOp::Equal && !seen.contains(&matcher.name()) {
+            builder.set(matcher.name(), matcher.value());
+            seen.push(matcher.name());
+        } else {
+            builder.remove(matcher.name());
+        }
+    }
+    builder.build()
+}
+
+/// A vector of one series.
+fn single(
+    ctx: &Context,
+    steps: Steps,
+    labels: Labels,
+    values: &[f64],
+    presence: &[u64],
+) -> Result<Operand, QueryError> {
+    let mut matrix = Matrix::new(ctx, vec![SeriesMeta { labels, drop_name: false }], steps)?;
+    let (to, present) = matrix.row_mut(0);
+    to.copy_from_slice(values);
+    present.copy_from_slice(presence);
+    Ok(Operand::Vector(Box::new(matrix)))
+}

@@ -1,0 +1,227 @@
+//! Numbers as Go's `fmt` and `strconv` print and read them.
+
+use std::fmt::Write as _;
+
+/// A number like `%g`: the shortest text that reads back the same, with an exponent below
+/// 1e-4 and from 1e21 digits' worth of six on.
+///
+/// Source: `strconv.FormatFloat(value, 'g', -1, 64)` of Go.
+pub fn general(value: f64) -> String {
+    special(value).unwrap_or_else(|| from_scientific(&format!("{value:e}"), 6))
+}
+
+/// A number like `%.2g`: rounded to some significant digits, without trailing zeros.
+///
+/// Panics: no digits.
+pub fn general_rounded(value: f64, digits: usize) -> String {
+    assert!(digits > 0, "at least one significant digit");
+    let text = || {
+        let rounded = format!("{value:.*e}", digits - 1);
+        let (mantissa, exponent) = rounded.split_once('e').unwrap_or((&rounded, "0"));
+        let mantissa = match mantissa.contains('.') {
+            true => mantissa.trim_end_matches('0').trim_end_matches('.'),
+            false => mantissa,
+        };
+        let shown = mantissa.bytes().filter(u8::is_ascii_digit).count() as i32;
+        let point = exponent.parse::<i32>().map_or(0, |exponent| exponent + 1);
+        // Go asks for an exponent at the digits that are left, where they cover the number.
+        let limit = if shown >= point { shown.min(digits as i32) } else { digits as i32 };
+        from_scientific(&format!("{mantissa}e{exponent}"), limit)
+    };
+    special(value).unwrap_or_else(text)
+}
+
+/// A number as OpenMetrics writes it in a label: always with a point or an exponent.
+///
+/// Source: `labels.FormatOpenMetricsFloat` of Prometheus.
+pub fn open_metrics(value: f64) -> String {
+    let mut text = general(value);
+    if value.is_finite() && !text.contains(['e', '.']) {
+        text.push_str(".0");
+    }
+    text
+}
+
+fn special(value: f64) -> Option<String> {
+    let text = match value {
+        v if v.is_nan() => "NaN",
+        f64::INFINITY => "+Inf",
+        f64::NEG_INFINITY => "-Inf",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// From `-d.ddde-x` to what `%g` makes of it; `limit` is the exponent from which on it stays.
+fn from_scientific(text: &str, limit: i32) -> String {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", mantissa),
+    };
+    let mut out = sign.to_owned();
+    if exponent < -4 || exponent >= limit {
+        let direction = if exponent < 0 { '-' } else { '+' };
+        let _ = write!(out, "{mantissa}e{direction}{:02}", exponent.abs());
+        return out;
+    }
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    if exponent < 0 {
+        let _ = write!(out, "0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+        return out;
+    }
+    let whole = exponent as usize + 1;
+    if digits.len() <= whole {
+        let _ = write!(out, "{digits}{}", "0".repeat(whole - digits.len()));
+    } else {
+        let _ = write!(out, "{}.{}", &digits[..whole], &digits[whole..]);
+    }
+    out
+}
+
+/// A number as Go reads it: decimal or hexadecimal, `inf`, `infinity`, `nan`; `None` for
+/// anything else, and for what is too large to be finite.
+///
+/// Source: `strconv.ParseFloat` of Go.
+pub fn parse_float(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if let Some(digits) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
+        let value = parse_hex(digits)?;
+        return Some(if text.starts_with('-') { -value } else { value });
+    }
+    let value: f64 = text.parse().ok()?;
+    // Rust takes a sign before "nan", and turns what is too large into an infinity.
+    let names_infinity = unsigned.starts_with(['i', 'I']);
+    if value.is_infinite() != names_infinity || (value.is_nan() && unsigned.len() < text.len()) {
+        return None;
+    }
+    Some(value)
+}
+
+/// `h.hhp±d` without its prefix; underscores may stand between digits.
+fn parse_hex(text: &str) -> Option<f64> {
+    let (mantissa, exponent) = text.split_once(['p', 'P'])?;
+    let exponent: i32 = exponent.parse().ok()?;
+    let (mut bits, mut scale, mut digits, mut after_point) = (0_u64, 0_i32, 0, false);
+    let mut previous_is_digit = true;
+    for c in mantissa.chars() {
+        match c {
+            '.' if !after_point => after_point = true,
+            '_' if previous_is_digit => {
+                previous_is_digit = false;
+                continue;
+            }
+            c => {
+                let digit = u64::from(c.to_digit(16)?);
+                digits += 1;
+                // Beyond 60 bits only whether anything follows matters for rounding.
+                if bits >> 60 == 0 {
+                    bits = bits << 4 | digit;
+                    scale -= if after_point { 4 } else { 0 };
+                } else {
+                    bits |= u64::from(digit != 0);
+                    scale += if after_point { 0 } else { 4 };
+                }
+            }
+        }
+        previous_is_digit = c != '.';
+    }
+    if digits == 0 || !previous_is_digit {
+        return None;
+    }
+    let power = exponent.clamp(-1_000_000, 1_000_000).saturating_add(scale);
+    let value = scale_by_power_of_two(bits as f64, power);
+    value.is_finite().then_some(value)
+}
+
+fn scale_by_power_of_two(mut value: f64, mut power: i32) -> f64 {
+    while power > 0 && value != 0.0 && value.is_finite() {
+        let part = power.min(1000);
+        value *= 2f64.powi(part);
+        power -= part;
+    }
+    while power < 0 && value != 0.0 {
+        let part = power.max(-1000);
+        value *= 2f64.powi(part);
+        power -= part;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_print_as_in_go() {
+        let cases = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.5, "1.5"),
+            (-1.0, "-1"),
+            (100000.0, "100000"),
+            (1000000.0, "1e+06"),
+            (123456789.0, "1.23456789e+08"),
+            (0.0001, "0.0001"),
+            (0.00001234, "1.234e-05"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(general(value), text);
+        }
+    }
+
+    #[test]
+    fn rounded_numbers_print_as_in_go() {
+        let cases = [
+            (1.0, "1"),
+            (0.5, "0.5"),
+            (12.0, "12"),
+            (12.6, "13"),
+            (10.0, "10"),
+            (100.0, "1e+02"),
+            (123.0, "1.2e+02"),
+            (99.9, "1e+02"),
+            (0.000123, "0.00012"),
+            (0.0000123, "1.2e-05"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(general_rounded(value, 2), text, "{value}");
+        }
+    }
+
+    #[test]
+    fn label_numbers_always_look_like_floats() {
+        for (value, text) in [(1.0, "1.0"), (0.99, "0.99"), (1e9, "1e+09"), (f64::NAN, "NaN")] {
+            assert_eq!(open_metrics(value), text);
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_in_go() {
+        let cases = [
+            ("1", Some(1.0)),
+            ("+Inf", Some(f64::INFINITY)),
+            ("-infinity", Some(f64::NEG_INFINITY)),
+            ("1e400", None),
+            ("0x1p-2", Some(0.25)),
+            ("0x1.8p1", Some(3.0)),
+            ("-0X_fp0", Some(-15.0)),
+            ("-0Xf_fp0", Some(-255.0)),
+            ("0x1", None),
+            ("", None),
+            ("abc", None),
+            ("1_000", None),
+            ("+nan", None),
+            (".5", Some(0.5)),
+            ("0x1p99999999", None),
+        ];
+        for (text, value) in cases {
+            assert_eq!(parse_float(text), value, "{text}");
+        }
+        assert!(parse_float("NaN").is_some_and(f64::is_nan));
+    }
+}
