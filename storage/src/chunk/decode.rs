@@ -4,7 +4,7 @@
 //! and mostly the value's significant bits as well. An if-chain beats a table here: a predicted
 //! branch tells the CPU how far to advance before the bits have arrived, a table does not.
 
-use model::{Advance, SAMPLE_BATCH_LEN, SampleBatch};
+use model::{Advance, SampleBatch};
 
 use super::ChunkError;
 use super::frame::FrameHeader;
@@ -14,6 +14,8 @@ pub(super) const END_MARKER_BITS: usize = 36;
 const END_MARKER: u64 = 0b1111 << 32;
 /// How many bits an 8-byte load at any bit offset gives at least.
 const LOADED_BITS: u32 = 57;
+/// How many samples are passed over at a time.
+const SKIPPED_LEN: usize = 64;
 /// Start of the stream, control bit and first delta: the first value follows.
 const FIRST_VALUE_BIT: usize = 64 + 1 + 14;
 
@@ -30,21 +32,50 @@ pub struct Decoder<'a> {
     /// Where the payload ends, in bits.
     end_bit: usize,
     state: State,
+    /// Time of the first sample.
+    min_ms: i64,
+    /// Time from the first sample to the last.
+    span_ms: u64,
     count: u32,
     remaining: u32,
-    max_ms: i64,
 }
 
 /// What the bits of a sample are relative to: the sample before it.
 #[derive(Debug, Clone, Copy)]
 struct State {
-    timestamp_ms: i64,
-    delta_ms: i64,
+    /// Time since the first sample of the chunk: never more than its span.
+    offset_ms: u64,
+    /// Never more than the span either, so that their sum does not overflow.
+    delta_ms: u64,
     value_bits: u64,
-    /// Width of the window that a value's xor is stored in.
+    window: Window,
+}
+
+/// Where the bits of a xor stand that a value stores; all others are 0.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    mask: u64,
+    leading: u32,
     significant: u32,
-    /// Zeros to the right of the window.
-    trailing: u32,
+}
+
+impl Window {
+    /// Invariant: `significant` is 1 to 64, and both together are at most 64.
+    #[inline(always)]
+    fn new(leading: u32, significant: u32) -> Window {
+        let mask = u64::MAX << (64 - significant) >> leading;
+        Window { mask, leading, significant }
+    }
+
+    /// The xor whose significant bits stand at the top of a word.
+    #[inline(always)]
+    fn place(self, word: u64) -> u64 {
+        word >> self.leading & self.mask
+    }
+
+    fn trailing(self) -> u32 {
+        64 - self.leading - self.significant
+    }
 }
 
 impl<'a> Decoder<'a> {
@@ -70,16 +101,11 @@ impl<'a> Decoder<'a> {
             bytes,
             bit: first_bit + FIRST_VALUE_BIT,
             end_bit: header.payload_end() * 8,
-            state: State {
-                timestamp_ms: header.min_ms,
-                delta_ms: 0,
-                value_bits: 0,
-                significant: 64,
-                trailing: 0,
-            },
+            state: State { offset_ms: 0, delta_ms: 0, value_bits: 0, window: Window::new(0, 64) },
+            min_ms: header.min_ms,
+            span_ms: header.max_ms.abs_diff(header.min_ms),
             count: header.count,
             remaining: header.count,
-            max_ms: header.max_ms,
         };
         match read_bits(bytes, first_bit + 64, 15) {
             0 => Ok(decoder),
@@ -97,13 +123,8 @@ impl<'a> Decoder<'a> {
         batch: &mut SampleBatch,
     ) -> Result<Advance, ChunkError> {
         let start = batch.len;
-        let room = SAMPLE_BATCH_LEN - start;
-        let timestamps = &mut batch.timestamps[start..start + room];
-        let values = &mut batch.values[start..start + room];
-        let taken = self.run(until_ms, room, |index, timestamp_ms, value| {
-            timestamps[index] = timestamp_ms;
-            values[index] = value;
-        })?;
+        let taken =
+            self.run(until_ms, &mut batch.timestamps[start..], &mut batch.values[start..])?;
         batch.len += taken;
         Ok(if self.remaining == 0 {
             Advance::End
@@ -118,9 +139,9 @@ impl<'a> Decoder<'a> {
     ///
     /// A selection that begins inside a chunk starts with this.
     pub fn skip_before(&mut self, start_ms: i64) -> Result<(), ChunkError> {
-        if let Some(until_ms) = start_ms.checked_sub(1) {
-            self.run(until_ms, usize::MAX, |_, _, _| {})?;
-        }
+        let Some(until_ms) = start_ms.checked_sub(1) else { return Ok(()) };
+        let (mut timestamps, mut values) = ([0; SKIPPED_LEN], [0.0; SKIPPED_LEN]);
+        while self.run(until_ms, &mut timestamps, &mut values)? == SKIPPED_LEN {}
         Ok(())
     }
 
@@ -129,47 +150,59 @@ impl<'a> Decoder<'a> {
         self.remaining as usize
     }
 
-    /// Decodes up to `room` samples, none of them later than `until_ms`, into `sink`, which is
-    /// given their index from 0. Returns how many.
+    /// Decodes samples that are not later than `until_ms`, as many as there is room for.
+    /// Returns how many.
     ///
     /// After an error the decoder stands where it stood, so that asking again fails again.
-    #[inline]
     fn run(
         &mut self,
         until_ms: i64,
-        room: usize,
-        mut sink: impl FnMut(usize, i64, f64),
+        timestamps: &mut [i64],
+        values: &mut [f64],
     ) -> Result<usize, ChunkError> {
         let before = self.clone();
-        let mut run = || {
-            let room = room.min(self.remaining as usize);
-            let mut taken = 0;
-            if self.remaining == self.count {
-                if room == 0 || self.state.timestamp_ms > until_ms {
-                    return Ok(0);
-                }
-                self.state.value_bits = read_bits(self.bytes, self.bit, 64);
-                self.bit += 64;
-                self.remaining -= 1;
-                sink(0, self.state.timestamp_ms, f64::from_bits(self.state.value_bits));
-                taken = 1;
-            }
-            let limit = room - taken;
-            let rest = self.run_rest(until_ms, limit, |index, timestamp_ms, value| {
-                sink(taken + index, timestamp_ms, value);
-            })?;
-            taken += rest;
-            self.remaining -= rest as u32;
-            if taken > 0 && self.remaining == 0 {
-                self.check_end()?;
-            }
-            Ok(taken)
-        };
-        let result = run();
+        let room = timestamps.len().min(self.remaining as usize);
+        let result = self.run_from_first(until_ms, &mut timestamps[..room], &mut values[..room]);
         if result.is_err() {
             *self = before;
         }
         result
+    }
+
+    #[inline]
+    fn run_from_first(
+        &mut self,
+        until_ms: i64,
+        timestamps: &mut [i64],
+        values: &mut [f64],
+    ) -> Result<usize, ChunkError> {
+        if timestamps.is_empty() || until_ms < self.min_ms {
+            return Ok(0);
+        }
+        let mut taken = 0;
+        if self.remaining == self.count {
+            self.state.value_bits = read_bits(self.bytes, self.bit, 64);
+            self.bit += 64;
+            self.remaining -= 1;
+            timestamps[0] = self.min_ms;
+            values[0] = f64::from_bits(self.state.value_bits);
+            taken = 1;
+        }
+        let bound_ms = until_ms.abs_diff(self.min_ms);
+        let rest = self.run_rest(
+            bound_ms.min(self.span_ms),
+            &mut timestamps[taken..],
+            &mut values[taken..],
+        )?;
+        taken += rest;
+        self.remaining -= rest as u32;
+        if taken < timestamps.len() && bound_ms >= self.span_ms {
+            return Err(self.damaged("time passes the header's"));
+        }
+        if self.remaining == 0 {
+            self.check_end()?;
+        }
+        Ok(taken)
     }
 
     /// [`Decoder::run`] for the samples after the first of the chunk.
@@ -182,59 +215,75 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     fn run_rest(
         &mut self,
-        until_ms: i64,
-        limit: usize,
-        mut sink: impl FnMut(usize, i64, f64),
+        bound_ms: u64,
+        timestamps: &mut [i64],
+        values: &mut [f64],
     ) -> Result<usize, ChunkError> {
+        let limit = timestamps.len();
+        let values = &mut values[..limit];
         let bytes = self.bytes;
         let mut bit = self.bit;
         let mut state = self.state;
         let mut taken = 0;
         while taken < limit {
             let word = load(bytes, bit);
-            let (delta_of_deltas, timestamp_len) = read_delta_of_deltas(word);
-            if timestamp_len == END_MARKER_BITS as u32 && delta_of_deltas == 0 {
-                return Err(self.damaged_at("the stream ends early", taken, bit));
+            let (mut delta_ms, mut timestamp_len) = (state.delta_ms, 1);
+            if word >> 63 == 1 {
+                let (delta_of_deltas, len) = read_delta_of_deltas(word);
+                if len == END_MARKER_BITS as u32 && delta_of_deltas == 0 {
+                    return Err(self.damaged_at("the stream ends early", taken, bit));
+                }
+                delta_ms = delta_ms.wrapping_add_signed(delta_of_deltas);
+                timestamp_len = len;
+                if delta_ms.wrapping_sub(1) >= self.span_ms {
+                    return Err(self.damaged_at("time does not ascend", taken, bit));
+                }
             }
-            let delta_ms = state.delta_ms.wrapping_add(delta_of_deltas);
-            let timestamp_ms = state.timestamp_ms.wrapping_add(delta_ms);
-            if timestamp_ms <= state.timestamp_ms {
-                return Err(self.damaged_at("time does not ascend", taken, bit));
-            }
-            if timestamp_ms > until_ms {
+            let offset_ms = state.offset_ms + delta_ms;
+            if offset_ms > bound_ms {
                 break;
             }
             state.delta_ms = delta_ms;
-            state.timestamp_ms = timestamp_ms;
+            state.offset_ms = offset_ms;
 
             let word = word << timestamp_len;
             let mut len = timestamp_len + 1;
             if word >> 63 == 1 {
                 len += 1;
-                if word >> 62 == 0b11 {
-                    let leading = (word >> 56) as u32 & 63;
-                    let significant = ((word >> 50) as u32 & 63) + 1;
+                let is_new = word >> 62 == 0b11;
+                let mut word = word << 2;
+                if is_new {
+                    let leading = (word >> 58) as u32;
+                    let significant = ((word >> 52) as u32 & 63) + 1;
                     if leading + significant > 64 {
                         return Err(self.damaged_at("a value is too wide", taken, bit));
                     }
-                    state.significant = significant;
-                    state.trailing = 64 - leading - significant;
+                    state.window = Window::new(leading, significant);
+                    word <<= 12;
                     len += 12;
                 }
-                let xor = if len + state.significant <= LOADED_BITS {
-                    word << (len - timestamp_len) >> (64 - state.significant)
+                let window = state.window;
+                let at = len;
+                len += window.significant;
+                state.value_bits ^= if len <= LOADED_BITS {
+                    window.place(word)
+                } else if window.significant <= LOADED_BITS {
+                    window.place(load(bytes, bit + at as usize))
                 } else {
-                    read_bits(bytes, bit + len as usize, state.significant)
+                    read_wide(bytes, bit + at as usize, window.significant) << window.trailing()
                 };
-                state.value_bits ^= xor << state.trailing;
-                len += state.significant;
             }
             bit += len as usize;
-            sink(taken, timestamp_ms, f64::from_bits(state.value_bits));
+            timestamps[taken] = self.min_ms.wrapping_add_unsigned(offset_ms);
+            values[taken] = f64::from_bits(state.value_bits);
             taken += 1;
         }
         if bit + END_MARKER_BITS > self.end_bit {
             return Err(self.damaged_at("the payload ends early", taken, bit));
+        }
+        // Each change of the delta is checked where it is read; this is the one without any.
+        if taken > 0 && state.delta_ms == 0 {
+            return Err(self.damaged_at("time does not ascend", taken, bit));
         }
         self.bit = bit;
         self.state = state;
@@ -243,7 +292,7 @@ impl<'a> Decoder<'a> {
 
     /// What must follow the last sample.
     fn check_end(&self) -> Result<(), ChunkError> {
-        if self.state.timestamp_ms != self.max_ms {
+        if self.state.offset_ms != self.span_ms {
             return Err(self.damaged("the last time is not the header's"));
         }
         if self.bit + END_MARKER_BITS > self.end_bit
@@ -272,12 +321,10 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The delta of deltas at the top of a word, and how many bits it takes.
+/// The delta of deltas at the top of a word that begins with 1, and how many bits it takes.
 #[inline(always)]
 fn read_delta_of_deltas(word: u64) -> (i64, u32) {
-    if word >> 63 == 0 {
-        (0, 1)
-    } else if word >> 62 == 0b10 {
+    if word >> 62 == 0b10 {
         (sign_extended(word << 2, 7), 9)
     } else if word >> 61 == 0b110 {
         (sign_extended(word << 3, 9), 12)
@@ -300,7 +347,7 @@ fn sign_extended(word: u64, count: u32) -> i64 {
 #[inline(always)]
 fn load(bytes: &[u8], bit: usize) -> u64 {
     let at = bit / 8;
-    let word = match bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+    let word = match bytes.get(at..at + 8).and_then(<[u8]>::first_chunk::<8>) {
         Some(eight) => u64::from_be_bytes(*eight),
         None => load_tail(bytes, at),
     };
@@ -309,10 +356,12 @@ fn load(bytes: &[u8], bit: usize) -> u64 {
 
 /// Eight bytes of which the last ones may lie beyond the end: those are 0.
 #[cold]
+#[inline(never)]
 fn load_tail(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
     if let Some(rest) = bytes.get(at..) {
-        eight[..rest.len()].copy_from_slice(rest);
+        let len = rest.len().min(8);
+        eight[..len].copy_from_slice(&rest[..len]);
     }
     u64::from_be_bytes(eight)
 }
@@ -320,12 +369,17 @@ fn load_tail(bytes: &[u8], at: usize) -> u64 {
 /// `count` bits, 1 to 64, from `bit` on.
 #[inline]
 fn read_bits(bytes: &[u8], bit: usize, count: u32) -> u64 {
-    let word = load(bytes, bit);
     if count <= LOADED_BITS {
-        return word >> (64 - count);
+        load(bytes, bit) >> (64 - count)
+    } else {
+        read_wide(bytes, bit, count)
     }
-    let behind = load(bytes, bit + LOADED_BITS as usize);
-    let high = word >> (64 - LOADED_BITS);
+}
+
+/// More bits than one load gives.
+#[inline(never)]
+fn read_wide(bytes: &[u8], bit: usize, count: u32) -> u64 {
+    let high = load(bytes, bit) >> (64 - LOADED_BITS);
     let rest = count - LOADED_BITS;
-    high << rest | behind >> (64 - rest)
+    high << rest | load(bytes, bit + LOADED_BITS as usize) >> (64 - rest)
 }

@@ -9,8 +9,8 @@ use super::{CHUNK_SAMPLES_MAX, ordered_bits};
 /// Appends samples to `out` as frames, one after the other; returns how many frames.
 ///
 /// There is one frame, unless the format cannot hold the next sample (its delta of deltas is
-/// not in −2³¹ < d ≤ 2³¹ ms, 24 days) or the frame holds [`CHUNK_SAMPLES_MAX`] samples
-/// already; no frame at all for no samples.
+/// not in −2³¹ < d ≤ 2³¹ ms, 24 days; or it is 2⁶³ ms away from the first), or the frame holds
+/// [`CHUNK_SAMPLES_MAX`] samples already. There is no frame at all for no samples.
 ///
 /// Shape: `timestamps` and `values` run in parallel.
 /// Units: ms since the epoch.
@@ -33,8 +33,13 @@ fn piece_len(timestamps: &[i64]) -> usize {
     let mut delta_before = 0;
     for (index, pair) in timestamps.windows(2).enumerate() {
         assert!(pair[0] < pair[1], "times ascend: {} before {}", pair[0], pair[1]);
-        let delta = pair[1].wrapping_sub(pair[0]);
-        if index + 1 == CHUNK_SAMPLES_MAX || !is_held(delta.wrapping_sub(delta_before)) {
+        // With a span that fits, no difference below can overflow.
+        let span = pair[1].checked_sub(timestamps[0]);
+        if span.is_none() || index + 1 == CHUNK_SAMPLES_MAX {
+            return index + 1;
+        }
+        let delta = pair[1] - pair[0];
+        if !is_held(delta - delta_before) {
             return index + 1;
         }
         delta_before = delta;
@@ -44,8 +49,7 @@ fn piece_len(timestamps: &[i64]) -> usize {
 
 /// Whether the format gives a delta of deltas back as it was.
 ///
-/// It is kept in 32 bits, of which exactly 2³¹ reads as positive. 0 has a form of its own.
-/// Differences are taken modulo 2⁶⁴, as the encoder and the decoders take them.
+/// It is kept in 32 bits, of which exactly 2³¹ reads as positive; 0 has a form of its own.
 #[inline]
 pub(super) fn is_held(delta_of_deltas: i64) -> bool {
     const MAX: i64 = 1 << 31;

@@ -3,7 +3,7 @@
 use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits};
 
 /// The longest header: a tag, a count, a span and a length.
-pub(super) const HEADER_BYTES_MAX: usize = 1 + 3 + 10 + 3;
+pub(super) const HEADER_BYTES_MAX: usize = 1 + 3 + 9 + 3;
 /// The checksum behind the payload.
 const CHECKSUM_BYTES: usize = 4;
 /// Payloads are shorter than this: see [`CHUNK_SAMPLES_MAX`].
@@ -74,8 +74,10 @@ impl FrameHeader {
             None => return Err(ChunkError::Truncated { expected, found: bytes.len() }),
         };
         let max_ms = min_ms.checked_add_unsigned(span_ms);
-        let (Some(max_ms), true) = (max_ms, span_ms >= count - 1 && (count > 1 || span_ms == 0))
-        else {
+        let is_possible = span_ms >= count - 1
+            && span_ms <= i64::MAX.unsigned_abs()
+            && (count > 1 || span_ms == 0);
+        let (Some(max_ms), true) = (max_ms, is_possible) else {
             return Err(ChunkError::Header { field: "time span", found: span_ms });
         };
         Ok(FrameHeader {

@@ -10,14 +10,14 @@
 //! │ tag │ count       │ span        │ payload len │ payload                   │ crc32c   │
 //! │ u8  │ varint ≥ 1  │ varint, ms  │ varint      │ first 8 bytes: min time   │ u32, LE  │
 //! └─────┴─────────────┴─────────────┴─────────────┴───────────────────────────┴──────────┘
-//!   1      1–3           1–10          1–3           20 and more                 4
+//!   1      1–3           1–9           1–3           20 and more                 4
 //! ```
 //!
 //! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats; 2–15 are kept for
 //!   denser float codecs, 16–31 for histograms; 0 is never written, so that zeroed bytes are
 //!   never a chunk.
 //! - *varints* are LEB128, seven bits a byte, lowest first, and always of the shortest form.
-//! - *span* is max time − min time.
+//! - *span* is max time − min time, below 2⁶³.
 //! - *min time* is not written twice: whatever the encoding, the payload begins with it, as 8
 //!   bytes, big-endian, sign bit flipped (so bytes sort as times do).
 //! - *crc32c* covers every byte of the frame before it.

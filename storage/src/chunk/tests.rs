@@ -422,3 +422,44 @@ fn errors_name_what_was_found() {
         "damaged data at block 7 of series up{job=\"a\"}: unknown chunk encoding 9"
     );
 }
+
+/// A frame with a good checksum around a payload that our own encoder would not write.
+fn framed(payload: &[u8], count: usize, span_ms: u64) -> Vec<u8> {
+    let mut header = [0; frame::HEADER_BYTES_MAX];
+    let len = frame::write_header(&mut header, Encoding::Gorilla, count, span_ms, payload.len());
+    let mut bytes = [&header[..len], payload].concat();
+    let checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn payload_that_differs_from_its_header_is_an_error() {
+    let error = |payload: &[u8], count: usize, span_ms: u64| {
+        let bytes = framed(payload, count, span_ms);
+        let error = Decoder::open(&bytes).and_then(|mut d| read_all(&mut d)).unwrap_err();
+        error.to_string().replace(" of the chunk", "")
+    };
+    let three = write_with_tsz(&[5, 10, 15], &[1.0, 1.0, 1.0]);
+    let mut late = StdEncoder::new(ordered_bits(5), BufferedWriter::new());
+    late.encode(DataPoint::new(ordered_bits(6), 1.0));
+    let found = [
+        error(&three, 2, 5),
+        error(&three, 4, 15),
+        error(&three, 3, 9),
+        error(&three, 3, 11),
+        error(&[&three[..], &[0]].concat(), 3, 10),
+        error(&write_with_tsz(&[5, 5, 5], &[1.0; 3]), 3, 10),
+        error(&late.close(), 1, 0),
+    ];
+    let expected = [
+        "the end is not marked at sample 2, bit 185",
+        "the stream ends early at sample 3, bit 187",
+        "time passes the header's at sample 2, bit 185",
+        "the last time is not the header's at sample 3, bit 187",
+        "bits follow the end at sample 3, bit 187",
+        "time does not ascend at sample 3, bit 179",
+        "the first delta is not 0 at sample 0, bit 111",
+    ];
+    assert_eq!(found, expected);
+}
