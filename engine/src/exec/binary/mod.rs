@@ -13,6 +13,9 @@ mod join;
 mod matching;
 mod set;
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::QueryError;
 use crate::exec::elementwise::{Name, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
