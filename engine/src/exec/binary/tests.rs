@@ -340,7 +340,8 @@ fn the_first_sample_decides_whether_the_name_goes() {
         rhs.1 = drops_first;
         lhs.1 = !drops_first;
         let binary = binary(BinaryOp::Or, false, plain(Cardinality::ManyToMany));
-        let operand = |series: &Series| Operand::Vector(operator(&ctx, steps, &[series.clone()]));
+        let operand =
+            |series: &Series| Operand::Vector(operator(&ctx, steps, std::slice::from_ref(series)));
         let result =
             evaluate(&ctx, steps, &binary, Span::default(), operand(&lhs), operand(&rhs)).unwrap();
         let Operand::Vector(result) = result else { panic!("a vector") };
