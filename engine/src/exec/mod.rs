@@ -3,6 +3,7 @@
 pub mod binary;
 pub mod charge;
 pub mod elementwise;
+pub mod found_rows;
 pub mod gather;
 pub mod matrix;
 pub mod operator;
