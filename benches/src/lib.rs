@@ -1,8 +1,1 @@
-//! What the benches share: seeded data, a source of encoded series, the memory account, and
-//! the record of a run. What a user asks is measured here; what the code claims is tested
-//! beside the code.
-
-pub mod data;
-pub mod kernel;
-pub mod machine;
-pub mod source;
+//! placeholder

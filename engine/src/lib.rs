@@ -4,6 +4,7 @@
 //! `model` crate, and executed over tiles ([`exec`]). Async stops once the bytes are in memory.
 
 pub mod annotations;
+pub mod engine;
 pub mod error;
 pub mod exec;
 pub mod functions;
@@ -15,5 +16,6 @@ pub mod tile;
 pub mod window;
 
 pub use annotations::{Annotation, Annotations, Severity};
+pub use engine::{Engine, EngineOptions, QueryOptions};
 pub use error::QueryError;
 pub use result::{QueryOutput, Value};

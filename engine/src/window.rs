@@ -44,3 +44,119 @@ impl Steps {
         self.time(self.count - 1)
     }
 }
+
+/// Times are clamped to this distance from the epoch, so that sums of a few of them never
+/// overflow. It is 73 million years.
+const TIME_MS_MAX: i64 = 1 << 61;
+
+fn clamped(time_ms: i128) -> i64 {
+    time_ms.clamp(-i128::from(TIME_MS_MAX), i128::from(TIME_MS_MAX)) as i64
+}
+
+/// Which times a selector looks at: evaluation times moved by `offset`, or one time fixed by `@`.
+///
+/// Invariant: `step_ms` is 0 exactly when the time is fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookTimes {
+    /// The time looked at by the first step.
+    pub first_ms: i64,
+    /// How far the time moves from step to step.
+    pub step_ms: i64,
+    /// How many steps there are.
+    pub count: usize,
+}
+
+impl LookTimes {
+    /// The times that a selector with these modifiers looks at. Times beyond 2^61 ms are clamped.
+    pub fn new(steps: Steps, at_ms: Option<i64>, offset_ms: i64) -> LookTimes {
+        let first = at_ms.unwrap_or(steps.start_ms);
+        LookTimes {
+            first_ms: clamped(i128::from(first) - i128::from(offset_ms)),
+            step_ms: if at_ms.is_some() { 0 } else { steps.step_ms },
+            count: steps.count,
+        }
+    }
+
+    /// The time that a step looks at.
+    #[inline]
+    pub fn time(&self, step_index: usize) -> i64 {
+        self.first_ms + step_index as i64 * self.step_ms
+    }
+
+    /// The time that the last step looks at.
+    pub fn last_ms(&self) -> i64 {
+        self.time(self.count - 1)
+    }
+
+    /// The first and last time of samples that any step can see, both inclusive.
+    pub fn reach(&self, reach: Reach) -> (i64, i64) {
+        let start = i128::from(self.first_ms) - i128::from(reach.back_ms) + 1;
+        (clamped(start), clamped(i128::from(self.last_ms()) + i128::from(reach.ahead_ms)))
+    }
+}
+
+/// Which samples a step sees: those in `(time - back_ms, time + ahead_ms]`.
+///
+/// Source: lookback and ranges are open on the left in Prometheus 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// How far back; a sample exactly there is not seen.
+    pub back_ms: i64,
+    /// How far ahead; a sample exactly there is seen.
+    pub ahead_ms: i64,
+}
+
+/// The grid on which a subquery evaluates its inner expression: the multiples of its step in
+/// `(first - range, last]` of the times it looks at; `None` where there is none.
+///
+/// Units: `step_ms >= 1`.
+/// Source: `runSubquery` of Prometheus.
+pub fn subquery_grid(times: LookTimes, range_ms: i64, step_ms: i64) -> Option<Steps> {
+    let below = i128::from(times.first_ms) - i128::from(range_ms);
+    let step = i128::from(step_ms);
+    let start = below.div_euclid(step).checked_add(1)?.checked_mul(step)?;
+    let end = i128::from(times.last_ms());
+    if start > end || start < -i128::from(TIME_MS_MAX) {
+        return None;
+    }
+    Steps::range(clamped(start), clamped(end), step_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subquery_grids_are_aligned_and_open_on_the_left() {
+        let check = |time_ms: i64, range_ms: i64, step_ms: i64, times: &[i64]| {
+            let grid =
+                subquery_grid(LookTimes::new(Steps::instant(time_ms), None, 0), range_ms, step_ms);
+            let found: Vec<i64> =
+                grid.map_or(vec![], |grid| (0..grid.count).map(|i| grid.time(i)).collect());
+            assert_eq!(found, times, "{time_ms} {range_ms} {step_ms}");
+        };
+        check(100, 30, 10, &[80, 90, 100]);
+        check(105, 30, 10, &[80, 90, 100]);
+        check(109, 5, 10, &[]);
+        check(0, 20, 10, &[-10, 0]);
+        check(-5, 20, 10, &[-20, -10]);
+        check(-25, 20, 10, &[-40, -30]);
+    }
+
+    #[test]
+    fn absurd_times_are_clamped() {
+        let steps = Steps { start_ms: i64::MAX - 10, step_ms: 1, count: 5 };
+        let times = LookTimes::new(steps, Some(i64::MAX), i64::MIN);
+        let (start, end) = times.reach(Reach { back_ms: i64::MAX, ahead_ms: i64::MAX });
+        assert!(start <= end);
+        assert_eq!(subquery_grid(times, i64::MAX, 1).map(|grid| grid.step_ms), None);
+    }
+
+    #[test]
+    fn a_fixed_time_does_not_move_with_the_steps() {
+        let steps = Steps { start_ms: 1000, step_ms: 10, count: 3 };
+        let times = LookTimes::new(steps, Some(500), 20);
+        assert_eq!([times.time(0), times.time(2)], [480, 480]);
+        assert_eq!(times.reach(Reach { back_ms: 100, ahead_ms: 0 }), (381, 480));
+    }
+}

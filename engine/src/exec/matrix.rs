@@ -1,5 +1,7 @@
 //! Series on a grid, materialised: all values of a node at once.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::error::QueryError;
@@ -79,6 +81,28 @@ impl Matrix {
         let values = self.values.par_chunks_mut(rows * self.steps.count);
         let presence = self.presence.par_chunks_mut(rows * self.words);
         values.zip(presence).enumerate().map(move |(run, (v, p))| (run * rows, v, p))
+    }
+
+    /// The values and presence words of disjoint, ascending runs of rows, to be written from
+    /// several threads.
+    pub fn runs_mut(&mut self, runs: &[Range<usize>]) -> Vec<(&mut [f64], &mut [u64])> {
+        let (count, words) = (self.steps.count, self.words);
+        let mut values = &mut self.values[..];
+        let mut presence = &mut self.presence[..];
+        let mut at = 0;
+        let mut parts = Vec::with_capacity(runs.len());
+        for run in runs {
+            let rows = run.end - run.start;
+            let (part_values, rest) = values.split_at_mut((run.start - at + rows) * count);
+            values = rest;
+            let (part_presence, rest) = presence.split_at_mut((run.start - at + rows) * words);
+            presence = rest;
+            let skipped = run.start - at;
+            parts
+                .push((&mut part_values[skipped * count..], &mut part_presence[skipped * words..]));
+            at = run.end;
+        }
+        parts
     }
 
     /// Reads every series of an operator into the rows, a stripe of series a thread.

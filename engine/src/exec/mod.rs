@@ -1,12 +1,19 @@
 //! Execution: operators over tiles.
 
+pub mod aggregate;
 pub mod binary;
+pub mod broadcast;
 pub mod charge;
+pub mod compensated;
 pub mod elementwise;
-pub mod found_rows;
+pub mod evaluate;
 pub mod gather;
 pub mod matrix;
 pub mod operator;
+pub mod output;
+pub mod quantile;
 pub mod rearranged;
+pub mod rollup;
 pub mod scan;
+pub mod select;
 pub mod unique;

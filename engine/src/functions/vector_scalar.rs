@@ -64,7 +64,7 @@ pub(super) fn timestamp(steps: Steps) -> RowKernel {
 
 /// `absent`: one series of value 1, with what the selector says of its labels, where the
 /// vector is empty.
-pub(super) fn absent(
+pub(crate) fn absent(
     ctx: &Context,
     input: &dyn VectorOperator,
     argument: &Expr,

@@ -1,0 +1,264 @@
+//! The engine: from query text to answer.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::channel::oneshot;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use model::{Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError};
+
+use crate::error::QueryError;
+use crate::exec::operator::Context;
+use crate::exec::output::execute;
+use crate::parse::{ParseOptions, parse};
+use crate::plan::{Plan, PlanOptions, plan};
+use crate::result::{QueryOutput, QueryStats};
+use crate::tile::TileShape;
+use crate::window::Steps;
+
+/// So many selectors of one query are loaded at a time.
+const SELECTIONS_LOADING_MAX: usize = 16;
+/// The stack of a computing thread: expressions nest.
+const STACK_BYTES: usize = 8 << 20;
+
+/// What holds for all queries.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// How far back instant selectors look.
+    pub lookback_ms: i64,
+    /// The resolution of subqueries that name none.
+    pub subquery_step_ms: i64,
+    /// Whether the metric's name is removed at the end of the query, not by each function.
+    pub delayed_name_removal: bool,
+    /// How many threads compute; 0 for one a core.
+    pub threads: usize,
+    /// How large tiles are; the answer does not depend on it.
+    pub tile_shape: TileShape,
+    /// The most steps that a query or a subquery may have.
+    pub steps_max: u64,
+    /// Which experimental parts of the language are understood.
+    pub parse: ParseOptions,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            lookback_ms: 300_000,
+            subquery_step_ms: 60_000,
+            delayed_name_removal: true,
+            threads: 0,
+            tile_shape: TileShape::default(),
+            steps_max: 5_000_000,
+            parse: ParseOptions::default(),
+        }
+    }
+}
+
+/// What holds for one query.
+#[derive(Debug, Clone, Default)]
+pub struct QueryOptions {
+    /// How far back instant selectors look, instead of the engine's setting.
+    pub lookback_ms: Option<i64>,
+    /// What the query may cost.
+    pub limits: BudgetLimits,
+}
+
+/// Answers queries over any source.
+///
+/// Loading is asynchronous; all computing happens on the engine's own threads. A query whose
+/// future is dropped stops at its next tile.
+#[derive(Debug)]
+pub struct Engine {
+    options: EngineOptions,
+    /// None where no threads could be started: rayon's global ones compute then.
+    pool: Option<rayon::ThreadPool>,
+}
+
+impl Engine {
+    /// An engine with threads of its own.
+    pub fn new(options: EngineOptions) -> Engine {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(options.threads)
+            .stack_size(STACK_BYTES)
+            .thread_name(|index| format!("query-{index}"))
+            .build()
+            .ok();
+        Engine { options, pool }
+    }
+
+    /// The settings.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// The answer at one time.
+    ///
+    /// Units: ms since the epoch.
+    /// Errors: see [`QueryError`].
+    pub async fn instant(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        time_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<QueryOutput, QueryError> {
+        let plan_options = self.plan_options(Steps::instant(time_ms), time_ms, true, options);
+        self.run(source, query, plan_options, options).await
+    }
+
+    /// The answer at all times from `start_ms` up to `end_ms`, `step_ms` apart.
+    ///
+    /// Units: ms since the epoch.
+    /// Errors: see [`QueryError`].
+    pub async fn range(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        start_ms: i64,
+        end_ms: i64,
+        step_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<QueryOutput, QueryError> {
+        let steps = Steps::range(start_ms, end_ms, step_ms).ok_or_else(|| {
+            let text = "end timestamp must not be before start time, and the step above 0";
+            QueryError::Parse(text.to_owned())
+        })?;
+        let plan_options = self.plan_options(steps, end_ms, false, options);
+        self.run(source, query, plan_options, options).await
+    }
+
+    /// The plan of a query as a tree of text; one step makes it an instant query.
+    pub fn explain(
+        &self,
+        query: &str,
+        steps: Steps,
+        options: &QueryOptions,
+    ) -> Result<String, QueryError> {
+        let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
+        Ok(plan(&parse(query, &self.options.parse)?, &plan_options)?.to_string())
+    }
+
+    fn plan_options(
+        &self,
+        steps: Steps,
+        end_ms: i64,
+        is_instant: bool,
+        options: &QueryOptions,
+    ) -> PlanOptions {
+        PlanOptions {
+            steps,
+            end_ms,
+            is_instant,
+            lookback_ms: options.lookback_ms.unwrap_or(self.options.lookback_ms).max(0),
+            subquery_step_ms: self.options.subquery_step_ms.max(1),
+            steps_max: self.options.steps_max,
+        }
+    }
+
+    async fn run(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        plan_options: PlanOptions,
+        options: &QueryOptions,
+    ) -> Result<QueryOutput, QueryError> {
+        let budget = Budget::new(options.limits.clone());
+        let _guard = CancelOnDrop(budget.clone());
+        let started = Instant::now();
+        let plan = plan(&parse(query, &self.options.parse)?, &plan_options)?;
+        let mut stats = QueryStats {
+            prepare_seconds: started.elapsed().as_secs_f64(),
+            ..QueryStats::default()
+        };
+        let started = Instant::now();
+        let sets = load(&*source, &plan.selections, &budget).await?;
+        stats.load_seconds = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        let ctx = Context::new(
+            budget.clone(),
+            self.options.tile_shape,
+            self.options.delayed_name_removal,
+        );
+        let (sender, receiver) = oneshot::channel();
+        let task = Task { ctx: ctx.clone(), plan, sets, is_instant: plan_options.is_instant };
+        let work = move || {
+            // Nobody waits any more where sending fails.
+            let _ = sender.send(task.run());
+        };
+        match &self.pool {
+            Some(pool) => pool.spawn(work),
+            None => rayon::spawn(work),
+        }
+        let value = receiver
+            .await
+            .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))?;
+        stats.execute_seconds = started.elapsed().as_secs_f64();
+        stats.sample_count = budget.sample_count();
+        stats.series_count = budget.series_count();
+        stats.memory_bytes_peak = budget.memory_bytes_peak();
+        Ok(QueryOutput { value, annotations: ctx.take_annotations(), stats })
+    }
+}
+
+/// Makes a query stop when nobody waits for it any more.
+struct CancelOnDrop(Budget);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// The synchronous part of a query.
+struct Task {
+    ctx: Context,
+    plan: Plan,
+    sets: Vec<Arc<dyn SeriesSet>>,
+    is_instant: bool,
+}
+
+impl Task {
+    fn run(self) -> Result<crate::result::Value, QueryError> {
+        // A panic here would end the process; it is a mistake of ours, but of one query only.
+        let execution = || execute(&self.ctx, &self.plan, &self.sets, self.is_instant);
+        catch_unwind(AssertUnwindSafe(execution)).unwrap_or_else(|panic| {
+            Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
+        })
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+}
+
+/// Loads all selections of a query, some at a time; equal ones once.
+async fn load(
+    source: &dyn Source,
+    selections: &[Selection],
+    budget: &Budget,
+) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
+    let is_same = |a: &Selection, b: &Selection| {
+        (a.start_ms, a.end_ms) == (b.start_ms, b.end_ms) && a.matchers == b.matchers
+    };
+    let mut distinct: Vec<&Selection> = Vec::new();
+    let mut places = Vec::with_capacity(selections.len());
+    for selection in selections {
+        let place = distinct.iter().position(|known| is_same(known, selection));
+        places.push(place.unwrap_or(distinct.len()));
+        if place.is_none() {
+            distinct.push(selection);
+        }
+    }
+    let sets: Vec<Arc<dyn SeriesSet>> = stream::iter(distinct)
+        .map(|selection| source.select(selection, budget))
+        .buffered(SELECTIONS_LOADING_MAX)
+        .try_collect()
+        .await?;
+    Ok(places.into_iter().map(|place| Arc::clone(&sets[place])).collect())
+}
+
+#[cfg(test)]
+mod tests;

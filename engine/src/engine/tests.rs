@@ -1,0 +1,185 @@
+use futures::executor::block_on;
+use model::memory::MemorySource;
+use model::{BoxFuture, Labels, MetadataQuery};
+
+use super::*;
+use crate::result::Value;
+
+fn labels(text: &str) -> Labels {
+    Labels::from_pairs(text.split(' ').map(|pair| pair.split_once('=').unwrap()))
+}
+
+/// Counters `http_total{job, instance}` that rise by 10, 20, 30, 40 every 10 s, for 1,000 s.
+fn source() -> Arc<MemorySource> {
+    let mut source = MemorySource::new();
+    let series = ["job=a instance=0", "job=a instance=1", "job=b instance=0", "job=b instance=1"];
+    for (index, series) in series.into_iter().enumerate() {
+        let series = labels(&format!("__name__=http_total {series}"));
+        for sample in 0..=100 {
+            let value = (sample * 10 * (index as i64 + 1)) as f64;
+            source.append(&series, sample * 10_000, value);
+        }
+    }
+    Arc::new(source)
+}
+
+fn instant(query: &str, time_ms: i64) -> Result<QueryOutput, QueryError> {
+    let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
+    block_on(engine.instant(source(), query, time_ms, &QueryOptions::default()))
+}
+
+/// Checks a vector, each entry as `labels value`, to nine digits behind the point.
+#[track_caller]
+fn check(query: &str, time_ms: i64, expected: &[&str]) {
+    let output = instant(query, time_ms).unwrap();
+    let Value::Vector { samples, .. } = output.value else { panic!("{:?}", output.value) };
+    let found: Vec<String> = samples
+        .iter()
+        .map(|(labels, value)| format!("{labels} {}", (value * 1e9).round() / 1e9))
+        .collect();
+    assert_eq!(found, expected, "{query}");
+}
+
+#[test]
+fn aggregated_rates_lose_their_names() {
+    check("sum by (job) (rate(http_total[5m]))", 1_000_000, &[r#"{job="a"} 3"#, r#"{job="b"} 7"#]);
+    check(
+        "rate(http_total{job='a', instance='1'}[1m])",
+        500_000,
+        &[r#"{instance="1", job="a"} 2"#],
+    );
+}
+
+#[test]
+fn best_come_first() {
+    check(
+        "topk(2, http_total)",
+        100_000,
+        &[
+            r#"{__name__="http_total", instance="1", job="b"} 400"#,
+            r#"{__name__="http_total", instance="0", job="b"} 300"#,
+        ],
+    );
+    check(
+        "bottomk by (job) (1, http_total)",
+        100_000,
+        &[
+            r#"{__name__="http_total", instance="0", job="a"} 100"#,
+            r#"{__name__="http_total", instance="0", job="b"} 300"#,
+        ],
+    );
+}
+
+#[test]
+fn a_grid_is_sorted_and_pinned_parts_fill_it() {
+    let engine = Engine::new(EngineOptions { threads: 2, ..EngineOptions::default() });
+    let query = "sum by (job) (http_total @ 100) + on (job) max by (job) (http_total)";
+    let output =
+        block_on(engine.range(source(), query, 0, 95_000, 10_000, &QueryOptions::default()));
+    let output = output.unwrap();
+    let Value::Grid { steps, rows } = output.value else { panic!("{:?}", output.value) };
+    assert_eq!(steps.count, 10);
+    let found: Vec<(String, f64)> =
+        rows.iter().map(|row| (row.labels.to_string(), row.values[9])).collect();
+    assert_eq!(found, [(r#"{job="a"}"#.to_owned(), 480.0), (r#"{job="b"}"#.to_owned(), 1060.0)]);
+    assert!(rows.iter().all(|row| row.iter().count() == 10));
+    assert!(output.stats.sample_count > 0 && output.stats.series_count > 0);
+}
+
+#[test]
+fn a_range_selector_answers_with_its_samples() {
+    let output = instant("http_total{job='a', instance='0'}[20s] offset 5s", 100_000).unwrap();
+    let Value::Samples(series) = output.value else { panic!("{:?}", output.value) };
+    assert_eq!(series.len(), 1);
+    assert_eq!(series[0].timestamps, [80_000, 90_000]);
+    let output = instant("(-http_total{job='a', instance='0'})[25s:10s]", 100_000).unwrap();
+    let Value::Samples(series) = output.value else { panic!("{:?}", output.value) };
+    assert_eq!(series[0].labels.to_string(), r#"{instance="0", job="a"}"#);
+    assert_eq!(series[0].values, [-80.0, -90.0, -100.0]);
+}
+
+#[test]
+fn equal_label_sets_are_refused_once_names_are_gone() {
+    let error = instant("sum by (__name__, job) (rate({job='a'}[5m])) or -http_total", 100_000);
+    assert!(error.is_ok());
+    let error = instant("-label_replace(http_total, 'instance', '0', '', '')", 100_000);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "vector cannot contain metrics with the same labelset"
+    );
+}
+
+#[test]
+fn limits_stop_a_query_and_name_the_figure() {
+    let engine = Engine::new(EngineOptions::default());
+    let limits = BudgetLimits { samples_max: 100, ..BudgetLimits::default() };
+    let options = QueryOptions { limits, ..QueryOptions::default() };
+    let error = block_on(engine.instant(source(), "rate(http_total[1h])", 1_000_000, &options));
+    let text = error.unwrap_err().to_string();
+    assert!(text.ends_with("samples, the limit is 100 (--query.max-samples)"), "{text}");
+}
+
+/// A source whose selections never come back, and that keeps the budgets it has seen.
+#[derive(Default)]
+struct Silent(std::sync::Mutex<Vec<Budget>>);
+
+impl Source for Silent {
+    fn select<'a>(
+        &'a self,
+        _selection: &'a Selection,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
+        self.0.lock().unwrap().push(budget.clone());
+        Box::pin(std::future::pending())
+    }
+
+    fn series<'a>(
+        &'a self,
+        _query: &'a MetadataQuery,
+        _budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn label_names<'a>(
+        &'a self,
+        _query: &'a MetadataQuery,
+        _budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn label_values<'a>(
+        &'a self,
+        _name: &'a str,
+        _query: &'a MetadataQuery,
+        _budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn dropping_the_future_cancels_the_query() {
+    use futures::FutureExt as _;
+    let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
+    let source = Arc::new(Silent::default());
+    let options = QueryOptions::default();
+    let mut future = Box::pin(engine.instant(source.clone(), "up", 0, &options));
+    assert!((&mut future).now_or_never().is_none());
+    let budget = source.0.lock().unwrap()[0].clone();
+    assert!(budget.check().is_ok());
+    drop(future);
+    assert!(budget.check().is_err());
+}
+
+#[test]
+fn explain_shows_the_plan() {
+    let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
+    let text = engine.explain("up", Steps::instant(1_000_000), &QueryOptions::default()).unwrap();
+    let expected = "query over 1 step at 1000000
+  select newest samples at 1000000, back 300000 ms
+    load #0 {__name__=\"up\"} from 700001 to 1000000
+";
+    assert_eq!(text, expected);
+}

@@ -1,0 +1,341 @@
+//! Aggregations that need all values of a group at once: they look at columns.
+//!
+//! All series are read for some steps at a time, stripe by stripe in parallel; then each group,
+//! in parallel again, gathers its columns and reduces them. Beside the output only one tile a
+//! stripe is held.
+
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use model::Labels;
+use rayon::prelude::*;
+
+use crate::error::QueryError;
+use crate::exec::aggregate::group::Groups;
+use crate::exec::aggregate::hash::xxh64;
+use crate::exec::aggregate::topk::{Cell, Heap};
+use crate::exec::charge::Charge;
+use crate::exec::matrix::Matrix;
+use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::quantile::quantile;
+use crate::tile::{Tile, TileShape, set_present};
+use crate::window::Steps;
+
+/// What is taken from each column; parameters are one a step.
+#[derive(Debug)]
+pub(super) enum Pick {
+    Quantile(Vec<f64>),
+    Topk {
+        k: Vec<f64>,
+        is_top: bool,
+    },
+    Limitk(Vec<f64>),
+    LimitRatio(Vec<f64>),
+    CountValues {
+        label: String,
+        /// The groups are without that label, so that all values fall into one.
+        is_dropped: bool,
+    },
+}
+
+/// So many columns are gathered in one pass over the rows: a cache line of each row.
+const COLUMNS: usize = 8;
+
+/// Evaluates an aggregation over columns.
+pub(super) fn reduce(
+    ctx: &Context,
+    steps: Steps,
+    input: &dyn VectorOperator,
+    groups: &Groups,
+    pick: &Pick,
+) -> Result<Matrix, QueryError> {
+    let shape = ctx.tile_shape_for(steps);
+    let mut stripes = open(ctx, shape, input, groups)?;
+    let reducer = Reducer { ctx, steps, input, groups, pick };
+    let mut outputs: Vec<Output> = (0..groups.len())
+        .map(|_| {
+            Ok(Output {
+                rows: HashMap::default(),
+                ranked: Vec::new(),
+                charge: Charge::new(&ctx.budget, 0)?,
+            })
+        })
+        .collect::<Result<_, QueryError>>()?;
+    let mut step = 0;
+    while step < steps.count {
+        ctx.budget.check()?;
+        let width = shape.steps.min(steps.count - step);
+        stripes
+            .par_iter_mut()
+            .try_for_each(|stripe| stripe.reader.next_tile(width, &mut stripe.tile))?;
+        let tiles: Vec<&Tile> = stripes.iter().map(|stripe| &stripe.tile).collect();
+        let block = Block { tiles: &tiles, height: shape.series, step, width };
+        outputs
+            .par_iter_mut()
+            .enumerate()
+            .try_for_each(|(group, output)| reducer.reduce(group, &block, output))?;
+        step += width;
+    }
+    drop(stripes);
+    assemble(ctx, steps, input, groups, pick, outputs)
+}
+
+/// Some rows with their reader and their current tile.
+struct Stripe<'a> {
+    reader: Box<dyn TileReader + 'a>,
+    tile: Tile,
+    _charge: Charge,
+}
+
+fn open<'a>(
+    ctx: &Context,
+    shape: TileShape,
+    input: &'a dyn VectorOperator,
+    groups: &Groups,
+) -> Result<Vec<Stripe<'a>>, QueryError> {
+    groups
+        .order
+        .chunks(shape.series)
+        .map(|series| {
+            let shape = TileShape { series: series.len(), ..shape };
+            let charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+            Ok(Stripe { reader: input.open(series), tile: Tile::new(shape), _charge: charge })
+        })
+        .collect()
+}
+
+/// The tiles of all series for some steps.
+struct Block<'a> {
+    tiles: &'a [&'a Tile],
+    /// Rows of each tile but the last.
+    height: usize,
+    /// The first step.
+    step: usize,
+    width: usize,
+}
+
+impl<'a> Block<'a> {
+    fn row(&self, row: usize) -> (&'a [f64], &'a [u64]) {
+        self.tiles[row / self.height].row(row % self.height)
+    }
+
+    /// The present values of some rows at up to [`COLUMNS`] steps from `first` on, a column each.
+    fn gather(&self, rows: Range<usize>, first: usize, columns: &mut [Vec<Cell>; COLUMNS]) {
+        let width = COLUMNS.min(self.width - first);
+        columns.iter_mut().for_each(Vec::clear);
+        for row in rows {
+            let (values, presence) = self.row(row);
+            let bits = presence[first / 64] >> (first % 64);
+            let mut bits = (bits & 0xff) as usize;
+            // A block of eight steps never crosses a presence word.
+            while bits != 0 {
+                let column = bits.trailing_zeros() as usize;
+                if column < width {
+                    let value = values[first + column];
+                    columns[column].push(Cell { value, row: row as u32 });
+                }
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+/// The output rows of one group, by what tells them apart: the input row, or the value's bits.
+struct Output {
+    rows: HashMap<u64, OutputRow, RandomState>,
+    /// Input rows best first, where there is only one step.
+    ranked: Vec<u32>,
+    charge: Charge,
+}
+
+struct OutputRow {
+    values: Vec<f64>,
+    presence: Vec<u64>,
+}
+
+impl Output {
+    /// The row of a key, made where there is none yet.
+    fn row(&mut self, key: u64, steps: Steps) -> Result<&mut OutputRow, QueryError> {
+        match self.rows.entry(key) {
+            Entry::Occupied(row) => Ok(row.into_mut()),
+            Entry::Vacant(place) => {
+                let words = steps.count.div_ceil(64);
+                self.charge.grow(((steps.count + words) * 8) as u64)?;
+                let row = OutputRow { values: vec![0.0; steps.count], presence: vec![0; words] };
+                Ok(place.insert(row))
+            }
+        }
+    }
+
+    fn set(&mut self, key: u64, steps: Steps, step: usize, value: f64) -> Result<(), QueryError> {
+        let row = self.row(key, steps)?;
+        row.values[step] = value;
+        set_present(&mut row.presence, step);
+        Ok(())
+    }
+}
+
+struct Reducer<'a> {
+    ctx: &'a Context,
+    steps: Steps,
+    input: &'a dyn VectorOperator,
+    groups: &'a Groups,
+    pick: &'a Pick,
+}
+
+impl Reducer<'_> {
+    fn reduce(
+        &self,
+        group: usize,
+        block: &Block<'_>,
+        output: &mut Output,
+    ) -> Result<(), QueryError> {
+        let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
+        let mut scratch = Vec::new();
+        for first in (0..block.width).step_by(COLUMNS) {
+            self.ctx.budget.check()?;
+            block.gather(self.groups.rows(group), first, &mut columns);
+            for (index, column) in columns.iter().enumerate() {
+                if !column.is_empty() {
+                    self.reduce_column(block.step + first + index, column, output, &mut scratch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce_column(
+        &self,
+        step: usize,
+        column: &[Cell],
+        output: &mut Output,
+        scratch: &mut Vec<f64>,
+    ) -> Result<(), QueryError> {
+        let steps = self.steps;
+        match self.pick {
+            Pick::Quantile(phi) => {
+                scratch.clear();
+                scratch.extend(column.iter().map(|entry| entry.value));
+                output.set(0, steps, step, quantile(phi[step], scratch))
+            }
+            Pick::Topk { k, is_top } => {
+                let k = self.at_most(k[step]);
+                if k == 0 {
+                    return Ok(());
+                }
+                let mut heap = Heap::new(*is_top);
+                column.iter().for_each(|entry| heap.offer(*entry, k));
+                for entry in heap.sorted() {
+                    output.set(u64::from(entry.row), steps, step, entry.value)?;
+                    if steps.count == 1 {
+                        output.ranked.push(entry.row);
+                    }
+                }
+                heap.clear();
+                Ok(())
+            }
+            Pick::Limitk(k) => {
+                for entry in column.iter().take(self.at_most(k[step])) {
+                    output.set(u64::from(entry.row), steps, step, entry.value)?;
+                }
+                Ok(())
+            }
+            Pick::LimitRatio(ratio) => {
+                let ratio = ratio[step].clamp(-1.0, 1.0);
+                for entry in column {
+                    let series = self.groups.order[entry.row as usize] as usize;
+                    if is_sampled(ratio, &self.input.series()[series].labels) {
+                        output.set(u64::from(entry.row), steps, step, entry.value)?;
+                    }
+                }
+                Ok(())
+            }
+            Pick::CountValues { is_dropped, .. } => {
+                for entry in column {
+                    let value = if entry.value.is_nan() { f64::NAN } else { entry.value };
+                    let key = if *is_dropped { 0 } else { value.to_bits() };
+                    let row = output.row(key, steps)?;
+                    let is_first = row.presence[step / 64] >> (step % 64) & 1 == 0;
+                    row.values[step] = if is_first { 1.0 } else { row.values[step] + 1.0 };
+                    set_present(&mut row.presence, step);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A parameter as a count: cut to an integer, and no more than there are series.
+    fn at_most(&self, k: f64) -> usize {
+        (k.max(0.0) as usize).min(self.groups.order.len())
+    }
+}
+
+/// Whether a series is among those that a ratio keeps.
+///
+/// Source: `AddRatioSampleWithOffset` of Prometheus.
+fn is_sampled(ratio: f64, labels: &Labels) -> bool {
+    let offset = xxh64(labels.as_bytes()) as f64 / u64::MAX as f64;
+    (ratio >= 0.0 && offset < ratio) || (ratio < 0.0 && offset >= 1.0 + ratio)
+}
+
+fn assemble(
+    ctx: &Context,
+    steps: Steps,
+    input: &dyn VectorOperator,
+    groups: &Groups,
+    pick: &Pick,
+    outputs: Vec<Output>,
+) -> Result<Matrix, QueryError> {
+    let mut metas = Vec::new();
+    let mut rows = Vec::new();
+    let mut charges = Vec::new();
+    for (group, mut output) in outputs.into_iter().enumerate() {
+        let mut keys: Vec<u64> = if output.ranked.is_empty() {
+            let mut keys: Vec<u64> = output.rows.keys().copied().collect();
+            keys.sort_unstable();
+            keys
+        } else {
+            output.ranked.iter().map(|row| u64::from(*row)).collect()
+        };
+        for key in keys.drain(..) {
+            let Some(row) = output.rows.remove(&key) else { continue };
+            metas.push(match pick {
+                Pick::Quantile(_) => groups.metas[group].clone(),
+                Pick::CountValues { label, is_dropped } => {
+                    let label = (!is_dropped).then_some(label.as_str());
+                    counted(&groups.metas[group], label, key)
+                }
+                Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
+                    input.series()[groups.order[key as usize] as usize].clone()
+                }
+            });
+            rows.push(row);
+        }
+        charges.push(output.charge);
+    }
+    let mut matrix = Matrix::new(ctx, metas, steps)?;
+    for (index, row) in rows.into_iter().enumerate() {
+        let (values, presence) = matrix.row_mut(index);
+        values.copy_from_slice(&row.values);
+        presence.copy_from_slice(&row.presence);
+    }
+    Ok(matrix)
+}
+
+/// The labels of a counted value, which stands in a label where there is one for it.
+///
+/// Source: `aggregationCountValues` of Prometheus.
+fn counted(group: &SeriesMeta, label: Option<&str>, bits: u64) -> SeriesMeta {
+    let mut labels = group.labels.to_builder();
+    if let Some(label) = label {
+        let text = match f64::from_bits(bits) {
+            f64::INFINITY => "+Inf".to_owned(),
+            f64::NEG_INFINITY => "-Inf".to_owned(),
+            value => value.to_string(),
+        };
+        labels.set(label, &text);
+    }
+    SeriesMeta { labels: labels.build(), drop_name: false }
+}

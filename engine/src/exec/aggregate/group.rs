@@ -1,0 +1,111 @@
+//! Which series fall into which group.
+
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use model::labels::push_packed;
+use model::{Labels, METRIC_NAME};
+
+use crate::exec::operator::SeriesMeta;
+use crate::plan::Aggregation;
+
+/// The groups of an aggregation.
+///
+/// Shape: group `g` owns the rows `starts[g]..starts[g + 1]` of `order`.
+/// Invariant: groups stand in the order in which the first series of each comes; inside a group
+/// the series keep their order.
+#[derive(Debug)]
+pub(super) struct Groups {
+    /// Series, sorted by group.
+    pub(super) order: Vec<u32>,
+    starts: Vec<u32>,
+    /// The labels of each group, and whether its name goes.
+    pub(super) metas: Vec<SeriesMeta>,
+}
+
+impl Groups {
+    /// The groups of some series.
+    pub(super) fn new(series: &[SeriesMeta], aggregation: &Aggregation) -> Groups {
+        Groups::build(series, aggregation, None)
+    }
+
+    /// The groups of some series as if a label were not there: that which `count_values` sets.
+    pub(super) fn without_label(
+        series: &[SeriesMeta],
+        aggregation: &Aggregation,
+        label: &str,
+    ) -> Groups {
+        Groups::build(series, aggregation, Some(label))
+    }
+
+    fn build(series: &[SeriesMeta], aggregation: &Aggregation, ignored: Option<&str>) -> Groups {
+        let mut places: HashMap<Vec<u8>, u32, RandomState> = HashMap::default();
+        let mut metas: Vec<SeriesMeta> = Vec::new();
+        let mut key = Vec::new();
+        let mut group_of = Vec::with_capacity(series.len());
+        let mut sizes: Vec<u32> = Vec::new();
+        for meta in series {
+            key.clear();
+            push_key(&mut key, &meta.labels, aggregation, ignored);
+            let group = match places.get(&key) {
+                Some(group) => *group,
+                None => {
+                    let labels = Labels::from_checked_bytes(&key);
+                    metas.push(SeriesMeta { labels, drop_name: false });
+                    sizes.push(0);
+                    places.insert(key.clone(), metas.len() as u32 - 1);
+                    metas.len() as u32 - 1
+                }
+            };
+            metas[group as usize].drop_name |= meta.drop_name;
+            sizes[group as usize] += 1;
+            group_of.push(group);
+        }
+        let mut starts = vec![0u32];
+        for size in &sizes {
+            starts.push(starts[starts.len() - 1] + size);
+        }
+        let mut next = starts.clone();
+        let mut order = vec![0u32; series.len()];
+        for (index, group) in group_of.iter().enumerate() {
+            let place = &mut next[*group as usize];
+            order[*place as usize] = index as u32;
+            *place += 1;
+        }
+        Groups { order, starts, metas }
+    }
+
+    /// How many groups there are.
+    pub(super) fn len(&self) -> usize {
+        self.metas.len()
+    }
+
+    /// The rows of a group.
+    pub(super) fn rows(&self, group: usize) -> Range<usize> {
+        self.starts[group] as usize..self.starts[group + 1] as usize
+    }
+
+    /// The group of a row.
+    pub(super) fn group_of_row(&self, row: usize) -> usize {
+        self.starts.partition_point(|start| *start as usize <= row) - 1
+    }
+}
+
+/// The packed labels of the group that a series falls into.
+///
+/// Source: `generateGroupingLabels` of Prometheus.
+fn push_key(key: &mut Vec<u8>, labels: &Labels, aggregation: &Aggregation, ignored: Option<&str>) {
+    if !aggregation.is_without && aggregation.grouping.is_empty() {
+        return;
+    }
+    for (name, value) in labels.iter() {
+        let is_named =
+            aggregation.grouping.binary_search_by(|label| label.as_str().cmp(name)).is_ok();
+        let is_kept =
+            if aggregation.is_without { !is_named && name != METRIC_NAME } else { is_named };
+        if is_kept && ignored != Some(name) {
+            push_packed(key, name.as_bytes(), value.as_bytes());
+        }
+    }
+}

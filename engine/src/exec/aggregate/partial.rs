@@ -1,0 +1,255 @@
+//! The mergeable state of a group at some steps.
+
+use crate::exec::compensated::{self, Sum};
+use crate::tile::is_present;
+
+/// What a mean's sum is scaled by once it would overflow; a power of two, so nothing is lost.
+const SCALE: f64 = 1.0 / (1u128 << 64) as f64;
+
+/// An aggregation that merges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fold {
+    Sum,
+    Avg,
+    Min,
+    Max,
+    Count,
+    Group,
+    Stddev,
+    Stdvar,
+}
+
+/// What is known of one group at some steps.
+///
+/// Shape: one cell a step in each array.
+/// Invariant: a cell without values holds what changes nothing when merged: a sum of −0, a
+/// minimum or maximum of NaN, a count of 0.
+#[derive(Debug, Clone)]
+pub(super) struct Partial {
+    fold: Fold,
+    /// Sum, extreme, or sum of squared distances from the mean.
+    value: Vec<f64>,
+    /// Compensation of the sum, or the mean.
+    second: Vec<f64>,
+    count: Vec<f64>,
+    /// What a mean's sum is scaled by; empty as long as it is 1 everywhere.
+    scale: Vec<f64>,
+    presence: Vec<u64>,
+}
+
+impl Partial {
+    /// A partial of no values at some steps.
+    pub(super) fn new(fold: Fold, steps: usize) -> Partial {
+        Partial {
+            fold,
+            value: vec![neutral(fold); steps],
+            second: vec![0.0; steps],
+            count: vec![0.0; steps],
+            scale: Vec::new(),
+            presence: vec![0; steps.div_ceil(64)],
+        }
+    }
+
+    /// How many bytes a partial of some steps holds at most.
+    pub(super) fn bytes(steps: usize) -> u64 {
+        (steps * 32 + steps.div_ceil(64) * 8) as u64
+    }
+
+    /// Forgets all values; the partial then has some steps.
+    pub(super) fn reset(&mut self, steps: usize) {
+        self.value.clear();
+        self.value.resize(steps, neutral(self.fold));
+        self.second.clear();
+        self.second.resize(steps, 0.0);
+        self.count.clear();
+        self.count.resize(steps, 0.0);
+        self.scale.clear();
+        self.presence.clear();
+        self.presence.resize(steps.div_ceil(64), 0);
+    }
+
+    /// Folds in the row of one series.
+    ///
+    /// Shape: one value a step; presence with 0 past the last step.
+    #[inline]
+    pub(super) fn update(&mut self, values: &[f64], presence: &[u64]) {
+        let mut is_dense = true;
+        for (index, (all, word)) in self.presence.iter_mut().zip(presence).enumerate() {
+            *all |= word;
+            let width = (values.len() - index * 64).min(64);
+            is_dense &= word.count_ones() as usize == width;
+        }
+        match self.fold {
+            Fold::Group => {}
+            Fold::Sum => self.each(values, presence, is_dense, |v, s, _, x| {
+                (*v, *s) = compensated::add(*v, *s, x);
+            }),
+            Fold::Min => self.each(values, presence, is_dense, |v, _, _, x| {
+                *v = if *v > x || v.is_nan() { x } else { *v };
+            }),
+            Fold::Max => self.each(values, presence, is_dense, |v, _, _, x| {
+                *v = if *v < x || v.is_nan() { x } else { *v };
+            }),
+            Fold::Count => self.each(values, presence, is_dense, |_, _, n, _| *n += 1.0),
+            // Welford's method.
+            Fold::Stddev | Fold::Stdvar => {
+                self.each(values, presence, is_dense, |v, mean, n, x| {
+                    *n += 1.0;
+                    let delta = x - *mean;
+                    *mean += delta / *n;
+                    *v += delta * (x - *mean);
+                });
+            }
+            Fold::Avg => self.update_avg(values, presence, is_dense),
+        }
+    }
+
+    /// Applies a change to the cells of all values that are present.
+    #[inline(always)]
+    fn each(
+        &mut self,
+        values: &[f64],
+        presence: &[u64],
+        is_dense: bool,
+        change: impl Fn(&mut f64, &mut f64, &mut f64, f64),
+    ) {
+        if is_dense {
+            let cells = self.value.iter_mut().zip(&mut self.second).zip(&mut self.count);
+            for (((value, second), count), x) in cells.zip(values) {
+                change(value, second, count, *x);
+            }
+            return;
+        }
+        for (word_index, word) in presence.iter().enumerate() {
+            let mut bits = *word;
+            while bits != 0 {
+                let at = word_index * 64 + bits.trailing_zeros() as usize;
+                let (value, second) = (&mut self.value[at], &mut self.second[at]);
+                change(value, second, &mut self.count[at], values[at]);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Adds to the sums of means. Where a sum would overflow, Prometheus goes over to a running
+    /// mean; here the sum is scaled down instead, which is as exact and can still be merged.
+    fn update_avg(&mut self, values: &[f64], presence: &[u64], is_dense: bool) {
+        let is_safe = self.scale.is_empty()
+            && is_dense
+            && self
+                .value
+                .iter()
+                .zip(values)
+                .fold(true, |is_safe, (sum, x)| is_safe & ((sum + x).abs() <= f64::MAX));
+        if is_safe {
+            self.each(values, presence, true, |v, s, n, x| {
+                *n += 1.0;
+                (*v, *s) = compensated::add(*v, *s, x);
+            });
+            return;
+        }
+        for at in (0..values.len()).filter(|at| is_present(presence, *at)) {
+            self.count[at] += 1.0;
+            let cell = Sum { sum: self.value[at], compensation: self.second[at] };
+            self.set_sum(at, cell, Sum::new(values[at]), 1.0);
+        }
+    }
+
+    /// Sets a mean's cell to the sum of what it holds and of a further sum with a scale.
+    fn set_sum(&mut self, at: usize, cell: Sum, other: Sum, other_scale: f64) {
+        let scale = self.scale.get(at).copied().unwrap_or(1.0);
+        let scaled =
+            |sum: Sum, by: f64| Sum { sum: sum.sum * by, compensation: sum.compensation * by };
+        let common = scale.min(other_scale);
+        let mut result = scaled(cell, common / scale).merged(scaled(other, common / other_scale));
+        let are_finite = cell.sum.is_finite() && other.sum.is_finite();
+        if common != scale || (result.sum.is_infinite() && are_finite) {
+            self.scale.resize(self.value.len(), 1.0);
+            self.scale[at] = SCALE;
+            result = scaled(cell, SCALE / scale).merged(scaled(other, SCALE / other_scale));
+        }
+        self.value[at] = result.sum;
+        self.second[at] = result.compensation;
+    }
+
+    /// Folds in a partial of the same steps.
+    pub(super) fn merge(&mut self, other: &Partial) {
+        for (all, word) in self.presence.iter_mut().zip(&other.presence) {
+            *all |= word;
+        }
+        for at in (0..other.value.len()).filter(|at| is_present(&other.presence, *at)) {
+            let (value, second, count) = (other.value[at], other.second[at], other.count[at]);
+            let cell = Sum { sum: self.value[at], compensation: self.second[at] };
+            let sum = Sum { sum: value, compensation: second };
+            match self.fold {
+                Fold::Group => {}
+                Fold::Count => {}
+                Fold::Sum => {
+                    let merged = cell.merged(sum);
+                    (self.value[at], self.second[at]) = (merged.sum, merged.compensation);
+                }
+                Fold::Avg => {
+                    self.set_sum(at, cell, sum, other.scale.get(at).copied().unwrap_or(1.0));
+                }
+                Fold::Min if cell.sum > value || cell.sum.is_nan() => self.value[at] = value,
+                Fold::Max if cell.sum < value || cell.sum.is_nan() => self.value[at] = value,
+                Fold::Min | Fold::Max => {}
+                Fold::Stddev | Fold::Stdvar => {
+                    // Chan's method: two means and sums of squares into one.
+                    let total = self.count[at] + count;
+                    let delta = second - self.second[at];
+                    let share = count / total;
+                    self.value[at] += value + delta * delta * self.count[at] * share;
+                    self.second[at] += delta * share;
+                }
+            }
+            self.count[at] += count;
+        }
+    }
+
+    /// Writes the answer of each step that has one, from a step on.
+    pub(super) fn finish(&self, out: &mut [f64]) {
+        for (at, out) in out.iter_mut().enumerate().take(self.value.len()) {
+            let (value, second, count) = (self.value[at], self.second[at], self.count[at]);
+            *out = match self.fold {
+                Fold::Sum => value + second,
+                Fold::Min | Fold::Max => value,
+                Fold::Count => count,
+                Fold::Group => 1.0,
+                Fold::Stdvar => value / count,
+                Fold::Stddev => (value / count).sqrt(),
+                Fold::Avg => {
+                    let mean = value / count + second / count;
+                    mean / self.scale.get(at).copied().unwrap_or(1.0)
+                }
+            };
+        }
+    }
+
+    /// Which steps have values.
+    pub(super) fn presence(&self) -> &[u64] {
+        &self.presence
+    }
+
+    /// Copies a partial of some steps to a place in this one, where nothing is yet.
+    pub(super) fn place(&mut self, from_step: usize, part: &Partial) {
+        let range = from_step..from_step + part.value.len();
+        self.value[range.clone()].copy_from_slice(&part.value);
+        self.second[range.clone()].copy_from_slice(&part.second);
+        self.count[range.clone()].copy_from_slice(&part.count);
+        if !part.scale.is_empty() {
+            self.scale.resize(self.value.len(), 1.0);
+            self.scale[range].copy_from_slice(&part.scale);
+        }
+        let width = part.value.len();
+        crate::tile::copy_bits(&mut self.presence, from_step, &part.presence, width);
+    }
+}
+
+fn neutral(fold: Fold) -> f64 {
+    match fold {
+        Fold::Sum | Fold::Avg => -0.0,
+        Fold::Min | Fold::Max => f64::NAN,
+        Fold::Count | Fold::Group | Fold::Stddev | Fold::Stdvar => 0.0,
+    }
+}

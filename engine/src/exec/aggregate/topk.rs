@@ -1,0 +1,112 @@
+//! The k largest or smallest of a column.
+
+use crate::exec::quantile::nan_first;
+
+/// One value and the row it stands in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Cell {
+    pub(super) value: f64,
+    pub(super) row: u32,
+}
+
+/// A binary heap with the entry on top that the next better one replaces.
+///
+/// Which of several equal entries is replaced depends on the heap's shape, so it is the one of
+/// Go's `container/heap`, with the order of `vectorByValueHeap` of Prometheus.
+#[derive(Debug)]
+pub(super) struct Heap {
+    entries: Vec<Cell>,
+    is_top: bool,
+}
+
+impl Heap {
+    pub(super) fn new(is_top: bool) -> Heap {
+        Heap { entries: Vec::new(), is_top }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Offers an entry; at most `k` are kept, `k >= 1`.
+    pub(super) fn offer(&mut self, entry: Cell, k: usize) {
+        if self.entries.len() < k {
+            self.entries.push(entry);
+            self.up(self.entries.len() - 1);
+            return;
+        }
+        let worst = self.entries[0].value;
+        let is_better = if self.is_top { worst < entry.value } else { worst > entry.value };
+        if is_better || (worst.is_nan() && !entry.value.is_nan()) {
+            self.entries[0] = entry;
+            self.down(0);
+        }
+    }
+
+    /// The entries, best first; NaN last.
+    pub(super) fn sorted(&mut self) -> &[Cell] {
+        let is_top = self.is_top;
+        self.entries.sort_by(|a, b| match (a.value.is_nan(), b.value.is_nan()) {
+            (false, false) if is_top => nan_first(&b.value, &a.value),
+            (false, false) => nan_first(&a.value, &b.value),
+            (a_nan, b_nan) => a_nan.cmp(&b_nan),
+        });
+        &self.entries
+    }
+
+    fn less(&self, i: usize, j: usize) -> bool {
+        let (a, b) = (self.entries[i].value, self.entries[j].value);
+        a.is_nan() || if self.is_top { a < b } else { a > b }
+    }
+
+    fn up(&mut self, mut at: usize) {
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if !self.less(at, parent) {
+                break;
+            }
+            self.entries.swap(at, parent);
+            at = parent;
+        }
+    }
+
+    fn down(&mut self, mut at: usize) {
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= self.entries.len() {
+                break;
+            }
+            if child + 1 < self.entries.len() && self.less(child + 1, child) {
+                child += 1;
+            }
+            if !self.less(child, at) {
+                break;
+            }
+            self.entries.swap(at, child);
+            at = child;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(values: &[f64], k: usize, is_top: bool) -> Vec<u32> {
+        let mut heap = Heap::new(is_top);
+        for (row, value) in values.iter().enumerate() {
+            heap.offer(Cell { value: *value, row: row as u32 }, k);
+        }
+        heap.sorted().iter().map(|entry| entry.row).collect()
+    }
+
+    #[test]
+    fn best_come_first_and_nan_only_where_nothing_else_is_left() {
+        let values = [3.0, f64::NAN, 5.0, 1.0, 4.0];
+        assert_eq!(best(&values, 2, true), [2, 4]);
+        assert_eq!(best(&values, 2, false), [3, 0]);
+        assert_eq!(best(&values, 9, true), [2, 4, 0, 3, 1]);
+        assert_eq!(best(&values, 9, false), [3, 0, 4, 2, 1]);
+        assert_eq!(best(&[f64::NAN, f64::NAN], 1, true), [0]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Sums that keep what rounding takes away.
+
+/// A running sum and what rounding has taken from it so far.
+///
+/// Invariant: the compensation is 0 once the sum is infinite.
+/// Source: `util/kahansum` of Prometheus (Kahan's summation as Neumaier improved it).
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sum {
+    /// The rounded sum.
+    pub sum: f64,
+    /// What to add to it at the end.
+    pub compensation: f64,
+}
+
+impl Sum {
+    /// A sum of one number.
+    #[inline]
+    pub fn new(value: f64) -> Sum {
+        Sum { sum: value, compensation: 0.0 }
+    }
+
+    /// The sum with one number more.
+    #[inline]
+    #[must_use]
+    pub fn plus(self, value: f64) -> Sum {
+        let (sum, compensation) = add(self.sum, self.compensation, value);
+        Sum { sum, compensation }
+    }
+
+    /// The sum of both.
+    #[inline]
+    #[must_use]
+    pub fn merged(self, other: Sum) -> Sum {
+        let total = self.plus(other.sum);
+        if total.sum.is_infinite() {
+            return total;
+        }
+        Sum { compensation: total.compensation + other.compensation, ..total }
+    }
+
+    /// The sum and its compensation as one number.
+    #[inline]
+    pub fn total(self) -> f64 {
+        if self.sum.is_infinite() { self.sum } else { self.sum + self.compensation }
+    }
+}
+
+/// Adds a number to a compensated sum; free of branches, so that loops over it vectorise.
+#[inline(always)]
+pub fn add(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
+    let total = sum + value;
+    let (large, small) = if sum.abs() >= value.abs() { (sum, value) } else { (value, sum) };
+    let compensated = compensation + ((large - total) + small);
+    (total, if total.abs() > f64::MAX { 0.0 } else { compensated })
+}
+
+/// The mean of some numbers.
+///
+/// Source: `avg_over_time` of Prometheus: the sum over the count as long as the sum does not
+/// overflow, from there on a running mean.
+pub fn mean(values: &[f64]) -> f64 {
+    let Some((first, rest)) = values.split_first() else { return f64::NAN };
+    let mut sum = Sum::new(*first);
+    for (index, value) in rest.iter().enumerate() {
+        let next = sum.plus(*value);
+        if next.sum.is_infinite() {
+            return running_mean(sum, index + 1, &rest[index..]);
+        }
+        sum = next;
+    }
+    let count = values.len() as f64;
+    sum.sum / count + sum.compensation / count
+}
+
+/// Goes on from a sum of `count` numbers with a running mean over further ones.
+fn running_mean(sum: Sum, count: usize, values: &[f64]) -> f64 {
+    let mut count = count as f64;
+    let mut mean = Sum { sum: sum.sum / count, compensation: sum.compensation / count };
+    for value in values {
+        count += 1.0;
+        let q = (count - 1.0) / count;
+        mean = Sum { sum: q * mean.sum, compensation: q * mean.compensation }.plus(value / count);
+    }
+    mean.sum + mean.compensation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_numbers_survive_beside_large_ones() {
+        let sum = [1.0, 1e100, 1.0, -1e100].into_iter().fold(Sum::default(), Sum::plus);
+        assert_eq!(sum.total(), 2.0);
+        let left = Sum::new(1.0).plus(1e100);
+        let right = Sum::new(1.0).plus(-1e100);
+        assert_eq!(left.merged(right).total(), 2.0);
+    }
+
+    #[test]
+    fn infinities_stay_and_opposite_ones_cancel_to_nan() {
+        assert_eq!(Sum::new(f64::INFINITY).plus(1.0).total(), f64::INFINITY);
+        assert!(Sum::new(f64::INFINITY).plus(f64::NEG_INFINITY).total().is_nan());
+        assert_eq!(Sum::new(f64::MAX).plus(f64::MAX).total(), f64::INFINITY);
+    }
+
+    #[test]
+    fn means_do_not_overflow() {
+        assert_eq!(mean(&[f64::MAX, f64::MAX]), f64::MAX);
+        assert!(mean(&[f64::MAX, f64::MAX, -f64::MAX]).is_finite());
+        assert_eq!(mean(&[1.0, f64::INFINITY, 3.0]), f64::INFINITY);
+        assert!(mean(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
+    }
+}

@@ -1,0 +1,162 @@
+//! The walk over the plan: from the leaves up, each node becomes an operand.
+
+use std::sync::Arc;
+
+use model::SeriesSet;
+use std::collections::HashSet;
+
+use crate::error::QueryError;
+use crate::exec::aggregate::aggregate;
+use crate::exec::binary;
+use crate::exec::broadcast::broadcast;
+use crate::exec::matrix::materialize;
+use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::exec::rollup::{Origin, RollupOperator};
+use crate::exec::select::InstantSelector;
+use crate::exec::unique::SAME_LABELSET;
+use crate::functions;
+use crate::plan::{
+    Aggregation, Instant, InstantValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,
+};
+use crate::window::Steps;
+
+/// Evaluates a node.
+///
+/// Shape: `sets` are the loaded series, by selector number.
+/// Errors: what operators and functions give, and the limits of the query. Some errors come
+/// only with the tiles of the operand.
+pub fn evaluate(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    node: &Node,
+) -> Result<Operand, QueryError> {
+    ctx.budget.check()?;
+    let steps = node.steps;
+    match &node.kind {
+        NodeKind::Number(value) => Ok(Operand::Scalar(vec![*value; steps.count])),
+        NodeKind::String(text) => Ok(Operand::String(text.clone())),
+        NodeKind::Instant(instant) => select(ctx, sets, steps, instant),
+        NodeKind::Range(_) => Err(QueryError::Execution("unexpected range vector".to_owned())),
+        NodeKind::Rollup(rollup) => roll_up(ctx, sets, steps, rollup),
+        NodeKind::Call { call, args } => {
+            let args = args.iter().map(|arg| evaluate(ctx, sets, arg)).collect::<Result<_, _>>()?;
+            functions::call(ctx, steps, call, node.span, args)
+        }
+        NodeKind::Negate(operand) => {
+            let operand = evaluate(ctx, sets, operand)?;
+            binary::negate(ctx, steps, node.span, operand)
+        }
+        NodeKind::Binary { binary, lhs, rhs } => {
+            let lhs = evaluate(ctx, sets, lhs)?;
+            let rhs = evaluate(ctx, sets, rhs)?;
+            binary::evaluate(ctx, steps, binary, node.span, lhs, rhs)
+        }
+        NodeKind::Aggregate(aggregation) => fold(ctx, sets, steps, aggregation),
+        NodeKind::Invariant(inner) => broadcast(ctx, evaluate(ctx, sets, inner)?, steps),
+    }
+}
+
+/// Where the samples of a range come from; nothing where a subquery has no step.
+pub fn origin(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    input: &RangeInput,
+) -> Result<Option<Origin>, QueryError> {
+    match &input.origin {
+        RangeOrigin::Selector(selector) => Ok(Some(Origin::Set(Arc::clone(&sets[*selector])))),
+        RangeOrigin::Subquery(None) => Ok(None),
+        RangeOrigin::Subquery(Some(inner)) => match evaluate(ctx, sets, inner)? {
+            Operand::Vector(operator) => Ok(Some(Origin::Operator(operator))),
+            Operand::Scalar(_) | Operand::String(_) => {
+                Err(QueryError::Execution("subquery is only allowed on instant vector".to_owned()))
+            }
+        },
+    }
+}
+
+fn select(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    steps: Steps,
+    instant: &Instant,
+) -> Result<Operand, QueryError> {
+    let set = Arc::clone(&sets[instant.selector]);
+    Ok(Operand::Vector(match instant.yields {
+        InstantValue::Smoothed => {
+            Box::new(RollupOperator::smoothed_instant(ctx, steps, instant, set)?)
+        }
+        InstantValue::Sample | InstantValue::Timestamp => {
+            Box::new(InstantSelector::new(ctx, set, steps, instant.clone())?)
+        }
+    }))
+}
+
+fn roll_up(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    steps: Steps,
+    rollup: &Rollup,
+) -> Result<Operand, QueryError> {
+    let mut args = Vec::with_capacity(rollup.args.len());
+    for arg in &rollup.args {
+        match evaluate(ctx, sets, arg)? {
+            Operand::Scalar(values) => args.push(values),
+            Operand::String(_) | Operand::Vector(_) => {
+                let name = rollup.call.function.name;
+                return Err(QueryError::Execution(format!("expected a scalar argument of {name}")));
+            }
+        }
+    }
+    let origin = match origin(ctx, sets, &rollup.input)? {
+        Some(origin) => origin,
+        None => {
+            Origin::Operator(Box::new(crate::exec::matrix::Matrix::new(ctx, Vec::new(), steps)?))
+        }
+    };
+    let operator = RollupOperator::new(ctx, steps, rollup, origin, args)?;
+    if rollup.call.function.name == "absent_over_time" {
+        return functions::absent(ctx, &operator, &rollup.call.args[rollup.range_index]);
+    }
+    let operator: Box<dyn VectorOperator> = Box::new(operator);
+    if ctx.delayed_name_removal { Ok(Operand::Vector(operator)) } else { distinct(ctx, operator) }
+}
+
+/// Refuses series that bear the same labels once their names are gone.
+///
+/// Source: the check of range vector calls in Prometheus where names are not removed at the end:
+/// two such series are refused even if they have no step in common.
+fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand, QueryError> {
+    let mut seen = HashSet::new();
+    if operator.series().iter().all(|meta| seen.insert(&meta.labels)) {
+        return Ok(Operand::Vector(operator));
+    }
+    let matrix = materialize(ctx, &*operator)?;
+    let mut seen = HashSet::new();
+    for (index, meta) in matrix.series().iter().enumerate() {
+        if matrix.has_any(index) && !seen.insert(&meta.labels) {
+            return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
+        }
+    }
+    Ok(Operand::Vector(Box::new(matrix)))
+}
+
+fn fold(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    steps: Steps,
+    aggregation: &Aggregation,
+) -> Result<Operand, QueryError> {
+    let param = match &aggregation.param {
+        Some(param) => Some(evaluate(ctx, sets, param)?),
+        None => None,
+    };
+    match evaluate(ctx, sets, &aggregation.input)? {
+        Operand::Vector(input) => {
+            let matrix = aggregate(ctx, steps, aggregation, &*input, param)?;
+            Ok(Operand::Vector(Box::new(matrix)))
+        }
+        Operand::Scalar(_) | Operand::String(_) => {
+            Err(QueryError::Execution("expected an instant vector to aggregate".to_owned()))
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The last stage: names are dropped, equal label sets merged, and the value put in order.
+
+use std::sync::Arc;
+
+use model::{Labels, SeriesSet};
+use rayon::prelude::*;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::evaluate::{evaluate, origin};
+use crate::exec::matrix::materialize;
+use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
+use crate::exec::rearranged::Rearranged;
+use crate::exec::rollup::raw_series;
+use crate::exec::unique::{SAME_LABELSET, unique};
+use crate::plan::{NodeKind, Plan, RangeInput};
+use crate::result::{RawSeries, Row, Value};
+use crate::tile::{Tile, TileShape, copy_bits, is_present};
+
+/// Executes a plan over loaded series.
+///
+/// Shape: `sets` are the loaded series, by selector number.
+/// Errors: those of evaluation, and equal label sets that have a value at the same time.
+pub fn execute(
+    ctx: &Context,
+    plan: &Plan,
+    sets: &[Arc<dyn SeriesSet>],
+    is_instant: bool,
+) -> Result<Value, QueryError> {
+    let steps = plan.root.steps;
+    let time_ms = steps.start_ms;
+    if let NodeKind::Range(input) = &plan.root.kind {
+        return samples(ctx, sets, input);
+    }
+    match (evaluate(ctx, sets, &plan.root)?, is_instant) {
+        (Operand::String(value), _) => Ok(Value::String { time_ms, value }),
+        (Operand::Scalar(values), true) => {
+            let value = values.first().copied().unwrap_or(f64::NAN);
+            Ok(Value::Scalar { time_ms, value })
+        }
+        (Operand::Scalar(values), false) => {
+            let mut presence = vec![0; steps.count.div_ceil(64)];
+            let all = vec![u64::MAX; presence.len()];
+            copy_bits(&mut presence, 0, &all, steps.count);
+            let rows = vec![Row { labels: Labels::empty(), values, presence }];
+            Ok(Value::Grid { steps, rows })
+        }
+        (Operand::Vector(operator), true) => {
+            let matrix = materialize(ctx, &*named(ctx, operator))?;
+            let samples = matrix
+                .series()
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| is_present(matrix.row(*index).1, 0))
+                .map(|(index, meta)| (meta.labels.clone(), matrix.row(index).0[0]))
+                .collect();
+            Ok(Value::Vector { time_ms, samples })
+        }
+        (Operand::Vector(operator), false) => {
+            let rows = rows(ctx, &*named(ctx, operator))?;
+            Ok(Value::Grid { steps, rows })
+        }
+    }
+}
+
+/// The operator with the names gone that are to go, and each label set once.
+///
+/// Source: `cleanupMetricLabels` of Prometheus.
+fn named(ctx: &Context, operator: Box<dyn VectorOperator>) -> Box<dyn VectorOperator> {
+    if operator.series().iter().all(|meta| !meta.drop_name) {
+        return unique(ctx, operator);
+    }
+    let series = operator.series().iter().map(finished).collect();
+    unique(ctx, Box::new(Rearranged::relabeled(operator, series)))
+}
+
+fn finished(meta: &SeriesMeta) -> SeriesMeta {
+    let labels = if meta.drop_name { without_schema(&meta.labels) } else { meta.labels.clone() };
+    SeriesMeta { labels, drop_name: false }
+}
+
+/// The rows of all series that have a value, sorted by labels.
+fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryError> {
+    let shape = ctx.tile_shape_for(operator.steps());
+    let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
+    let stripes: Vec<(Vec<Row>, Charge)> = indices
+        .par_chunks(shape.series)
+        .map(|series| stripe(ctx, operator, series, shape))
+        .collect::<Result<_, QueryError>>()?;
+    let mut rows: Vec<Row> = stripes.into_iter().flat_map(|(rows, _)| rows).collect();
+    rows.sort_by(|a, b| a.labels.cmp(&b.labels));
+    Ok(rows)
+}
+
+fn stripe(
+    ctx: &Context,
+    operator: &dyn VectorOperator,
+    series: &[u32],
+    shape: TileShape,
+) -> Result<(Vec<Row>, Charge), QueryError> {
+    let steps = operator.steps();
+    let words = steps.count.div_ceil(64);
+    let shape = TileShape { series: series.len(), ..shape };
+    let _tile_charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut tile = Tile::new(shape);
+    let mut reader = operator.open(series);
+    let mut rows: Vec<Option<Row>> = vec![None; series.len()];
+    let mut step = 0;
+    while step < steps.count {
+        ctx.budget.check()?;
+        let width = shape.steps.min(steps.count - step);
+        reader.next_tile(width, &mut tile)?;
+        for (index, row) in rows.iter_mut().enumerate() {
+            let (values, presence) = tile.row(index);
+            if presence.iter().all(|word| *word == 0) {
+                continue;
+            }
+            let row = match row {
+                Some(row) => row,
+                None => {
+                    charge.grow(((steps.count + words) * 8 + size_of::<Row>()) as u64)?;
+                    let labels = operator.series()[series[index] as usize].labels.clone();
+                    let (values, presence) = (vec![0.0; steps.count], vec![0; words]);
+                    row.insert(Row { labels, values, presence })
+                }
+            };
+            row.values[step..step + width].copy_from_slice(values);
+            copy_bits(&mut row.presence, step, presence, width);
+        }
+        step += width;
+    }
+    Ok((rows.into_iter().flatten().collect(), charge))
+}
+
+/// The raw samples of a range, sorted by labels.
+fn samples(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    input: &RangeInput,
+) -> Result<Value, QueryError> {
+    let Some(origin) = origin(ctx, sets, input)? else { return Ok(Value::Samples(Vec::new())) };
+    let (found, _charge) = raw_series(ctx, input, &origin)?;
+    let mut series: Vec<RawSeries> = found
+        .into_iter()
+        .map(|raw| RawSeries {
+            labels: finished(&raw.meta).labels,
+            timestamps: raw.times,
+            values: raw.values,
+        })
+        .collect();
+    series.sort_by(|a, b| a.labels.cmp(&b.labels));
+    let mut merged: Vec<RawSeries> = Vec::with_capacity(series.len());
+    for next in series {
+        match merged.last_mut() {
+            Some(last) if last.labels == next.labels => merge(last, &next)?,
+            _ => merged.push(next),
+        }
+    }
+    Ok(Value::Samples(merged))
+}
+
+/// Source: `mergeSeriesWithSameLabelset` of Prometheus.
+fn merge(series: &mut RawSeries, other: &RawSeries) -> Result<(), QueryError> {
+    let mine = series.timestamps.iter().zip(&series.values);
+    let mut all: Vec<(i64, f64)> = mine
+        .chain(other.timestamps.iter().zip(&other.values))
+        .map(|(time_ms, value)| (*time_ms, *value))
+        .collect();
+    all.sort_by_key(|(time_ms, _)| *time_ms);
+    if all.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
+    }
+    (series.timestamps, series.values) = all.into_iter().unzip();
+    Ok(())
+}

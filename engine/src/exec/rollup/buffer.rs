@@ -1,0 +1,187 @@
+//! The samples of one series that ranges can still see, and the loop that moves ranges over them.
+
+use model::is_stale;
+
+use crate::window::{LookTimes, Reach};
+
+/// Decoded samples of one series: those of the current range, and those read ahead.
+///
+/// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= len`.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    times: Vec<i64>,
+    values: Vec<f64>,
+    /// How many samples have been dropped from the front.
+    base: u64,
+    /// First sample of the current range.
+    lo: usize,
+    /// One past the last sample of the current range.
+    hi: usize,
+}
+
+/// Samples of a series, with the number of the first one since the series began.
+#[derive(Clone, Copy)]
+pub(super) struct Samples<'a> {
+    pub(super) times: &'a [i64],
+    pub(super) values: &'a [f64],
+    base: u64,
+}
+
+impl Samples<'_> {
+    /// The number of a sample; it stays the same while the buffer drops what lies before.
+    #[inline]
+    pub(super) fn number(&self, at: usize) -> u64 {
+        self.base + at as u64
+    }
+}
+
+/// One step as a kernel sees it.
+pub(super) struct Frame<'a> {
+    /// All samples in memory.
+    pub(super) samples: Samples<'a>,
+    /// The first sample of the range.
+    pub(super) lo: usize,
+    /// One past the last sample of the range.
+    pub(super) hi: usize,
+    /// Where the range begins; a sample exactly there is not in it.
+    pub(super) start_ms: i64,
+    /// Where the range ends.
+    pub(super) end_ms: i64,
+    /// The step, counted over the whole query.
+    pub(super) step: usize,
+}
+
+impl Frame<'_> {
+    /// The times of the samples in the range; never empty.
+    #[inline]
+    pub(super) fn times(&self) -> &[i64] {
+        &self.samples.times[self.lo..self.hi]
+    }
+
+    /// The values of the samples in the range; never empty.
+    #[inline]
+    pub(super) fn values(&self) -> &[f64] {
+        &self.samples.values[self.lo..self.hi]
+    }
+}
+
+/// A function of the samples in a range that moves forward.
+///
+/// Every sample enters once and leaves once, in order; a sample may leave before any range
+/// has been asked for.
+pub(super) trait Kernel: Send {
+    /// A sample has come into the range, which begins at `lo`; it is now the last one.
+    #[inline]
+    fn enter(&mut self, _samples: Samples<'_>, _lo: usize, _at: usize) {}
+
+    /// The first sample is about to leave the range; samples up to `hi` have entered.
+    #[inline]
+    fn leave(&mut self, _samples: Samples<'_>, _at: usize, _hi: usize) {}
+
+    /// The value for a range that is not empty.
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64>;
+
+    /// What is wrong with the parameters, if a value was asked for in spite of it.
+    fn error(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// The ranges of all steps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ranges {
+    /// Their ends.
+    pub(super) times: LookTimes,
+    /// Their length.
+    pub(super) range_ms: i64,
+    /// How much is looked at beyond them.
+    pub(super) margin: Reach,
+}
+
+impl Ranges {
+    /// The time of the last sample that a step sees.
+    pub(super) fn until_ms(&self, step: usize) -> i64 {
+        self.times.time(step).saturating_add(self.margin.ahead_ms)
+    }
+}
+
+impl Buffer {
+    /// Adds samples behind those there are, without staleness markers.
+    pub(super) fn extend(&mut self, times: &[i64], values: &[f64]) {
+        if values.iter().any(|value| is_stale(*value)) {
+            for (time, value) in times.iter().zip(values).filter(|(_, value)| !is_stale(**value)) {
+                self.times.push(*time);
+                self.values.push(*value);
+            }
+        } else {
+            self.times.extend_from_slice(times);
+            self.values.extend_from_slice(values);
+        }
+    }
+
+    /// Adds one sample behind those there are.
+    pub(super) fn push(&mut self, time_ms: i64, value: f64) {
+        self.times.push(time_ms);
+        self.values.push(value);
+    }
+
+    /// All samples: times and values.
+    pub(super) fn into_samples(self) -> (Vec<i64>, Vec<f64>) {
+        (self.times, self.values)
+    }
+
+    /// How many bytes are held.
+    pub(super) fn bytes(&self) -> u64 {
+        ((self.times.capacity() + self.values.capacity()) * 8) as u64
+    }
+
+    /// Drops samples that have left for good, once they are half of all.
+    pub(super) fn compact(&mut self) {
+        if self.lo == 0 || self.lo * 2 < self.times.len() {
+            return;
+        }
+        self.times.drain(..self.lo);
+        self.values.drain(..self.lo);
+        self.base += self.lo as u64;
+        self.hi -= self.lo;
+        self.lo = 0;
+    }
+
+    /// Moves the range over the steps of one tile's row and writes the values.
+    #[inline]
+    pub(super) fn roll<K: Kernel>(
+        &mut self,
+        kernel: &mut K,
+        ranges: &Ranges,
+        first_step: usize,
+        values: &mut [f64],
+        presence: &mut [u64],
+    ) {
+        let samples = Samples { times: &self.times, values: &self.values, base: self.base };
+        let (mut lo, mut hi) = (self.lo, self.hi);
+        for (index, out) in values.iter_mut().enumerate() {
+            let step = first_step + index;
+            let end_ms = ranges.times.time(step);
+            let start_ms = end_ms.saturating_sub(ranges.range_ms);
+            let until_ms = end_ms.saturating_add(ranges.margin.ahead_ms);
+            let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
+            while hi < samples.times.len() && samples.times[hi] <= until_ms {
+                kernel.enter(samples, lo, hi);
+                hi += 1;
+            }
+            while lo < hi && samples.times[lo] <= after_ms {
+                kernel.leave(samples, lo, hi);
+                lo += 1;
+            }
+            if lo == hi {
+                continue;
+            }
+            let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
+            if let Some(value) = kernel.value(&frame) {
+                *out = value;
+                presence[index / 64] |= 1 << (index % 64);
+            }
+        }
+        (self.lo, self.hi) = (lo, hi);
+    }
+}

@@ -1,0 +1,160 @@
+//! Ranges that are `anchored` or `smoothed`: samples beyond the borders count too.
+//!
+//! The frames here reach further than the range by the margins of the plan.
+
+use crate::exec::rollup::buffer::{Frame, Kernel};
+use crate::exec::rollup::counter::Neighbours;
+
+/// `rate`, `increase`, `delta` of an extended range.
+///
+/// Source: `extendedRate` of Prometheus.
+#[derive(Debug)]
+pub(super) struct ExtendedRate {
+    pub(super) is_counter: bool,
+    pub(super) is_rate: bool,
+    pub(super) is_smoothed: bool,
+}
+
+/// The samples of a frame that count, and the values at both borders.
+pub(super) struct Extent {
+    /// First sample inside the range.
+    pub(super) first: usize,
+    /// One past the last sample inside the range.
+    pub(super) end: usize,
+    pub(super) left: f64,
+    pub(super) right: f64,
+}
+
+/// The part of a frame's samples that an extended range is made of, as indices into the frame;
+/// nothing where no sample lies behind the start of the range.
+pub(super) fn extent(
+    times: &[i64],
+    values: &[f64],
+    (start_ms, end_ms): (i64, i64),
+    is_smoothed: bool,
+    is_counter: bool,
+) -> Option<Extent> {
+    let newest = times.len().checked_sub(1)?;
+    let mut first = times[..newest].partition_point(|t| *t <= start_ms).saturating_sub(1);
+    let mut last = newest;
+    if is_smoothed {
+        last = times[..newest].partition_point(|t| *t < end_ms);
+    }
+    if times[last] <= start_ms || (is_smoothed && times[first] > end_ms) {
+        return None;
+    }
+    let between = |at: usize, time_ms: i64| {
+        interpolate((times[at], values[at]), (times[at + 1], values[at + 1]), time_ms, is_counter)
+    };
+    let left = if is_smoothed && times[first] < start_ms {
+        between(first, start_ms)
+    } else {
+        values[first]
+    };
+    let right = if is_smoothed && last > 0 && times[last] > end_ms {
+        between(last - 1, end_ms)
+    } else {
+        values[last]
+    };
+    if times[first] <= start_ms {
+        first += 1;
+    }
+    let end = if times[last] >= end_ms { last } else { last + 1 };
+    Some(Extent { first, end: end.max(first), left, right })
+}
+
+/// The value at a time between two samples; a counter that fell is taken to start at 0.
+///
+/// Source: `interpolate` of Prometheus.
+fn interpolate(a: (i64, f64), b: (i64, f64), time_ms: i64, is_counter: bool) -> f64 {
+    let low = if is_counter && b.1 < a.1 { 0.0 } else { a.1 };
+    low + (b.1 - low) * (time_ms - a.0) as f64 / (b.0 - a.0) as f64
+}
+
+impl Kernel for ExtendedRate {
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let (times, values) = (frame.times(), frame.values());
+        let borders = (frame.start_ms, frame.end_ms);
+        let extent = extent(times, values, borders, self.is_smoothed, self.is_counter)?;
+        let mut rise = extent.right - extent.left;
+        if self.is_counter {
+            let mut correction = 0.0;
+            let mut before = extent.left;
+            for value in values[extent.first..extent.end].iter().chain([&extent.right]) {
+                if *value < before {
+                    correction += before;
+                }
+                before = *value;
+            }
+            rise += correction;
+        }
+        if self.is_rate {
+            rise /= (frame.end_ms - frame.start_ms) as f64 / 1000.0;
+        }
+        Some(rise)
+    }
+}
+
+/// `resets`, `changes` of an anchored range.
+///
+/// Source: `pickFirstSampleIndices` of Prometheus.
+#[derive(Debug)]
+pub(super) struct AnchoredNeighbours(pub(super) Neighbours);
+
+impl Kernel for AnchoredNeighbours {
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let within = frame.times().partition_point(|t| *t <= frame.start_ms);
+        if within == frame.times().len() {
+            return None;
+        }
+        let values = &frame.values()[within.saturating_sub(1)..];
+        let count = values.windows(2).filter(|pair| self.0.counts(pair[0], pair[1])).count();
+        Some(count as f64)
+    }
+}
+
+/// An instant selector that is `smoothed`: the value between the samples around each step.
+///
+/// Source: `smoothSeries` of Prometheus.
+#[derive(Debug)]
+pub(super) struct SmoothedInstant;
+
+impl Kernel for SmoothedInstant {
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let (times, values) = (frame.times(), frame.values());
+        let at = times.partition_point(|t| *t < frame.end_ms);
+        if at < times.len() && times[at] == frame.end_ms {
+            return Some(values[at]);
+        }
+        let before = at.checked_sub(1)?;
+        let Some(next_ms) = times.get(at) else { return Some(values[before]) };
+        Some(interpolate(
+            (times[before], values[before]),
+            (*next_ms, values[at]),
+            frame.end_ms,
+            false,
+        ))
+    }
+}
+
+/// The samples that the answer of an extended range selector shows.
+///
+/// Source: `extendFloats` of Prometheus.
+pub(super) fn extended_samples(
+    times: &[i64],
+    values: &[f64],
+    borders: (i64, i64),
+    is_smoothed: bool,
+) -> (Vec<i64>, Vec<f64>) {
+    let Some(extent) = extent(times, values, borders, is_smoothed, false) else {
+        return (Vec::new(), Vec::new());
+    };
+    let inside = extent.first..extent.end;
+    let mut shown_times = vec![borders.0];
+    let mut shown_values = vec![extent.left];
+    shown_times.extend_from_slice(&times[inside.clone()]);
+    shown_values.extend_from_slice(&values[inside]);
+    shown_times.push(borders.1);
+    shown_values.push(extent.right);
+    (shown_times, shown_values)
+}

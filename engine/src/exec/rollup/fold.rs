@@ -1,0 +1,175 @@
+//! Sums, means and extremes over ranges: each sample is folded in a bounded number of times.
+
+use std::collections::VecDeque;
+
+use crate::exec::compensated::{self, Sum};
+use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+
+/// Below this share of the sum of absolute values a sum is computed again in order.
+const CANCELLATION_MAX: f64 = 1e-11;
+
+/// `sum_over_time`, `avg_over_time`.
+///
+/// Subtracting what leaves a range from a running sum would keep its rounding errors, so the
+/// range is kept in two parts: the back is one sum that samples are added to, the front a stack
+/// of sums, one for every sample, each from there up to the back. When the front is used up, the
+/// back becomes the front: every sample is added twice in all, and only to sums of its own range.
+#[derive(Debug)]
+pub(super) struct Fold {
+    /// Whether the answer is the mean.
+    is_mean: bool,
+    back: Part,
+    front: Vec<Part>,
+}
+
+impl Fold {
+    pub(super) fn new(is_mean: bool) -> Fold {
+        Fold { is_mean, back: Part::default(), front: Vec::new() }
+    }
+}
+
+/// The sum of some samples, and of their absolute values.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    sum: Sum,
+    absolute: f64,
+}
+
+impl Part {
+    #[inline]
+    fn plus(self, value: f64) -> Part {
+        Part { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
+    }
+}
+
+impl Kernel for Fold {
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, _lo: usize, at: usize) {
+        self.back = self.back.plus(samples.values[at]);
+    }
+
+    #[inline]
+    fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
+        if self.front.is_empty() {
+            let mut part = Part::default();
+            for value in samples.values[at..hi].iter().rev() {
+                part = part.plus(*value);
+                self.front.push(part);
+            }
+            self.back = Part::default();
+        }
+        self.front.pop();
+    }
+
+    #[inline]
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let (sum, absolute) = match self.front.last() {
+            None => (self.back.sum, self.back.absolute),
+            Some(front) => (front.sum.merged(self.back.sum), front.absolute + self.back.absolute),
+        };
+        let count = (frame.hi - frame.lo) as f64;
+        // Where terms cancel or overflow, the order of the additions matters.
+        let is_exact = absolute < f64::MAX && sum.total().abs() >= absolute * CANCELLATION_MAX;
+        Some(match (is_exact, self.is_mean) {
+            (true, false) => sum.total(),
+            (true, true) => sum.sum / count + sum.compensation / count,
+            (false, false) => frame.values().iter().fold(Sum::default(), |s, v| s.plus(*v)).total(),
+            (false, true) => compensated::mean(frame.values()),
+        })
+    }
+}
+
+/// `min_over_time`, `max_over_time`, `ts_of_min_over_time`, `ts_of_max_over_time`.
+///
+/// The deque holds the samples that can still become the extreme: each beats all after it.
+/// Source: `compareOverTime` of Prometheus: NaN loses to every number.
+#[derive(Debug)]
+pub(super) struct Extreme {
+    is_max: bool,
+    /// Whether the answer is when, and among equals the last one counts.
+    is_time: bool,
+    candidates: VecDeque<Candidate>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    number: u64,
+    time_ms: i64,
+    value: f64,
+}
+
+impl Extreme {
+    pub(super) fn new(is_max: bool, is_time: bool) -> Extreme {
+        Extreme { is_max, is_time, candidates: VecDeque::new() }
+    }
+}
+
+impl Kernel for Extreme {
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, _lo: usize, at: usize) {
+        let value = samples.values[at];
+        if value.is_nan() {
+            return;
+        }
+        while let Some(last) = self.candidates.back() {
+            let is_beaten = if self.is_max { value > last.value } else { value < last.value };
+            let is_replaced = is_beaten || (self.is_time && value == last.value);
+            if !is_replaced {
+                break;
+            }
+            self.candidates.pop_back();
+        }
+        let (number, time_ms) = (samples.number(at), samples.times[at]);
+        self.candidates.push_back(Candidate { number, time_ms, value });
+    }
+
+    #[inline]
+    fn leave(&mut self, samples: Samples<'_>, at: usize, _hi: usize) {
+        if self.candidates.front().is_some_and(|front| front.number == samples.number(at)) {
+            self.candidates.pop_front();
+        }
+    }
+
+    #[inline]
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let last = frame.hi - 1;
+        let (time_ms, value) = match self.candidates.front() {
+            Some(best) => (best.time_ms, best.value),
+            None => (frame.samples.times[last], frame.samples.values[last]),
+        };
+        Some(if self.is_time { time_ms as f64 / 1000.0 } else { value })
+    }
+}
+
+/// Functions that look at the borders of the range alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Border {
+    /// `count_over_time`
+    Count,
+    /// `present_over_time`
+    Present,
+    /// `last_over_time`
+    Last,
+    /// `first_over_time`
+    First,
+    /// `ts_of_last_over_time`
+    LastTime,
+    /// `ts_of_first_over_time`
+    FirstTime,
+}
+
+impl Kernel for Border {
+    #[inline]
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let last = frame.hi - 1;
+        let samples = frame.samples;
+        Some(match self {
+            Border::Count => (frame.hi - frame.lo) as f64,
+            Border::Present => 1.0,
+            Border::Last => samples.values[last],
+            Border::First => samples.values[frame.lo],
+            Border::LastTime => samples.times[last] as f64 / 1000.0,
+            Border::FirstTime => samples.times[frame.lo] as f64 / 1000.0,
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Functions of the trend of the values in a range: they look at the whole range at each step.
+
+use std::sync::Arc;
+
+use crate::exec::compensated::Sum;
+use crate::exec::rollup::buffer::{Frame, Kernel};
+use crate::window::Steps;
+
+/// A straight line through samples: slope a second, and value at the time of the intercept.
+///
+/// Shape: as many values as times, at least one.
+/// Source: `linearRegression` of Prometheus.
+fn regression(times: &[i64], values: &[f64], intercept_ms: i64) -> (f64, f64) {
+    let first = values[0];
+    if values[1..].iter().all(|value| *value == first) {
+        return if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) };
+    }
+    let mut sums = [Sum::default(); 4];
+    for (time_ms, y) in times.iter().zip(values) {
+        let x = (time_ms - intercept_ms) as f64 / 1e3;
+        for (sum, value) in sums.iter_mut().zip([x, *y, x * y, x * x]) {
+            *sum = sum.plus(value);
+        }
+    }
+    let n = values.len() as f64;
+    let [x, y, xy, xx] = sums.map(|sum| sum.sum + sum.compensation);
+    let covariance = xy - x * y / n;
+    let variance = xx - x * x / n;
+    let slope = covariance / variance;
+    (slope, y / n - slope * x / n)
+}
+
+/// `deriv`.
+#[derive(Debug)]
+pub(super) struct Slope;
+
+impl Kernel for Slope {
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let times = frame.times();
+        (times.len() >= 2).then(|| regression(times, frame.values(), times[0]).0)
+    }
+}
+
+/// `predict_linear`.
+#[derive(Debug)]
+pub(super) struct Prediction {
+    /// How many seconds ahead, one a step.
+    pub(super) seconds: Arc<[f64]>,
+    /// When the steps are; where the range is pinned by `@`, not its end.
+    pub(super) steps: Steps,
+}
+
+impl Kernel for Prediction {
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let times = frame.times();
+        if times.len() < 2 {
+            return None;
+        }
+        let now_ms = self.steps.time(frame.step);
+        let (slope, intercept) = regression(times, frame.values(), now_ms);
+        Some(slope * self.seconds[frame.step] + intercept)
+    }
+}
+
+/// `double_exponential_smoothing`.
+#[derive(Debug)]
+pub(super) struct Smoothing {
+    /// One smoothing factor a step.
+    pub(super) smoothing: Arc<[f64]>,
+    /// One trend factor a step.
+    pub(super) trend: Arc<[f64]>,
+    pub(super) error: Option<String>,
+}
+
+impl Kernel for Smoothing {
+    /// Source: `funcDoubleExponentialSmoothing` of Prometheus.
+    fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        let factor = self.smoothing[frame.step];
+        let trend_factor = self.trend[frame.step];
+        let refused = |what: &str, letter: &str, found: f64| {
+            Some(format!("invalid {what} factor. Expected: 0 < {letter} < 1, got: {found:.6}"))
+        };
+        if factor <= 0.0 || factor >= 1.0 {
+            self.error = refused("smoothing", "sf", factor);
+            return None;
+        }
+        if trend_factor <= 0.0 || trend_factor >= 1.0 {
+            self.error = refused("trend", "tf", trend_factor);
+            return None;
+        }
+        let [first, second, ..] = frame.values() else { return None };
+        let mut before = 0.0;
+        let mut smoothed = *first;
+        let mut trend = second - first;
+        for (index, value) in frame.values().iter().enumerate().skip(1) {
+            if index > 1 {
+                trend = trend_factor * (smoothed - before) + (1.0 - trend_factor) * trend;
+            }
+            let next = factor * value + (1.0 - factor) * (smoothed + trend);
+            (before, smoothed) = (smoothed, next);
+        }
+        Some(smoothed)
+    }
+
+    fn error(&mut self) -> Option<String> {
+        self.error.take()
+    }
+}

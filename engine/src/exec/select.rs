@@ -1,0 +1,185 @@
+//! Instant selectors: the newest sample of each series at each step.
+//!
+//! A reader keeps one cursor a series and the newest sample seen, asks the cursor for what lies
+//! up to the tile's last step, and walks samples and steps together: each sample is looked at
+//! once, whatever the lookback.
+
+use std::sync::Arc;
+
+use model::{Advance, Cursor, SampleBatch, SeriesSet, is_stale};
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::plan::{Instant, InstantValue};
+use crate::tile::Tile;
+use crate::window::Steps;
+
+/// The series of an instant selector.
+pub struct InstantSelector {
+    ctx: Context,
+    set: Arc<dyn SeriesSet>,
+    series: Vec<SeriesMeta>,
+    steps: Steps,
+    instant: Instant,
+    _charge: Charge,
+}
+
+impl InstantSelector {
+    /// An operator over the loaded series of a selector that yields samples or their times.
+    pub fn new(
+        ctx: &Context,
+        set: Arc<dyn SeriesSet>,
+        steps: Steps,
+        instant: Instant,
+    ) -> Result<InstantSelector, QueryError> {
+        let bytes = set.len() * size_of::<SeriesMeta>();
+        let charge = Charge::new(&ctx.budget, bytes as u64)?;
+        let drop_name = instant.yields == InstantValue::Timestamp;
+        let series = series_of(ctx, &*set, drop_name);
+        Ok(InstantSelector { ctx: ctx.clone(), set, series, steps, instant, _charge: charge })
+    }
+}
+
+/// The series of a set as an operator's output.
+pub fn series_of(ctx: &Context, set: &dyn SeriesSet, drop_name: bool) -> Vec<SeriesMeta> {
+    (0..set.len())
+        .map(|index| {
+            let meta = SeriesMeta { labels: set.labels(index).clone(), drop_name: false };
+            if drop_name { meta.dropping_name(ctx) } else { meta }
+        })
+        .collect()
+}
+
+impl VectorOperator for InstantSelector {
+    fn series(&self) -> &[SeriesMeta] {
+        &self.series
+    }
+
+    fn steps(&self) -> Steps {
+        self.steps
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let rows = series
+            .iter()
+            .map(|index| Row {
+                cursor: self.set.cursor(*index as usize),
+                newest_ms: i64::MIN,
+                newest: 0.0,
+                is_done: false,
+            })
+            .collect();
+        Box::new(InstantReader { selector: self, rows, batch: SampleBatch::new(), step: 0 })
+    }
+}
+
+struct InstantReader<'a> {
+    selector: &'a InstantSelector,
+    rows: Vec<Row<'a>>,
+    batch: Box<SampleBatch>,
+    step: usize,
+}
+
+/// Where the reading of one series stands.
+struct Row<'a> {
+    cursor: Box<dyn Cursor + 'a>,
+    /// The newest sample taken so far; `i64::MIN` before the first.
+    newest_ms: i64,
+    newest: f64,
+    is_done: bool,
+}
+
+/// The times that a tile's steps look at.
+#[derive(Clone, Copy)]
+struct TileTimes {
+    first_ms: i64,
+    step_ms: i64,
+    lookback_ms: i64,
+}
+
+impl TileReader for InstantReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        tile.reset(self.rows.len(), step_count);
+        let instant = &self.selector.instant;
+        let times = TileTimes {
+            first_ms: instant.times.time(self.step),
+            step_ms: instant.times.step_ms,
+            lookback_ms: instant.reach.back_ms,
+        };
+        let until_ms = instant.times.time(self.step + step_count - 1);
+        let mut sample_count = 0;
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            let (values, presence) = tile.row_mut(index);
+            let batch = &mut self.batch;
+            sample_count += match instant.yields {
+                InstantValue::Timestamp => {
+                    row.fill(times, until_ms, batch, values, presence, |time_ms, _| {
+                        time_ms as f64 / 1000.0
+                    })?
+                }
+                InstantValue::Sample | InstantValue::Smoothed => {
+                    row.fill(times, until_ms, batch, values, presence, |_, value| value)?
+                }
+            };
+        }
+        self.step += step_count;
+        self.selector.ctx.budget.check()?;
+        self.selector.ctx.budget.charge_samples(sample_count)?;
+        Ok(())
+    }
+}
+
+impl Row<'_> {
+    /// Writes the values of one tile's row, and counts the samples read for it.
+    #[inline]
+    fn fill(
+        &mut self,
+        times: TileTimes,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+        values: &mut [f64],
+        presence: &mut [u64],
+        yields: impl Fn(i64, f64) -> f64,
+    ) -> Result<u64, QueryError> {
+        let mut step = 0;
+        let mut sample_count = 0;
+        loop {
+            batch.clear();
+            let advance = if self.is_done {
+                Advance::End
+            } else {
+                self.cursor.next_batch(until_ms, batch)?
+            };
+            sample_count += batch.len as u64;
+            let is_last = advance != Advance::Full;
+            self.is_done = advance == Advance::End;
+            let (sample_times, samples) = batch.samples();
+            let mut at = 0;
+            while step < values.len() {
+                let time_ms = times.first_ms + step as i64 * times.step_ms;
+                while at < sample_times.len() && sample_times[at] <= time_ms {
+                    at += 1;
+                }
+                if at > 0 {
+                    self.newest_ms = sample_times[at - 1];
+                    self.newest = samples[at - 1];
+                }
+                if at == sample_times.len() && !is_last {
+                    // The newest sample for this step may be in the next batch.
+                    break;
+                }
+                if self.newest_ms > time_ms.saturating_sub(times.lookback_ms)
+                    && !is_stale(self.newest)
+                {
+                    values[step] = yields(self.newest_ms, self.newest);
+                    presence[step / 64] |= 1 << (step % 64);
+                }
+                step += 1;
+            }
+            if is_last {
+                return Ok(sample_count);
+            }
+        }
+    }
+}

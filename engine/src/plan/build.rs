@@ -1,0 +1,331 @@
+//! The walk from syntax tree to plan.
+
+use model::{BudgetError, Selection, SourceError};
+
+use crate::error::QueryError;
+use crate::parse::ast::{
+    Aggregate, AggregateOp, At, Binary, Call, DurationExpr, Expr, ExprKind, MatrixSelector,
+    RangeMode, Span, Subquery, ValueType, VectorSelector,
+};
+use crate::plan::invariance::{self, Invariance};
+use crate::plan::{
+    Aggregation, Instant, InstantValue, Node, NodeKind, Plan, PlanOptions, RangeInput, RangeOrigin,
+    Rollup, duration, shallow, unwrap_parens,
+};
+use crate::window::{LookTimes, Reach, Steps, subquery_grid};
+
+/// The plan of a query.
+///
+/// Errors: durations that cannot be, range vectors where only one step's value fits, and the
+/// limit on steps.
+pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
+    check_steps(options.steps.count as u64, options)?;
+    let mut marks = Vec::new();
+    invariance::mark(expr, &mut marks);
+    let mut planner = Planner { options, marks, next_mark: 0, selections: Vec::new() };
+    let root = planner.visit(expr, Scope { steps: options.steps, is_once: false })?;
+    if !options.is_instant {
+        check_range_type(root.value_type)?;
+    }
+    Ok(Plan { root, selections: planner.selections })
+}
+
+/// Source: `NewRangeQuery` of Prometheus.
+fn check_range_type(value_type: ValueType) -> Result<(), QueryError> {
+    match value_type {
+        ValueType::Scalar | ValueType::Vector => Ok(()),
+        ValueType::String | ValueType::Matrix => Err(QueryError::Parse(format!(
+            "invalid expression type \"{value_type}\" for range query, must be Scalar or instant Vector"
+        ))),
+    }
+}
+
+fn check_steps(reached: u64, options: &PlanOptions) -> Result<(), QueryError> {
+    if reached > options.steps_max {
+        return Err(QueryError::Source(SourceError::Budget(BudgetError::Exceeded {
+            what: "steps",
+            flag: "query.max-steps",
+            limit: options.steps_max,
+            reached,
+        })));
+    }
+    Ok(())
+}
+
+/// When an expression is evaluated.
+#[derive(Clone, Copy)]
+struct Scope {
+    steps: Steps,
+    /// It stands inside an expression that is evaluated once already.
+    is_once: bool,
+}
+
+struct Planner<'a> {
+    options: &'a PlanOptions,
+    /// In the order of the walk.
+    marks: Vec<Invariance>,
+    next_mark: usize,
+    selections: Vec<Selection>,
+}
+
+impl Planner<'_> {
+    /// Plans an expression; nodes are visited in the order of [`invariance::mark`].
+    fn visit(&mut self, expr: &Expr, scope: Scope) -> Result<Node, QueryError> {
+        let mark = self.marks[self.next_mark];
+        if !mark.is_wrapped || scope.is_once || scope.steps.count == 1 {
+            return self.visit_inner(expr, scope);
+        }
+        let steps = Steps { count: 1, ..scope.steps };
+        let inner = self.visit_inner(expr, Scope { steps, is_once: true })?;
+        Ok(Node {
+            value_type: inner.value_type,
+            span: inner.span,
+            steps: scope.steps,
+            kind: NodeKind::Invariant(Box::new(inner)),
+        })
+    }
+
+    fn visit_inner(&mut self, expr: &Expr, scope: Scope) -> Result<Node, QueryError> {
+        self.next_mark += 1;
+        let span = expr.span;
+        let (kind, value_type) = match &expr.kind {
+            ExprKind::Number { value, .. } => (NodeKind::Number(*value), ValueType::Scalar),
+            ExprKind::String(text) => (NodeKind::String(text.clone()), ValueType::String),
+            ExprKind::Paren(inner) => return self.visit_inner(inner, scope),
+            ExprKind::Selector(selector) => {
+                let instant = self.instant(selector, scope.steps, InstantValue::Sample)?;
+                (NodeKind::Instant(instant), ValueType::Vector)
+            }
+            ExprKind::Matrix(_) | ExprKind::Subquery(_) => {
+                (NodeKind::Range(self.range(expr, scope)?), ValueType::Matrix)
+            }
+            ExprKind::Unary { is_minus, operand } => {
+                let operand = self.visit_inner(operand, scope)?;
+                if !is_minus {
+                    return Ok(operand);
+                }
+                let value_type = operand.value_type;
+                (NodeKind::Negate(Box::new(operand)), value_type)
+            }
+            ExprKind::Binary(binary) => self.binary(binary, scope)?,
+            ExprKind::Aggregate(aggregate) => {
+                let aggregation = self.aggregate(aggregate, scope)?;
+                (NodeKind::Aggregate(aggregation), ValueType::Vector)
+            }
+            ExprKind::Call(call) if invariance::is_query_constant(call) => {
+                (NodeKind::Number(self.query_constant(call)), ValueType::Scalar)
+            }
+            ExprKind::Call(call) => (self.call(call, scope)?, call.function.returns),
+        };
+        Ok(Node { kind, value_type, span, steps: scope.steps })
+    }
+
+    fn binary(
+        &mut self,
+        binary: &Binary,
+        scope: Scope,
+    ) -> Result<(NodeKind, ValueType), QueryError> {
+        let lhs = self.visit(&binary.lhs, scope)?;
+        let rhs = self.visit(&binary.rhs, scope)?;
+        let are_scalars =
+            lhs.value_type == ValueType::Scalar && rhs.value_type == ValueType::Scalar;
+        let value_type = if are_scalars { ValueType::Scalar } else { ValueType::Vector };
+        let binary = Binary {
+            op: binary.op,
+            lhs: Box::new(shallow(&binary.lhs)),
+            rhs: Box::new(shallow(&binary.rhs)),
+            is_bool: binary.is_bool,
+            matching: binary.matching.clone(),
+        };
+        Ok((NodeKind::Binary { binary, lhs: Box::new(lhs), rhs: Box::new(rhs) }, value_type))
+    }
+
+    fn aggregate(
+        &mut self,
+        aggregate: &Aggregate,
+        scope: Scope,
+    ) -> Result<Aggregation, QueryError> {
+        let input = Box::new(self.visit_inner(&aggregate.expr, scope)?);
+        let param = match &aggregate.param {
+            Some(param) => Some(Box::new(self.visit(param, scope)?)),
+            None => None,
+        };
+        let mut grouping = aggregate.grouping.clone();
+        grouping.sort_unstable();
+        grouping.dedup();
+        // The counted value is itself a label of the groups.
+        if let (AggregateOp::CountValues, Some(NodeKind::String(label))) =
+            (aggregate.op, param.as_deref().map(|node| &node.kind))
+            && label.is_empty()
+        {
+            return Err(QueryError::Execution(format!("invalid label name {label:?}")));
+        }
+        Ok(Aggregation {
+            op: aggregate.op,
+            is_without: aggregate.is_without,
+            grouping,
+            input,
+            param,
+        })
+    }
+
+    fn call(&mut self, call: &Call, scope: Scope) -> Result<NodeKind, QueryError> {
+        let arg = |index: usize| call.args.get(index).map(|arg| &unwrap_parens(arg).kind);
+        if call.function.name == "timestamp"
+            && let Some(ExprKind::Selector(selector)) = arg(0)
+        {
+            self.skip(&call.args[0]);
+            let instant = self.instant(selector, scope.steps, InstantValue::Timestamp)?;
+            return Ok(NodeKind::Instant(instant));
+        }
+        let is_range =
+            |kind: &ExprKind| matches!(kind, ExprKind::Matrix(_) | ExprKind::Subquery(_));
+        let range_index = (0..call.args.len()).find(|i| arg(*i).is_some_and(is_range));
+        let shape = Call { function: call.function, args: call.args.iter().map(shallow).collect() };
+        let mut args = Vec::with_capacity(call.args.len());
+        let mut input = None;
+        for (index, expr) in call.args.iter().enumerate() {
+            if Some(index) == range_index {
+                self.skip_parens(expr);
+                self.next_mark += 1;
+                input = Some(self.range(unwrap_parens(expr), scope)?);
+            } else {
+                args.push(self.visit(expr, scope)?);
+            }
+        }
+        Ok(match (range_index, input) {
+            (Some(range_index), Some(input)) => {
+                NodeKind::Rollup(Rollup { call: shape, range_index, input, args })
+            }
+            _ => NodeKind::Call { call: shape, args },
+        })
+    }
+
+    /// Passes over the marks of a selector and of the parentheses around it.
+    fn skip(&mut self, expr: &Expr) {
+        self.skip_parens(expr);
+        self.next_mark += 1;
+    }
+
+    fn skip_parens(&mut self, mut expr: &Expr) {
+        while let ExprKind::Paren(inner) = &expr.kind {
+            self.next_mark += 1;
+            expr = inner;
+        }
+    }
+
+    /// Source: `foldQueryContextFunctions` of Prometheus.
+    fn query_constant(&self, call: &Call) -> f64 {
+        let start_ms = self.options.steps.start_ms;
+        match call.function.name {
+            "start" => start_ms as f64 / 1000.0,
+            "end" => self.options.end_ms as f64 / 1000.0,
+            "range" => (self.options.end_ms - start_ms) as f64 / 1000.0,
+            _ if self.options.end_ms == start_ms => 0.0,
+            _ => self.options.steps.step_ms as f64 / 1000.0,
+        }
+    }
+
+    fn instant(
+        &mut self,
+        selector: &VectorSelector,
+        steps: Steps,
+        yields: InstantValue,
+    ) -> Result<Instant, QueryError> {
+        let times = self.times(selector.at, selector.offset.as_ref(), steps)?;
+        let lookback_ms = self.options.lookback_ms;
+        let (yields, ahead_ms) = match selector.mode {
+            RangeMode::Smoothed => (InstantValue::Smoothed, lookback_ms),
+            RangeMode::Plain | RangeMode::Anchored => (yields, 0),
+        };
+        let reach = Reach { back_ms: lookback_ms, ahead_ms };
+        let selector = self.select(selector, times.reach(reach));
+        Ok(Instant { selector, times, reach, yields })
+    }
+
+    fn range(&mut self, expr: &Expr, scope: Scope) -> Result<RangeInput, QueryError> {
+        match &expr.kind {
+            ExprKind::Matrix(matrix) => self.matrix(matrix, expr.span, scope.steps),
+            ExprKind::Subquery(subquery) => self.subquery(subquery, expr.span, scope.steps),
+            _ => Err(QueryError::Execution("expected a range vector".to_owned())),
+        }
+    }
+
+    fn matrix(
+        &mut self,
+        matrix: &MatrixSelector,
+        span: Span,
+        steps: Steps,
+    ) -> Result<RangeInput, QueryError> {
+        let selector = &matrix.selector;
+        let range_ms = duration::range_ms(&matrix.range, self.options)?;
+        let times = self.times(selector.at, selector.offset.as_ref(), steps)?;
+        let lookback_ms = self.options.lookback_ms;
+        let margin = match selector.mode {
+            RangeMode::Plain => Reach { back_ms: 0, ahead_ms: 0 },
+            RangeMode::Anchored => Reach { back_ms: lookback_ms, ahead_ms: 0 },
+            RangeMode::Smoothed => Reach { back_ms: lookback_ms, ahead_ms: lookback_ms },
+        };
+        let back_ms = range_ms.saturating_add(margin.back_ms);
+        let reach = times.reach(Reach { back_ms, ahead_ms: margin.ahead_ms });
+        let mode = selector.mode;
+        let origin = RangeOrigin::Selector(self.select(selector, reach));
+        Ok(RangeInput { origin, times, range_ms, mode, margin, span })
+    }
+
+    fn subquery(
+        &mut self,
+        subquery: &Subquery,
+        span: Span,
+        steps: Steps,
+    ) -> Result<RangeInput, QueryError> {
+        let range_ms = duration::range_ms(&subquery.range, self.options)?;
+        let step_ms = match &subquery.step {
+            Some(step) => duration::range_ms(step, self.options)?.max(1),
+            None => self.options.subquery_step_ms,
+        };
+        let times = self.times(subquery.at, subquery.offset.as_ref(), steps)?;
+        let reached = (times.last_ms().abs_diff(times.first_ms))
+            .saturating_add(range_ms.unsigned_abs())
+            / step_ms.unsigned_abs();
+        check_steps(reached, self.options)?;
+        let grid = subquery_grid(times, range_ms, step_ms);
+        // Where no step falls into the grid the inner expression is still checked.
+        let inner_steps = grid.unwrap_or(Steps { start_ms: times.first_ms, step_ms, count: 1 });
+        let selections = self.selections.len();
+        let inner = self.visit(&subquery.expr, Scope { steps: inner_steps, is_once: false })?;
+        let inner = if grid.is_some() {
+            Some(Box::new(inner))
+        } else {
+            self.selections.truncate(selections);
+            None
+        };
+        let margin = Reach { back_ms: 0, ahead_ms: 0 };
+        let origin = RangeOrigin::Subquery(inner);
+        Ok(RangeInput { origin, times, range_ms, mode: RangeMode::Plain, margin, span })
+    }
+
+    fn times(
+        &self,
+        at: Option<At>,
+        offset: Option<&DurationExpr>,
+        steps: Steps,
+    ) -> Result<LookTimes, QueryError> {
+        let offset_ms = match offset {
+            Some(offset) => duration::offset_ms(offset, self.options)?,
+            None => 0,
+        };
+        let at_ms = at.map(|at| match at {
+            At::Time(time_ms) => time_ms,
+            At::Start => self.options.steps.start_ms,
+            At::End => self.options.end_ms,
+        });
+        Ok(LookTimes::new(steps, at_ms, offset_ms))
+    }
+
+    /// Registers what to load for a selector, and gives its number.
+    fn select(&mut self, selector: &VectorSelector, (start_ms, end_ms): (i64, i64)) -> usize {
+        self.selections.push(Selection { matchers: selector.matchers.clone(), start_ms, end_ms });
+        self.selections.len() - 1
+    }
+}

@@ -1,0 +1,95 @@
+//! Which parts of a query have the same value at every step.
+
+use crate::parse::ast::{Call, Expr, ExprKind};
+use crate::plan::unwrap_parens;
+
+/// What is known of one expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Invariance {
+    /// The value is the same at every step.
+    pub is_invariant: bool,
+    /// It is worth being evaluated once: not so for literals and ranges.
+    pub is_wrapped: bool,
+}
+
+const VARIES: Invariance = Invariance { is_invariant: false, is_wrapped: false };
+const ONCE: Invariance = Invariance { is_invariant: true, is_wrapped: true };
+const LITERAL: Invariance = Invariance { is_invariant: true, is_wrapped: false };
+
+/// Functions whose value depends on the evaluation time even where the arguments do not.
+///
+/// Source: `AtModifierUnsafeFunctions` of Prometheus.
+const TIMED_FUNCTIONS: &[&str] = &[
+    "day_of_month",
+    "day_of_week",
+    "day_of_year",
+    "days_in_month",
+    "hour",
+    "minute",
+    "month",
+    "predict_linear",
+    "time",
+    "timestamp",
+    "year",
+];
+
+/// Functions that are numbers once the query's times are known.
+pub(super) fn is_query_constant(call: &Call) -> bool {
+    matches!(call.function.name, "start" | "end" | "range" | "step")
+}
+
+/// The invariance of an expression and of all below it, in the order in which a walk meets them
+/// that visits a node before its children, and the parameter of an aggregation last.
+///
+/// Source: `preprocessExprHelper` of Prometheus.
+pub(super) fn mark(expr: &Expr, marks: &mut Vec<Invariance>) -> Invariance {
+    let index = marks.len();
+    marks.push(VARIES);
+    let found = match &expr.kind {
+        ExprKind::Number { .. } | ExprKind::String(_) => LITERAL,
+        ExprKind::Selector(selector) => once_if(selector.at.is_some()),
+        ExprKind::Matrix(matrix) => {
+            Invariance { is_invariant: matrix.selector.at.is_some(), is_wrapped: false }
+        }
+        ExprKind::Subquery(subquery) => {
+            mark(&subquery.expr, marks);
+            Invariance { is_invariant: subquery.at.is_some(), is_wrapped: false }
+        }
+        ExprKind::Unary { operand, .. } => mark(operand, marks),
+        ExprKind::Paren(inner) => mark(inner, marks),
+        ExprKind::Binary(binary) => {
+            let lhs = mark(&binary.lhs, marks);
+            let rhs = mark(&binary.rhs, marks);
+            once_if(lhs.is_invariant && rhs.is_invariant)
+        }
+        ExprKind::Aggregate(aggregate) => {
+            let found = mark(&aggregate.expr, marks);
+            if let Some(param) = &aggregate.param {
+                mark(param, marks);
+            }
+            found
+        }
+        ExprKind::Call(call) if is_query_constant(call) => LITERAL,
+        ExprKind::Call(call) => mark_call(call, marks),
+    };
+    marks[index] = found;
+    found
+}
+
+fn mark_call(call: &Call, marks: &mut Vec<Invariance>) -> Invariance {
+    let mut are_invariant = true;
+    let mut are_selectors = true;
+    for arg in &call.args {
+        are_invariant &= mark(arg, marks).is_invariant;
+        are_selectors &= matches!(unwrap_parens(arg).kind, ExprKind::Selector(_));
+    }
+    let name = call.function.name;
+    // The time of a pinned selector's sample is itself pinned.
+    let is_pinned_timestamp = name == "timestamp" && are_selectors;
+    let is_timed = TIMED_FUNCTIONS.contains(&name) && !is_pinned_timestamp;
+    once_if(are_invariant && !is_timed)
+}
+
+fn once_if(condition: bool) -> Invariance {
+    if condition { ONCE } else { VARIES }
+}
