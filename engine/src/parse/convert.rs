@@ -1,159 +1,146 @@
-//! From promql-parser's tree to ours.
+//! From promql-parser's tree to ours: its structure, our leaves and positions.
+//!
+//! The tree is walked in the order of the text, and so are the lists of the outline.
 
-use std::time::{Duration, SystemTime};
-
-use model::{MatchOp, Matcher};
-use promql_parser::label as their_label;
 use promql_parser::parser as their;
 
 use super::ast::{
-    Aggregate, At, Binary, Call, Cardinality, DurationExpr, DurationKind, Expr, ExprKind, Matching,
-    MatrixSelector, RangeMode, Span, Subquery, VectorSelector,
+    Aggregate, Binary, BinaryOp, Call, Cardinality, Expr, ExprKind, Matching, Span, ValueType,
 };
-use super::names::{aggregate_op, binary_op};
-use crate::error::QueryError;
-use crate::functions;
+use super::names::aggregate_op;
+use super::outline::{Outline, Sign, SubqueryMark};
+use crate::functions::Signature;
 
-/// Our tree of theirs; every span is that of the whole query.
-pub(super) fn convert(tree: &their::Expr, span: Span) -> Result<Expr, QueryError> {
-    Converter { span }.expr(tree)
+/// The crate built another tree than the outline promised; says which list ran dry.
+#[derive(Debug)]
+pub(super) struct Mismatch(pub &'static str);
+
+/// Our tree of theirs.
+///
+/// Errors: a tree that is not that of the outline; each such query is a mistake of ours.
+pub(super) fn convert(tree: &their::Expr, outline: Outline) -> Result<Expr, Mismatch> {
+    let mut converter = Converter {
+        leaves: outline.leaves.into_iter(),
+        signs: outline.signs.into_iter(),
+        operators: outline.operators.into_iter(),
+        parens: outline.parens.into_iter(),
+        calls: outline.calls.into_iter(),
+        aggregates: outline.aggregates.into_iter(),
+        subqueries: outline.subqueries.into_iter(),
+    };
+    let expr = converter.expr(tree)?;
+    if converter.leaves.next().is_some() { Err(Mismatch("leaves left over")) } else { Ok(expr) }
 }
 
 struct Converter {
-    span: Span,
+    leaves: std::vec::IntoIter<Expr>,
+    signs: std::vec::IntoIter<Sign>,
+    operators: std::vec::IntoIter<BinaryOp>,
+    parens: std::vec::IntoIter<Span>,
+    calls: std::vec::IntoIter<(&'static Signature, Span)>,
+    aggregates: std::vec::IntoIter<Span>,
+    subqueries: std::vec::IntoIter<SubqueryMark>,
 }
 
 impl Converter {
-    fn expr(&self, tree: &their::Expr) -> Result<Expr, QueryError> {
-        let kind = match tree {
-            their::Expr::NumberLiteral(n) => ExprKind::Number { value: n.val, is_duration: false },
-            their::Expr::StringLiteral(s) => ExprKind::String(s.val.clone()),
-            their::Expr::VectorSelector(s) => ExprKind::Selector(self.selector(s)?),
-            their::Expr::MatrixSelector(m) => ExprKind::Matrix(MatrixSelector {
-                selector: self.selector(&m.vs)?,
-                selector_span: self.span,
-                range: self.duration(m.range),
-            }),
-            their::Expr::Subquery(s) => ExprKind::Subquery(Subquery {
-                expr: Box::new(self.expr(&s.expr)?),
-                range: self.duration(s.range),
-                step: s.step.map(|step| self.duration(step)),
-                offset: self.offset(s.offset.as_ref()),
-                at: at(s.at.as_ref()),
-            }),
-            their::Expr::Unary(u) => {
-                ExprKind::Unary { is_minus: true, operand: Box::new(self.expr(&u.expr)?) }
+    fn expr(&mut self, tree: &their::Expr) -> Result<Expr, Mismatch> {
+        match tree {
+            their::Expr::NumberLiteral(_)
+            | their::Expr::StringLiteral(_)
+            | their::Expr::VectorSelector(_)
+            | their::Expr::MatrixSelector(_) => self.leaf(tree),
+            their::Expr::Unary(unary) => self.unary(unary),
+            their::Expr::Binary(binary) => self.binary(binary),
+            their::Expr::Paren(paren) => {
+                let span = self.parens.next().ok_or(Mismatch("parentheses"))?;
+                let inner = Box::new(self.expr(&paren.expr)?);
+                Ok(Expr { kind: ExprKind::Paren(inner), span })
             }
-            their::Expr::Binary(b) => ExprKind::Binary(self.binary(b)?),
-            their::Expr::Aggregate(a) => ExprKind::Aggregate(self.aggregate(a)?),
-            their::Expr::Call(c) => ExprKind::Call(self.call(c)?),
-            their::Expr::Paren(p) => ExprKind::Paren(Box::new(self.expr(&p.expr)?)),
-            their::Expr::Extension(_) => return Err(unknown("extension")),
-        };
-        Ok(Expr { kind, span: self.span })
-    }
-
-    fn selector(&self, s: &their::VectorSelector) -> Result<VectorSelector, QueryError> {
-        let mut matchers = Vec::with_capacity(s.matchers.matchers.len() + 1);
-        for m in &s.matchers.matchers {
-            let op = match m.op {
-                their_label::MatchOp::Equal => MatchOp::Equal,
-                their_label::MatchOp::NotEqual => MatchOp::NotEqual,
-                their_label::MatchOp::Re(_) => MatchOp::Regex,
-                their_label::MatchOp::NotRe(_) => MatchOp::NotRegex,
-            };
-            matchers.push(
-                Matcher::new(op, m.name.as_str(), m.value.as_str())
-                    .map_err(|e| QueryError::Parse(format!("1:1: parse error: {e}")))?,
-            );
-        }
-        if let Some(name) = &s.name {
-            matchers.push(Matcher::equal(model::METRIC_NAME, name.as_str()));
-        }
-        Ok(VectorSelector {
-            name: s.name.clone(),
-            matchers,
-            offset: self.offset(s.offset.as_ref()),
-            at: at(s.at.as_ref()),
-            mode: RangeMode::Plain,
-        })
-    }
-
-    fn duration(&self, duration: Duration) -> DurationExpr {
-        self.seconds(duration.as_secs_f64())
-    }
-
-    fn seconds(&self, seconds: f64) -> DurationExpr {
-        let kind = DurationKind::Literal { seconds, is_duration: true };
-        DurationExpr { kind, span: self.span, is_wrapped: false }
-    }
-
-    fn offset(&self, offset: Option<&their::Offset>) -> Option<DurationExpr> {
-        Some(match offset? {
-            their::Offset::Pos(d) => self.duration(*d),
-            their::Offset::Neg(d) => self.seconds(-d.as_secs_f64()),
-        })
-    }
-
-    fn binary(&self, b: &their::BinaryExpr) -> Result<Binary, QueryError> {
-        let op = binary_op(&b.op.to_string()).ok_or_else(|| unknown("operator"))?;
-        let (lhs, rhs) = (self.expr(&b.lhs)?, self.expr(&b.rhs)?);
-        let is_vector = |e: &Expr| e.value_type() == super::ast::ValueType::Vector;
-        let matching = (is_vector(&lhs) && is_vector(&rhs)).then(|| {
-            let modifier = b.modifier.clone().unwrap_or_default();
-            let cardinality = match &modifier.card {
-                _ if op.is_set() => Cardinality::ManyToMany,
-                their::VectorMatchCardinality::ManyToOne(_) => Cardinality::ManyToOne,
-                their::VectorMatchCardinality::OneToMany(_) => Cardinality::OneToMany,
-                _ => Cardinality::OneToOne,
-            };
-            Matching {
-                cardinality,
-                is_on: modifier.is_matching_on(),
-                labels: modifier.matching.map(|m| m.labels().labels.clone()).unwrap_or_default(),
-                include: modifier.card.labels().map(|l| l.labels.clone()).unwrap_or_default(),
-                fill_left: modifier.fill_values.lhs,
-                fill_right: modifier.fill_values.rhs,
+            their::Expr::Subquery(subquery) => {
+                let inner = self.expr(&subquery.expr)?;
+                let mark = self.subqueries.next().ok_or(Mismatch("subqueries"))?;
+                let span = Span { start: inner.span.start, end: mark.end as u32 };
+                Ok(Expr { kind: ExprKind::Subquery(mark.around(inner)), span })
             }
-        });
-        let is_bool = b.return_bool();
-        Ok(Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs), is_bool, matching })
+            their::Expr::Call(call) => self.call(call),
+            their::Expr::Aggregate(aggregate) => self.aggregate(aggregate),
+            their::Expr::Extension(_) => Err(Mismatch("extension")),
+        }
     }
 
-    fn aggregate(&self, a: &their::AggregateExpr) -> Result<Aggregate, QueryError> {
-        let op = aggregate_op(&a.op.to_string()).ok_or_else(|| unknown("aggregation"))?;
-        let param = match &a.param {
+    fn leaf(&mut self, tree: &their::Expr) -> Result<Expr, Mismatch> {
+        let leaf = self.leaves.next().ok_or(Mismatch("leaves"))?;
+        let fits = matches!(
+            (tree, &leaf.kind),
+            (their::Expr::NumberLiteral(_), ExprKind::Number { .. })
+                | (their::Expr::StringLiteral(_), ExprKind::String(_))
+                | (their::Expr::VectorSelector(_), ExprKind::Selector(_))
+                | (their::Expr::MatrixSelector(_), ExprKind::Matrix(_))
+        );
+        if fits { Ok(leaf) } else { Err(Mismatch("kind of leaf")) }
+    }
+
+    fn unary(&mut self, unary: &their::UnaryExpr) -> Result<Expr, Mismatch> {
+        let sign = self.signs.next().ok_or(Mismatch("signs"))?;
+        let operand = Box::new(self.expr(&unary.expr)?);
+        let span = Span { start: sign.start as u32, end: operand.span.end };
+        Ok(Expr { kind: ExprKind::Unary { is_minus: sign.is_minus, operand }, span })
+    }
+
+    fn binary(&mut self, binary: &their::BinaryExpr) -> Result<Expr, Mismatch> {
+        let lhs = self.expr(&binary.lhs)?;
+        let op = self.operators.next().ok_or(Mismatch("operators"))?;
+        let rhs = self.expr(&binary.rhs)?;
+        let is_vector = |operand: &Expr| operand.value_type() == ValueType::Vector;
+        let matching = (is_vector(&lhs) && is_vector(&rhs))
+            .then(|| matching(op, binary.modifier.clone().unwrap_or_default()));
+        let span = Span { start: lhs.span.start, end: rhs.span.end };
+        // Trim operators were given to the crate as comparisons with `bool`.
+        let is_bool = binary.return_bool() && op.is_comparison();
+        let (lhs, rhs) = (Box::new(lhs), Box::new(rhs));
+        Ok(Expr { kind: ExprKind::Binary(Binary { op, lhs, rhs, is_bool, matching }), span })
+    }
+
+    fn call(&mut self, call: &their::Call) -> Result<Expr, Mismatch> {
+        let (function, span) = self.calls.next().ok_or(Mismatch("calls"))?;
+        if function.name != call.func.name {
+            return Err(Mismatch("name of function"));
+        }
+        let args = call.args.args.iter().map(|arg| self.expr(arg)).collect::<Result<_, _>>()?;
+        Ok(Expr { kind: ExprKind::Call(Call { function, args }), span })
+    }
+
+    fn aggregate(&mut self, aggregate: &their::AggregateExpr) -> Result<Expr, Mismatch> {
+        let span = self.aggregates.next().ok_or(Mismatch("aggregations"))?;
+        let op = aggregate_op(&aggregate.op.to_string()).ok_or(Mismatch("name of aggregation"))?;
+        let param = match &aggregate.param {
             Some(param) => Some(Box::new(self.expr(param)?)),
             None => None,
         };
-        let (is_without, grouping) = match &a.modifier {
-            Some(their::LabelModifier::Exclude(l)) => (true, l.labels.clone()),
-            Some(their::LabelModifier::Include(l)) => (false, l.labels.clone()),
+        let expr = Box::new(self.expr(&aggregate.expr)?);
+        let (is_without, grouping) = match &aggregate.modifier {
+            Some(their::LabelModifier::Exclude(labels)) => (true, labels.labels.clone()),
+            Some(their::LabelModifier::Include(labels)) => (false, labels.labels.clone()),
             None => (false, Vec::new()),
         };
-        Ok(Aggregate { op, expr: Box::new(self.expr(&a.expr)?), param, is_without, grouping })
-    }
-
-    fn call(&self, c: &their::Call) -> Result<Call, QueryError> {
-        let function = functions::lookup(c.func.name).ok_or_else(|| unknown(c.func.name))?;
-        let args = c.args.args.iter().map(|a| self.expr(a)).collect::<Result<_, _>>()?;
-        Ok(Call { function, args })
+        let aggregate = Aggregate { op, expr, param, is_without, grouping };
+        Ok(Expr { kind: ExprKind::Aggregate(aggregate), span })
     }
 }
 
-fn at(at: Option<&their::AtModifier>) -> Option<At> {
-    Some(match at? {
-        their::AtModifier::Start => At::Start,
-        their::AtModifier::End => At::End,
-        their::AtModifier::At(time) => {
-            At::Time(match time.duration_since(SystemTime::UNIX_EPOCH) {
-                Ok(after) => after.as_millis() as i64,
-                Err(before) => -(before.duration().as_millis() as i64),
-            })
-        }
-    })
-}
-
-fn unknown(what: &str) -> QueryError {
-    QueryError::Parse(format!("1:1: parse error: unknown {what}"))
+fn matching(op: BinaryOp, modifier: their::BinModifier) -> Matching {
+    let cardinality = match &modifier.card {
+        _ if op.is_set() => Cardinality::ManyToMany,
+        their::VectorMatchCardinality::ManyToOne(_) => Cardinality::ManyToOne,
+        their::VectorMatchCardinality::OneToMany(_) => Cardinality::OneToMany,
+        _ => Cardinality::OneToOne,
+    };
+    Matching {
+        cardinality,
+        is_on: modifier.is_matching_on(),
+        include: modifier.card.labels().map(|list| list.labels.clone()).unwrap_or_default(),
+        labels: modifier.matching.map(|list| list.labels().labels.clone()).unwrap_or_default(),
+        fill_left: modifier.fill_values.lhs,
+        fill_right: modifier.fill_values.rhs,
+    }
 }

@@ -1,13 +1,56 @@
 //! From query text to a checked syntax tree. The only module that names promql-parser.
+//!
+//! ```text
+//! text ── lexer ──▶ tokens ── outline ──▶ text for the crate ── promql-parser ──▶ its tree
+//!                               │                                                  │
+//!                               └── leaves, positions ──────────▶ convert ◀────────┘
+//!                                                                    │
+//!                                                                    ▼
+//!                                                                ast::Expr
+//! ```
+//!
+//! [`outline`] finds every mistake, with Prometheus' message and place; the crate sees
+//! well-formed, well-typed, bounded text only.
 
 pub mod ast;
+mod check;
 mod convert;
 mod duration;
+mod json;
+mod lexer;
+mod literal;
 mod names;
+mod outline;
+mod print;
+mod quote;
+#[cfg(test)]
+mod tests;
+mod token;
 
-use ast::{Expr, Span};
+pub use json::to_json;
+pub use print::format;
 
+use ast::Expr;
+use model::Matcher;
+
+use crate::annotations::row_and_column;
 use crate::error::QueryError;
+
+/// The most bytes that a query may have.
+pub const QUERY_BYTES_MAX: usize = 1 << 20;
+/// The most levels of parentheses, calls, signs and operators that group from the right.
+pub const NESTING_MAX: usize = 128;
+/// The most levels that a tree may have, which also counts operators in a row: `a or b or c`.
+pub const TREE_DEPTH_MAX: usize = 256;
+/// The most operands, operators and labels in lists that a query may have.
+pub const NODES_MAX: usize = 20_000;
+/// The most matchers that a query may have.
+pub const MATCHERS_MAX: usize = 20_000;
+/// The most regular expressions that a query may have, not counting plain alternatives.
+pub const REGEXES_MAX: usize = 256;
+/// The most parts that a query may have inside of aggregations, each counted once for every
+/// aggregation around it: promql-parser copies the operand of each aggregation.
+pub const AGGREGATED_NODES_MAX: usize = 500_000;
 
 /// Which experimental parts of the language are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +88,71 @@ impl Default for ParseOptions {
     }
 }
 
+/// A mistake and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fault {
+    /// The byte of the query.
+    position: usize,
+    /// What is wrong.
+    message: String,
+}
+
+impl Fault {
+    /// The error with line and column.
+    fn into_error(self, query: &str) -> QueryError {
+        let message = self.message;
+        QueryError::Parse(if query.is_empty() {
+            format!("unknown position: parse error: {message}")
+        } else {
+            let (row, column) = row_and_column(query, self.position);
+            format!("{row}:{column}: parse error: {message}")
+        })
+    }
+}
+
 /// The checked syntax tree of a query.
 ///
-/// Errors: [`QueryError::Parse`] with line and column.
-pub fn parse(query: &str, _options: &ParseOptions) -> Result<Expr, QueryError> {
-    let tree = promql_parser::parser::parse(query)
-        .map_err(|message| QueryError::Parse(format!("1:1: parse error: {message}")))?;
-    convert::convert(&tree, Span { start: 0, end: query.len() as u32 })
+/// Errors: [`QueryError::Parse`] with line and column and the words of Prometheus; also a query
+/// that is beyond one of the limits above.
+pub fn parse(query: &str, options: &ParseOptions) -> Result<Expr, QueryError> {
+    check_length(query)?;
+    let outline = outline::outline(query, *options).map_err(|fault| fault.into_error(query))?;
+    let refused = |what: &str| {
+        let message = format!("the grammar does not take this expression: {what}");
+        Fault { position: 0, message }.into_error(query)
+    };
+    let tree = promql_parser::parser::parse(&outline.text).map_err(|message| refused(&message))?;
+    convert::convert(&tree, outline).map_err(|mismatch| refused(mismatch.0))
+}
+
+/// The matchers of a selector without modifiers, as `match[]` takes it. The one on the
+/// name before the braces comes last.
+///
+/// Errors: [`QueryError::Parse`]; a selector that matches everything is none
+/// (see [`require_condition`]).
+/// Source: `ParseMetricSelector` of Prometheus.
+pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
+    check_length(text)?;
+    outline::selector(text).map_err(|fault| fault.into_error(text))
+}
+
+/// Refuses a selector of the metadata endpoints that would select everything.
+///
+/// Source: `parseMatchersParam` of Prometheus.
+pub fn require_condition(matchers: &[Matcher]) -> Result<(), QueryError> {
+    if matchers.iter().all(Matcher::matches_empty) {
+        let message = "match[] must contain at least one non-empty matcher";
+        return Err(QueryError::Parse(message.to_owned()));
+    }
+    Ok(())
+}
+
+fn check_length(query: &str) -> Result<(), QueryError> {
+    let bytes = query.len();
+    if bytes > QUERY_BYTES_MAX {
+        let message =
+            format!("query of {bytes} bytes is longer than the limit of {QUERY_BYTES_MAX} bytes");
+        return Err(Fault { position: 0, message }.into_error(query));
+    }
+    Ok(())
 }

@@ -205,6 +205,12 @@ pub fn is_legacy_metric_name(name: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b':')
 }
 
+/// Where a byte that is not UTF-8 is put in a text: byte `b` becomes this plus `b`.
+///
+/// Strings of PromQL may hold such bytes through escapes like `\xff`; in ours, which are always
+/// UTF-8, private-use characters stand for them, and they are quoted as the bytes they are.
+pub const INVALID_BYTE_BASE: u32 = 0x10_ff00;
+
 /// Writes a string in double quotes with the escapes of Go's `strconv.Quote`.
 pub fn write_quoted(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
     out.write_char('"')?;
@@ -212,6 +218,7 @@ pub fn write_quoted(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
         match c {
             '"' => out.write_str("\\\"")?,
             '\\' => out.write_str("\\\\")?,
+            ' '..='~' => out.write_char(c)?,
             '\n' => out.write_str("\\n")?,
             '\r' => out.write_str("\\r")?,
             '\t' => out.write_str("\\t")?,
@@ -219,12 +226,22 @@ pub fn write_quoted(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
             '\u{08}' => out.write_str("\\b")?,
             '\u{0b}' => out.write_str("\\v")?,
             '\u{0c}' => out.write_str("\\f")?,
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => write!(out, "\\x{:02x}", c as u32)?,
-            c if c.is_control() && (c as u32) < 0x10000 => write!(out, "\\u{:04x}", c as u32)?,
-            c => out.write_char(c)?,
+            '\0'..='\u{7f}' => write!(out, "\\x{:02x}", c as u32)?,
+            '\u{10ff80}'..='\u{10ffff}' => write!(out, "\\x{:02x}", c as u32 - INVALID_BYTE_BASE)?,
+            c if is_printable(c) => out.write_char(c)?,
+            c if (c as u32) < 0x10000 => write!(out, "\\u{:04x}", c as u32)?,
+            c => write!(out, "\\U{:08x}", c as u32)?,
         }
     }
     out.write_char('"')
+}
+
+/// Whether a character beyond ASCII is a letter, mark, number, punctuation or symbol.
+fn is_printable(c: char) -> bool {
+    // Behind another character, combining marks are left as they are, as Go leaves them.
+    let mut pair = String::from("a");
+    pair.push(c);
+    pair.escape_debug().nth(1) == Some(c)
 }
 
 /// The labels of a set in order, as `(name, value)`.
@@ -379,6 +396,22 @@ mod tests {
     fn names_outside_the_legacy_set_are_quoted() {
         let labels = Labels::from_pairs([("a.b", "c\"d\n")]);
         assert_eq!(labels.to_string(), r#"{"a.b"="c\"d\n"}"#);
+    }
+
+    #[test]
+    fn quoting_escapes_what_go_escapes() {
+        let cases = [
+            ("é☺\u{301}", "\"é☺\u{301}\""),
+            ("\u{ad}\u{200b}\u{2028}\u{a0}", r#""\u00ad\u200b\u2028\u00a0""#),
+            ("\u{1}\u{7f}\u{85}", r#""\x01\x7f\u0085""#),
+            ("\u{e000}\u{f0000}", r#""\ue000\U000f0000""#),
+            ("a\u{10ffc5}z", r#""a\xc5z""#),
+        ];
+        for (text, expected) in cases {
+            let mut out = String::new();
+            write_quoted(&mut out, text).unwrap();
+            assert_eq!(out, expected);
+        }
     }
 
     #[test]

@@ -138,6 +138,11 @@ impl Matcher {
         }
     }
 
+    /// Whether the value is a regular expression that had to be compiled.
+    pub fn is_compiled(&self) -> bool {
+        matches!(self.pattern.as_deref(), Some(Pattern::Compiled(_)))
+    }
+
     /// The only values that can pass, sorted, where the matcher names them.
     pub fn literal_values(&self) -> Option<Vec<&str>> {
         match (self.op, self.pattern.as_deref()) {

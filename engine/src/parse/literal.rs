@@ -1,0 +1,243 @@
+//! What numbers, durations and strings mean. The lexer has seen to their form.
+
+use super::duration::is_out_of_range;
+use super::quote::quoted;
+
+/// The value of a number.
+///
+/// Errors: the message that follows `error parsing number: `.
+/// Source: Go's `ParseInt` with base 0, then `ParseFloat`.
+pub(super) fn number(text: &str) -> Result<f64, String> {
+    if let Some(value) = integer(text) {
+        return Ok(value as f64);
+    }
+    let error = |what: &str| format!("strconv.ParseFloat: parsing {}: {what}", quoted(text));
+    let is_hex = text.len() > 2 && text[..2].eq_ignore_ascii_case("0x");
+    if is_hex || text.contains('_') && !are_underscores_between_digits(text) {
+        return Err(error("invalid syntax"));
+    }
+    let value: f64 = text.replace('_', "").parse().map_err(|_| error("invalid syntax"))?;
+    let is_named = text.as_bytes()[0].is_ascii_alphabetic();
+    if value.is_infinite() && !is_named {
+        return Err(error("value out of range"));
+    }
+    Ok(value)
+}
+
+/// A whole number: decimal, octal after a 0, hexadecimal after 0x, with underscores.
+fn integer(text: &str) -> Option<i64> {
+    if text.contains('_') && !are_underscores_between_digits(text) {
+        return None;
+    }
+    let digits = text.replace('_', "");
+    let lower = digits.to_ascii_lowercase();
+    if let Some(hex) = lower.strip_prefix("0x") {
+        // A sign is not a digit, whatever the standard library thinks.
+        let is_plain = hex.bytes().all(|b| b.is_ascii_hexdigit());
+        return is_plain.then(|| i64::from_str_radix(hex, 16).ok()).flatten();
+    }
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    match digits.strip_prefix('0') {
+        Some("") => Some(0),
+        Some(octal) => i64::from_str_radix(octal, 8).ok(),
+        None => digits.parse().ok(),
+    }
+}
+
+/// Whether each underscore stands behind a digit or a base prefix and before a digit.
+fn are_underscores_between_digits(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_hex = bytes.len() >= 2 && bytes[0] == b'0' && bytes[1].eq_ignore_ascii_case(&b'x');
+    let is_digit = |b: u8| b.is_ascii_digit() || is_hex && b.is_ascii_hexdigit();
+    let start = if is_hex { 2 } else { 0 };
+    (start..bytes.len()).filter(|at| bytes[*at] == b'_').all(|at| {
+        let follows = at > start && is_digit(bytes[at - 1]) || at == start && is_hex;
+        follows && bytes.get(at + 1).is_some_and(|b| is_digit(*b))
+    })
+}
+
+/// Units from large to small, with their nanoseconds.
+const UNITS: [(&str, u64); 7] = [
+    ("y", 365 * 24 * 3_600_000_000_000),
+    ("w", 7 * 24 * 3_600_000_000_000),
+    ("d", 24 * 3_600_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+];
+
+/// The seconds of a duration.
+///
+/// Errors: a unit that does not exist, units out of order, more than 292 years.
+/// Source: `ParseDuration` of Prometheus' common library.
+pub(super) fn duration(text: &str) -> Result<f64, String> {
+    let invalid = || format!("not a valid duration string: {}", quoted(text));
+    let out_of_range = || "duration out of range".to_owned();
+    let mut rest = text;
+    let mut total: u64 = 0;
+    let mut unit_min = 0;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let count: u64 = rest[..digits].parse().map_err(|_| invalid())?;
+        rest = &rest[digits..];
+        let letters = rest.bytes().take_while(|b| !b.is_ascii_digit()).count();
+        let unit = &rest[..letters];
+        rest = &rest[letters..];
+        if unit.is_empty() {
+            return Err(invalid());
+        }
+        let position = UNITS
+            .iter()
+            .position(|(name, _)| *name == unit)
+            .ok_or_else(|| format!("unknown unit {} in duration {}", quoted(unit), quoted(text)))?;
+        if position < unit_min {
+            return Err(invalid());
+        }
+        unit_min = position + 1;
+        let nanoseconds = UNITS[position].1;
+        if count > (1 << 63) / nanoseconds {
+            return Err(out_of_range());
+        }
+        total = total.checked_add(count * nanoseconds).ok_or_else(out_of_range)?;
+        if total > i64::MAX as u64 {
+            return Err(out_of_range());
+        }
+    }
+    // As Go's `Duration.Seconds` splits it, so that the last bit is the same.
+    let seconds = (total / 1_000_000_000) as f64 + (total % 1_000_000_000) as f64 / 1e9;
+    debug_assert!(!is_out_of_range(seconds));
+    Ok(seconds)
+}
+
+/// Where bytes that are not UTF-8 are put: byte `b` becomes this plus `b`.
+///
+/// A string of PromQL is bytes, ours is text; only escapes can make bytes that are not UTF-8.
+/// They become private-use characters, which no label can be expected to hold.
+const INVALID_BYTE_BASE: u32 = model::labels::INVALID_BYTE_BASE;
+
+/// The text of a string literal: without quotes and escapes.
+pub(super) fn unquote(literal: &str) -> String {
+    let inner = &literal[1..literal.len() - 1];
+    if literal.starts_with('`') || !inner.contains('\\') {
+        return inner.to_owned();
+    }
+    let mut bytes = Vec::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(at) = rest.find('\\') {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = push_escape(&mut bytes, &rest[at + 1..]);
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(
+            chunk
+                .invalid()
+                .iter()
+                .filter_map(|b| char::from_u32(INVALID_BYTE_BASE + u32::from(*b))),
+        );
+    }
+    text
+}
+
+/// Appends what an escape stands for; returns what follows it.
+fn push_escape<'a>(bytes: &mut Vec<u8>, escape: &'a str) -> &'a str {
+    let number = |digits: &str, base: u32| u32::from_str_radix(digits, base).unwrap_or_default();
+    let (plain, rest) = match escape.as_bytes()[0] {
+        b'a' => (0x07, &escape[1..]),
+        b'b' => (0x08, &escape[1..]),
+        b'f' => (0x0c, &escape[1..]),
+        b'n' => (b'\n', &escape[1..]),
+        b'r' => (b'\r', &escape[1..]),
+        b't' => (b'\t', &escape[1..]),
+        b'v' => (0x0b, &escape[1..]),
+        b'0'..=b'7' => (number(&escape[..3], 8) as u8, &escape[3..]),
+        b'x' => (number(&escape[1..3], 16) as u8, &escape[3..]),
+        kind @ (b'u' | b'U') => {
+            let end = if kind == b'u' { 5 } else { 9 };
+            if let Some(c) = char::from_u32(number(&escape[1..end], 16)) {
+                bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            return &escape[end..];
+        }
+        other => (other, &escape[1..]),
+    };
+    bytes.push(plain);
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_go_reads_them() {
+        let cases = [
+            ("0", 0.0),
+            ("00", 0.0),
+            ("0755", 493.0),
+            ("089", 89.0),
+            ("0x2F", 47.0),
+            ("0X_2f", 47.0),
+            ("1_000", 1000.0),
+            ("1_000.5", 1000.5),
+            (".5", 0.5),
+            ("5.", 5.0),
+            ("1e-3", 0.001),
+            ("99999999999999999999", 1e20),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(number(text), Ok(expected), "{text}");
+        }
+        assert!(number("NaN").unwrap().is_nan());
+        assert_eq!(number("iNf"), Ok(f64::INFINITY));
+        let cases = [
+            ("1e999", "value out of range"),
+            ("0x1e+5", "invalid syntax"),
+            ("0x", "invalid syntax"),
+            ("0xFFFFFFFFFFFFFFFFF", "invalid syntax"),
+            ("1e", "invalid syntax"),
+        ];
+        for (text, expected) in cases {
+            let expected = format!("strconv.ParseFloat: parsing \"{text}\": {expected}");
+            assert_eq!(number(text), Err(expected));
+        }
+    }
+
+    #[test]
+    fn durations_are_read_from_large_to_small() {
+        assert_eq!(duration("1h30m"), Ok(5400.0));
+        assert_eq!(duration("1y2w3d4h5m6s7ms"), Ok(33_019_506.007));
+        assert_eq!(duration("0s"), Ok(0.0));
+        let cases = [
+            ("1m1h", "not a valid duration string: \"1m1h\""),
+            ("1m1m", "not a valid duration string: \"1m1m\""),
+            ("1hs", "unknown unit \"hs\" in duration \"1hs\""),
+            ("300y", "duration out of range"),
+            ("292y200d", "duration out of range"),
+            ("99999999999999999999s", "not a valid duration string: \"99999999999999999999s\""),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(duration(text), Err(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_bytes_or_characters() {
+        let cases = [
+            (r#""a\tb""#, "a\tb"),
+            (r"'\''", "'"),
+            (r#""\x41\101\u00e9\U0001F600""#, "AAé😀"),
+            (r#""\xc3\xa9""#, "é"),
+            (r"`a\tb`", r"a\tb"),
+            ("\"a\\xc5z\"", "a\u{10ffc5}z"),
+        ];
+        for (literal, expected) in cases {
+            assert_eq!(unquote(literal), expected, "{literal}");
+        }
+    }
+}

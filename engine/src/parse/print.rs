@@ -1,0 +1,381 @@
+//! An expression as text: on one line, or over several where a line would be too long.
+//!
+//! Source: `printer.go` and `prettier.go` of Prometheus.
+
+use std::fmt::{self, Display, Write as _};
+
+use model::MatchOp;
+use model::labels::{is_legacy_label_name, write_quoted};
+
+use super::ast::{
+    Aggregate, At, Binary, Cardinality, DurationExpr, DurationKind, Expr, ExprKind, Matching,
+    MatrixSelector, RangeMode, Subquery, VectorSelector,
+};
+use super::duration::literal_ms;
+
+/// The most bytes that an expression may take on one line.
+const LINE_BYTES_MAX: usize = 100;
+
+/// An expression over several lines, as `format_query` gives it.
+pub fn format(expr: &Expr) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = pretty(&mut out, expr, 0);
+    out
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            ExprKind::Number { value, is_duration: true } => write_duration(f, value_ms(*value)),
+            ExprKind::Number { value, .. } => write_number(f, *value),
+            ExprKind::String(text) => write_quoted(f, text),
+            ExprKind::Selector(selector) => write_selector(f, selector),
+            ExprKind::Matrix(matrix) => write_matrix(f, matrix),
+            ExprKind::Subquery(subquery) => {
+                write!(f, "{}", subquery.expr)?;
+                write_subquery_times(f, subquery)
+            }
+            ExprKind::Unary { is_minus, operand } => {
+                write!(f, "{}{operand}", if *is_minus { "-" } else { "+" })
+            }
+            ExprKind::Binary(binary) => {
+                write!(f, "{} ", binary.lhs)?;
+                write_operator(f, binary)?;
+                write!(f, " {}", binary.rhs)
+            }
+            ExprKind::Aggregate(aggregate) => {
+                write_aggregate_head(f, aggregate)?;
+                f.write_str("(")?;
+                if let Some(param) = &aggregate.param {
+                    write!(f, "{param}, ")?;
+                }
+                write!(f, "{})", aggregate.expr)
+            }
+            ExprKind::Call(call) => {
+                write!(f, "{}(", call.function.name)?;
+                for (position, arg) in call.args.iter().enumerate() {
+                    write!(f, "{}{arg}", if position > 0 { ", " } else { "" })?;
+                }
+                f.write_str(")")
+            }
+            ExprKind::Paren(inner) => write!(f, "({inner})"),
+        }
+    }
+}
+
+impl Display for DurationExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_wrapped {
+            f.write_str("(")?;
+        }
+        match &self.kind {
+            DurationKind::Literal { seconds, is_duration: true } => {
+                write_duration(f, value_ms(*seconds))?;
+            }
+            DurationKind::Literal { seconds, .. } => write_number(f, *seconds)?,
+            DurationKind::Unary { is_minus, operand } => {
+                write!(f, "{}{operand}", if *is_minus { "-" } else { "" })?;
+            }
+            DurationKind::Binary { op, lhs, rhs } => write!(f, "{lhs} {op} {rhs}")?,
+            DurationKind::Step => f.write_str("step()")?,
+            DurationKind::Range => f.write_str("range()")?,
+            DurationKind::MinOf(a, b) => write!(f, "min_of({a}, {b})")?,
+            DurationKind::MaxOf(a, b) => write!(f, "max_of({a}, {b})")?,
+        }
+        if self.is_wrapped { f.write_str(")") } else { Ok(()) }
+    }
+}
+
+/// Seconds as whole ms, cut at nanoseconds first as Go converts numbers.
+fn value_ms(seconds: f64) -> i64 {
+    (seconds * 1e9) as i64 / 1_000_000
+}
+
+/// A number as Go's format `f` prints it.
+pub(super) fn write_number(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
+    if value.is_nan() {
+        out.write_str("NaN")
+    } else if value.is_infinite() {
+        out.write_str(if value > 0.0 { "+Inf" } else { "-Inf" })
+    } else {
+        write!(out, "{value}")
+    }
+}
+
+/// A number as Go's `%v` prints it: with an exponent below -4 and from 6 on.
+fn write_value(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
+    let magnitude = value.abs();
+    if !value.is_finite() || magnitude == 0.0 || (1e-4..1e6).contains(&magnitude) {
+        return write_number(out, value);
+    }
+    write_scientific(out, value)
+}
+
+/// A number with an exponent of a sign and at least two digits.
+pub(super) fn write_scientific(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, digits) = match exponent.strip_prefix('-') {
+        Some(digits) => ('-', digits),
+        None => ('+', exponent),
+    };
+    write!(out, "{mantissa}e{sign}{digits:0>2}")
+}
+
+/// A duration in the units that divide it: `1h30m`.
+///
+/// Source: `Duration.String` of Prometheus' common library.
+fn write_duration(out: &mut impl fmt::Write, ms: i64) -> fmt::Result {
+    const DAY: u64 = 86_400_000;
+    if ms == 0 {
+        return out.write_str("0s");
+    }
+    if ms < 0 {
+        out.write_str("-")?;
+    }
+    let mut rest = ms.unsigned_abs();
+    // Years and weeks only where nothing remains: 90d reads better than 12w6d.
+    for (unit, size, is_exact) in [
+        ("y", 365 * DAY, true),
+        ("w", 7 * DAY, true),
+        ("d", DAY, false),
+        ("h", 3_600_000, false),
+        ("m", 60_000, false),
+        ("s", 1000, false),
+        ("ms", 1, false),
+    ] {
+        if rest < size || is_exact && !rest.is_multiple_of(size) {
+            continue;
+        }
+        write!(out, "{}{unit}", rest / size)?;
+        rest %= size;
+    }
+    Ok(())
+}
+
+/// A duration as a range or an offset: a literal in units, however it was written.
+fn write_span(out: &mut impl fmt::Write, duration: &DurationExpr) -> fmt::Result {
+    match duration.kind {
+        DurationKind::Literal { seconds, .. } => write_duration(out, literal_ms(seconds)),
+        _ => write!(out, "{duration}"),
+    }
+}
+
+fn write_offset(out: &mut impl fmt::Write, offset: Option<&DurationExpr>) -> fmt::Result {
+    let Some(offset) = offset else { return Ok(()) };
+    out.write_str(" offset ")?;
+    if let DurationKind::Literal { seconds, .. } = offset.kind
+        && seconds < 0.0
+    {
+        out.write_str("-")?;
+        return write_duration(out, literal_ms(-seconds));
+    }
+    write_span(out, offset)
+}
+
+fn write_at(out: &mut impl fmt::Write, at: Option<At>) -> fmt::Result {
+    match at {
+        None => Ok(()),
+        Some(At::Time(ms)) => write!(out, " @ {:.3}", ms as f64 / 1000.0),
+        Some(At::Start) => out.write_str(" @ start()"),
+        Some(At::End) => out.write_str(" @ end()"),
+    }
+}
+
+fn write_mode(out: &mut impl fmt::Write, mode: RangeMode) -> fmt::Result {
+    match mode {
+        RangeMode::Plain => Ok(()),
+        RangeMode::Anchored => out.write_str(" anchored"),
+        RangeMode::Smoothed => out.write_str(" smoothed"),
+    }
+}
+
+fn write_series(out: &mut impl fmt::Write, selector: &VectorSelector) -> fmt::Result {
+    let name = selector.name.as_deref().unwrap_or_default();
+    out.write_str(name)?;
+    let mut conditions: Vec<String> = selector
+        .matchers
+        .iter()
+        .filter(|matcher| {
+            let is_name = matcher.name() == model::METRIC_NAME && matcher.op() == MatchOp::Equal;
+            !(is_name && matcher.value() == name && !name.is_empty())
+        })
+        .map(ToString::to_string)
+        .collect();
+    if conditions.is_empty() {
+        return Ok(());
+    }
+    conditions.sort_unstable();
+    write!(out, "{{{}}}", conditions.join(","))
+}
+
+fn write_selector(out: &mut impl fmt::Write, selector: &VectorSelector) -> fmt::Result {
+    write_series(out, selector)?;
+    write_at(out, selector.at)?;
+    write_mode(out, selector.mode)?;
+    write_offset(out, selector.offset.as_ref())
+}
+
+fn write_matrix(out: &mut impl fmt::Write, matrix: &MatrixSelector) -> fmt::Result {
+    let selector = &matrix.selector;
+    write_series(out, selector)?;
+    out.write_str("[")?;
+    write_span(out, &matrix.range)?;
+    out.write_str("]")?;
+    write_mode(out, selector.mode)?;
+    write_at(out, selector.at)?;
+    write_offset(out, selector.offset.as_ref())
+}
+
+fn write_subquery_times(out: &mut impl fmt::Write, subquery: &Subquery) -> fmt::Result {
+    out.write_str("[")?;
+    write_span(out, &subquery.range)?;
+    out.write_str(":")?;
+    if let Some(step) = &subquery.step {
+        write_span(out, step)?;
+    }
+    out.write_str("]")?;
+    write_at(out, subquery.at)?;
+    write_offset(out, subquery.offset.as_ref())
+}
+
+fn write_labels(out: &mut impl fmt::Write, labels: &[String]) -> fmt::Result {
+    for (position, label) in labels.iter().enumerate() {
+        if position > 0 {
+            out.write_str(", ")?;
+        }
+        if is_legacy_label_name(label) {
+            out.write_str(label)?;
+        } else {
+            write_quoted(out, label)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_aggregate_head(out: &mut impl fmt::Write, aggregate: &Aggregate) -> fmt::Result {
+    out.write_str(aggregate.op.as_str())?;
+    if aggregate.grouping.is_empty() && !aggregate.is_without {
+        return Ok(());
+    }
+    out.write_str(if aggregate.is_without { " without (" } else { " by (" })?;
+    write_labels(out, &aggregate.grouping)?;
+    out.write_str(") ")
+}
+
+/// A binary operator with its modifiers.
+fn write_operator(out: &mut impl fmt::Write, binary: &Binary) -> fmt::Result {
+    out.write_str(binary.op.as_str())?;
+    if binary.is_bool {
+        out.write_str(" bool")?;
+    }
+    binary.matching.as_ref().map_or(Ok(()), |matching| write_matching(out, matching))
+}
+
+fn write_matching(out: &mut impl fmt::Write, matching: &Matching) -> fmt::Result {
+    let group = match matching.cardinality {
+        Cardinality::ManyToOne => Some(" group_left ("),
+        Cardinality::OneToMany => Some(" group_right ("),
+        Cardinality::OneToOne | Cardinality::ManyToMany => None,
+    };
+    if !matching.labels.is_empty() || matching.is_on || group.is_some() {
+        out.write_str(if matching.is_on { " on (" } else { " ignoring (" })?;
+        write_labels(out, &matching.labels)?;
+        out.write_str(")")?;
+    }
+    if let Some(group) = group {
+        out.write_str(group)?;
+        write_labels(out, &matching.include)?;
+        out.write_str(")")?;
+    }
+    let fill = |out: &mut dyn fmt::Write, word: &str, value: Option<f64>| -> fmt::Result {
+        let Some(value) = value else { return Ok(()) };
+        let mut text = String::new();
+        write_value(&mut text, value)?;
+        write!(out, " {word} ({text})")
+    };
+    let (left, right) = (matching.fill_left, matching.fill_right);
+    if left.is_some() && left == right {
+        return fill(out, "fill", left);
+    }
+    fill(out, "fill_left", left)?;
+    fill(out, "fill_right", right)
+}
+
+/// Whether an expression does not fit a line.
+fn needs_split(expr: &Expr) -> bool {
+    /// Counts bytes, and fails once they are too many.
+    struct Counter(usize);
+    impl fmt::Write for Counter {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text.len();
+            if self.0 > LINE_BYTES_MAX { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    write!(Counter(0), "{expr}").is_err()
+}
+
+fn indent(out: &mut String, level: usize) {
+    out.extend(std::iter::repeat_n("  ", level));
+}
+
+fn pretty(out: &mut String, expr: &Expr, level: usize) -> fmt::Result {
+    if let ExprKind::Unary { is_minus, operand } = &expr.kind {
+        let mut child = String::new();
+        pretty(&mut child, operand, level)?;
+        indent(out, level);
+        out.push(if *is_minus { '-' } else { '+' });
+        out.push_str(child.trim());
+        return Ok(());
+    }
+    if let ExprKind::Subquery(subquery) = &expr.kind {
+        // Unlike all others, a short one is not indented.
+        if !needs_split(expr) {
+            return write!(out, "{expr}");
+        }
+        pretty(out, &subquery.expr, level)?;
+        return write_subquery_times(out, subquery);
+    }
+    if let ExprKind::Binary(binary) = &expr.kind
+        && needs_split(expr)
+    {
+        pretty(out, &binary.lhs, level + 1)?;
+        out.push('\n');
+        indent(out, level);
+        write_operator(out, binary)?;
+        out.push('\n');
+        return pretty(out, &binary.rhs, level + 1);
+    }
+    indent(out, level);
+    match &expr.kind {
+        ExprKind::Aggregate(aggregate) if needs_split(expr) => {
+            write_aggregate_head(out, aggregate)?;
+            out.push_str("(\n");
+            if let Some(param) = &aggregate.param {
+                pretty(out, param, level + 1)?;
+                out.push_str(",\n");
+            }
+            pretty(out, &aggregate.expr, level + 1)?;
+        }
+        ExprKind::Call(call) if needs_split(expr) => {
+            out.push_str(call.function.name);
+            out.push_str("(\n");
+            for (position, arg) in call.args.iter().enumerate() {
+                if position > 0 {
+                    out.push_str(",\n");
+                }
+                pretty(out, arg, level + 1)?;
+            }
+        }
+        ExprKind::Paren(inner) if needs_split(expr) => {
+            out.push_str("(\n");
+            pretty(out, inner, level + 1)?;
+        }
+        _ => return write!(out, "{expr}"),
+    }
+    out.push('\n');
+    indent(out, level);
+    out.push(')');
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Strings and characters as Go quotes them in messages.
+
+use model::labels::write_quoted;
+
+/// In double quotes, with escapes.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    // Writing to a string cannot fail.
+    let _ = write_quoted(&mut out, text);
+    out
+}
+
+/// In double quotes; of a text of more than ten bytes only ten characters and an ellipsis.
+///
+/// Source: `Item.String` of Prometheus.
+pub(super) fn quoted_prefix(text: &str) -> String {
+    if text.len() <= 10 {
+        return quoted(text);
+    }
+    let end = text.char_indices().nth(10).map_or(text.len(), |(at, _)| at);
+    format!("{}...", quoted(&text[..end]))
+}
+
+/// A character in single quotes; the end of input is the replacement character.
+pub(super) fn quoted_char(c: Option<char>) -> String {
+    let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
+    match c {
+        '\'' => "'\\''".to_owned(),
+        '"' => "'\"'".to_owned(),
+        c => {
+            let quoted = quoted(c.encode_utf8(&mut [0; 4]));
+            format!("'{}'", &quoted[1..quoted.len() - 1])
+        }
+    }
+}
+
+/// A character as its code point and itself: `U+0063 'c'`.
+pub(super) fn code_point(c: char) -> String {
+    let quoted = quoted_char(Some(c));
+    if quoted.starts_with("'\\") && !matches!(c, '\'' | '\\') {
+        // Go leaves the character out where it cannot be printed.
+        format!("U+{:04X}", c as u32)
+    } else {
+        format!("U+{:04X} '{c}'", c as u32)
+    }
+}
