@@ -8,8 +8,12 @@ use crate::functions::rfc3339;
 use crate::number_text::{general, general_rounded};
 use crate::parse::ast::Span;
 
-/// At most so many annotations of a kind are kept; what is beyond is counted.
+/// At most so many annotations of a kind are shown; what is beyond is counted.
 pub const ANNOTATIONS_MAX: usize = 10;
+
+/// At most so many different annotations are held; of further ones only how many there were
+/// is known, each repetition counted.
+pub const ANNOTATIONS_HELD_MAX: usize = 1_000;
 
 /// How much an annotation matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +90,8 @@ impl BucketRepair {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Annotations {
     entries: BTreeMap<(Severity, String), Annotation>,
+    /// How many were not held, by severity.
+    beyond: BTreeMap<Severity, usize>,
 }
 
 impl Annotations {
@@ -115,8 +121,12 @@ impl Annotations {
     }
 
     fn insert(&mut self, annotation: Annotation) {
+        let is_full = self.entries.len() >= ANNOTATIONS_HELD_MAX;
         let key = (annotation.severity, annotation.message.clone());
         match self.entries.entry(key) {
+            Entry::Vacant(_) if is_full => {
+                *self.beyond.entry(annotation.severity).or_default() += 1;
+            }
             Entry::Vacant(entry) => {
                 entry.insert(annotation);
             }
@@ -135,6 +145,9 @@ impl Annotations {
     pub fn merge(&mut self, other: Annotations) {
         for annotation in other.entries.into_values() {
             self.insert(annotation);
+        }
+        for (severity, count) in other.beyond {
+            *self.beyond.entry(severity).or_default() += count;
         }
     }
 
@@ -155,7 +168,7 @@ impl Annotations {
     pub fn to_strings(&self, query: &str, limit: usize) -> (Vec<String>, Vec<String>) {
         let render = |severity: Severity, kind: &str| {
             let mut lines = Vec::new();
-            let mut omitted = 0;
+            let mut omitted = self.beyond.get(&severity).copied().unwrap_or_default();
             for annotation in self.entries.values().filter(|a| a.severity == severity) {
                 if limit > 0 && lines.len() >= limit {
                     omitted += 1;
@@ -188,4 +201,40 @@ pub fn row_and_column(query: &str, offset: usize) -> (usize, usize) {
     let row = 1 + before.iter().filter(|b| **b == b'\n').count();
     let line_start = before.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     (row, 1 + before.len() - line_start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: u32) -> Span {
+        Span { start, end: start + 1 }
+    }
+
+    #[test]
+    fn a_message_is_kept_once_with_its_last_place() {
+        let mut annotations = Annotations::default();
+        annotations.warn("w", at(4));
+        annotations.warn("w", at(2));
+        let mut other = Annotations::default();
+        other.warn("w", at(7));
+        other.info("w", at(1));
+        annotations.merge(other);
+        let (warnings, infos) = annotations.to_strings("0123\n56789", 0);
+        assert_eq!(warnings, ["PromQL warning: w (2:3)"]);
+        assert_eq!(infos, ["PromQL info: w (1:2)"]);
+    }
+
+    #[test]
+    fn what_is_not_shown_is_counted() {
+        let mut annotations = Annotations::default();
+        for number in 0..2 * ANNOTATIONS_HELD_MAX {
+            annotations.warn(number.to_string(), at(0));
+        }
+        assert_eq!(annotations.iter().count(), ANNOTATIONS_HELD_MAX);
+        let (warnings, infos) = annotations.to_strings("", ANNOTATIONS_MAX);
+        assert_eq!(warnings.len(), ANNOTATIONS_MAX + 1);
+        assert_eq!(warnings[ANNOTATIONS_MAX], "1990 more warning annotations omitted");
+        assert!(infos.is_empty());
+    }
 }

@@ -7,6 +7,7 @@ pub mod charge;
 pub mod compensated;
 pub mod elementwise;
 pub mod evaluate;
+pub mod found_rows;
 pub mod gather;
 pub mod matrix;
 pub mod operator;

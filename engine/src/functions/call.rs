@@ -12,6 +12,7 @@ use crate::parse::ast::{Call, Expr, ExprKind, Span};
 use crate::window::Steps;
 
 use super::classic_histogram::{self, Question, Request};
+use super::info::{self, InfoSelector};
 use super::sort::{self, Direction};
 use super::{date, label, math, vector_scalar};
 
@@ -255,6 +256,11 @@ fn vectors(
         "absent" => {
             let input = args.vector()?;
             vector_scalar::absent(ctx, &*input, &call.args[0])
+        }
+        "info" => {
+            let base = args.vector()?;
+            let selector = InfoSelector::of(call.args.get(1));
+            info::evaluate(ctx, &selector, &*base, &*args.vector()?)
         }
         "timestamp" => args.map(ctx, vector_scalar::timestamp(steps)),
         "vector" => vector_scalar::vector(ctx, steps, &args.scalar()?),

@@ -5,6 +5,7 @@ mod buckets;
 mod call;
 mod classic_histogram;
 mod date;
+mod info;
 mod label;
 mod math;
 mod natural_order;
@@ -16,9 +17,13 @@ use crate::parse::ast::ValueType;
 
 pub use call::call;
 pub(crate) use date::rfc3339;
+pub use info::InfoSelector;
 pub use label::LABEL_VALUE_BYTES_MAX;
 pub(crate) use vector_scalar::absent;
 pub use vector_scalar::absent_labels;
+
+#[cfg(test)]
+mod call_tests;
 
 /// A function's signature.
 ///

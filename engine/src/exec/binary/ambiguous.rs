@@ -17,12 +17,12 @@ use hashbrown::HashMap;
 use model::Labels;
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
+use crate::exec::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
 use crate::parse::ast::{BinaryOp, Cardinality};
-use crate::tile::{is_present, set_present};
+use crate::tile::is_present;
 
 use super::incompatible_floats;
 use super::join::Operation;
@@ -58,7 +58,8 @@ pub(super) fn evaluate(
         many,
         one,
         active: active_steps(operation, many, one),
-        results: Results::new(ctx, many.steps().count)?,
+        results: FoundRows::new(ctx, many.steps())?,
+        latest: Vec::new(),
         refusal: None,
     };
     for (group, (many_members, one_members)) in many_members.iter().zip(&one_members).enumerate() {
@@ -66,7 +67,7 @@ pub(super) fn evaluate(
     }
     match evaluation.refusal {
         Some(refusal) => Err(QueryError::Execution(refusal.message)),
-        None => evaluation.results.into_matrix(ctx, many),
+        None => evaluation.results.into_matrix(ctx),
     }
 }
 
@@ -112,7 +113,9 @@ struct Evaluation<'a> {
     one: &'a Matrix,
     /// One bit a step: whether it is carried out at all.
     active: Vec<u64>,
-    results: Results,
+    results: FoundRows,
+    /// The group and step of the latest value of each result.
+    latest: Vec<Option<(usize, usize)>>,
     refusal: Option<Refusal>,
 }
 
@@ -181,16 +184,17 @@ impl Evaluation<'_> {
         Some(found)
     }
 
-    fn duplicate_message(&self, later: u32, earlier: u32) -> String {
+    fn duplicate_message(&self, one: u32, other: u32) -> String {
         let labels = |index: u32| &self.one.series()[index as usize].labels;
+        let (first, second) = (labels(one).min(labels(other)), labels(one).max(labels(other)));
         let side = if self.operation.is_swapped() { "left" } else { "right" };
         format!(
             "found duplicate series for the match group {} on the {side} hand-side of the \
              operation: [{}, {}];many-to-many matching not allowed: matching labels must be \
              unique on one side",
-            group_labels(self.operation.matching, labels(later)),
-            labels(later),
-            labels(earlier),
+            group_labels(self.operation.matching, first),
+            first,
+            second,
         )
     }
 
@@ -227,7 +231,7 @@ impl Evaluation<'_> {
             self.refuse((step, 1 + place.0, place.1), message.to_owned());
             return Ok(true);
         }
-        if self.results.rows[slot as usize].met_at.replace(at) == Some(at) {
+        if self.met_at(slot, at) {
             let message = "multiple matches for labels: grouping labels must ensure unique matches";
             self.refuse((step, 1 + place.0, place.1), message.to_owned());
             return Ok(true);
@@ -261,6 +265,15 @@ impl Evaluation<'_> {
         self.operation.result(self.ctx, &many_labels, &one_labels)
     }
 
+    /// Notes a result of a group at a step; says whether it is not the first.
+    fn met_at(&mut self, slot: u32, at: (usize, usize)) -> bool {
+        let slot = slot as usize;
+        if self.latest.len() <= slot {
+            self.latest.resize(slot + 1, None);
+        }
+        self.latest[slot].replace(at) == Some(at)
+    }
+
     /// Whether an earlier step is refused already, so that this one no longer matters.
     fn is_refused_before(&self, step: usize) -> bool {
         self.refusal.as_ref().is_some_and(|refusal| refusal.order.0 < step)
@@ -270,69 +283,5 @@ impl Evaluation<'_> {
         if self.refusal.as_ref().is_none_or(|refusal| order < refusal.order) {
             self.refusal = Some(Refusal { order, message });
         }
-    }
-}
-
-/// Rows of results, found as they come up.
-struct Results {
-    steps: usize,
-    charge: Charge,
-    slot_of: HashMap<Labels, u32, foldhash::fast::RandomState>,
-    rows: Vec<ResultRow>,
-}
-
-struct ResultRow {
-    meta: SeriesMeta,
-    /// Where Prometheus' loops would come upon it first.
-    place: (u8, u32),
-    /// The group and step of its latest result.
-    met_at: Option<(usize, usize)>,
-    values: Vec<f64>,
-    presence: Vec<u64>,
-}
-
-impl Results {
-    fn new(ctx: &Context, steps: usize) -> Result<Results, QueryError> {
-        let charge = Charge::new(&ctx.budget, 0)?;
-        Ok(Results { steps, charge, slot_of: HashMap::default(), rows: Vec::new() })
-    }
-
-    /// The row of a series, made where there is none yet.
-    fn slot(&mut self, meta: SeriesMeta, place: (u8, u32)) -> Result<u32, QueryError> {
-        if let Some(slot) = self.slot_of.get(&meta.labels) {
-            let row = &mut self.rows[*slot as usize];
-            row.place = row.place.min(place);
-            return Ok(*slot);
-        }
-        let words = self.steps.div_ceil(64);
-        self.charge.grow(((self.steps + words) * 8) as u64)?;
-        let slot = self.rows.len() as u32;
-        self.slot_of.insert(meta.labels.clone(), slot);
-        let (values, presence) = (vec![0.0; self.steps], vec![0; words]);
-        self.rows.push(ResultRow { meta, place, met_at: None, values, presence });
-        Ok(slot)
-    }
-
-    /// Writes a value; false where there is one already.
-    fn set(&mut self, slot: u32, step: usize, value: f64) -> bool {
-        let row = &mut self.rows[slot as usize];
-        if is_present(&row.presence, step) {
-            return false;
-        }
-        set_present(&mut row.presence, step);
-        row.values[step] = value;
-        true
-    }
-
-    fn into_matrix(mut self, ctx: &Context, like: &Matrix) -> Result<Matrix, QueryError> {
-        self.rows.sort_by_key(|row| row.place);
-        let series = self.rows.iter().map(|row| row.meta.clone()).collect();
-        let mut matrix = Matrix::new(ctx, series, like.steps())?;
-        for (index, row) in self.rows.into_iter().enumerate() {
-            let (values, presence) = matrix.row_mut(index);
-            values.copy_from_slice(&row.values);
-            presence.copy_from_slice(&row.presence);
-        }
-        Ok(matrix)
     }
 }

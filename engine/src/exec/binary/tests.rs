@@ -148,8 +148,8 @@ impl Twin<'_> {
                      the operation: [{}, {}];many-to-many matching not allowed: matching labels \
                      must be unique on one side",
                     if swapped { "left" } else { "right" },
-                    sample.0,
-                    earlier.0,
+                    sample.0.clone().min(earlier.0.clone()),
+                    sample.0.clone().max(earlier.0.clone()),
                 ));
             }
         }

@@ -1,0 +1,77 @@
+//! Rows of an output whose series are not known before its values.
+
+use hashbrown::HashMap;
+use model::Labels;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::matrix::Matrix;
+use crate::exec::operator::{Context, SeriesMeta};
+use crate::tile::{is_present, set_present};
+use crate::window::Steps;
+
+/// Rows that are made as values for new label sets come up.
+///
+/// Invariant: a label set has one row; the rows' bytes are charged to the query's budget.
+pub struct FoundRows {
+    steps: Steps,
+    charge: Charge,
+    slot_of: HashMap<Labels, u32, foldhash::fast::RandomState>,
+    rows: Vec<FoundRow>,
+}
+
+struct FoundRow {
+    meta: SeriesMeta,
+    place: (u8, u32),
+    values: Vec<f64>,
+    presence: Vec<u64>,
+}
+
+impl FoundRows {
+    /// No rows yet.
+    pub fn new(ctx: &Context, steps: Steps) -> Result<FoundRows, QueryError> {
+        let charge = Charge::new(&ctx.budget, 0)?;
+        Ok(FoundRows { steps, charge, slot_of: HashMap::default(), rows: Vec::new() })
+    }
+
+    /// The row of a label set, made where there is none yet. Rows end up in the order of their
+    /// least places.
+    pub fn slot(&mut self, meta: SeriesMeta, place: (u8, u32)) -> Result<u32, QueryError> {
+        if let Some(slot) = self.slot_of.get(&meta.labels) {
+            let row = &mut self.rows[*slot as usize];
+            row.place = row.place.min(place);
+            return Ok(*slot);
+        }
+        let words = self.steps.count.div_ceil(64);
+        self.charge.grow(((self.steps.count + words) * 8) as u64)?;
+        let slot = self.rows.len() as u32;
+        self.slot_of.insert(meta.labels.clone(), slot);
+        let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);
+        self.rows.push(FoundRow { meta, place, values, presence });
+        Ok(slot)
+    }
+
+    /// Writes a value; false where there is one already.
+    pub fn set(&mut self, slot: u32, step: usize, value: f64) -> bool {
+        let row = &mut self.rows[slot as usize];
+        if is_present(&row.presence, step) {
+            return false;
+        }
+        set_present(&mut row.presence, step);
+        row.values[step] = value;
+        true
+    }
+
+    /// All rows as a matrix.
+    pub fn into_matrix(mut self, ctx: &Context) -> Result<Matrix, QueryError> {
+        self.rows.sort_by_key(|row| row.place);
+        let series = self.rows.iter().map(|row| row.meta.clone()).collect();
+        let mut matrix = Matrix::new(ctx, series, self.steps)?;
+        for (index, row) in self.rows.into_iter().enumerate() {
+            let (values, presence) = matrix.row_mut(index);
+            values.copy_from_slice(&row.values);
+            presence.copy_from_slice(&row.presence);
+        }
+        Ok(matrix)
+    }
+}

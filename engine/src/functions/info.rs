@@ -1,0 +1,245 @@
+//! `info`: adds the labels of info series, which share the identifying labels of a series.
+//!
+//! Which info series is the current one may change from step to step, and with it the labels
+//! of the output; so both operands are materialised. The info operand has the times of its
+//! samples for values: of two info series with the same identity the newer sample counts.
+//!
+//! Source: `promql/info.go` of Prometheus.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashMap;
+use model::{Labels, METRIC_NAME, MatchOp, Matcher};
+
+use crate::error::QueryError;
+use crate::exec::found_rows::FoundRows;
+use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
+use crate::exec::unique::SAME_LABELSET;
+use crate::parse::ast::{Expr, ExprKind};
+use crate::tile::is_present;
+
+/// What identifies the target of a series.
+const IDENTIFYING: [&str; 2] = ["instance", "job"];
+
+/// The info metric where none is named.
+const TARGET_INFO: &str = "target_info";
+
+/// Which info series are asked for, and which of their labels are added.
+#[derive(Debug, Clone)]
+pub struct InfoSelector {
+    /// Conditions on the info metric's name.
+    names: Vec<Matcher>,
+    /// Conditions on the labels to be added; where there are any, no other label is.
+    labels: Vec<Matcher>,
+}
+
+impl InfoSelector {
+    /// Reads the second argument of the call; without one, all labels of `target_info`.
+    pub fn of(argument: Option<&Expr>) -> InfoSelector {
+        let matchers = match argument.map(|expr| &expr.kind) {
+            Some(ExprKind::Selector(selector)) => &selector.matchers[..],
+            Some(ExprKind::Paren(inner)) => return InfoSelector::of(Some(inner)),
+            _ => &[],
+        };
+        let (mut names, labels): (Vec<Matcher>, Vec<Matcher>) =
+            matchers.iter().cloned().partition(|matcher| matcher.name() == METRIC_NAME);
+        let is_positive = |m: &Matcher| matches!(m.op(), MatchOp::Equal | MatchOp::Regex);
+        if names.is_empty() {
+            names.push(Matcher::equal(METRIC_NAME, TARGET_INFO));
+        } else if !names.iter().any(is_positive) {
+            let any_info = Matcher::new(MatchOp::Regex, METRIC_NAME, ".+_info");
+            names.insert(0, any_info.expect("a constant expression that is valid"));
+        }
+        InfoSelector { names, labels }
+    }
+
+    /// The conditions on the info series to be loaded.
+    pub fn matchers(&self) -> Vec<Matcher> {
+        self.labels.iter().chain(&self.names).cloned().collect()
+    }
+
+    fn is_info(&self, labels: &Labels) -> bool {
+        self.names.iter().all(|matcher| matcher.matches(labels.metric_name()))
+    }
+
+    fn adds(&self, name: &str) -> bool {
+        self.labels.is_empty() || self.labels.iter().any(|matcher| matcher.name() == name)
+    }
+
+    fn allows_no_info(&self) -> bool {
+        self.labels.iter().all(Matcher::matches_empty)
+    }
+}
+
+/// Adds labels to the series of a vector. The values of `info` are the times of its samples,
+/// in seconds.
+///
+/// Errors: two info series of one identity with samples of the same time, two info metrics
+/// that disagree on a label, in Prometheus' words; limits of the query.
+pub(super) fn evaluate(
+    ctx: &Context,
+    selector: &InfoSelector,
+    base: &dyn VectorOperator,
+    info: &dyn VectorOperator,
+) -> Result<Operand, QueryError> {
+    let base = materialize(ctx, base)?;
+    let info = materialize(ctx, info)?;
+    let identities = Identities::new(selector, &base, &info);
+    let mut found = FoundRows::new(ctx, base.steps())?;
+    let mut enriched: HashMap<(usize, Vec<u32>), Option<u32>, foldhash::fast::RandomState> =
+        HashMap::default();
+    for step in 0..base.steps().count {
+        ctx.budget.check()?;
+        let newest = identities.newest(&base, &info, step)?;
+        for (index, meta) in base.series().iter().enumerate() {
+            let (values, presence) = base.row(index);
+            if !is_present(presence, step) {
+                continue;
+            }
+            let partners: Vec<u32> = match identities.of_base[index] {
+                Some(identity) => newest[identity as usize].values().copied().collect(),
+                None => Vec::new(),
+            };
+            let slot = match enriched.get(&(index, partners.clone())) {
+                Some(slot) => *slot,
+                None => {
+                    let is_info = selector.is_info(&meta.labels);
+                    let slot = match enrich(selector, is_info, meta, &info, &partners)? {
+                        Some(meta) => Some(found.slot(meta, (0, index as u32))?),
+                        None => None,
+                    };
+                    enriched.insert((index, partners), slot);
+                    slot
+                }
+            };
+            if let Some(slot) = slot
+                && !found.set(slot, step, values[step])
+            {
+                return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
+            }
+        }
+    }
+    Ok(Operand::Vector(Box::new(found.into_matrix(ctx)?)))
+}
+
+/// Which series share identifying labels.
+struct Identities {
+    count: usize,
+    /// The identity of each base series that is to be enriched.
+    of_base: Vec<Option<u32>>,
+    /// The identity of each info series that some base series may have.
+    of_info: Vec<Option<u32>>,
+}
+
+impl Identities {
+    fn new(selector: &InfoSelector, base: &Matrix, info: &Matrix) -> Identities {
+        let mut seen: BTreeMap<Labels, u32> = BTreeMap::new();
+        let identity = |labels: &Labels| labels.filtered(|name| IDENTIFYING.contains(&name));
+        // Of each identifying label, the values that occur: an info series must have one of
+        // them. Where a label occurs nowhere, nothing is asked of it.
+        let mut occurring: [BTreeSet<&str>; 2] = Default::default();
+        let mut of_base = Vec::with_capacity(base.series().len());
+        for meta in base.series() {
+            if selector.is_info(&meta.labels) {
+                of_base.push(None);
+                continue;
+            }
+            for (values, name) in occurring.iter_mut().zip(IDENTIFYING) {
+                values.extend(Some(meta.labels.get(name)).filter(|value| !value.is_empty()));
+            }
+            let next = seen.len() as u32;
+            of_base.push(Some(*seen.entry(identity(&meta.labels)).or_insert(next)));
+        }
+        let is_identified = occurring.iter().any(|values| !values.is_empty());
+        let of_info = info.series().iter().map(|meta| {
+            let occurs = occurring
+                .iter()
+                .zip(IDENTIFYING)
+                .all(|(values, name)| values.is_empty() || values.contains(meta.labels.get(name)));
+            let next = seen.len() as u32;
+            (is_identified && occurs).then(|| *seen.entry(identity(&meta.labels)).or_insert(next))
+        });
+        let of_info = of_info.collect();
+        Identities { count: seen.len(), of_base, of_info }
+    }
+
+    /// For each identity the current info series at a step, one a metric, by metric.
+    fn newest<'i>(
+        &self,
+        base: &Matrix,
+        info: &'i Matrix,
+        step: usize,
+    ) -> Result<Vec<BTreeMap<&'i str, u32>>, QueryError> {
+        let mut newest: Vec<BTreeMap<&str, u32>> = vec![BTreeMap::new(); self.count];
+        let is_any = |matrix: &Matrix| {
+            (0..matrix.series().len()).any(|index| is_present(matrix.row(index).1, step))
+        };
+        if !is_any(base) {
+            return Ok(newest);
+        }
+        for (index, meta) in info.series().iter().enumerate() {
+            let (times, presence) = info.row(index);
+            let Some(identity) = self.of_info[index].filter(|_| is_present(presence, step)) else {
+                continue;
+            };
+            let name = meta.labels.metric_name();
+            let kept = newest[identity as usize].entry(name).or_insert(index as u32);
+            if *kept == index as u32 {
+                continue;
+            }
+            let kept_time = info.row(*kept as usize).0[step];
+            if kept_time == times[step] {
+                let labels = |index: u32| &info.series()[index as usize].labels;
+                let time_ms = (kept_time * 1000.0).round() as i64;
+                return Err(QueryError::Execution(format!(
+                    "found duplicate series for info metric: existing {} @ {time_ms}, \
+                     new {} @ {time_ms}",
+                    labels(*kept),
+                    meta.labels
+                )));
+            }
+            if kept_time < times[step] {
+                *kept = index as u32;
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// A base series with the labels of its info series; `None` where it is dropped because
+/// nothing has the labels that are asked for.
+fn enrich(
+    selector: &InfoSelector,
+    is_info: bool,
+    base: &SeriesMeta,
+    info: &Matrix,
+    partners: &[u32],
+) -> Result<Option<SeriesMeta>, QueryError> {
+    if is_info {
+        return Ok(Some(base.clone()));
+    }
+    if partners.is_empty() && !selector.allows_no_info() {
+        return Ok(None);
+    }
+    let mut added: BTreeMap<&str, &str> = BTreeMap::new();
+    for partner in partners {
+        let labels = &info.series()[*partner as usize].labels;
+        for (name, value) in labels.iter() {
+            if name == METRIC_NAME || !selector.adds(name) {
+                continue;
+            }
+            if added.get(name).is_some_and(|earlier| *earlier != value) {
+                return Err(QueryError::Execution(format!("conflicting label: {name}")));
+            }
+            if !base.labels.has(name) {
+                added.insert(name, value);
+            }
+        }
+    }
+    let mut builder = base.labels.to_builder();
+    added.iter().for_each(|(name, value)| {
+        builder.set(name, value);
+    });
+    Ok(Some(SeriesMeta { labels: builder.build(), drop_name: base.drop_name }))
+}
