@@ -61,6 +61,8 @@ impl Default for EngineOptions {
 pub struct QueryOptions {
     /// How far back instant selectors look, instead of the engine's setting.
     pub lookback_ms: Option<i64>,
+    /// The resolution of subqueries that name none, instead of the engine's setting.
+    pub subquery_step_ms: Option<i64>,
     /// What the query may cost.
     pub limits: BudgetLimits,
 }
@@ -152,7 +154,10 @@ impl Engine {
             end_ms,
             is_instant,
             lookback_ms: options.lookback_ms.unwrap_or(self.options.lookback_ms).max(0),
-            subquery_step_ms: self.options.subquery_step_ms.max(1),
+            subquery_step_ms: options
+                .subquery_step_ms
+                .unwrap_or(self.options.subquery_step_ms)
+                .max(1),
             steps_max: self.options.steps_max,
         }
     }
