@@ -35,8 +35,7 @@ impl InstantSelector {
     ) -> Result<InstantSelector, QueryError> {
         let bytes = set.len() * size_of::<SeriesMeta>();
         let charge = Charge::new(&ctx.budget, bytes as u64)?;
-        let drop_name = instant.yields == InstantValue::Timestamp;
-        let series = series_of(ctx, &*set, drop_name);
+        let series = series_of(ctx, &*set, instant.drops_name);
         Ok(InstantSelector { ctx: ctx.clone(), set, series, steps, instant, _charge: charge })
     }
 }

@@ -3,6 +3,7 @@
 use model::{BudgetError, Selection, SourceError};
 
 use crate::error::QueryError;
+use crate::functions::InfoSelector;
 use crate::parse::ast::{
     Aggregate, AggregateOp, At, Binary, Call, DurationExpr, Expr, ExprKind, MatrixSelector,
     RangeMode, Span, Subquery, ValueType, VectorSelector,
@@ -178,6 +179,9 @@ impl Planner<'_> {
             let instant = self.instant(selector, scope.steps, InstantValue::Timestamp)?;
             return Ok(NodeKind::Instant(instant));
         }
+        if call.function.name == "info" {
+            return self.info(call, scope);
+        }
         let is_range =
             |kind: &ExprKind| matches!(kind, ExprKind::Matrix(_) | ExprKind::Subquery(_));
         let range_index = (0..call.args.len()).find(|i| arg(*i).is_some_and(is_range));
@@ -199,6 +203,35 @@ impl Planner<'_> {
             }
             _ => NodeKind::Call { call: shape, args },
         })
+    }
+
+    /// The second operand of `info` is made here: the info series, with the times of their
+    /// samples for values, and with their names.
+    fn info(&mut self, call: &Call, scope: Scope) -> Result<NodeKind, QueryError> {
+        let mut args = Vec::with_capacity(2);
+        if let Some(base) = call.args.first() {
+            args.push(self.visit(base, scope)?);
+        }
+        let selection = call.args.get(1);
+        if let Some(selection) = selection {
+            self.skip(selection);
+        }
+        let shape = Call { function: call.function, args: call.args.iter().map(shallow).collect() };
+        let times = LookTimes::new(scope.steps, None, 0);
+        let reach = Reach { back_ms: self.options.lookback_ms, ahead_ms: 0 };
+        let (start_ms, end_ms) = times.reach(reach);
+        let matchers = InfoSelector::of(shape.args.get(1)).matchers();
+        self.selections.push(Selection { matchers, start_ms, end_ms });
+        let selector = self.selections.len() - 1;
+        let yields = InstantValue::Timestamp;
+        let instant = Instant { selector, times, reach, yields, drops_name: false };
+        args.push(Node {
+            kind: NodeKind::Instant(instant),
+            value_type: ValueType::Vector,
+            span: selection.map_or(Span::default(), |expr| expr.span),
+            steps: scope.steps,
+        });
+        Ok(NodeKind::Call { call: shape, args })
     }
 
     /// Passes over the marks of a selector and of the parentheses around it.
@@ -240,7 +273,8 @@ impl Planner<'_> {
         };
         let reach = Reach { back_ms: lookback_ms, ahead_ms };
         let selector = self.select(selector, times.reach(reach));
-        Ok(Instant { selector, times, reach, yields })
+        let drops_name = yields == InstantValue::Timestamp;
+        Ok(Instant { selector, times, reach, yields, drops_name })
     }
 
     fn range(&mut self, expr: &Expr, scope: Scope) -> Result<RangeInput, QueryError> {

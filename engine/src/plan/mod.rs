@@ -103,6 +103,8 @@ pub struct Instant {
     pub reach: Reach,
     /// What it yields.
     pub yields: InstantValue,
+    /// Whether the metric's name goes.
+    pub drops_name: bool,
 }
 
 /// What an instant selector yields.
