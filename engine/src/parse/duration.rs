@@ -88,7 +88,8 @@ pub(super) fn literal_ms(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64 / 1_000_000
 }
 
-/// Whether seconds overflow Prometheus' duration.
+/// Whether seconds overflow Prometheus' duration. NaN does here; Prometheus lets it pass in a
+/// literal, and takes it for 292 years.
 pub(super) fn is_out_of_range(seconds: f64) -> bool {
     !(-SECONDS_MAX..=SECONDS_MAX).contains(&seconds)
 }

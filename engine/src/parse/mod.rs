@@ -73,10 +73,11 @@ impl ParseOptions {
         extended_range_selectors: true,
         fill_modifiers: true,
     };
-    /// Only what is stable.
+    /// What Prometheus 3.14 understands without flags: duration expressions, but no other
+    /// experiment.
     pub const STABLE: ParseOptions = ParseOptions {
         experimental_functions: false,
-        duration_expressions: false,
+        duration_expressions: true,
         extended_range_selectors: false,
         fill_modifiers: false,
     };

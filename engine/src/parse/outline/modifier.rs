@@ -287,7 +287,9 @@ impl Scanner<'_> {
         };
         self.advance()?;
         modifiers.cardinality = cardinality;
-        if self.peek()?.kind == TokenKind::LeftParen {
+        // The list may be left out, but only where an operand or a `fill` follows.
+        let next = self.peek()?.kind;
+        if next == TokenKind::LeftParen || !next.starts_expression() {
             modifiers.include = self.labels()?.0;
         }
         self.outline.text.push_str(word);

@@ -369,6 +369,14 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("up unless", "1:10: parse error: unexpected end of input"),
     ("up > bool", "1:10: parse error: unexpected end of input"),
     ("sum by (a) by (b) (up)", "1:12: parse error: unexpected <by> in aggregation"),
+    (
+        "a + on (x) group_left > b",
+        r#"1:23: parse error: unexpected <op:>> in grouping opts, expected "(""#,
+    ),
+    (
+        "a + on (x) group_left",
+        r#"1:22: parse error: unexpected end of input in grouping opts, expected "(""#,
+    ),
     ("(up", "1:4: parse error: unclosed left parenthesis"),
     ("()", r#"1:2: parse error: unexpected ")""#),
     ("-", "1:2: parse error: unexpected end of input"),

@@ -138,6 +138,12 @@ fn what_is_lifted_comes_back() {
 }
 
 #[test]
+fn nan_is_no_duration() {
+    let message = refusal("up offset nan", &ParseOptions::ALL);
+    assert_eq!(message, "1:11: parse error: duration out of range");
+}
+
+#[test]
 fn each_experiment_can_be_turned_off() {
     let all = ParseOptions::ALL;
     let functions = ParseOptions { experimental_functions: false, ..all };
