@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use model::{Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError};
+use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError};
 
 use crate::error::QueryError;
 use crate::exec::operator::Context;
@@ -257,11 +257,11 @@ async fn load(
             distinct.push(selection);
         }
     }
-    let sets: Vec<Arc<dyn SeriesSet>> = stream::iter(distinct)
-        .map(|selection| source.select(selection, budget))
-        .buffered(SELECTIONS_LOADING_MAX)
-        .try_collect()
-        .await?;
+    // Made before they are polled: a stream that calls a closure is not seen to be `Send`.
+    let loading: Vec<BoxFuture<'_, _>> =
+        distinct.into_iter().map(|selection| source.select(selection, budget)).collect();
+    let sets: Vec<Arc<dyn SeriesSet>> =
+        stream::iter(loading).buffered(SELECTIONS_LOADING_MAX).try_collect().await?;
     Ok(places.into_iter().map(|place| Arc::clone(&sets[place])).collect())
 }
 
