@@ -9,6 +9,7 @@ pub mod cursor;
 pub mod labels;
 pub mod matcher;
 pub mod memory;
+pub mod re2;
 pub mod sample;
 pub mod source;
 

@@ -3,14 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::labels::{is_legacy_label_name, write_quoted};
-
-/// The most bytes that a regular expression may have, unless it only lists plain strings.
-pub const PATTERN_BYTES_MAX: usize = 32 << 10;
-/// The most memory that a compiled regular expression may take.
-const PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20;
+use crate::re2;
+pub use crate::re2::PATTERN_BYTES_MAX;
 
 /// How a matcher compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -209,28 +206,11 @@ impl Pattern {
         if let Some(pattern) = Pattern::without_regex(source) {
             return Ok(pattern);
         }
-        if source.len() > PATTERN_BYTES_MAX {
-            return Err(MatcherError::TooLarge {
-                bytes: source.len(),
-                detail: format!("at most {PATTERN_BYTES_MAX} bytes"),
-            });
-        }
         // Parsed alone first, so that `a)(b` does not pass by virtue of the wrapping.
         regex_syntax::ast::parse::Parser::new()
-            .parse(source)
+            .parse(&re2::to_rust(source)?)
             .map_err(|error| MatcherError::Syntax(format!("{}: `{source}`", error.kind())))?;
-        let regex = RegexBuilder::new(&format!("^(?s:{source})$"))
-            .size_limit(PATTERN_COMPILED_BYTES_MAX)
-            .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
-            .build()
-            .map_err(|error| match error {
-                regex::Error::CompiledTooBig(limit) => MatcherError::TooLarge {
-                    bytes: source.len(),
-                    detail: format!("it compiles to more than {limit} bytes"),
-                },
-                error => MatcherError::Syntax(error.to_string()),
-            })?;
-        Ok(Pattern::Compiled(regex))
+        Ok(Pattern::Compiled(re2::compile_anchored(source)?))
     }
 
     /// The shapes that dashboards are full of: `a|b|c`, `a.*`, `.*`, `.+`.
