@@ -1,0 +1,250 @@
+//! The rungs below the engine: the same query over the same bytes, evaluated as one would
+//! before tiles. None of this is behind the API; the first rung is the oracle of the others.
+
+use std::sync::Arc;
+
+use benches::data::GROUP_LABEL;
+use engine::window::Steps;
+use model::{Advance, SampleBatch, SeriesSet, is_stale};
+
+/// One query over loaded series.
+pub struct Ladder {
+    pub set: Arc<dyn SeriesSet>,
+    pub steps: Steps,
+    pub lookback_ms: i64,
+    /// The group of each series.
+    pub group_of: Vec<u32>,
+    pub group_count: usize,
+}
+
+/// The answer: `[group][step]`, NaN where there is nothing.
+pub type Sums = Vec<f64>;
+
+impl Ladder {
+    /// Groups are numbered in the order of their label's values.
+    pub fn new(set: Arc<dyn SeriesSet>, steps: Steps, lookback_ms: i64) -> Ladder {
+        let value_of = |index| set.labels(index).get(GROUP_LABEL).to_owned();
+        let mut names: Vec<String> = (0..set.len()).map(value_of).collect();
+        names.sort_unstable();
+        names.dedup();
+        let group_of = (0..set.len())
+            .map(|index| names.partition_point(|name| *name < value_of(index)) as u32)
+            .collect();
+        Ladder { set, steps, lookback_ms, group_of, group_count: names.len() }
+    }
+
+    /// Decodes and throws away: what no rung can be faster than.
+    pub fn decode_only(&self) -> f64 {
+        let mut batch = SampleBatch::new();
+        let mut last = 0.0;
+        for index in 0..self.set.len() {
+            let mut cursor = self.set.cursor(index);
+            loop {
+                batch.clear();
+                let advance = cursor.next_batch(i64::MAX, &mut batch).expect("bytes are good");
+                last += batch.samples().1.last().copied().unwrap_or(0.0);
+                if advance == Advance::End {
+                    break;
+                }
+            }
+        }
+        last
+    }
+
+    /// Rung 1 of `sum by (path) (m)`: every sample decoded, then a binary search for each
+    /// series at each step.
+    pub fn search_sum(&self) -> Sums {
+        let decoded = self.decode_all();
+        self.each_step(&decoded, |(timestamps, values), time_ms| {
+            let end = timestamps.partition_point(|t| *t <= time_ms);
+            let at = end.checked_sub(1)?;
+            let is_seen = timestamps[at] > time_ms - self.lookback_ms && !is_stale(values[at]);
+            is_seen.then(|| values[at])
+        })
+    }
+
+    /// Rung 1 of `sum by (path) (rate(m[range]))`: two binary searches for each series at each
+    /// step, and a pass over the samples between them.
+    pub fn search_rate(&self, range_ms: i64) -> Sums {
+        let decoded = self.decode_all();
+        self.each_step(&decoded, |(timestamps, values), time_ms| {
+            let start = timestamps.partition_point(|t| *t <= time_ms - range_ms);
+            let end = timestamps.partition_point(|t| *t <= time_ms);
+            rate(&timestamps[start..end], &values[start..end], time_ms - range_ms, time_ms)
+        })
+    }
+
+    fn decode_all(&self) -> Vec<(Vec<i64>, Vec<f64>)> {
+        let mut batch = SampleBatch::new();
+        let decode = |index| {
+            let mut cursor = self.set.cursor(index);
+            let (mut timestamps, mut values) = (Vec::new(), Vec::new());
+            loop {
+                batch.clear();
+                let advance = cursor.next_batch(i64::MAX, &mut batch).expect("bytes are good");
+                timestamps.extend_from_slice(batch.samples().0);
+                values.extend_from_slice(batch.samples().1);
+                if advance == Advance::End {
+                    return (timestamps, values);
+                }
+            }
+        };
+        (0..self.set.len()).map(decode).collect()
+    }
+
+    fn each_step(
+        &self,
+        decoded: &[(Vec<i64>, Vec<f64>)],
+        value_at: impl Fn(&(Vec<i64>, Vec<f64>), i64) -> Option<f64>,
+    ) -> Sums {
+        let mut sums = vec![f64::NAN; self.group_count * self.steps.count];
+        for step in 0..self.steps.count {
+            let time_ms = self.steps.time(step);
+            for (samples, group) in decoded.iter().zip(&self.group_of) {
+                if let Some(value) = value_at(samples, time_ms) {
+                    add(&mut sums[*group as usize * self.steps.count + step], value);
+                }
+            }
+        }
+        sums
+    }
+
+    /// Rung 2: one cursor a series that remembers where it stood, a row of steps each; then
+    /// the rows are summed step by step, with a row's length between one value and the next.
+    pub fn cursor_sum(&self) -> Sums {
+        let rows = self.fill_rows(0..self.set.len());
+        let mut sums = vec![f64::NAN; self.group_count * self.steps.count];
+        for step in 0..self.steps.count {
+            for (series, group) in self.group_of.iter().enumerate() {
+                if rows.is_present(series, step) {
+                    let value = rows.values[series * rows.stride + step];
+                    add(&mut sums[*group as usize * self.steps.count + step], value);
+                }
+            }
+        }
+        sums
+    }
+
+    /// Rung 3: rows as before, but sorted by group and transposed in blocks, so that a group is
+    /// a run of neighbours in a column.
+    pub fn column_sum(&self) -> Sums {
+        let mut order: Vec<usize> = (0..self.set.len()).collect();
+        order.sort_by_key(|index| self.group_of[*index]);
+        let rows = self.fill_rows(order.iter().copied());
+        let columns = Columns::transpose(&rows, self.set.len(), self.steps.count);
+        let mut sums = vec![f64::NAN; self.group_count * self.steps.count];
+        let mut start = 0;
+        for run in order.chunk_by(|a, b| self.group_of[*a] == self.group_of[*b]) {
+            let end = start + run.len();
+            let group = self.group_of[run[0]] as usize;
+            for step in 0..self.steps.count {
+                let is_present = (start..end).any(|row| rows.is_present(row, step));
+                if is_present {
+                    let column = &columns.values[step * columns.stride..];
+                    sums[group * self.steps.count + step] = column[start..end].iter().sum();
+                }
+            }
+            start = end;
+        }
+        sums
+    }
+
+    /// All series at all steps; absent cells are 0.
+    fn fill_rows(&self, order: impl ExactSizeIterator<Item = usize>) -> Rows {
+        let words = self.steps.count.div_ceil(64);
+        let mut rows = Rows {
+            values: vec![0.0; order.len() * self.steps.count],
+            presence: vec![0; order.len() * words],
+            stride: self.steps.count,
+            words,
+        };
+        let mut batch = SampleBatch::new();
+        for (row, index) in order.enumerate() {
+            let mut cursor = self.set.cursor(index);
+            let mut newest = None;
+            for step in 0..self.steps.count {
+                let time_ms = self.steps.time(step);
+                batch.clear();
+                cursor.next_batch(time_ms, &mut batch).expect("bytes are good");
+                if let Some(last) = batch.len.checked_sub(1) {
+                    newest = Some((batch.timestamps[last], batch.values[last]));
+                }
+                let seen = newest.filter(|(t, v)| *t > time_ms - self.lookback_ms && !is_stale(*v));
+                if let Some((_, value)) = seen {
+                    rows.values[row * rows.stride + step] = value;
+                    rows.presence[row * words + step / 64] |= 1 << (step % 64);
+                }
+            }
+        }
+        rows
+    }
+}
+
+struct Rows {
+    values: Vec<f64>,
+    presence: Vec<u64>,
+    stride: usize,
+    words: usize,
+}
+
+impl Rows {
+    fn is_present(&self, row: usize, step: usize) -> bool {
+        self.presence[row * self.words + step / 64] >> (step % 64) & 1 == 1
+    }
+}
+
+struct Columns {
+    values: Vec<f64>,
+    stride: usize,
+}
+
+impl Columns {
+    /// Blocks of 8 × 8 values: eight lines read, eight lines written. The stride is odd in
+    /// lines, or the columns of a block would meet in one set of the cache.
+    fn transpose(rows: &Rows, row_count: usize, step_count: usize) -> Columns {
+        let stride = (row_count.div_ceil(8) | 1) * 8;
+        let mut values = vec![0.0; stride * step_count];
+        for row_block in (0..row_count).step_by(8) {
+            for step_block in (0..step_count).step_by(8) {
+                for row in row_block..(row_block + 8).min(row_count) {
+                    for step in step_block..(step_block + 8).min(step_count) {
+                        values[step * stride + row] = rows.values[row * rows.stride + step];
+                    }
+                }
+            }
+        }
+        Columns { values, stride }
+    }
+}
+
+fn add(sum: &mut f64, value: f64) {
+    *sum = if sum.is_nan() { value } else { *sum + value };
+}
+
+/// The rate of a counter over a window.
+///
+/// Source: `extrapolatedRate` of Prometheus.
+fn rate(timestamps: &[i64], values: &[f64], start_ms: i64, end_ms: i64) -> Option<f64> {
+    let (first, last) = (0, timestamps.len().checked_sub(1).filter(|last| *last > 0)?);
+    let mut increase = values[last] - values[first];
+    for pair in values.windows(2) {
+        if pair[1] < pair[0] {
+            increase += pair[0];
+        }
+    }
+    let seconds = |from: i64, to: i64| (to - from) as f64 / 1000.0;
+    let sampled = seconds(timestamps[first], timestamps[last]);
+    let average = sampled / last as f64;
+    let mut to_start = seconds(start_ms, timestamps[first]);
+    let mut to_end = seconds(timestamps[last], end_ms);
+    if to_start >= average * 1.1 {
+        to_start = average / 2.0;
+    }
+    if increase > 0.0 && values[first] >= 0.0 {
+        to_start = to_start.min(sampled * (values[first] / increase));
+    }
+    if to_end >= average * 1.1 {
+        to_end = average / 2.0;
+    }
+    Some(increase * ((sampled + to_start + to_end) / sampled) / seconds(start_ms, end_ms))
+}

@@ -1,0 +1,257 @@
+//! The tiling harness: one query over the same encoded bytes, evaluated in four ways, each
+//! with its time, its ratio to the one before, and its memory. See `benches/README.md`.
+
+mod ladder;
+mod measure;
+mod tiles;
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use benches::data::{INTERVAL_MS, Kind, START_MS, Shape};
+use benches::kernel::CountingAllocator;
+use benches::machine;
+use benches::source::ChunkSource;
+use engine::tile::TileShape;
+use engine::window::Steps;
+
+use ladder::{Ladder, Sums};
+use measure::{Measured, bytes, measure, table};
+use tiles::Tiles;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const STEP_COUNT: usize = 512;
+const LOOKBACK_MS: i64 = 300_000;
+const RANGE_MS: i64 = 300_000;
+
+const SUM: &str = "sum by (path) (requests_total)";
+const SUM_OF_RATES: &str = "sum by (path) (rate(requests_total[5m]))";
+
+const USAGE: &str = "\
+usage: cargo bench -p benches --bench tiling -- [options]
+  --runs N   times each piece of work is timed (9)
+  --sweep    also every height and width of tiles
+  --record   also write the output to benches/record/<date>-tiling.md";
+
+struct Options {
+    run_count: usize,
+    is_sweep: bool,
+    is_record: bool,
+}
+
+fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut report =
+        format!("# Tiling harness, {}\n\n{}", machine::today(), machine::description());
+    print!("{report}");
+    let mut sections = vec![ladder_section, memory_section, groups_section];
+    if options.is_sweep {
+        sections.push(sweep_section);
+    }
+    for section in sections {
+        let text = section(&options);
+        print!("\n{text}");
+        report.push('\n');
+        report.push_str(&text);
+    }
+    if options.is_record {
+        let path = format!("{}/record/{}-tiling.md", env!("CARGO_MANIFEST_DIR"), machine::today());
+        if let Err(error) = std::fs::write(&path, &report) {
+            eprintln!("{path}: {error}");
+            return ExitCode::FAILURE;
+        }
+        println!("\nwritten to {path}");
+    }
+    ExitCode::SUCCESS
+}
+
+fn options(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options { run_count: 9, is_sweep: false, is_record: false };
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            // What cargo adds.
+            "--bench" => {}
+            "--sweep" => options.is_sweep = true,
+            "--record" => options.is_record = true,
+            "--runs" => {
+                let count = arguments.next().and_then(|text| text.parse().ok());
+                options.run_count =
+                    count.filter(|count| *count > 0).ok_or("--runs wants a number above 0")?;
+            }
+            other => return Err(format!("unknown option {other}")),
+        }
+    }
+    Ok(options)
+}
+
+/// `count` steps over all samples of a shape.
+fn steps(shape: Shape, count: usize) -> Steps {
+    let start_ms = START_MS + INTERVAL_MS;
+    let step_ms = (shape.end_ms() - start_ms) / (count as i64 - 1);
+    Steps { start_ms, step_ms, count }
+}
+
+fn ladder_section(options: &Options) -> String {
+    let shape = Shape::MARK;
+    let source = ChunkSource::generate(shape, Kind::Counter);
+    let ladder = Ladder::new(source.all(), steps(shape, STEP_COUNT), LOOKBACK_MS);
+    let mut text = format!(
+        "## {} series × {} samples, {} steps, {} groups\n\n\
+         Encoded: {} ({:.2} bytes a sample).\n\n",
+        shape.series,
+        shape.samples,
+        STEP_COUNT,
+        shape.groups,
+        bytes(source.encoded_bytes()),
+        source.encoded_bytes() as f64 / shape.sample_count() as f64,
+    );
+    let decode = measure(options.run_count, || ladder.decode_only());
+    let _ = writeln!(
+        text,
+        "Decoding alone: {:.1} ms, {:.2} ns a sample (least {:.2}).\n",
+        decode.cpu_ms,
+        decode.cpu_ms * 1e6 / shape.sample_count() as f64,
+        decode.cpu_min_ms * 1e6 / shape.sample_count() as f64,
+    );
+    let tiles = |threads| tiles_over(&source, shape, STEP_COUNT, threads, TileShape::default());
+    let (one, two) = (tiles(1), tiles(2));
+    let sum: Vec<Rung<'_>> = vec![
+        ("binary search per step", Box::new(|| ladder.search_sum())),
+        ("stateful cursors, row by row", Box::new(|| ladder.cursor_sum())),
+        ("columnar transposition", Box::new(|| ladder.column_sum())),
+        ("tiles (the engine), one thread", Box::new(|| one.sums(SUM))),
+        ("tiles, two threads", Box::new(|| two.sums(SUM))),
+    ];
+    let sum_of_rates: Vec<Rung<'_>> = vec![
+        ("binary search per step", Box::new(|| ladder.search_rate(RANGE_MS))),
+        ("tiles (the engine), one thread", Box::new(|| one.sums(SUM_OF_RATES))),
+        ("tiles, two threads", Box::new(|| two.sums(SUM_OF_RATES))),
+    ];
+    for (query, rungs) in [(SUM, sum), (SUM_OF_RATES, sum_of_rates)] {
+        let _ = writeln!(text, "`{query}`\n\n{}", ladder_table(rungs, options.run_count));
+    }
+    text
+}
+
+type Rung<'a> = (&'a str, Box<dyn Fn() -> Sums + 'a>);
+
+fn tiles_over(
+    source: &ChunkSource,
+    shape: Shape,
+    step_count: usize,
+    threads: usize,
+    tile_shape: TileShape,
+) -> Tiles {
+    let steps = steps(shape, step_count);
+    Tiles::new(Arc::new(source.clone()), steps, LOOKBACK_MS, threads, tile_shape)
+}
+
+fn ladder_table(rungs: Vec<Rung<'_>>, run_count: usize) -> String {
+    let mut expected = None;
+    let mut measured: Vec<Measured> = Vec::new();
+    let mut rows = Vec::new();
+    for (name, rung) in rungs {
+        let found = rung();
+        check_equal(name, &found, expected.get_or_insert_with(|| found.clone()));
+        let this = measure(run_count, rung);
+        let ratio = |to: Option<&Measured>| {
+            to.map_or(String::new(), |to| format!("{:.2}", to.cpu_ms / this.cpu_ms))
+        };
+        rows.push(vec![
+            name.to_owned(),
+            format!("{:.1}", this.cpu_ms),
+            format!("{:.1}", this.cpu_min_ms),
+            format!("{:.1}", this.wall_ms),
+            ratio(measured.last()),
+            ratio(measured.first()),
+            bytes(this.peak_bytes),
+        ]);
+        measured.push(this);
+    }
+    table(&["rung", "CPU ms", "least", "wall ms", "× before", "× first", "peak"], &rows)
+}
+
+/// The memory of `sum by (…) (rate(…))` as series and steps grow.
+fn memory_section(_: &Options) -> String {
+    let mut rows = Vec::new();
+    for (series, step_count) in [(1_250, 512), (5_000, 512), (5_000, 4_096), (20_000, 4_096)] {
+        let shape = Shape { series, ..Shape::MARK };
+        let source = ChunkSource::generate(shape, Kind::Counter);
+        let tiles = tiles_over(&source, shape, step_count, 1, TileShape::default());
+        let measured = measure(1, || tiles.run(SUM_OF_RATES));
+        rows.push(vec![
+            format!("{series} × {step_count}"),
+            bytes(series * step_count * 8),
+            bytes(shape.groups * step_count * 8),
+            bytes(measured.peak_bytes),
+            format!("{:.1}", measured.cpu_ms),
+        ]);
+    }
+    let head = ["series × steps", "all values", "output", "peak", "CPU ms"];
+    format!("## Memory of `{SUM_OF_RATES}`, one thread\n\n{}", table(&head, &rows))
+}
+
+/// The time of `sum by (…) (m)` as groups grow.
+fn groups_section(options: &Options) -> String {
+    let mut rows = Vec::new();
+    for groups in [1, 32, 512, 5_000] {
+        let shape = Shape { groups, ..Shape::MARK };
+        let source = ChunkSource::generate(shape, Kind::Counter);
+        let run = |query, threads| {
+            let tiles = tiles_over(&source, shape, STEP_COUNT, threads, TileShape::default());
+            measure(options.run_count, || tiles.run(query))
+        };
+        let (sum, sum_two) = (run(SUM, 1), run(SUM, 2));
+        let quantile = run("quantile by (path) (0.9, requests_total)", 1);
+        rows.push(vec![
+            groups.to_string(),
+            format!("{:.1}", sum.cpu_ms),
+            format!("{:.1}", sum_two.cpu_ms),
+            bytes(sum.peak_bytes),
+            format!("{:.1}", quantile.cpu_ms),
+        ]);
+    }
+    let head = ["groups", "sum, CPU ms", "two threads, CPU ms", "peak", "quantile, CPU ms"];
+    format!("## Groups\n\n{}", table(&head, &rows))
+}
+
+/// The time of `sum by (…) (m)` for heights and widths of tiles.
+fn sweep_section(options: &Options) -> String {
+    const WIDTHS: [usize; 6] = [16, 32, 64, 128, 256, 512];
+    let shape = Shape::MARK;
+    let source = ChunkSource::generate(shape, Kind::Counter);
+    let mut rows = Vec::new();
+    for height in [64, 128, 256, 512, 1_024, 2_048] {
+        let mut row = vec![height.to_string()];
+        for width in WIDTHS {
+            let tile_shape = TileShape { series: height, steps: width };
+            let tiles = tiles_over(&source, shape, STEP_COUNT, 1, tile_shape);
+            row.push(format!("{:.1}", measure(options.run_count, || tiles.run(SUM)).cpu_ms));
+        }
+        rows.push(row);
+    }
+    let widths = WIDTHS.map(|width| format!("{width} steps"));
+    let head: Vec<&str> =
+        std::iter::once("series").chain(widths.iter().map(String::as_str)).collect();
+    format!("## Height and width of tiles, `{SUM}`, CPU ms\n\n{}", table(&head, &rows))
+}
+
+/// Panics where a rung answers differently: then its time means nothing.
+fn check_equal(name: &str, found: &Sums, expected: &Sums) {
+    assert_eq!(found.len(), expected.len(), "{name}");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let is_equal = found.to_bits() == expected.to_bits()
+            || (found - expected).abs() <= 1e-9 * expected.abs();
+        assert!(is_equal, "{name}: {found} instead of {expected} at cell {index}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Times and memory of one piece of work, and tables of them.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::time::Instant;
+
+use benches::kernel;
+
+/// What a piece of work took.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// Median of the CPU time of the runs, all threads together.
+    pub cpu_ms: f64,
+    /// The least CPU time of a run.
+    pub cpu_min_ms: f64,
+    /// Median of the time on the wall.
+    pub wall_ms: f64,
+    /// The most bytes it held at once.
+    pub peak_bytes: usize,
+}
+
+/// Runs some work once for its memory and `run_count` times for its time.
+pub fn measure<T>(run_count: usize, work: impl Fn() -> T) -> Measured {
+    let (_, account) = kernel::account(&work);
+    let (mut cpu, mut wall) = (Vec::new(), Vec::new());
+    for _ in 0..run_count {
+        let (cpu_start, wall_start) = (kernel::cpu_time(), Instant::now());
+        black_box(work());
+        cpu.push((kernel::cpu_time() - cpu_start).as_secs_f64() * 1e3);
+        wall.push(wall_start.elapsed().as_secs_f64() * 1e3);
+    }
+    cpu.sort_by(f64::total_cmp);
+    wall.sort_by(f64::total_cmp);
+    Measured {
+        cpu_ms: cpu[run_count / 2],
+        cpu_min_ms: cpu[0],
+        wall_ms: wall[run_count / 2],
+        peak_bytes: account.peak_of_work(),
+    }
+}
+
+/// A table in Markdown.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    let mut line = |cells: &[String]| {
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    };
+    line(&head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>());
+    let rule = |index| if index == 0 { "---" } else { "---:" };
+    line(&(0..head.len()).map(|index| rule(index).to_owned()).collect::<Vec<_>>());
+    rows.iter().for_each(|row| line(row));
+    text
+}
+
+/// Bytes in words.
+pub fn bytes(count: usize) -> String {
+    match count {
+        0..10_240 => format!("{count} B"),
+        10_240..10_485_760 => format!("{:.0} KiB", count as f64 / 1024.0),
+        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+    }
+}

@@ -1,0 +1,60 @@
+//! The rung that is the product: the engine itself, from the query's text to its answer.
+
+use std::sync::Arc;
+
+use benches::data::GROUP_LABEL;
+use engine::tile::TileShape;
+use engine::window::Steps;
+use engine::{Engine, EngineOptions, QueryOptions, QueryOutput, Value};
+use futures::executor::block_on;
+use model::Source;
+
+use crate::ladder::Sums;
+
+/// An engine over a source.
+pub struct Tiles {
+    engine: Engine,
+    source: Arc<dyn Source>,
+    steps: Steps,
+}
+
+impl Tiles {
+    pub fn new(
+        source: Arc<dyn Source>,
+        steps: Steps,
+        lookback_ms: i64,
+        threads: usize,
+        tile_shape: TileShape,
+    ) -> Tiles {
+        let options =
+            EngineOptions { lookback_ms, threads, tile_shape, ..EngineOptions::default() };
+        Tiles { engine: Engine::new(options), source, steps }
+    }
+
+    /// Evaluates a query at all steps.
+    pub fn run(&self, query: &str) -> QueryOutput {
+        let Steps { start_ms, step_ms, .. } = self.steps;
+        block_on(self.engine.range(
+            Arc::clone(&self.source),
+            query,
+            start_ms,
+            self.steps.end_ms(),
+            step_ms,
+            &QueryOptions::default(),
+        ))
+        .expect("the query is good")
+    }
+
+    /// The answer in the form of the other rungs: groups in the order of their label's values.
+    pub fn sums(&self, query: &str) -> Sums {
+        let Value::Grid { steps, mut rows } = self.run(query).value else {
+            panic!("a range query answers on a grid");
+        };
+        assert_eq!(steps, self.steps);
+        rows.sort_by(|a, b| a.labels.get(GROUP_LABEL).cmp(b.labels.get(GROUP_LABEL)));
+        let cells = rows.iter().flat_map(|row| {
+            (0..steps.count).map(|i| if row.is_present(i) { row.values[i] } else { f64::NAN })
+        });
+        cells.collect()
+    }
+}
