@@ -118,7 +118,7 @@ fn relabel(
 }
 
 fn check_name(function: &str, role: &str, name: &str) -> Result<(), QueryError> {
-    if name.is_empty() {
+    if !model::labels::is_valid_label_name(name) {
         let message = format!("invalid {role} label name in {function}(): {name}");
         return Err(QueryError::Execution(message));
     }

@@ -1,14 +1,6 @@
 //! Strings and characters as Go quotes them in messages.
 
-use model::labels::write_quoted;
-
-/// In double quotes, with escapes.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    // Writing to a string cannot fail.
-    let _ = write_quoted(&mut out, text);
-    out
-}
+pub(super) use model::labels::quoted;
 
 /// In double quotes; of a text of more than ten bytes only ten characters and an ellipsis.
 ///

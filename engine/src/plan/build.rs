@@ -157,9 +157,10 @@ impl Planner<'_> {
         // The counted value is itself a label of the groups.
         if let (AggregateOp::CountValues, Some(NodeKind::String(label))) =
             (aggregate.op, param.as_deref().map(|node| &node.kind))
-            && label.is_empty()
+            && !model::labels::is_valid_label_name(label)
         {
-            return Err(QueryError::Execution(format!("invalid label name {label:?}")));
+            let label = model::labels::quoted(label);
+            return Err(QueryError::Execution(format!("invalid label name {label}")));
         }
         Ok(Aggregation {
             op: aggregate.op,

@@ -197,6 +197,11 @@ pub fn is_legacy_label_name(name: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
+/// Whether a label may bear this name: any text but the empty one, in UTF-8.
+pub fn is_valid_label_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| (c as u32) < INVALID_BYTE_BASE + 0x80)
+}
+
 /// Whether a metric name needs no quotes: `[a-zA-Z_:][a-zA-Z0-9_:]*`.
 pub fn is_legacy_metric_name(name: &str) -> bool {
     let bytes = name.as_bytes();
@@ -210,6 +215,14 @@ pub fn is_legacy_metric_name(name: &str) -> bool {
 /// Strings of PromQL may hold such bytes through escapes like `\xff`; in ours, which are always
 /// UTF-8, private-use characters stand for them, and they are quoted as the bytes they are.
 pub const INVALID_BYTE_BASE: u32 = 0x10_ff00;
+
+/// A string in double quotes with the escapes of Go's `strconv.Quote`.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    // Writing to a string cannot fail.
+    let _ = write_quoted(&mut out, text);
+    out
+}
 
 /// Writes a string in double quotes with the escapes of Go's `strconv.Quote`.
 pub fn write_quoted(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
@@ -408,10 +421,15 @@ mod tests {
             ("a\u{10ffc5}z", r#""a\xc5z""#),
         ];
         for (text, expected) in cases {
-            let mut out = String::new();
-            write_quoted(&mut out, text).unwrap();
-            assert_eq!(out, expected);
+            assert_eq!(quoted(text), expected);
         }
+    }
+
+    #[test]
+    fn names_are_any_text_but_bytes() {
+        assert!(is_valid_label_name("a b.é😀"));
+        assert!(!is_valid_label_name(""));
+        assert!(!is_valid_label_name("a\u{10ffc5}z"));
     }
 
     #[test]

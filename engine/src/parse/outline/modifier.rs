@@ -230,9 +230,7 @@ impl Scanner<'_> {
 
     fn quoted_label(&self, token: Token) -> Result<String, Fault> {
         let label = literal::unquote(self.text(token));
-        // Bytes that are not UTF-8 stand beyond all characters that a name may have.
-        let is_utf8 = label.chars().all(|c| (c as u32) < model::labels::INVALID_BYTE_BASE);
-        if label.is_empty() || !is_utf8 {
+        if !model::labels::is_valid_label_name(&label) {
             let message = format!("invalid label name for grouping: {}", quoted(&label));
             return Err(Fault { position: token.start, message });
         }
