@@ -1,0 +1,173 @@
+//! What a script has loaded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::labels::METRIC_NAME;
+use model::memory::MemorySource;
+use model::{Labels, Matcher};
+
+use crate::histogram::{Classic, Histogram};
+use crate::script::{Load, LoadedSample};
+use crate::series::SeriesValue;
+
+/// The data that a script has loaded so far.
+///
+/// Float samples stand in a source; what the read seam cannot carry yet, native histograms
+/// and start timestamps, stands beside it.
+#[derive(Debug, Default)]
+pub struct Dataset {
+    floats: MemorySource,
+    histograms: BTreeMap<Labels, BTreeMap<i64, Arc<Histogram>>>,
+    with_start_times: BTreeSet<Labels>,
+}
+
+impl Dataset {
+    /// The float samples.
+    pub fn floats(&self) -> &MemorySource {
+        &self.floats
+    }
+
+    /// The native histograms by series and time.
+    pub fn histograms(&self) -> &BTreeMap<Labels, BTreeMap<i64, Arc<Histogram>>> {
+        &self.histograms
+    }
+
+    /// Adds what a command loads.
+    ///
+    /// Errors: a classic histogram that cannot be made native.
+    pub fn load(&mut self, load: &Load) -> Result<(), String> {
+        for (labels, samples) in &load.series {
+            for sample in samples {
+                self.add(labels, sample);
+            }
+        }
+        if load.with_custom_buckets { self.load_custom_buckets(load) } else { Ok(()) }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Dataset::default();
+    }
+
+    /// Whether a selector reaches a series with native histograms.
+    pub fn selects_histograms(&self, matchers: &[Matcher]) -> bool {
+        self.histograms.keys().any(|labels| passes(labels, matchers))
+    }
+
+    /// Whether a selector reaches a series with start timestamps.
+    pub fn selects_start_times(&self, matchers: &[Matcher]) -> bool {
+        self.with_start_times.iter().any(|labels| passes(labels, matchers))
+    }
+
+    fn add(&mut self, labels: &Labels, sample: &LoadedSample) {
+        if sample.start_time_ms.is_some() && !self.with_start_times.contains(labels) {
+            self.with_start_times.insert(labels.clone());
+        }
+        match &sample.value {
+            SeriesValue::Omitted => {}
+            SeriesValue::Float(value) => self.floats.append(labels, sample.time_ms, *value),
+            SeriesValue::Histogram(histogram) => {
+                self.add_histogram(labels, sample.time_ms, Arc::clone(histogram));
+            }
+        }
+    }
+
+    fn add_histogram(&mut self, labels: &Labels, time_ms: i64, histogram: Arc<Histogram>) {
+        self.histograms.entry(labels.clone()).or_default().insert(time_ms, histogram);
+    }
+
+    /// Adds the classic histograms of a command as native ones with custom buckets.
+    fn load_custom_buckets(&mut self, load: &Load) -> Result<(), String> {
+        let mut classics: BTreeMap<(Labels, i64), Classic> = BTreeMap::new();
+        for (labels, samples) in &load.series {
+            let Some((part, base)) = classic_part(labels) else { continue };
+            for sample in samples {
+                let SeriesValue::Float(value) = sample.value else { continue };
+                let classic = classics.entry((base.clone(), sample.time_ms)).or_default();
+                match part {
+                    ClassicPart::Bucket(bound) => classic.set_bucket(bound, value),
+                    ClassicPart::Count => classic.set_count(value),
+                    ClassicPart::Sum => classic.set_sum(value),
+                }
+            }
+        }
+        for ((labels, time_ms), classic) in classics {
+            let histogram = classic
+                .to_custom()
+                .map_err(|error| format!("{labels} at {time_ms} ms: {error}"))?;
+            self.add_histogram(&labels, time_ms, Arc::new(histogram));
+        }
+        Ok(())
+    }
+}
+
+fn passes(labels: &Labels, matchers: &[Matcher]) -> bool {
+    matchers.iter().all(|matcher| matcher.matches(labels.get(matcher.name())))
+}
+
+#[derive(Clone, Copy)]
+enum ClassicPart {
+    Bucket(f64),
+    Count,
+    Sum,
+}
+
+/// Which part of a classic histogram a series is, and the labels of the whole.
+fn classic_part(labels: &Labels) -> Option<(ClassicPart, Labels)> {
+    let name = labels.metric_name();
+    let (part, name) = if let Some(name) = name.strip_suffix("_bucket") {
+        let bound: f64 = labels.get("le").parse().ok()?;
+        if bound.is_nan() {
+            return None;
+        }
+        (ClassicPart::Bucket(bound), name)
+    } else if let Some(name) = name.strip_suffix("_count") {
+        (ClassicPart::Count, name)
+    } else {
+        (ClassicPart::Sum, name.strip_suffix("_sum")?)
+    };
+    let mut base = labels.to_builder();
+    base.set(METRIC_NAME, name).remove("le");
+    Some((part, base.build()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::{Command, Script};
+
+    fn loaded(text: &str) -> Dataset {
+        let mut data = Dataset::default();
+        for command in Script::parse(text).unwrap().commands {
+            match command {
+                Command::Load(load) => data.load(&load).unwrap(),
+                Command::Clear => data.clear(),
+                Command::Eval(_) => panic!("no eval here"),
+            }
+        }
+        data
+    }
+
+    #[test]
+    fn classic_histograms_are_loaded_twice() {
+        let data = loaded(
+            "load_with_nhcb 1m\n  h_bucket{le=\"1\"} 1 2\n  h_bucket{le=\"+Inf\"} 3 4\n  h_sum 5 6\n",
+        );
+        assert_eq!(data.floats().iter().count(), 3);
+        let histograms = &data.histograms()[&Labels::from_pairs([("__name__", "h")])];
+        let sums: Vec<(i64, f64, f64)> =
+            histograms.iter().map(|(t, h)| (*t, h.count, h.sum)).collect();
+        assert_eq!(sums, [(0, 3.0, 5.0), (60_000, 4.0, 6.0)]);
+    }
+
+    #[test]
+    fn selectors_reach_what_the_read_seam_cannot_carry() {
+        let data = loaded("load 1m\n  a{x=\"1\"} {{}}\n  b@st -1m\n  b 1\n  c 1\n");
+        let named = |name: &str| vec![Matcher::equal(METRIC_NAME, name)];
+        assert!(data.selects_histograms(&named("a")) && !data.selects_start_times(&named("a")));
+        assert!(data.selects_start_times(&named("b")) && !data.selects_histograms(&named("b")));
+        assert!(!data.selects_start_times(&named("c")) && !data.selects_histograms(&named("c")));
+        assert!(!loaded("load 1m\n  a {{}}\n\nclear\n").selects_histograms(&named("a")));
+    }
+}

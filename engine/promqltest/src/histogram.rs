@@ -1,0 +1,187 @@
+//! Native histograms as scripts write them.
+
+use std::collections::BTreeMap;
+
+/// The schema of histograms whose bounds are given one by one.
+pub(crate) const CUSTOM_BUCKETS_SCHEMA: i32 = -53;
+
+/// What a histogram says about the sample before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CounterResetHint {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The counter was reset.
+    Reset,
+    /// The counter went on.
+    NotReset,
+    /// It is a gauge.
+    Gauge,
+}
+
+/// A native histogram with float counts.
+///
+/// Invariant: buckets are held by index, empty ones are left out; bucket `i` of a schema
+/// `s` from -4 to 8 ends at `2^(i * 2^-s)`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Histogram {
+    /// The resolution; -53 for custom bounds.
+    pub schema: i32,
+    /// How many observations there are.
+    pub count: f64,
+    /// Their sum.
+    pub sum: f64,
+    /// How many lie in the zero bucket.
+    pub zero_count: f64,
+    /// How far the zero bucket reaches to both sides.
+    pub zero_threshold: f64,
+    /// Upper bounds of the buckets, without infinity, for the custom schema.
+    pub custom_values: Vec<f64>,
+    /// Buckets of positive observations.
+    pub positive: BTreeMap<i32, f64>,
+    /// Buckets of negative observations.
+    pub negative: BTreeMap<i32, f64>,
+    /// What it says about the sample before it.
+    pub counter_reset_hint: CounterResetHint,
+    /// Whether the script wrote the hint; an expected one is compared only then.
+    pub is_hint_explicit: bool,
+}
+
+impl Histogram {
+    /// This histogram with `factor` times another one added, at the coarser schema.
+    ///
+    /// Errors: zero buckets or custom bounds that differ, and an increment of a coarser
+    /// schema than its base.
+    pub fn plus(&self, increment: &Histogram, factor: f64) -> Result<Histogram, String> {
+        if self.schema > increment.schema {
+            return Err(format!(
+                "cannot merge from schema {} to {}",
+                increment.schema, self.schema
+            ));
+        }
+        if self.zero_threshold != increment.zero_threshold {
+            return Err("the zero buckets of the two histograms differ in width".to_owned());
+        }
+        if self.custom_values != increment.custom_values {
+            return Err("the custom bounds of the two histograms differ".to_owned());
+        }
+        let mut sum = self.clone();
+        sum.count += factor * increment.count;
+        sum.sum += factor * increment.sum;
+        sum.zero_count += factor * increment.zero_count;
+        let shift = increment.schema - self.schema;
+        add_buckets(&mut sum.positive, &increment.positive, shift, factor);
+        add_buckets(&mut sum.negative, &increment.negative, shift, factor);
+        sum.is_hint_explicit = increment.is_hint_explicit;
+        Ok(sum)
+    }
+}
+
+fn add_buckets(into: &mut BTreeMap<i32, f64>, from: &BTreeMap<i32, f64>, shift: i32, factor: f64) {
+    for (index, count) in from {
+        let index = if shift == 0 { *index } else { ((index - 1) >> shift.min(31)) + 1 };
+        *into.entry(index).or_default() += factor * count;
+    }
+    into.retain(|_, count| *count != 0.0);
+}
+
+/// The buckets of a literal: consecutive ones from an offset.
+pub(crate) fn buckets_from(offset: i32, counts: &[f64]) -> BTreeMap<i32, f64> {
+    (offset..).zip(counts).filter(|(_, c)| **c != 0.0).map(|(i, c)| (i, *c)).collect()
+}
+
+/// The samples of one classic histogram at one time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Classic {
+    /// Upper bound and cumulative count, as they came.
+    buckets: Vec<(f64, f64)>,
+    count: Option<f64>,
+    sum: f64,
+}
+
+impl Classic {
+    /// Sets the cumulative count of the bucket that ends at `bound`; of a repeated bound
+    /// the first count stays.
+    pub(crate) fn set_bucket(&mut self, bound: f64, count: f64) {
+        if !self.buckets.iter().any(|(b, _)| *b == bound) {
+            self.buckets.push((bound, count));
+        }
+    }
+
+    /// Sets the number of observations.
+    pub(crate) fn set_count(&mut self, count: f64) {
+        self.count = Some(count);
+    }
+
+    /// Sets the sum of the observations.
+    pub(crate) fn set_sum(&mut self, sum: f64) {
+        self.sum = sum;
+    }
+
+    /// The same as a native histogram with custom bounds.
+    ///
+    /// Errors: counts below zero or falling, and a count other than that of the last bucket.
+    /// Source: `util/convertnhcb` of Prometheus.
+    pub(crate) fn to_custom(&self) -> Result<Histogram, String> {
+        let mut buckets = self.buckets.clone();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let highest = buckets.last().map_or(0.0, |(_, count)| *count);
+        let count = self.count.unwrap_or(highest);
+        if buckets.last().is_none_or(|(bound, _)| *bound != f64::INFINITY) {
+            buckets.push((f64::INFINITY, count));
+        }
+        let mut counts = Vec::with_capacity(buckets.len());
+        let mut below = 0.0;
+        for (bound, cumulative) in &buckets {
+            if *cumulative < below {
+                return Err(format!(
+                    "count is not cumulative: {cumulative} < {below} at le={bound}"
+                ));
+            }
+            counts.push(cumulative - below);
+            below = *cumulative;
+        }
+        if count != below {
+            return Err(format!("count mismatch: count={count} != le=+Inf count={below}"));
+        }
+        Ok(Histogram {
+            schema: CUSTOM_BUCKETS_SCHEMA,
+            count,
+            sum: self.sum,
+            custom_values: buckets.iter().map(|b| b.0).filter(|b| b.is_finite()).collect(),
+            positive: buckets_from(0, &counts),
+            ..Histogram::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_two_schemas_is_at_the_coarser_one() {
+        let base =
+            Histogram { schema: -1, positive: buckets_from(1, &[1.0]), ..Default::default() };
+        let increment =
+            Histogram { schema: 0, positive: buckets_from(1, &[2.0, 2.0]), ..Default::default() };
+        let sum = base.plus(&increment, 1.0).unwrap();
+        assert_eq!(sum.positive, BTreeMap::from([(1, 5.0)]));
+        assert!(increment.plus(&base, 1.0).is_err());
+    }
+
+    #[test]
+    fn classic_buckets_become_differences_between_custom_bounds() {
+        let mut classic = Classic::default();
+        classic.set_bucket(f64::INFINITY, 7.0);
+        classic.set_bucket(1.0, 2.0);
+        classic.set_bucket(5.0, 2.0);
+        classic.set_sum(9.0);
+        let histogram = classic.to_custom().unwrap();
+        assert_eq!(histogram.count, 7.0);
+        assert_eq!(histogram.custom_values, [1.0, 5.0]);
+        assert_eq!(histogram.positive, BTreeMap::from([(0, 2.0), (2, 5.0)]));
+        classic.set_count(8.0);
+        assert!(classic.to_custom().is_err());
+    }
+}

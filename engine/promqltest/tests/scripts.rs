@@ -1,0 +1,152 @@
+//! Runs our own scripts and those of Prometheus, and compares what fails with the list of
+//! known failures, which may only shrink.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::{Engine, EngineOptions};
+use futures::executor::block_on;
+use model::Source;
+use model::memory::MemorySource;
+use promqltest::{EvalReport, Failure, KnownFailures, Script, run_script};
+
+/// Where the scripts of Prometheus are, unless `PROMQLTEST_DIR` says so: beside the workspace.
+const SHARED_DIR: &str = "../shared/promqltest";
+
+fn crate_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn scripts_in(dir: &Path) -> Vec<(String, String)> {
+    let mut scripts: Vec<(String, String)> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "test"))
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    scripts.sort();
+    scripts
+}
+
+/// The scripts of Prometheus; none, and a line that says so, where they are absent.
+fn shared_scripts() -> Vec<(String, String)> {
+    let dir = std::env::var_os("PROMQLTEST_DIR")
+        .map_or_else(|| crate_dir().join("../..").join(SHARED_DIR), PathBuf::from);
+    let scripts = scripts_in(&dir);
+    if scripts.is_empty() {
+        println!("SKIPPED: no *.test in {} (set PROMQLTEST_DIR)", dir.display());
+    }
+    scripts
+}
+
+/// The engine with the settings of Prometheus' own runner.
+fn engine() -> Engine {
+    Engine::new(EngineOptions::default())
+}
+
+async fn memory_source(samples: &MemorySource) -> Arc<dyn Source> {
+    Arc::new(samples.clone())
+}
+
+#[derive(Default)]
+struct Tally {
+    evals: usize,
+    plain: usize,
+    varied: usize,
+    stable_evals: usize,
+    stable_varied: usize,
+}
+
+impl Tally {
+    fn add(&mut self, report: &EvalReport) {
+        self.evals += 1;
+        self.plain += usize::from(report.plain.is_ok());
+        self.varied += usize::from(report.varied.is_ok());
+        if report.needs.is_plain() {
+            self.stable_evals += 1;
+            self.stable_varied += usize::from(report.varied.is_ok());
+        }
+    }
+
+    fn merge(&mut self, other: &Tally) {
+        self.evals += other.evals;
+        self.plain += other.plain;
+        self.varied += other.varied;
+        self.stable_evals += other.stable_evals;
+        self.stable_varied += other.stable_varied;
+    }
+
+    fn row(&self, name: &str) -> String {
+        format!(
+            "{name:32} {:5} {:6} {:6} {:13}/{}",
+            self.evals, self.plain, self.varied, self.stable_varied, self.stable_evals
+        )
+    }
+}
+
+/// Compares the failures of a script with its entries in the list.
+fn check_known(name: &str, reports: &[EvalReport], known: &KnownFailures, problems: &mut String) {
+    for report in reports {
+        let line = report.line;
+        match (&report.varied, known.reason(name, line)) {
+            (Err(Failure::Unsupported(reason)), None) => {
+                let _ = writeln!(problems, "{name}:{line} {reason}    (not listed)");
+            }
+            (Err(failure), None) => {
+                let _ = writeln!(problems, "{name}:{line} fails: {failure}");
+            }
+            (Ok(()), Some(reason)) => {
+                let _ =
+                    writeln!(problems, "{name}:{line} passes; remove it from the list ({reason})");
+            }
+            _ => {}
+        }
+    }
+    for (line, _) in known.of_script(name) {
+        if !reports.iter().any(|report| report.line == line) {
+            let _ = writeln!(problems, "{name}:{line} is listed, but no eval stands there");
+        }
+    }
+}
+
+fn run_all(scripts: &[(String, String)], known: &KnownFailures) {
+    let engine = engine();
+    let mut table = format!(
+        "{:32} {:>5} {:>6} {:>6} {}\n",
+        "script", "evals", "plain", "varied", "stable floats, varied"
+    );
+    let mut sum = Tally::default();
+    let mut problems = String::new();
+    for (name, text) in scripts {
+        let script = Script::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let reports = block_on(run_script(&script, &engine, memory_source))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut tally = Tally::default();
+        reports.iter().for_each(|report| tally.add(report));
+        sum.merge(&tally);
+        let _ = writeln!(table, "{}", tally.row(name));
+        check_known(name, &reports, known, &mut problems);
+    }
+    println!("\n{table}{}", sum.row("all"));
+    assert!(problems.is_empty(), "\n{problems}");
+}
+
+#[test]
+fn own_scripts_pass() {
+    let scripts = scripts_in(&crate_dir().join("cases"));
+    assert!(!scripts.is_empty());
+    run_all(&scripts, &KnownFailures::default());
+}
+
+#[test]
+fn scripts_of_prometheus_pass_but_for_known_failures() {
+    let known = std::fs::read_to_string(crate_dir().join("known_failures.txt")).unwrap();
+    run_all(&shared_scripts(), &KnownFailures::parse(&known).unwrap());
+}
