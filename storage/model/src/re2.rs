@@ -1,25 +1,27 @@
 //! Regular expressions in the syntax of RE2, which Prometheus' are written in.
 //!
-//! The `regex` crate means nearly the same by the same text. Where it does not, the text is
-//! translated: `\d`, `\s`, `\w` and `\b` know ASCII only; `[`, `&&`, `--` and `~~` are plain
-//! within brackets; `{` that opens no count is plain; `\Q…\E` quotes; `\<` and `\>` are plain;
-//! `\123` is octal. What only the crate knows (other flags, other escapes, repeated
-//! repetitions, counts above 1,000) is refused.
+//! The `regex` crate's language is a near relative, but its `\d`, `\w`, `\s` and `\b` know all of
+//! Unicode, it lacks `\Q…\E` and octal escapes, and it takes set operations, verbose mode and
+//! other things that RE2 refuses. So an expression is read here by Go's rules, refused with
+//! Go's words, and written anew.
 //!
-//! Source: the `regexp/syntax` package of Go.
+//! Source: `regexp/syntax/parse.go` of Go, with the flags `Perl | DotNL`.
 
-use std::iter::Peekable;
-use std::str::Chars;
+use std::collections::HashSet;
+use std::fmt::Write as _;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::labels::INVALID_BYTE_BASE;
 use crate::matcher::MatcherError;
 
 /// The most bytes that a regular expression may have.
 pub const PATTERN_BYTES_MAX: usize = 32 << 10;
 /// The most memory that a compiled regular expression may take.
 const PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20;
-/// The largest count in a repetition.
+/// The most groups within groups.
+const NESTING_MAX: usize = 200;
+/// The most times that repetitions within each other may repeat.
 const REPEAT_MAX: u32 = 1_000;
 
 /// The names that may stand in `[[:name:]]`.
@@ -47,10 +49,9 @@ pub fn compile_anchored(source: &str) -> Result<Regex, MatcherError> {
         })
 }
 
-/// An RE2 expression in the syntax of the `regex` crate. Only what differs is looked at; the
-/// crate finds the rest of what is wrong.
+/// An RE2 expression in the syntax of the `regex` crate.
 ///
-/// Errors: an expression that RE2 refuses and the crate might not, or that is too long.
+/// Errors: an expression that RE2 refuses, in the words of Go, or one that is too long.
 pub fn to_rust(source: &str) -> Result<String, MatcherError> {
     if source.len() > PATTERN_BYTES_MAX {
         return Err(MatcherError::TooLarge {
@@ -58,332 +59,572 @@ pub fn to_rust(source: &str) -> Result<String, MatcherError> {
             detail: format!("at most {PATTERN_BYTES_MAX} bytes"),
         });
     }
-    let mut translation =
-        Translation { rest: source.chars().peekable(), out: String::new(), is_repeated: false };
-    match translation.run() {
-        Ok(()) => Ok(translation.out),
-        Err(detail) => Err(MatcherError::Syntax(format!("{detail}: `{source}`"))),
-    }
-}
-
-struct Translation<'s> {
-    rest: Peekable<Chars<'s>>,
-    out: String,
-    /// Whether what was read last is a repetition.
-    is_repeated: bool,
-}
-
-impl Translation<'_> {
-    fn run(&mut self) -> Result<(), &'static str> {
-        while let Some(c) = self.rest.next() {
-            let was_repeated = std::mem::replace(&mut self.is_repeated, false);
-            match c {
-                '\\' => self.escape()?,
-                '[' => self.class()?,
-                '(' => self.group()?,
-                '*' | '+' | '?' => {
-                    self.out.push(c);
-                    self.repetition(was_repeated)?;
-                }
-                '{' => self.count(was_repeated)?,
-                c => self.out.push(c),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads what may follow a repetition.
-    fn repetition(&mut self, was_repeated: bool) -> Result<(), &'static str> {
-        if was_repeated {
-            return Err("invalid nested repetition operator");
-        }
-        if self.rest.next_if_eq(&'?').is_some() {
-            self.out.push('?');
-        }
-        self.is_repeated = true;
-        Ok(())
-    }
-
-    /// Reads what follows an opening brace: a count, or else the brace is plain.
-    fn count(&mut self, was_repeated: bool) -> Result<(), &'static str> {
-        let mut ahead = self.rest.clone();
-        let Some(text) = count_text(&mut ahead) else {
-            self.out.push_str("\\{");
-            return Ok(());
-        };
-        let mut bounds = text.split(',').filter(|bound| !bound.is_empty());
-        let mut bound = || bounds.next().map_or(Ok(None), |text| text.parse::<u32>().map(Some));
-        match (bound(), bound()) {
-            (Ok(Some(min)), Ok(max))
-                if min <= REPEAT_MAX
-                    && max.unwrap_or(min) <= REPEAT_MAX
-                    && max.unwrap_or(min) >= min => {}
-            _ => return Err("invalid repeat count"),
-        }
-        self.rest = ahead;
-        self.out.push('{');
-        self.out.push_str(&text);
-        self.out.push('}');
-        self.repetition(was_repeated)
-    }
-
-    /// Reads what follows an opening parenthesis, up to the group's content.
-    fn group(&mut self) -> Result<(), &'static str> {
-        self.out.push('(');
-        if self.rest.next_if_eq(&'?').is_none() {
-            return Ok(());
-        }
-        self.out.push('?');
-        if matches!(self.rest.peek(), Some('P' | '<')) {
-            return Ok(());
-        }
-        for c in self.rest.by_ref() {
-            match c {
-                'i' | 'm' | 's' | 'U' | '-' => self.out.push(c),
-                ':' | ')' => {
-                    self.out.push(c);
-                    return Ok(());
-                }
-                _ => return Err("invalid or unsupported Perl syntax"),
-            }
-        }
-        Err("missing argument to repetition operator")
-    }
-
-    /// Reads what follows a backslash outside of brackets.
-    fn escape(&mut self) -> Result<(), &'static str> {
-        let Some(c) = self.rest.peek().copied() else {
-            return Err("trailing backslash at end of expression");
-        };
-        if let Some((is_negated, members)) = perl_class(c) {
-            self.rest.next();
-            self.out.push_str(if is_negated { "[^" } else { "[" });
-            self.out.push_str(members);
-            self.out.push(']');
-            return Ok(());
-        }
-        match c {
-            'b' => self.out.push_str("(?-u:\\b)"),
-            'B' | 'A' | 'z' => self.out.extend(['\\', c]),
-            'Q' => {
-                self.rest.next();
-                self.quoted();
-                return Ok(());
-            }
-            'p' | 'P' => return self.unicode_class(),
-            _ => {
-                let c = self.escaped_char()?;
-                self.plain(c);
-                return Ok(());
-            }
-        }
-        self.rest.next();
-        Ok(())
-    }
-
-    /// Reads plain text up to `\E` or the end.
-    fn quoted(&mut self) {
-        while let Some(c) = self.rest.next() {
-            if c == '\\' && self.rest.next_if_eq(&'E').is_some() {
-                return;
-            }
-            self.plain(c);
-        }
-    }
-
-    /// Reads `p{Greek}`, `pL`, `p{^Greek}`.
-    fn unicode_class(&mut self) -> Result<(), &'static str> {
-        let invalid = "invalid character class range";
-        let mut is_negated = self.rest.next() == Some('P');
-        let mut name = String::new();
-        match self.rest.next().ok_or(invalid)? {
-            '{' => loop {
-                match self.rest.next().ok_or(invalid)? {
-                    '}' => break,
-                    '^' if name.is_empty() => is_negated = !is_negated,
-                    c => name.push(c),
-                }
-            },
-            c => name.push(c),
-        }
-        self.out.push_str(if is_negated { "\\P{" } else { "\\p{" });
-        self.out.push_str(&name);
-        self.out.push('}');
-        Ok(())
-    }
-
-    /// Reads a class from after its opening bracket.
-    fn class(&mut self) -> Result<(), &'static str> {
-        self.out.push('[');
-        if self.rest.next_if_eq(&'^').is_some() {
-            self.out.push('^');
-        }
-        let mut is_first = true;
-        loop {
-            let c = self.rest.peek().copied().ok_or("missing closing ]")?;
-            if c == ']' && !is_first {
-                self.rest.next();
-                self.out.push(']');
-                return Ok(());
-            }
-            is_first = false;
-            if c == '[' && self.named_class()? {
-                continue;
-            }
-            if c == '\\' && self.class_in_class()? {
-                continue;
-            }
-            let low = self.class_char()?;
-            let mut ahead = self.rest.clone();
-            if ahead.next() == Some('-') && ahead.peek().is_some_and(|c| *c != ']') {
-                self.rest = ahead;
-                let high = self.class_char()?;
-                if high < low {
-                    return Err("invalid character class range");
-                }
-                self.plain(low);
-                self.out.push('-');
-                self.plain(high);
-            } else {
-                self.plain(low);
-            }
-        }
-    }
-
-    /// Reads `[:alpha:]` within brackets, if it stands there.
-    fn named_class(&mut self) -> Result<bool, &'static str> {
-        let mut ahead = self.rest.clone();
-        ahead.next();
-        if ahead.next() != Some(':') {
-            return Ok(false);
-        }
-        let mut name = String::new();
-        loop {
-            match ahead.next() {
-                Some(':') if ahead.peek() == Some(&']') => break,
-                Some(c) => name.push(c),
-                None => return Ok(false),
-            }
-        }
-        ahead.next();
-        if !NAMED_CLASSES.contains(&name.trim_start_matches('^')) {
-            return Err("invalid character class range");
-        }
-        self.rest = ahead;
-        self.out.push_str("[:");
-        self.out.push_str(&name);
-        self.out.push_str(":]");
-        Ok(true)
-    }
-
-    /// Reads a class by a backslash within brackets, if it stands there.
-    fn class_in_class(&mut self) -> Result<bool, &'static str> {
-        let mut ahead = self.rest.clone();
-        ahead.next();
-        let c = ahead.peek().copied().unwrap_or('\0');
-        if let Some((is_negated, members)) = perl_class(c) {
-            ahead.next();
-            self.rest = ahead;
-            self.out.push_str(if is_negated { "[^" } else { "[" });
-            self.out.push_str(members);
-            self.out.push(']');
-            return Ok(true);
-        }
-        if matches!(c, 'p' | 'P') {
-            self.rest = ahead;
-            self.unicode_class()?;
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    fn class_char(&mut self) -> Result<char, &'static str> {
-        match self.rest.next() {
-            None => Err("missing closing ]"),
-            Some('\\') => self.escaped_char(),
-            Some(c) => Ok(c),
-        }
-    }
-
-    /// Reads the one character that an escape stands for, from after the backslash.
-    fn escaped_char(&mut self) -> Result<char, &'static str> {
-        let invalid = "invalid escape sequence";
-        let c = self.rest.next().ok_or("trailing backslash at end of expression")?;
-        match c {
-            'a' => Ok('\u{07}'),
-            'f' => Ok('\u{0c}'),
-            'n' => Ok('\n'),
-            'r' => Ok('\r'),
-            't' => Ok('\t'),
-            'v' => Ok('\u{0b}'),
-            'x' => self.hexadecimal().ok_or(invalid),
-            '0'..='7' => {
-                let next_is_octal = matches!(self.rest.peek(), Some('0'..='7'));
-                if c != '0' && !next_is_octal {
-                    return Err(invalid);
-                }
-                let mut code = c.to_digit(8).unwrap_or(0);
-                for _ in 0..2 {
-                    let Some(digit) = self.rest.next_if(|c| c.is_digit(8)) else { break };
-                    code = code * 8 + digit.to_digit(8).unwrap_or(0);
-                }
-                char::from_u32(code).ok_or(invalid)
-            }
-            c if c.is_ascii() && !c.is_ascii_alphanumeric() => Ok(c),
-            _ => Err(invalid),
-        }
-    }
-
-    /// Reads `41` or `{10FFFF}`.
-    fn hexadecimal(&mut self) -> Option<char> {
-        let mut code = 0_u32;
-        if self.rest.next_if_eq(&'{').is_none() {
-            for _ in 0..2 {
-                code = code * 16 + self.rest.next()?.to_digit(16)?;
-            }
-            return char::from_u32(code);
-        }
-        let mut digits = 0;
-        loop {
-            match self.rest.next()? {
-                '}' => return char::from_u32(code).filter(|_| digits > 0),
-                c => code = code.checked_mul(16)?.checked_add(c.to_digit(16)?)?,
-            }
-            digits += 1;
-        }
-    }
-
-    /// Writes a character that stands for itself, within brackets and outside.
-    fn plain(&mut self, c: char) {
-        if c.is_ascii_punctuation() && !matches!(c, '<' | '>') {
-            self.out.push('\\');
-        }
-        self.out.push(c);
-    }
-}
-
-/// Reads `3}`, `3,}` or `3,5}`; gives what stands before the brace.
-fn count_text(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
-    let mut text = String::new();
-    loop {
-        match rest.next()? {
-            '}' if !text.is_empty() => return Some(text),
-            ',' if !text.is_empty() && !text.contains(',') => text.push(','),
-            c if c.is_ascii_digit() => text.push(c),
-            _ => return None,
-        }
-    }
-}
-
-/// The members of `\d` and its like, and whether they are those left out.
-fn perl_class(c: char) -> Option<(bool, &'static str)> {
-    let members = match c.to_ascii_lowercase() {
-        'd' => "0-9",
-        's' => "\\t\\n\\f\\r ",
-        'w' => "0-9A-Za-z_",
-        _ => return None,
+    let mut translator = Translator {
+        source,
+        position: 0,
+        out: String::with_capacity(source.len()),
+        levels: vec![Level::default()],
+        names: HashSet::new(),
+        repeated_at: None,
     };
-    Some((c.is_ascii_uppercase(), members))
+    translator.run().map_err(MatcherError::Syntax)?;
+    Ok(translator.out)
+}
+
+struct Translator<'a> {
+    source: &'a str,
+    position: usize,
+    out: String,
+    /// The open groups, the whole expression first.
+    levels: Vec<Level>,
+    /// The names of groups so far.
+    names: HashSet<&'a str>,
+    /// Where the repetition starts that has just been read.
+    repeated_at: Option<usize>,
+}
+
+/// A group that is still open.
+#[derive(Default)]
+struct Level {
+    /// What a repetition would repeat.
+    last: Option<Item>,
+    /// The heaviest of the items before the last.
+    weight: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Item {
+    /// Where it ends in the output.
+    end: usize,
+    /// How often repetitions within each other repeat in it.
+    weight: u32,
+}
+
+const INVALID_CLASS: &str = "invalid character class range";
+
+impl<'a> Translator<'a> {
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(c) = self.peek() {
+            let repeated_at = self.repeated_at.take();
+            match c {
+                '(' => self.open()?,
+                ')' => self.close()?,
+                '|' => {
+                    self.take();
+                    self.out.push('|');
+                    let level = self.level();
+                    level.weight = level.weight.max(level.last.take().map_or(0, |i| i.weight));
+                }
+                '^' | '$' | '.' => {
+                    self.take();
+                    self.out.push(c);
+                    self.item(0);
+                }
+                '[' => self.class()?,
+                '*' | '+' | '?' => {
+                    let start = self.position;
+                    self.take();
+                    self.repeat(start, repeated_at, c.to_string(), None)?;
+                }
+                '{' => self.braces(repeated_at)?,
+                '\\' => self.backslash()?,
+                _ => {
+                    let c = self.text_char(c)?;
+                    self.literal(c);
+                }
+            }
+        }
+        if self.levels.len() > 1 {
+            return Err(error("missing closing )", self.source));
+        }
+        Ok(())
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.source[self.position..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.position += c.len_utf8();
+        Some(c)
+    }
+
+    fn accept(&mut self, text: &str) -> bool {
+        let found = self.rest().starts_with(text);
+        if found {
+            self.position += text.len();
+        }
+        found
+    }
+
+    fn error_from(&self, code: &str, start: usize) -> String {
+        error(code, &self.source[start..self.position])
+    }
+
+    /// Takes a character that has been peeked at, unless it stands for a byte.
+    fn text_char(&mut self, c: char) -> Result<u32, String> {
+        if c as u32 >= INVALID_BYTE_BASE + 0x80 {
+            return Err(error("invalid UTF-8", self.rest()));
+        }
+        self.take();
+        Ok(c as u32)
+    }
+
+    fn level(&mut self) -> &mut Level {
+        self.levels.last_mut().expect("the whole expression is always open")
+    }
+
+    /// Notes that what has just been written can be repeated.
+    fn item(&mut self, weight: u32) {
+        let end = self.out.len();
+        let level = self.level();
+        level.weight = level.weight.max(level.last.map_or(0, |item| item.weight));
+        level.last = Some(Item { end, weight });
+    }
+
+    fn literal(&mut self, code: u32) {
+        match char::from_u32(code) {
+            Some(c) => push_char(&mut self.out, c),
+            // Half of a surrogate pair stands in no text.
+            None => self.out.push_str("[a&&b]"),
+        }
+        self.item(0);
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let start = self.position;
+        if !self.rest().starts_with("(?") {
+            self.take();
+            self.out.push('(');
+            return self.push_level(start);
+        }
+        let is_named = self.rest().starts_with("(?P<") && self.rest().len() > 4
+            || self.rest().starts_with("(?<") && self.rest().len() > 3;
+        if !is_named {
+            return self.flags();
+        }
+        let Some(length) = self.rest().find('>') else {
+            return Err(error("invalid named capture", self.rest()));
+        };
+        let head = &self.rest()[..=length];
+        let name = &head[head.find('<').map_or(0, |at| at + 1)..length];
+        let is_word = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        if name.is_empty() || !name.chars().all(is_word) {
+            return Err(error("invalid named capture", head));
+        }
+        self.position += head.len();
+        // The crate takes a name but once, and none that starts with a digit.
+        if name.starts_with(|c: char| c.is_ascii_digit()) || !self.names.insert(name) {
+            self.out.push('(');
+        } else {
+            let _ = write!(self.out, "(?P<{name}>");
+        }
+        self.push_level(start)
+    }
+
+    fn push_level(&mut self, start: usize) -> Result<(), String> {
+        if self.levels.len() > NESTING_MAX {
+            return Err(error("expression nests too deeply", &self.source[start..]));
+        }
+        self.levels.push(Level::default());
+        Ok(())
+    }
+
+    /// `(?i)`, `(?i:`, `(?-s:` and their like.
+    fn flags(&mut self) -> Result<(), String> {
+        let start = self.position;
+        self.position += 2;
+        let (mut is_negated, mut got_flag) = (false, false);
+        while let Some(c) = self.take() {
+            match c {
+                'i' | 'm' | 's' | 'U' => got_flag = true,
+                '-' if !is_negated => {
+                    is_negated = true;
+                    got_flag = false;
+                }
+                ':' | ')' if !is_negated || got_flag => {
+                    let text = without_repeats(&self.source[start..self.position]);
+                    // No flags at all change nothing; the crate wants none of it.
+                    if text != "(?)" {
+                        self.out.push_str(&text);
+                    }
+                    return if c == ':' { self.push_level(start) } else { Ok(()) };
+                }
+                _ => return Err(self.error_from("invalid or unsupported Perl syntax", start)),
+            }
+        }
+        // Go's message ends with the whole of it here.
+        Err(self.error_from("invalid or unsupported Perl syntax", start))
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        if self.levels.len() < 2 {
+            return Err(error("unexpected )", self.source));
+        }
+        self.take();
+        let closed = self.levels.pop().unwrap_or_default();
+        self.out.push(')');
+        self.item(closed.weight.max(closed.last.map_or(0, |item| item.weight)));
+        Ok(())
+    }
+
+    /// Repeats the last item. `counts` are those of `{min,max}`.
+    fn repeat(
+        &mut self,
+        start: usize,
+        repeated_at: Option<usize>,
+        mut operator: String,
+        counts: Option<(u32, Option<u32>)>,
+    ) -> Result<(), String> {
+        if self.accept("?") {
+            operator.push('?');
+        }
+        if let Some(first) = repeated_at {
+            return Err(self.error_from("invalid nested repetition operator", first));
+        }
+        let missing = self.error_from("missing argument to repetition operator", start);
+        let invalid = self.error_from("invalid repeat count", start);
+        self.repeated_at = Some(start);
+        let Some(item) = &mut self.level().last else { return Err(missing) };
+        if let Some((min, max)) = counts {
+            item.weight = match max.unwrap_or(min) {
+                0 if max.is_some() => 0,
+                0 => item.weight,
+                count => count.max(item.weight.saturating_mul(count)),
+            };
+            if (min >= 2 || max.is_some_and(|max| max >= 2)) && item.weight > REPEAT_MAX {
+                return Err(invalid);
+            }
+        }
+        let end = item.end;
+        item.end += operator.len();
+        // Flags may stand between the item and its repetition.
+        self.out.insert_str(end, &operator);
+        Ok(())
+    }
+
+    /// `{2}`, `{2,}`, `{2,3}`, or just a brace.
+    fn braces(&mut self, repeated_at: Option<usize>) -> Result<(), String> {
+        let start = self.position;
+        let Some(counts) = Counts::read(self.rest()) else {
+            self.take();
+            self.literal('{' as u32);
+            return Ok(());
+        };
+        self.position += counts.length;
+        let is_valid = |min: &u32| *min <= REPEAT_MAX && !counts.is_invalid(*min);
+        let Some(min) = counts.min.filter(is_valid) else {
+            return Err(self.error_from("invalid repeat count", start));
+        };
+        let operator = match counts.max {
+            Some(max) => format!("{{{min},{max}}}"),
+            None => format!("{{{min},}}"),
+        };
+        self.repeat(start, repeated_at, operator, Some((min, counts.max)))
+    }
+
+    fn backslash(&mut self) -> Result<(), String> {
+        let start = self.position;
+        let known = match self.rest().as_bytes().get(1) {
+            Some(b'A') => r"\A",
+            Some(b'z') => r"\z",
+            Some(b'b') => r"(?-u:\b)",
+            Some(b'B') => r"(?-u:\B)",
+            Some(b'C') => {
+                self.position += 2;
+                return Err(self.error_from("invalid escape sequence", start));
+            }
+            Some(b'Q') => {
+                self.position += 2;
+                return self.quoted();
+            }
+            Some(b'p' | b'P') => {
+                let class = self.unicode_class()?;
+                self.out.push_str(&class);
+                self.item(0);
+                return Ok(());
+            }
+            _ => "",
+        };
+        if !known.is_empty() {
+            self.position += 2;
+            self.out.push_str(known);
+            self.item(0);
+        } else if let Some(class) = self.perl_class() {
+            self.out.push_str(class);
+            self.item(0);
+        } else {
+            let code = self.escape()?;
+            self.literal(code);
+        }
+        Ok(())
+    }
+
+    /// What stands between `\Q` and `\E`, or the end.
+    fn quoted(&mut self) -> Result<(), String> {
+        while !self.accept(r"\E") {
+            let Some(c) = self.peek() else { break };
+            let code = self.text_char(c)?;
+            self.literal(code);
+        }
+        Ok(())
+    }
+
+    /// `\d` and its like, which know ASCII only.
+    fn perl_class(&mut self) -> Option<&'static str> {
+        let class = match self.rest().as_bytes() {
+            [b'\\', b'd', ..] => "[0-9]",
+            [b'\\', b'D', ..] => "[^0-9]",
+            [b'\\', b's', ..] => r"[\t\n\x0C\r ]",
+            [b'\\', b'S', ..] => r"[^\t\n\x0C\r ]",
+            [b'\\', b'w', ..] => "[0-9A-Za-z_]",
+            [b'\\', b'W', ..] => "[^0-9A-Za-z_]",
+            _ => return None,
+        };
+        self.position += 2;
+        Some(class)
+    }
+
+    /// `\pL`, `\p{Greek}`, `\P{^Greek}`.
+    fn unicode_class(&mut self) -> Result<String, String> {
+        let start = self.position;
+        let mut is_negated = self.rest().starts_with(r"\P");
+        self.position += 2;
+        let name = match self.peek() {
+            None => return Err(self.error_from(INVALID_CLASS, start)),
+            Some('{') => {
+                let Some(length) = self.rest().find('}') else {
+                    return Err(error(INVALID_CLASS, &self.source[start..]));
+                };
+                let name = &self.rest()[1..length];
+                self.position += length + 1;
+                name
+            }
+            Some(c) => {
+                self.text_char(c)?;
+                &self.source[start + 2..self.position]
+            }
+        };
+        let bare = name.strip_prefix('^').unwrap_or(name);
+        is_negated ^= bare.len() < name.len();
+        let class = format!("\\{}{{{bare}}}", if is_negated { 'P' } else { 'p' });
+        // The crate also takes other spellings of the same name.
+        let is_word = bare.starts_with(|c: char| c.is_ascii_uppercase())
+            && bare.chars().all(|c| c == '_' || c.is_ascii_alphabetic());
+        if !is_word || regex_syntax::Parser::new().parse(&class).is_err() {
+            return Err(self.error_from(INVALID_CLASS, start));
+        }
+        Ok(class)
+    }
+
+    /// The code point of an escape.
+    fn escape(&mut self) -> Result<u32, String> {
+        let start = self.position;
+        self.take();
+        let Some(c) = self.peek() else {
+            return Err(error("trailing backslash at end of expression", ""));
+        };
+        self.text_char(c)?;
+        let is_octal = |c: Option<char>| c.is_some_and(|c| c.is_digit(8));
+        match c {
+            '1'..='7' if !is_octal(self.peek()) => {}
+            '0'..='7' => {
+                let mut code = c as u32 - '0' as u32;
+                for _ in 0..2 {
+                    let Some(digit) = self.peek().and_then(|c| c.to_digit(8)) else { break };
+                    code = code * 8 + digit;
+                    self.take();
+                }
+                return Ok(code);
+            }
+            'x' => {
+                if let Some(code) = self.hexadecimal() {
+                    return Ok(code);
+                }
+            }
+            'a' => return Ok(0x07),
+            'f' => return Ok(0x0c),
+            'n' => return Ok(u32::from(b'\n')),
+            'r' => return Ok(u32::from(b'\r')),
+            't' => return Ok(u32::from(b'\t')),
+            'v' => return Ok(0x0b),
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => return Ok(c as u32),
+            _ => {}
+        }
+        Err(self.error_from("invalid escape sequence", start))
+    }
+
+    /// The rest of `\x41` or `\x{41}`.
+    fn hexadecimal(&mut self) -> Option<u32> {
+        if !self.accept("{") {
+            // Both characters belong to the message, digits or not.
+            let first = self.take()?.to_digit(16);
+            let second = self.take()?.to_digit(16);
+            return Some(first? * 16 + second?);
+        }
+        let mut code: Option<u32> = None;
+        loop {
+            let c = self.take()?;
+            if c == '}' {
+                return code;
+            }
+            let value = code.unwrap_or_default() * 16 + c.to_digit(16)?;
+            if value > char::MAX as u32 {
+                return None;
+            }
+            code = Some(value);
+        }
+    }
+
+    fn class(&mut self) -> Result<(), String> {
+        let start = self.position;
+        self.take();
+        let mut class = String::from(if self.accept("^") { "[^" } else { "[" });
+        let empty_len = class.len();
+        let mut is_first = true;
+        while is_first || !self.rest().starts_with(']') {
+            is_first = false;
+            self.class_item(start, &mut class)?;
+        }
+        self.take();
+        if class.len() == empty_len {
+            // Only halves of surrogate pairs.
+            class.push_str("a&&b");
+        }
+        class.push(']');
+        self.out.push_str(&class);
+        self.item(0);
+        Ok(())
+    }
+
+    fn class_item(&mut self, class_start: usize, class: &mut String) -> Result<(), String> {
+        let rest = self.rest();
+        if rest.starts_with("[:")
+            && let Some(length) = rest[2..].find(":]")
+        {
+            let name = &rest[..length + 4];
+            let bare = &rest[2..length + 2];
+            if !NAMED_CLASSES.contains(&bare.strip_prefix('^').unwrap_or(bare)) {
+                return Err(error(INVALID_CLASS, name));
+            }
+            self.position += name.len();
+            class.push_str(name);
+            return Ok(());
+        }
+        if rest.starts_with(r"\p") || rest.starts_with(r"\P") {
+            class.push_str(&self.unicode_class()?);
+            return Ok(());
+        }
+        if let Some(known) = self.perl_class() {
+            class.push_str(known);
+            return Ok(());
+        }
+        let start = self.position;
+        let low = self.class_char(class_start)?;
+        let mut high = low;
+        let bytes = self.rest().as_bytes();
+        if bytes.len() >= 2 && bytes[0] == b'-' && bytes[1] != b']' {
+            self.take();
+            high = self.class_char(class_start)?;
+            if high < low {
+                return Err(self.error_from(INVALID_CLASS, start));
+            }
+        }
+        push_range(class, low, high);
+        Ok(())
+    }
+
+    fn class_char(&mut self, class_start: usize) -> Result<u32, String> {
+        match self.peek() {
+            None => Err(error("missing closing ]", &self.source[class_start..])),
+            Some('\\') => self.escape(),
+            Some(c) => self.text_char(c),
+        }
+    }
+}
+
+fn error(code: &str, part: &str) -> String {
+    format!("{code}: `{part}`")
+}
+
+/// `{min}`, `{min,}` or `{min,max}`.
+struct Counts {
+    /// `None` where it is too large.
+    min: Option<u32>,
+    /// `None` where there is none.
+    max: Option<u32>,
+    /// How many bytes it takes.
+    length: usize,
+}
+
+impl Counts {
+    fn read(text: &str) -> Option<Counts> {
+        let (mut min, rest) = count(text.strip_prefix('{')?)?;
+        let (max, rest) = match rest.strip_prefix(',') {
+            None => (min, rest),
+            Some(rest) if rest.starts_with('}') => (None, rest),
+            Some(rest) => {
+                let (max, rest) = count(rest)?;
+                // As in Go, a maximum that is too large spoils the minimum.
+                min = min.filter(|_| max.is_some());
+                (max, rest)
+            }
+        };
+        let rest = rest.strip_prefix('}')?;
+        Some(Counts { min, max, length: text.len() - rest.len() })
+    }
+
+    fn is_invalid(&self, min: u32) -> bool {
+        self.max.is_some_and(|max| max > REPEAT_MAX || min > max)
+    }
+}
+
+/// Reads a number without leading zeros; one that is too large is none.
+fn count(text: &str) -> Option<(Option<u32>, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 || digits > 1 && text.starts_with('0') {
+        return None;
+    }
+    Some((text[..digits].parse().ok(), &text[digits..]))
+}
+
+fn push_char(out: &mut String, c: char) {
+    if c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii() {
+        out.push(c);
+    } else {
+        let _ = write!(out, "\\x{:02X}", c as u32);
+    }
+}
+
+/// A range of a class without the halves of surrogate pairs.
+fn push_range(class: &mut String, low: u32, high: u32) {
+    let is_half = |code: u32| (0xd800..0xe000).contains(&code);
+    let low = if is_half(low) { 0xe000 } else { low };
+    let high = if is_half(high) { 0xd7ff } else { high };
+    if low > high {
+        return;
+    }
+    let _ = write!(class, "\\x{{{low:X}}}");
+    if high > low {
+        let _ = write!(class, "-\\x{{{high:X}}}");
+    }
+}
+
+/// Flags of which each occurs but once, which is all that the crate takes; of a flag that is
+/// both set and unset, the unsetting counts.
+fn without_repeats(text: &str) -> String {
+    let end = text.len() - 1;
+    let (set, unset) = text[2..end].split_once('-').unwrap_or((&text[2..end], ""));
+    let once = |flags: &str, skip: &str| -> String {
+        "imsU".chars().filter(|flag| flags.contains(*flag) && !skip.contains(*flag)).collect()
+    };
+    let dash = if unset.is_empty() { "" } else { "-" };
+    format!("(?{}{dash}{}{}", once(set, unset), once(unset, ""), &text[end..])
 }
 
 #[cfg(test)]
@@ -464,6 +705,51 @@ mod tests {
             assert!(compile_anchored(pattern).is_err(), "{pattern} should not compile");
         }
         assert!(to_rust(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn refusals_read_as_those_of_go() {
+        let cases = [
+            ("a)", "unexpected ): `a)`"),
+            ("(a", "missing closing ): `(a`"),
+            ("x[a", "missing closing ]: `[a`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("a|*b", "missing argument to repetition operator: `*`"),
+            ("(?i)+?", "missing argument to repetition operator: `+?`"),
+            ("a{1001}b", "invalid repeat count: `{1001}`"),
+            ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("(a{100}){11}b", "invalid repeat count: `{11}`"),
+            ("a(?x)", "invalid or unsupported Perl syntax: `(?x`"),
+            ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+            ("(?P<a-b>c)", "invalid named capture: `(?P<a-b>`"),
+            ("(?P<a", "invalid named capture: `(?P<a`"),
+            (r"a\qb", r"invalid escape sequence: `\q`"),
+            (r"\xg1", r"invalid escape sequence: `\xg1`"),
+            (r"\8", r"invalid escape sequence: `\8`"),
+            ("a\\", "trailing backslash at end of expression: ``"),
+            ("[b-a]", "invalid character class range: `b-a`"),
+            ("[[:foo:]]", "invalid character class range: `[:foo:]`"),
+            (r"\p{Foo}", r"invalid character class range: `\p{Foo}`"),
+        ];
+        for (pattern, expected) in cases {
+            let message = compile_anchored(pattern).unwrap_err().to_string();
+            assert_eq!(message, format!("error parsing regexp: {expected}"), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn flags_names_and_halves_of_pairs_are_no_obstacle() {
+        for (pattern, text) in [
+            ("(?ii)A(?s-i)*", "aa"),
+            ("(?P<n>a)(?P<n>b)(?<1>c)", "abc"),
+            (r"[\x{D800}-\x{FFFF}]", "\u{e000}"),
+            (r"\x{D800}|a", "a"),
+            (r"(?i:k)", "\u{212a}"),
+            (r"a\Q.", "a."),
+        ] {
+            assert!(is_match(pattern, text), "{pattern} {text}");
+        }
+        assert!(!is_match(r"[\x{D800}]", "a"));
     }
 
     proptest! {
