@@ -61,6 +61,13 @@ struct Scope {
     is_once: bool,
 }
 
+/// How times looked at differ from the evaluation times.
+#[derive(Clone, Copy)]
+struct Shift {
+    at_ms: Option<i64>,
+    offset_ms: i64,
+}
+
 struct Planner<'a> {
     options: &'a PlanOptions,
     /// In the order of the walk.
@@ -218,7 +225,11 @@ impl Planner<'_> {
             self.skip(selection);
         }
         let shape = Call { function: call.function, args: call.args.iter().map(shallow).collect() };
-        let times = LookTimes::new(scope.steps, None, 0);
+        let mut shift = Shift { at_ms: None, offset_ms: 0 };
+        if let Some(base) = call.args.first() {
+            self.shift_of_first_selector(base, &mut shift)?;
+        }
+        let times = LookTimes::new(scope.steps, shift.at_ms, shift.offset_ms);
         let reach = Reach { back_ms: self.options.lookback_ms, ahead_ms: 0 };
         let (start_ms, end_ms) = times.reach(reach);
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
@@ -233,6 +244,60 @@ impl Planner<'_> {
             steps: scope.steps,
         });
         Ok(NodeKind::Call { call: shape, args })
+    }
+
+    /// Follows an expression to its first selector, and adds up on the way how `@` and `offset`
+    /// move the times looked at: info series are looked up at the times of the base's samples.
+    /// Whether there is a selector at all.
+    fn shift_of_first_selector(&self, expr: &Expr, shift: &mut Shift) -> Result<bool, QueryError> {
+        let first = |exprs: &[&Expr], shift: &mut Shift| {
+            for expr in exprs {
+                if self.shift_of_first_selector(expr, shift)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        match &expr.kind {
+            ExprKind::Number { .. } | ExprKind::String(_) => Ok(false),
+            ExprKind::Selector(selector) => {
+                self.add_shift(selector.at, selector.offset.as_ref(), shift)?;
+                Ok(true)
+            }
+            ExprKind::Matrix(matrix) => {
+                let selector = &matrix.selector;
+                self.add_shift(selector.at, selector.offset.as_ref(), shift)?;
+                Ok(true)
+            }
+            ExprKind::Subquery(subquery) => {
+                let before = *shift;
+                self.add_shift(subquery.at, subquery.offset.as_ref(), shift)?;
+                let is_found = self.shift_of_first_selector(&subquery.expr, shift)?;
+                if !is_found {
+                    *shift = before;
+                }
+                Ok(is_found)
+            }
+            ExprKind::Unary { operand, .. } => self.shift_of_first_selector(operand, shift),
+            ExprKind::Paren(inner) => self.shift_of_first_selector(inner, shift),
+            ExprKind::Binary(binary) => first(&[&binary.lhs, &binary.rhs], shift),
+            ExprKind::Aggregate(aggregate) => first(&[&aggregate.expr], shift),
+            ExprKind::Call(call) => first(&call.args.iter().collect::<Vec<_>>(), shift),
+        }
+    }
+
+    fn add_shift(
+        &self,
+        at: Option<At>,
+        offset: Option<&DurationExpr>,
+        shift: &mut Shift,
+    ) -> Result<(), QueryError> {
+        let offset_ms = self.offset_ms(offset)?;
+        match at {
+            Some(at) => *shift = Shift { at_ms: Some(self.at_ms(at)), offset_ms },
+            None => shift.offset_ms = shift.offset_ms.saturating_add(offset_ms),
+        }
+        Ok(())
     }
 
     /// Passes over the marks of a selector and of the parentheses around it.
@@ -346,16 +411,20 @@ impl Planner<'_> {
         offset: Option<&DurationExpr>,
         steps: Steps,
     ) -> Result<LookTimes, QueryError> {
-        let offset_ms = match offset {
-            Some(offset) => duration::offset_ms(offset, self.options)?,
-            None => 0,
-        };
-        let at_ms = at.map(|at| match at {
+        let offset_ms = self.offset_ms(offset)?;
+        Ok(LookTimes::new(steps, at.map(|at| self.at_ms(at)), offset_ms))
+    }
+
+    fn offset_ms(&self, offset: Option<&DurationExpr>) -> Result<i64, QueryError> {
+        offset.map_or(Ok(0), |offset| duration::offset_ms(offset, self.options))
+    }
+
+    fn at_ms(&self, at: At) -> i64 {
+        match at {
             At::Time(time_ms) => time_ms,
             At::Start => self.options.steps.start_ms,
             At::End => self.options.end_ms,
-        });
-        Ok(LookTimes::new(steps, at_ms, offset_ms))
+        }
     }
 
     /// Registers what to load for a selector, and gives its number.
