@@ -1,0 +1,519 @@
+//! prost's owned types and a naive reading of them are the oracle of the decoder.
+
+use std::collections::HashMap;
+
+use model::Labels;
+use proptest::prelude::*;
+use prost::Message;
+
+use super::super::prompb::{
+    BucketSpan, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries, WriteRequest,
+};
+use super::*;
+
+fn limits() -> Limits {
+    Limits {
+        labels_per_series_max: 6,
+        label_name_bytes_max: 200,
+        label_value_bytes_max: 300,
+        ..Limits::default()
+    }
+}
+
+/// Everything that a decoder has to say about a request, in a form that compares NaN by bits.
+#[derive(Debug, Default, PartialEq)]
+struct Reading {
+    series: Vec<(Labels, Vec<(i64, u64)>)>,
+    exemplar_count: u64,
+    metadata_count: u64,
+    rejected: HashMap<Reason, u64>,
+}
+
+impl Reading {
+    fn reject(&mut self, reason: Reason, samples: usize) {
+        if samples > 0 {
+            *self.rejected.entry(reason).or_default() += samples as u64;
+        }
+    }
+}
+
+fn ours(bytes: &[u8], padding: usize) -> Result<Reading, DecodeError> {
+    let mut padded = bytes.to_vec();
+    // What stands behind a message must not matter.
+    padded.resize(bytes.len() + padding, 0x0a);
+    let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
+    let decoded = decoder.decode(&padded, bytes.len(), &limits(), &mut batch)?;
+    let series = (0..batch.series.len())
+        .map(|index| {
+            let labels = Labels::from_bytes(batch.labels_bytes(index)).unwrap();
+            let samples = batch
+                .samples(index)
+                .map(|at| (batch.timestamps[at], batch.values[at].to_bits()))
+                .collect();
+            (labels, samples)
+        })
+        .collect();
+    Ok(Reading {
+        series,
+        exemplar_count: decoded.exemplar_count,
+        metadata_count: decoded.metadata_count,
+        rejected: decoded.rejects.samples().filter(|(_, count)| *count > 0).collect(),
+    })
+}
+
+/// The naive twin: what `write_handler.go` does with the decoded message.
+fn theirs(request: &WriteRequest) -> Reading {
+    let mut reading =
+        Reading { metadata_count: request.metadata.len() as u64, ..Reading::default() };
+    for series in &request.timeseries {
+        reading.exemplar_count += series.exemplars.len() as u64;
+        let all = series.samples.len() + series.histograms.len();
+        match naive_labels(&series.labels) {
+            Err(reason) => reading.reject(reason, all),
+            Ok(labels) => {
+                reading.reject(Reason::Histogram, series.histograms.len());
+                if !series.samples.is_empty() {
+                    let samples = series.samples.iter();
+                    let samples = samples.map(|s| (s.timestamp, s.value.to_bits())).collect();
+                    reading.series.push((labels, samples));
+                }
+            }
+        }
+    }
+    reading
+}
+
+fn naive_labels(labels: &[Label]) -> Result<Labels, Reason> {
+    let limits = limits();
+    if labels.len() > limits.labels_per_series_max {
+        return Err(Reason::LabelLimit);
+    }
+    let mut pairs = Vec::new();
+    for label in labels {
+        let name = String::from_utf8(label.name.clone()).map_err(|_| Reason::InvalidLabels)?;
+        let value = String::from_utf8(label.value.clone()).map_err(|_| Reason::InvalidLabels)?;
+        pairs.push((name, value));
+    }
+    let metric = pairs.iter().filter(|(name, _)| name == "__name__");
+    let is_named = metric.clone().count() > 0 && metric.clone().all(|(_, v)| !v.is_empty());
+    if !is_named || pairs.iter().any(|(name, _)| name.is_empty()) {
+        return Err(Reason::InvalidLabels);
+    }
+    let names: std::collections::HashSet<_> = pairs.iter().map(|(name, _)| name).collect();
+    if names.len() < pairs.len() {
+        return Err(Reason::DuplicateLabel);
+    }
+    let is_long = |(name, value): &(String, String)| {
+        name.len() > limits.label_name_bytes_max || value.len() > limits.label_value_bytes_max
+    };
+    if pairs.iter().any(is_long) {
+        return Err(Reason::LabelLimit);
+    }
+    Ok(Labels::from_pairs(pairs))
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => "[a-c]{1,3}".prop_map(String::into_bytes),
+        2 => "[a-c]{7}[a-c]{1,3}".prop_map(String::into_bytes),
+        2 => "[a-z]{30,35}".prop_map(String::into_bytes),
+        1 => Just(Vec::new()),
+        1 => "\\PC{0,3}".prop_map(String::into_bytes),
+        1 => (100usize..320).prop_map(|len| vec![b'x'; len]),
+        1 => proptest::collection::vec(any::<u8>(), 0..3),
+    ]
+}
+
+fn label() -> impl Strategy<Value = Label> {
+    let name = prop_oneof![4 => text(), 1 => Just(b"__name__".to_vec())];
+    (name, text()).prop_map(|(name, value)| Label { name, value })
+}
+
+/// Mostly what senders send: sorted, unique, named.
+fn labels() -> impl Strategy<Value = Vec<Label>> {
+    (proptest::collection::vec(label(), 0..8), 0u8..10).prop_map(|(mut labels, chance)| {
+        if chance > 0 {
+            labels.retain(|label| !label.name.is_empty() && label.name != b"__name__");
+            labels.push(Label { name: b"__name__".to_vec(), value: b"up".to_vec() });
+            labels.sort_by(|a, b| a.name.cmp(&b.name));
+            labels.dedup_by(|a, b| a.name == b.name);
+        }
+        labels
+    })
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        any::<f64>(),
+        Just(0.0),
+        Just(-0.0),
+        any::<u64>().prop_map(f64::from_bits),
+        Just(model::stale_nan()),
+    ]
+}
+
+fn time() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => 1_700_000_000_000i64..1_800_000_000_000,
+        1 => any::<i64>(),
+        1 => Just(0),
+        1 => -5i64..5,
+    ]
+}
+
+fn sample() -> impl Strategy<Value = Sample> {
+    (number(), time()).prop_map(|(value, timestamp)| Sample { value, timestamp })
+}
+
+fn histogram() -> impl Strategy<Value = Histogram> {
+    let spans = || {
+        proptest::collection::vec(
+            (any::<i32>(), any::<u32>()).prop_map(|(offset, length)| BucketSpan { offset, length }),
+            0..2,
+        )
+    };
+    let deltas = || proptest::collection::vec(any::<i64>(), 0..3);
+    let counts = || proptest::collection::vec(any::<f64>(), 0..3);
+    (any::<u64>(), any::<i32>(), spans(), deltas(), counts(), time()).prop_map(
+        |(count, schema, spans, deltas, counts, timestamp)| Histogram {
+            count_int: count,
+            schema,
+            sum: 1.5,
+            positive_spans: spans.clone(),
+            negative_spans: spans,
+            positive_deltas: deltas.clone(),
+            negative_deltas: deltas,
+            custom_values: counts.clone(),
+            positive_counts: counts,
+            timestamp,
+            ..Histogram::default()
+        },
+    )
+}
+
+fn series() -> impl Strategy<Value = TimeSeries> {
+    let exemplar = (proptest::collection::vec(label(), 0..2), number(), time())
+        .prop_map(|(labels, value, timestamp)| Exemplar { labels, value, timestamp });
+    let few = 0..2usize;
+    (
+        labels(),
+        proptest::collection::vec(sample(), 0..4),
+        prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec(exemplar, few.clone())],
+        prop_oneof![3 => Just(vec![]), 1 => proptest::collection::vec(histogram(), few)],
+    )
+        .prop_map(|(labels, samples, exemplars, histograms)| TimeSeries {
+            labels,
+            samples,
+            exemplars,
+            histograms,
+        })
+}
+
+fn request() -> impl Strategy<Value = WriteRequest> {
+    let metadata = (0i32..9, text(), text()).prop_map(|(kind, name, help)| MetricMetadata {
+        r#type: kind,
+        metric_family_name: name,
+        help,
+        unit: Vec::new(),
+    });
+    (proptest::collection::vec(series(), 0..5), proptest::collection::vec(metadata, 0..2))
+        .prop_map(|(timeseries, metadata)| WriteRequest { timeseries, metadata })
+}
+
+/// Rewrites a message as the format also allows it: fields in another order, texts given twice,
+/// unknown fields in between, varints padded.
+struct Scrambler {
+    state: u64,
+}
+
+impl Scrambler {
+    fn next(&mut self, below: u64) -> u64 {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.state >> 33) % below
+    }
+
+    fn varint(&mut self, out: &mut Vec<u8>, mut value: u64) {
+        let padding = if self.next(4) == 0 { self.next(3) } else { 0 };
+        let bytes_before = out.len();
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+        for _ in 0..padding {
+            if out.len() - bytes_before < 9 {
+                *out.last_mut().unwrap() |= 0x80;
+                out.push(0);
+            }
+        }
+    }
+
+    fn field(&mut self, number: u64, content: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.varint(&mut out, number << 3 | 2);
+        self.varint(&mut out, content.len() as u64);
+        out.extend_from_slice(content);
+        out
+    }
+
+    /// Shuffles fields of different numbers; those of one number keep their order.
+    fn join(&mut self, mut groups: Vec<Vec<Vec<u8>>>) -> Vec<u8> {
+        if self.next(3) == 0 {
+            groups.push(vec![self.field(77, b"unknown"), vec![0xe8, 0x04, 0x07]]);
+            groups
+                .push(vec![vec![0xe9, 0x04, 1, 2, 3, 4, 5, 6, 7, 8], vec![0xed, 0x04, 1, 2, 3, 4]]);
+        }
+        let mut out = Vec::new();
+        while !groups.is_empty() {
+            let index = self.next(groups.len() as u64) as usize;
+            if groups[index].is_empty() {
+                groups.swap_remove(index);
+            } else {
+                out.extend(groups[index].remove(0));
+            }
+        }
+        out
+    }
+
+    fn label(&mut self, label: &Label) -> Vec<u8> {
+        let mut texts = |number, text: &[u8]| {
+            let mut fields = vec![self.field(number, text)];
+            if self.next(4) == 0 {
+                fields.insert(0, self.field(number, b"overwritten"));
+            }
+            if text.is_empty() && self.next(2) == 0 {
+                fields.clear();
+            }
+            fields
+        };
+        let groups = vec![texts(1, &label.name), texts(2, &label.value)];
+        self.join(groups)
+    }
+
+    fn sample(&mut self, sample: &Sample) -> Vec<u8> {
+        let mut value = vec![0x09];
+        value.extend(sample.value.to_bits().to_le_bytes());
+        let mut time = Vec::new();
+        self.varint(&mut time, 0x10);
+        self.varint(&mut time, sample.timestamp as u64);
+        self.join(vec![vec![value], vec![time]])
+    }
+
+    fn request(&mut self, request: &WriteRequest) -> Vec<u8> {
+        let mut groups = vec![Vec::new(), Vec::new()];
+        for series in &request.timeseries {
+            let mut parts = vec![Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+            for label in &series.labels {
+                let content = self.label(label);
+                parts[0].push(self.field(1, &content));
+            }
+            for sample in &series.samples {
+                let content = self.sample(sample);
+                parts[1].push(self.field(2, &content));
+            }
+            for exemplar in &series.exemplars {
+                parts[2].push(self.field(3, &exemplar.encode_to_vec()));
+            }
+            for histogram in &series.histograms {
+                parts[3].push(self.field(4, &histogram.encode_to_vec()));
+            }
+            let content = self.join(parts);
+            groups[0].push(self.field(1, &content));
+        }
+        for metadata in &request.metadata {
+            groups[1].push(self.field(3, &metadata.encode_to_vec()));
+        }
+        self.join(groups)
+    }
+}
+
+fn agrees_with_prost(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let oracle = WriteRequest::decode(bytes);
+    for padding in [0, 3, MESSAGE_PADDING] {
+        match (ours(bytes, padding), &oracle) {
+            (Ok(reading), Ok(request)) => prop_assert_eq!(reading, theirs(request)),
+            (Err(_), Err(_)) => {}
+            // prost passes over groups in unknown places.
+            (Err(DecodeError::Malformed { error: WireError::Group(_), .. }), Ok(_)) => {}
+            (ours, oracle) => prop_assert!(false, "ours {ours:?}\nprost {oracle:?}"),
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn requests_decode_as_with_prost(request in request()) {
+        let bytes = request.encode_to_vec();
+        // prost leaves out a negative zero when it encodes.
+        let expected = theirs(&WriteRequest::decode(&bytes[..]).unwrap());
+        for padding in [0, 1, MESSAGE_PADDING] {
+            let reading = ours(&bytes, padding);
+            prop_assert_eq!(reading.as_ref(), Ok(&expected));
+        }
+    }
+
+    #[test]
+    fn fields_may_come_in_any_order_and_encoding(request in request(), state in any::<u64>()) {
+        let bytes = Scrambler { state }.request(&request);
+        prop_assert_eq!(ours(&bytes, MESSAGE_PADDING), Ok(theirs(&request)));
+        agrees_with_prost(&bytes)?;
+    }
+
+    #[test]
+    fn damaged_requests_are_judged_as_by_prost(
+        request in request(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = request.encode_to_vec();
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len() + 1));
+        }
+        if !bytes.is_empty() {
+            for (index, byte) in damage {
+                let at = index.index(bytes.len());
+                bytes[at] = byte;
+            }
+        }
+        agrees_with_prost(&bytes)?;
+    }
+
+    #[test]
+    fn any_bytes_are_judged_as_by_prost(
+        bytes in proptest::collection::vec(
+            prop_oneof![any::<u8>(), 0u8..8, Just(0x0a), Just(0x12), Just(0x09), Just(0x10)], 0..48),
+    ) {
+        agrees_with_prost(&bytes)?;
+    }
+
+    #[test]
+    fn compressed_bytes_never_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let limits = Limits { decompressed_bytes_max: 1_000, ..Limits::default() };
+        let mut message = Vec::new();
+        if let Ok(length) = decompress(&body, &limits, &mut message) {
+            prop_assert!(length <= 1_000);
+            prop_assert_eq!(message.len(), length + MESSAGE_PADDING);
+        }
+        prop_assert!(message.capacity() < 10_000);
+    }
+}
+
+fn request_of(labels: &[(&str, &str)], samples: &[(i64, f64)]) -> WriteRequest {
+    WriteRequest::of([(labels, samples)])
+}
+
+fn reject_text(request: &WriteRequest) -> String {
+    let bytes = request.encode_to_vec();
+    let mut decoder = Decoder::default();
+    let mut batch = Batch::default();
+    let decoded = decoder.decode(&bytes, bytes.len(), &limits(), &mut batch).unwrap();
+    decoded.rejects.to_text()
+}
+
+#[test]
+fn refusals_read_as_those_of_prometheus() {
+    for (labels, expected) in [
+        (&[("job", "a")][..], r#"invalid metric name or labels, got {job="a"}"#),
+        (&[], "invalid metric name or labels, got {}"),
+        (&[("__name__", "")], r#"invalid metric name or labels, got {__name__=""}"#),
+        (
+            &[("__name__", "up"), ("", "x")],
+            r#"invalid metric name or labels, got {""="x", __name__="up"}"#,
+        ),
+        (
+            &[("b", "2"), ("__name__", "up"), ("b", "")],
+            r#"invalid labels for series, labels {__name__="up", b="2", b=""}, duplicated label b"#,
+        ),
+    ] {
+        assert_eq!(reject_text(&request_of(labels, &[(1, 1.0)])), expected);
+    }
+}
+
+#[test]
+fn refusals_name_the_limit() {
+    let long = "v".repeat(301);
+    let text = reject_text(&request_of(&[("__name__", "up"), ("a", &long)], &[(1, 1.0)]));
+    let expected = "label value of 301 bytes is over the limit of 300 \
+                    (--remote-write.max-label-value-length) for series {__name__=\"up\", a=\"vvv";
+    assert!(text.starts_with(expected), "{text}");
+    let names: Vec<String> = (0..9).map(|index| format!("l{index}")).collect();
+    let labels: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();
+    let text = reject_text(&request_of(&labels, &[(1, 1.0)]));
+    let expected = "9 labels are over the limit of 6 (--remote-write.max-labels-per-series) \
+                    for series {l0=\"v\"";
+    assert!(text.starts_with(expected), "{text}");
+    let mut histograms = request_of(&[("__name__", "up")], &[(1, 1.0)]);
+    histograms.timeseries[0].histograms = vec![Histogram::default(); 3];
+    assert_eq!(
+        reject_text(&histograms),
+        r#"native histograms are not stored yet: 3 refused for series {__name__="up"}"#
+    );
+}
+
+#[test]
+fn malformed_requests_name_series_and_field() {
+    let mut bytes = request_of(&[("__name__", "up")], &[(1, 1.0)]).encode_to_vec();
+    let second = bytes.len();
+    // A second series whose label claims nine bytes of the two that are left.
+    bytes.extend([0x0a, 4, 0x0a, 9, 0x0a, 7]);
+    let error = ours(&bytes, 0).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "malformed write request at byte {}, timeseries[1].labels: \
+             length 9 runs past the end of the message, 2 bytes are left",
+            second + 2
+        )
+    );
+}
+
+#[test]
+fn requests_over_a_limit_are_refused_whole() {
+    let bytes = request_of(&[("__name__", "up")], &[(1, 1.0), (2, 2.0)]).encode_to_vec();
+    for (limits, flag) in [
+        (Limits { series_max: 0, ..Limits::default() }, SERIES_FLAG),
+        (Limits { samples_max: 1, ..Limits::default() }, SAMPLES_FLAG),
+        (
+            Limits { decompressed_bytes_max: bytes.len() - 1, ..Limits::default() },
+            DECOMPRESSED_FLAG,
+        ),
+    ] {
+        let mut batch = Batch::default();
+        let result = Decoder::default().decode(&bytes, bytes.len(), &limits, &mut batch);
+        let Err(DecodeError::TooLarge { flag: found, .. }) = result else {
+            panic!("{flag}: {result:?}");
+        };
+        assert_eq!(found, flag);
+    }
+}
+
+#[test]
+fn a_declared_length_is_checked_before_it_is_allocated() {
+    // Four gibibytes less one, declared by five bytes.
+    let body = [0xff, 0xff, 0xff, 0xff, 0x0f, 0x00];
+    let mut message = Vec::new();
+    let error = decompress(&body, &Limits::default(), &mut message).unwrap_err();
+    assert!(matches!(error, DecodeError::TooLarge { reached: 0xffff_ffff, .. }), "{error}");
+    assert_eq!(message.capacity(), 0);
+    let empty = decompress(&[], &Limits::default(), &mut message);
+    assert_eq!(empty, Err(DecodeError::Snappy(snap::Error::Empty)));
+}
+
+#[test]
+fn memory_of_earlier_requests_leaves_no_trace() {
+    let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
+    let requests = [
+        request_of(&[("__name__", "a"), ("long", &"x".repeat(250))], &[(1, 1.0)]),
+        request_of(&[("job", "unnamed")], &[(1, 1.0)]),
+        request_of(&[("__name__", "b")], &[(5, 2.0), (6, 3.0)]),
+    ];
+    for request in &requests {
+        let bytes = request.encode_to_vec();
+        decoder.decode(&bytes, bytes.len(), &limits(), &mut batch).unwrap();
+    }
+    assert_eq!(batch.series.len(), 1);
+    assert_eq!(batch.labels(0).to_string(), r#"{__name__="b"}"#);
+    assert_eq!(batch.timestamps, [5, 6]);
+    assert_eq!(batch.labels_arena.len(), batch.labels_bytes(0).len());
+}

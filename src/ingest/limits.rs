@@ -1,0 +1,67 @@
+//! What one remote write request may cost, and all of them together.
+
+use std::time::Duration;
+
+/// Limits of `POST /api/v1/write`. Each is set by the flag that its comment names.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// `--remote-write.max-body-size`: bytes of a request as sent.
+    pub body_bytes_max: usize,
+    /// `--remote-write.max-decompressed-size`: bytes of a request once decompressed.
+    pub decompressed_bytes_max: usize,
+    /// `--remote-write.max-series-per-request`.
+    pub series_max: usize,
+    /// `--remote-write.max-samples-per-request`.
+    pub samples_max: usize,
+    /// `--remote-write.max-labels-per-series`.
+    pub labels_per_series_max: usize,
+    /// `--remote-write.max-label-name-length`, in bytes.
+    pub label_name_bytes_max: usize,
+    /// `--remote-write.max-label-value-length`, in bytes.
+    pub label_value_bytes_max: usize,
+    /// `--remote-write.max-inflight-size`: bytes that all requests hold at once, each counted
+    /// with its body and what it decompresses to.
+    pub inflight_bytes_max: usize,
+    /// `--remote-write.body-timeout`: how long a client may take to send its request.
+    pub body_timeout: Duration,
+}
+
+/// Name of the flag behind [`Limits::body_bytes_max`].
+pub(super) const BODY_FLAG: &str = "remote-write.max-body-size";
+/// Name of the flag behind [`Limits::decompressed_bytes_max`].
+pub(super) const DECOMPRESSED_FLAG: &str = "remote-write.max-decompressed-size";
+/// Name of the flag behind [`Limits::series_max`].
+pub(super) const SERIES_FLAG: &str = "remote-write.max-series-per-request";
+/// Name of the flag behind [`Limits::samples_max`].
+pub(super) const SAMPLES_FLAG: &str = "remote-write.max-samples-per-request";
+/// Name of the flag behind [`Limits::labels_per_series_max`].
+pub(super) const LABELS_FLAG: &str = "remote-write.max-labels-per-series";
+/// Name of the flag behind [`Limits::label_name_bytes_max`].
+pub(super) const LABEL_NAME_FLAG: &str = "remote-write.max-label-name-length";
+/// Name of the flag behind [`Limits::label_value_bytes_max`].
+pub(super) const LABEL_VALUE_FLAG: &str = "remote-write.max-label-value-length";
+/// Name of the flag behind [`Limits::inflight_bytes_max`].
+pub(super) const INFLIGHT_FLAG: &str = "remote-write.max-inflight-size";
+/// Name of the flag behind [`Limits::body_timeout`].
+pub(super) const BODY_TIMEOUT_FLAG: &str = "remote-write.body-timeout";
+
+/// The most that [`Limits::decompressed_bytes_max`] can be set to: positions in a decoded
+/// request are 32 bits wide.
+pub const DECOMPRESSED_BYTES_CEILING: usize = 1 << 30;
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            body_bytes_max: 16 << 20,
+            // That of Prometheus' receiver.
+            decompressed_bytes_max: 32 << 20,
+            series_max: 100_000,
+            samples_max: 1_000_000,
+            labels_per_series_max: 128,
+            label_name_bytes_max: 1024,
+            label_value_bytes_max: 4096,
+            inflight_bytes_max: 256 << 20,
+            body_timeout: Duration::from_secs(30),
+        }
+    }
+}

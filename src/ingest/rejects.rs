@@ -1,0 +1,189 @@
+//! What a request's series and samples were refused for, bounded in size.
+
+use std::fmt::Write as _;
+
+use model::labels::{is_legacy_label_name, write_quoted};
+
+/// How many refusals an answer spells out; the others are counted.
+const NAMED_MAX: usize = 10;
+
+/// How much of a label set an answer shows, in bytes.
+const SERIES_TEXT_BYTES_MAX: usize = 1024;
+
+/// Why samples were refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// No metric name, an empty name, or bytes that are not UTF-8.
+    InvalidLabels,
+    /// A label name occurs twice.
+    DuplicateLabel,
+    /// More or longer labels than the limits allow.
+    LabelLimit,
+    /// Native histograms are not stored yet.
+    Histogram,
+    /// Before the newest sample of its series, while no out-of-order window is set.
+    OutOfOrder,
+    /// Before the out-of-order window.
+    TooOld,
+    /// Before the retention, or too far in the future.
+    OutOfBounds,
+    /// Another value is already stored for that time.
+    DuplicateTimestamp,
+}
+
+impl Reason {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [Reason; 8] = [
+        Reason::InvalidLabels,
+        Reason::DuplicateLabel,
+        Reason::LabelLimit,
+        Reason::Histogram,
+        Reason::OutOfOrder,
+        Reason::TooOld,
+        Reason::OutOfBounds,
+        Reason::DuplicateTimestamp,
+    ];
+
+    /// The value of the label `reason` in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::InvalidLabels => "invalid_labels",
+            Reason::DuplicateLabel => "duplicate_label",
+            Reason::LabelLimit => "label_limit",
+            Reason::Histogram => "native_histogram",
+            Reason::OutOfOrder => "out_of_order",
+            Reason::TooOld => "too_old",
+            Reason::OutOfBounds => "out_of_bounds",
+            Reason::DuplicateTimestamp => "duplicate_timestamp",
+        }
+    }
+}
+
+/// The refusals of one request: counted by reason, the first of them in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejects {
+    samples: [u64; Reason::ALL.len()],
+    named: Vec<String>,
+    unnamed: u64,
+}
+
+impl Rejects {
+    /// Adds one refusal of `samples` samples; the words are made only while they are shown.
+    pub fn add(&mut self, reason: Reason, samples: u64, text: impl FnOnce() -> String) {
+        self.samples[reason as usize] += samples;
+        if self.named.len() < NAMED_MAX {
+            self.named.push(text());
+        } else {
+            self.unnamed += 1;
+        }
+    }
+
+    /// Adds refusals of one sample each that are counted only. Others have been named.
+    pub fn add_unnamed(&mut self, reason: Reason, samples: u64) {
+        self.samples[reason as usize] += samples;
+        self.unnamed += samples;
+    }
+
+    /// Whether everything was taken.
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// How many samples each reason cost.
+    pub fn samples(&self) -> impl Iterator<Item = (Reason, u64)> {
+        Reason::ALL.into_iter().zip(self.samples)
+    }
+
+    /// The refusals, one a line, as Prometheus joins them.
+    pub fn to_text(&self) -> String {
+        let mut text = self.named.join("\n");
+        if self.unnamed > 0 {
+            let _ = write!(text, "\nand {} more of this kind", self.unnamed);
+        }
+        text
+    }
+}
+
+/// Label pairs as Prometheus prints a label set, whatever their bytes are, cut off after
+/// about 1 KiB.
+pub(super) fn series_text<'a>(labels: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
+    let mut text = String::from("{");
+    for (position, (name, value)) in labels.enumerate() {
+        if position > 0 {
+            text.push_str(", ");
+        }
+        if text.len() > SERIES_TEXT_BYTES_MAX {
+            text.push_str("...");
+            break;
+        }
+        match std::str::from_utf8(name) {
+            Ok(name) if is_legacy_label_name(name) => push_cut(&mut text, name),
+            _ => push_quoted(&mut text, name),
+        }
+        text.push('=');
+        push_quoted(&mut text, value);
+    }
+    text.push('}');
+    text
+}
+
+fn push_cut(text: &mut String, part: &str) {
+    let end = part.floor_char_boundary(SERIES_TEXT_BYTES_MAX);
+    text.push_str(&part[..end]);
+    if end < part.len() {
+        text.push_str("...");
+    }
+}
+
+/// Source: `strconv.Quote` of Go, which writes bytes that are not UTF-8 as `\xff`.
+fn push_quoted(text: &mut String, part: &[u8]) {
+    let shown = &part[..part.len().min(SERIES_TEXT_BYTES_MAX)];
+    text.push('"');
+    for chunk in shown.utf8_chunks() {
+        let start = text.len();
+        let _ = write_quoted(text, chunk.valid());
+        text.pop();
+        text.remove(start);
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    if shown.len() < part.len() {
+        text.push_str("...");
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(labels: &[(&[u8], &[u8])]) -> String {
+        series_text(labels.iter().copied())
+    }
+
+    #[test]
+    fn series_are_printed_as_prometheus_prints_them() {
+        assert_eq!(
+            text(&[(b"__name__", b"up"), (b"job", b"a\"b")]),
+            r#"{__name__="up", job="a\"b"}"#
+        );
+        assert_eq!(text(&[(b"a.b", b"\xff\x00")]), r#"{"a.b"="\xff\x00"}"#);
+        assert_eq!(text(&[("ü\u{fffd}".as_bytes(), b"")]), "{\"ü\u{fffd}\"=\"\"}");
+        assert_eq!(text(&[]), "{}");
+    }
+
+    #[test]
+    fn what_is_printed_is_bounded() {
+        let long = vec![b'x'; 100_000];
+        let pairs: Vec<(&[u8], &[u8])> = vec![(&long, &long); 100];
+        assert!(text(&pairs).len() < 4 * SERIES_TEXT_BYTES_MAX);
+        let mut rejects = Rejects::default();
+        for index in 0..1_000 {
+            rejects.add(Reason::OutOfOrder, 2, || format!("refusal {index}"));
+        }
+        assert_eq!(rejects.to_text().lines().count(), NAMED_MAX + 1);
+        assert!(rejects.to_text().ends_with("\nand 990 more of this kind"));
+        assert!(rejects.samples().any(|pair| pair == (Reason::OutOfOrder, 2_000)));
+    }
+}

@@ -1,0 +1,329 @@
+//! The protobuf wire format, read in place: varints, fields, and the check that bytes are a
+//! message of a known shape. What the fields mean is left to [`decode`](super::decode).
+//!
+//! Source: <https://protobuf.dev/programming-guides/encoding/>. Groups, which no sender of
+//! remote write uses, are refused instead of skipped, so that nothing here recurses deeper
+//! than a [`Shape`] does.
+
+/// Why bytes are not a protobuf message of the expected shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The message ends inside a field.
+    #[error("the message ends inside a field")]
+    Truncated,
+    /// A length runs past the end of the message that holds it.
+    #[error("length {length} runs past the end of the message, {rest} bytes are left")]
+    LengthPastEnd {
+        /// The length found.
+        length: u64,
+        /// The bytes that are left.
+        rest: usize,
+    },
+    /// A varint needs more than 64 bits.
+    #[error("varint is longer than 64 bits")]
+    VarintTooLong,
+    /// A field number outside 1 to 2^29 - 1.
+    #[error("field number {0} is out of range")]
+    FieldNumber(u64),
+    /// A known field in another encoding.
+    #[error("field {field} has wire type {found}, expected {expected}")]
+    WireType {
+        /// The field's number.
+        field: u32,
+        /// The wire type that its definition asks for.
+        expected: u8,
+        /// The wire type found.
+        found: u8,
+    },
+    /// A group begins or ends.
+    #[error("field {0} is a group, which is not supported")]
+    Group(u32),
+    /// Wire types 6 and 7 do not exist.
+    #[error("field {field} has wire type {found}, which does not exist")]
+    NoSuchWireType {
+        /// The field's number.
+        field: u32,
+        /// The wire type found.
+        found: u8,
+    },
+}
+
+/// Wire type of varints.
+pub(super) const VARINT: u8 = 0;
+/// Wire type of `fixed64`, `sfixed64` and `double`.
+pub(super) const FIXED64: u8 = 1;
+/// Wire type of strings, bytes, messages and packed repeated fields.
+pub(super) const LENGTH: u8 = 2;
+const GROUP_START: u8 = 3;
+const GROUP_END: u8 = 4;
+const FIXED32: u8 = 5;
+
+/// The head of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) field: u32,
+    pub(super) wire_type: u8,
+}
+
+impl Key {
+    /// Errors: another wire type than the field's definition asks for.
+    #[inline]
+    pub(super) fn expect(self, expected: u8) -> Result<(), WireError> {
+        if self.wire_type == expected {
+            return Ok(());
+        }
+        Err(WireError::WireType { field: self.field, expected, found: self.wire_type })
+    }
+}
+
+/// A forward reader of one message inside a larger buffer.
+///
+/// Invariant: `position <= end <= bytes.len()`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    end: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of the message that fills `bytes[..end]`; what follows is never interpreted.
+    pub(super) fn new(bytes: &'a [u8], end: usize) -> Reader<'a> {
+        assert!(end <= bytes.len(), "a message lies inside its buffer");
+        Reader { bytes, position: 0, end }
+    }
+
+    /// Where the next byte is read, counted from the start of the buffer.
+    #[inline]
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Where the message ends in the buffer.
+    #[inline]
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Goes on at a later place of the same message.
+    #[inline]
+    pub(super) fn seek(&mut self, position: usize) {
+        debug_assert!(self.position <= position && position <= self.end);
+        self.position = position;
+    }
+
+    #[inline]
+    pub(super) fn is_at_end(&self) -> bool {
+        self.position >= self.end
+    }
+
+    /// The bytes that this reader was made for, from its position on.
+    #[inline]
+    pub(super) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.position..self.end]
+    }
+
+    /// Like [`rest`](Self::rest), and what stands behind the message, for wide loads.
+    #[inline]
+    pub(super) fn rest_padded(&self) -> &'a [u8] {
+        &self.bytes[self.position..]
+    }
+
+    #[inline]
+    pub(super) fn varint(&mut self) -> Result<u64, WireError> {
+        match self.rest().first() {
+            Some(byte) if *byte < 0x80 => {
+                self.position += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.varint_long(),
+        }
+    }
+
+    fn varint_long(&mut self) -> Result<u64, WireError> {
+        let mut value = 0u64;
+        for (index, byte) in self.rest().iter().enumerate() {
+            // The tenth byte holds the one bit that is left.
+            if index == 9 && *byte > 1 {
+                return Err(WireError::VarintTooLong);
+            }
+            value |= u64::from(byte & 0x7f) << (7 * index);
+            if *byte < 0x80 {
+                self.position += index + 1;
+                return Ok(value);
+            }
+        }
+        Err(WireError::Truncated)
+    }
+
+    #[inline]
+    pub(super) fn fixed64(&mut self) -> Result<u64, WireError> {
+        let bytes = self.rest().first_chunk::<8>().ok_or(WireError::Truncated)?;
+        self.position += 8;
+        Ok(u64::from_le_bytes(*bytes))
+    }
+
+    #[inline]
+    pub(super) fn key(&mut self) -> Result<Key, WireError> {
+        let key = self.varint()?;
+        let field = key >> 3;
+        if field == 0 || key > u64::from(u32::MAX) {
+            return Err(WireError::FieldNumber(field));
+        }
+        Ok(Key { field: field as u32, wire_type: (key & 7) as u8 })
+    }
+
+    /// A reader of the length-delimited field that follows; this reader goes on behind it.
+    #[inline]
+    pub(super) fn message(&mut self) -> Result<Reader<'a>, WireError> {
+        let length = self.varint()?;
+        let rest = self.end - self.position;
+        if length > rest as u64 {
+            return Err(WireError::LengthPastEnd { length, rest });
+        }
+        let start = self.position;
+        self.position += length as usize;
+        Ok(Reader { bytes: self.bytes, position: start, end: self.position })
+    }
+
+    fn skip_bytes(&mut self, count: usize) -> Result<(), WireError> {
+        if self.end - self.position < count {
+            return Err(WireError::Truncated);
+        }
+        self.position += count;
+        Ok(())
+    }
+
+    /// Passes over the content of a field that is not known.
+    pub(super) fn skip(&mut self, key: Key) -> Result<(), WireError> {
+        match key.wire_type {
+            VARINT => self.varint().map(drop),
+            FIXED64 => self.skip_bytes(8),
+            LENGTH => self.message().map(drop),
+            FIXED32 => self.skip_bytes(4),
+            GROUP_START | GROUP_END => Err(WireError::Group(key.field)),
+            found => Err(WireError::NoSuchWireType { field: key.field, found }),
+        }
+    }
+
+    /// Checks the rest of the message against a shape and passes over it.
+    pub(super) fn check(&mut self, shape: Shape) -> Result<(), WireError> {
+        while !self.is_at_end() {
+            let key = self.key()?;
+            match shape.iter().find(|(field, _)| *field == key.field) {
+                None => self.skip(key)?,
+                Some((_, kind)) => self.check_field(key, *kind)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_field(&mut self, key: Key, kind: Kind) -> Result<(), WireError> {
+        match kind {
+            Kind::Varint => {
+                key.expect(VARINT)?;
+                self.varint().map(drop)
+            }
+            Kind::Double => {
+                key.expect(FIXED64)?;
+                self.fixed64().map(drop)
+            }
+            Kind::Text => {
+                key.expect(LENGTH)?;
+                self.message().map(drop)
+            }
+            Kind::Message(shape) => {
+                key.expect(LENGTH)?;
+                self.message()?.check(shape)
+            }
+            Kind::Varints if key.wire_type == LENGTH => {
+                let mut values = self.message()?;
+                while !values.is_at_end() {
+                    values.varint()?;
+                }
+                Ok(())
+            }
+            Kind::Varints => self.check_field(key, Kind::Varint),
+            Kind::Doubles if key.wire_type == LENGTH => {
+                let values = self.message()?;
+                if values.rest().len().is_multiple_of(8) {
+                    return Ok(());
+                }
+                Err(WireError::Truncated)
+            }
+            Kind::Doubles => self.check_field(key, Kind::Double),
+        }
+    }
+}
+
+/// The known fields of a message: number and kind.
+pub(super) type Shape = &'static [(u32, Kind)];
+
+/// What a field holds, as far as the wire can tell.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    /// Any integer, boolean or enumeration.
+    Varint,
+    /// Eight bytes.
+    Double,
+    /// A string or bytes.
+    Text,
+    /// A message.
+    Message(Shape),
+    /// Repeated integers, packed or one by one.
+    Varints,
+    /// Repeated doubles, packed or one by one.
+    Doubles,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(bytes: &[u8]) -> Reader<'_> {
+        Reader::new(bytes, bytes.len())
+    }
+
+    #[test]
+    fn varints_end_at_64_bits() {
+        let max = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        assert_eq!(reader(&max).varint(), Ok(u64::MAX));
+        let padded = [0x81, 0x80, 0x00];
+        assert_eq!(reader(&padded).varint(), Ok(1));
+        let mut over = max;
+        over[9] = 0x02;
+        assert_eq!(reader(&over).varint(), Err(WireError::VarintTooLong));
+        assert_eq!(reader(&[0xff; 11]).varint(), Err(WireError::VarintTooLong));
+        assert_eq!(reader(&[0x80; 4]).varint(), Err(WireError::Truncated));
+        assert_eq!(reader(&[]).varint(), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn keys_have_a_number_and_a_known_wire_type() {
+        assert_eq!(reader(&[0x00]).key(), Err(WireError::FieldNumber(0)));
+        let over = [0x80, 0x80, 0x80, 0x80, 0x10];
+        assert_eq!(reader(&over).key(), Err(WireError::FieldNumber(1 << 29)));
+        for (wire_type, error) in [
+            (3, WireError::Group(2)),
+            (4, WireError::Group(2)),
+            (6, WireError::NoSuchWireType { field: 2, found: 6 }),
+            (7, WireError::NoSuchWireType { field: 2, found: 7 }),
+        ] {
+            assert_eq!(reader(&[]).skip(Key { field: 2, wire_type }), Err(error));
+        }
+    }
+
+    #[test]
+    fn a_message_stays_inside_the_one_that_holds_it() {
+        let bytes = [0x03, 1, 2, 3, 4];
+        let mut outer = Reader::new(&bytes, 4);
+        assert_eq!(outer.message().map(|inner| inner.rest()), Ok(&bytes[1..4]));
+        let mut cut = Reader::new(&bytes, 3);
+        assert_eq!(
+            cut.message().map(|inner| inner.rest()),
+            Err(WireError::LengthPastEnd { length: 3, rest: 2 })
+        );
+        let mut huge = reader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
+        assert!(matches!(huge.message(), Err(WireError::LengthPastEnd { length: u64::MAX, .. })));
+    }
+}
