@@ -5,16 +5,29 @@
 //!              limits                rejects              rejections
 //! ```
 //!
-//! [`decode`] reads messages in place. Storing is left to the storage crate.
+//! [`remote_write`] is the receiver, [`decode`] reads its messages in place, and
+//! [`self_metrics`] writes the server's own metrics. Storing is left to the storage crate,
+//! routing to [`http`](crate::http).
 
 pub mod decode;
 mod limits;
+mod metrics;
 #[cfg(test)]
 mod prompb;
 mod rejects;
+mod remote_write;
+pub mod self_metrics;
 mod wire;
 
 pub use decode::{DecodeError, Decoded, Decoder};
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
+pub use metrics::IngestMetrics;
 pub use rejects::{Reason, Rejects};
+pub use remote_write::RemoteWrite;
 pub use wire::WireError;
+
+/// The machine's clock, ms since the epoch.
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,307 @@
+//! `POST /api/v1/write`: receives, decodes, appends, answers.
+//!
+//! Source: `exp/api/remote` of Prometheus' client library and `storage/remote/write_handler.go`
+//! of Prometheus, for what is accepted and how it is answered. Overload is answered with 503,
+//! because senders of Prometheus drop what is answered with 429 unless they are told otherwise.
+
+mod inflight;
+mod negotiate;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use model::Batch;
+use storage::{RejectReason, Rejection, Store, StoreError};
+use tracing::{debug, error};
+
+use super::decode::{DecodeError, Decoded, Decoder, decompress, decompressed_len};
+use super::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
+use super::metrics::IngestMetrics;
+use super::rejects::{Reason, Rejects, series_text};
+use inflight::{Inflight, Reservation};
+
+/// Messages up to this size are decoded where they were received; it takes less than a
+/// millisecond. Larger ones go to a thread that may block.
+const DECODE_INLINE_BYTES_MAX: usize = 2 << 20;
+
+/// How many sets of buffers are kept for later requests, and how large each may be.
+const BUFFERS_KEPT_MAX: usize = 16;
+const BUFFER_BYTES_KEPT_MAX: usize = 4 << 20;
+
+/// After how many seconds a sender that is turned away may come back.
+const RETRY_SECONDS: u32 = 1;
+
+/// The receiver of remote write requests.
+#[derive(Debug)]
+pub struct RemoteWrite {
+    limits: Limits,
+    metrics: IngestMetrics,
+    inflight: Arc<Inflight>,
+    buffers: Mutex<Vec<Buffers>>,
+}
+
+/// Memory that outlives a request.
+#[derive(Debug, Default)]
+struct Buffers {
+    body: Vec<u8>,
+    message: Vec<u8>,
+    decoder: Decoder,
+}
+
+/// Why a request is not acknowledged, or not wholly.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    /// Send what this server understands.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The connection broke, or the body's framing is wrong.
+    #[error("cannot read the request: {0}")]
+    Receive(#[source] axum::Error),
+    #[error("request took longer than {0:?} to arrive (--{BODY_TIMEOUT_FLAG})")]
+    Slow(std::time::Duration),
+    #[error("request body exceeds the {0} bytes limit (--{BODY_FLAG})")]
+    BodyTooLarge(usize),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error(transparent)]
+    Overloaded(#[from] inflight::Full),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The thread that decodes has died: our fault.
+    #[error("the request could not be decoded")]
+    Internal,
+    /// The rest has been stored.
+    #[error("{}", .0.to_text())]
+    Rejected(Rejects),
+}
+
+impl RemoteWrite {
+    /// A receiver with its limits.
+    pub fn new(limits: Limits, metrics: IngestMetrics) -> RemoteWrite {
+        let inflight = Inflight::new(limits.inflight_bytes_max, metrics.inflight_bytes.clone());
+        RemoteWrite { limits, metrics, inflight: Arc::new(inflight), buffers: Mutex::default() }
+    }
+
+    /// Answers one request: 204 once all its samples are durable.
+    ///
+    /// Of a request with some bad series or samples the good ones are durable when the answer,
+    /// 400, names the bad ones.
+    pub async fn write(&self, store: &Store, request: Request<Body>) -> Response {
+        match self.try_write(store, request).await {
+            Ok(()) => StatusCode::NO_CONTENT.into_response(),
+            Err(error) => error.into_response(),
+        }
+    }
+
+    async fn try_write(&self, store: &Store, request: Request<Body>) -> Result<(), WriteError> {
+        let (head, body) = request.into_parts();
+        negotiate::check(&head.headers).map_err(WriteError::Unsupported)?;
+        let mut reservation = Reservation::new(&self.inflight);
+        let mut buffers = self.take_buffers();
+
+        let started = Instant::now();
+        let declared = head.headers.get(header::CONTENT_LENGTH);
+        let declared = declared.and_then(|v| v.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let receiving = self.receive(body, declared, &mut buffers.body, &mut reservation);
+        tokio::time::timeout(self.limits.body_timeout, receiving)
+            .await
+            .map_err(|_| WriteError::Slow(self.limits.body_timeout))??;
+        self.metrics.receive_seconds.observe(started.elapsed().as_secs_f64());
+        self.metrics.body_bytes.inc_by(buffers.body.len() as u64);
+
+        let started = Instant::now();
+        let (buffers, batch, decoded) = self.decode(buffers, &mut reservation).await?;
+        self.keep_buffers(buffers);
+        self.metrics.decode_seconds.observe(started.elapsed().as_secs_f64());
+        self.metrics.exemplars.inc_by(decoded.exemplar_count);
+        self.metrics.metadata.inc_by(decoded.metadata_count);
+
+        let started = Instant::now();
+        reservation.set(batch_bytes(&batch));
+        let outcome = store.append(batch).await?;
+        self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
+        self.metrics.samples.inc_by((outcome.accepted + outcome.duplicates) as u64);
+        self.metrics.duplicates.inc_by(outcome.duplicates as u64);
+        let mut rejects = decoded.rejects;
+        add_rejections(&mut rejects, &outcome.rejections, outcome.rejected, super::now_ms());
+        self.metrics.count_rejects(&rejects);
+        if rejects.is_empty() { Ok(()) } else { Err(WriteError::Rejected(rejects)) }
+    }
+
+    /// Collects a body into an empty buffer.
+    async fn receive(
+        &self,
+        body: Body,
+        declared_bytes: usize,
+        buffer: &mut Vec<u8>,
+        reservation: &mut Reservation,
+    ) -> Result<(), WriteError> {
+        let limit = self.limits.body_bytes_max;
+        if declared_bytes > limit {
+            return Err(WriteError::BodyTooLarge(limit));
+        }
+        reservation.add(declared_bytes)?;
+        buffer.clear();
+        buffer.reserve(declared_bytes);
+        let mut chunks = body.into_data_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(WriteError::Receive)?;
+            let bytes = buffer.len() + chunk.len();
+            if bytes > limit {
+                return Err(WriteError::BodyTooLarge(limit));
+            }
+            if bytes > declared_bytes {
+                reservation.add(chunk.len())?;
+            }
+            buffer.extend_from_slice(&chunk);
+        }
+        Ok(())
+    }
+
+    async fn decode(
+        &self,
+        mut buffers: Buffers,
+        reservation: &mut Reservation,
+    ) -> Result<(Buffers, Batch, Decoded), WriteError> {
+        let message_bytes = decompressed_len(&buffers.body)?;
+        // Once for the message and once for the labels of the batch; a length over the limit
+        // is refused by that limit's own name below.
+        if message_bytes <= self.limits.decompressed_bytes_max {
+            reservation.add(2 * message_bytes)?;
+        }
+        self.metrics.message_bytes.inc_by(message_bytes as u64);
+        let decoded = if message_bytes <= DECODE_INLINE_BYTES_MAX {
+            buffers.decode(&self.limits)
+        } else {
+            let limits = self.limits.clone();
+            let decoding = tokio::task::spawn_blocking(move || {
+                let decoded = buffers.decode(&limits);
+                (buffers, decoded)
+            });
+            let (returned, decoded) = decoding.await.map_err(|_| WriteError::Internal)?;
+            buffers = returned;
+            decoded
+        };
+        let (batch, decoded) = decoded?;
+        Ok((buffers, batch, decoded))
+    }
+
+    fn take_buffers(&self) -> Buffers {
+        let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.pop().unwrap_or_default()
+    }
+
+    fn keep_buffers(&self, buffers: Buffers) {
+        if buffers.body.capacity().max(buffers.message.capacity()) > BUFFER_BYTES_KEPT_MAX {
+            return;
+        }
+        let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < BUFFERS_KEPT_MAX {
+            kept.push(buffers);
+        }
+    }
+}
+
+impl Buffers {
+    fn decode(&mut self, limits: &Limits) -> Result<(Batch, Decoded), DecodeError> {
+        let length = decompress(&self.body, limits, &mut self.message)?;
+        let mut batch = Batch::default();
+        let decoded = self.decoder.decode(&self.message, length, limits, &mut batch)?;
+        Ok((batch, decoded))
+    }
+}
+
+fn batch_bytes(batch: &Batch) -> usize {
+    batch.labels_arena.capacity()
+        + batch.series.capacity() * size_of::<model::BatchSeries>()
+        + batch.timestamps.capacity() * size_of::<i64>()
+        + batch.values.capacity() * size_of::<f64>()
+}
+
+/// Adds what the store refused, in the words of Prometheus.
+fn add_rejections(
+    rejects: &mut Rejects,
+    rejections: &[Rejection],
+    rejected_count: usize,
+    now_ms: i64,
+) {
+    for rejection in rejections {
+        rejects.add(reason_of(rejection.reason), 1, || rejection_text(rejection, now_ms));
+    }
+    // Only the first are listed; the others most likely share the reason of the last.
+    if let Some(last) = rejections.last() {
+        let unlisted = rejected_count.saturating_sub(rejections.len());
+        rejects.add_unnamed(reason_of(last.reason), unlisted as u64);
+    }
+}
+
+fn reason_of(reason: RejectReason) -> Reason {
+    match reason {
+        RejectReason::OutOfBounds => Reason::OutOfBounds,
+        RejectReason::OutOfOrder => Reason::OutOfOrder,
+        RejectReason::TooOld => Reason::TooOld,
+        RejectReason::DuplicateSample => Reason::DuplicateTimestamp,
+        RejectReason::LabelTooLong => Reason::LabelLimit,
+    }
+}
+
+fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {
+    let Rejection { labels, timestamp_ms, reason } = rejection;
+    let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
+    let detail = match reason {
+        RejectReason::OutOfBounds if *timestamp_ms > now_ms => {
+            ": timestamp is too far in the future"
+        }
+        _ => "",
+    };
+    format!("{reason}{detail} for series {series}")
+}
+
+impl WriteError {
+    fn status(&self) -> StatusCode {
+        match self {
+            WriteError::Unsupported(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            WriteError::Receive(_) | WriteError::Rejected(_) => StatusCode::BAD_REQUEST,
+            WriteError::Slow(_) => StatusCode::REQUEST_TIMEOUT,
+            WriteError::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            WriteError::Decode(DecodeError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            WriteError::Decode(_) => StatusCode::BAD_REQUEST,
+            WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            WriteError::Store(error) => match error {
+                StoreError::Overloaded { .. }
+                | StoreError::Unavailable(_)
+                | StoreError::Fenced
+                | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
+                StoreError::Corrupt { .. } | StoreError::InvalidUrl { .. } => {
+                    StatusCode::INTERNAL_SERVER_ERROR
+                }
+            },
+            WriteError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for WriteError {
+    /// In the form of `http.Error` of Go, as Prometheus answers here.
+    fn into_response(self) -> Response {
+        let status = self.status();
+        if status.is_server_error() {
+            error!(error = %self, "Remote write request failed.");
+        } else {
+            debug!(error = %self, "Remote write request refused.");
+        }
+        let mut response = (status, format!("{self}\n")).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+        }
+        response
+    }
+}

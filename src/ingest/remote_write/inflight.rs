@@ -1,0 +1,102 @@
+//! How many bytes all requests hold at once.
+
+use std::sync::Arc;
+
+use prometheus::IntGauge;
+
+use super::super::limits::INFLIGHT_FLAG;
+
+/// The account of what is held, and its limit.
+#[derive(Debug)]
+pub(super) struct Inflight {
+    bytes_max: usize,
+    held: std::sync::atomic::AtomicUsize,
+    gauge: IntGauge,
+}
+
+/// Come back later: the requests at hand fill the limit.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
+)]
+pub(super) struct Full {
+    reached: usize,
+    limit: usize,
+}
+
+impl Inflight {
+    pub(super) fn new(bytes_max: usize, gauge: IntGauge) -> Inflight {
+        Inflight { bytes_max, held: Default::default(), gauge }
+    }
+
+    fn add(&self, bytes: usize) -> usize {
+        self.gauge.add(bytes as i64);
+        self.held.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed) + bytes
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.gauge.sub(bytes as i64);
+        self.held.fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// What one request holds; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    inflight: Arc<Inflight>,
+    bytes: usize,
+}
+
+impl Reservation {
+    pub(super) fn new(inflight: &Arc<Inflight>) -> Reservation {
+        Reservation { inflight: Arc::clone(inflight), bytes: 0 }
+    }
+
+    /// Reserves more.
+    ///
+    /// Errors: the limit is reached; what was held before is still held.
+    pub(super) fn add(&mut self, bytes: usize) -> Result<(), Full> {
+        let reached = self.inflight.add(bytes);
+        if reached > self.inflight.bytes_max {
+            self.inflight.remove(bytes);
+            return Err(Full { reached, limit: self.inflight.bytes_max });
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Corrects the account to what is really held, whatever the limit.
+    pub(super) fn set(&mut self, bytes: usize) {
+        self.inflight.add(bytes);
+        self.inflight.remove(self.bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.inflight.remove(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_end_at_the_limit_and_with_their_request() {
+        let gauge = IntGauge::new("held", "held").unwrap();
+        let inflight = Arc::new(Inflight::new(100, gauge.clone()));
+        let mut first = Reservation::new(&inflight);
+        let mut second = Reservation::new(&inflight);
+        assert_eq!(first.add(60), Ok(()));
+        assert_eq!(second.add(60), Err(Full { reached: 120, limit: 100 }));
+        assert_eq!(second.add(40), Ok(()));
+        first.set(10);
+        assert_eq!((gauge.get(), second.add(50)), (50, Ok(())));
+        drop(second);
+        assert_eq!(gauge.get(), 10);
+        drop(first);
+        assert_eq!(gauge.get(), 0);
+    }
+}

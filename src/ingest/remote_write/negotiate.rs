@@ -1,0 +1,133 @@
+//! Which requests are understood, by their headers.
+//!
+//! Source: `ParseProtoMsg` and `SnappyDecodeMiddleware` of Prometheus' client library.
+
+use axum::http::{HeaderMap, header};
+
+const PROTOBUF: &str = "application/x-protobuf";
+const VERSION_1: &str = "prometheus.WriteRequest";
+const VERSION_2: &str = "io.prometheus.write.v2.Request";
+
+/// Checks content type and encoding; either may be absent.
+///
+/// Errors: the words for the sender.
+pub(super) fn check(headers: &HeaderMap) -> Result<(), String> {
+    let text = |name| headers.get(name).map_or("", |value| value.to_str().unwrap_or("?"));
+    match text(header::CONTENT_ENCODING) {
+        "" | "snappy" => {}
+        other => {
+            return Err(format!(
+                "{other} encoding (compression) is not accepted by this server; only snappy is \
+                 acceptable"
+            ));
+        }
+    }
+    let content_type = match text(header::CONTENT_TYPE).trim() {
+        "" => PROTOBUF,
+        content_type => content_type,
+    };
+    match message_type(content_type)? {
+        VERSION_1 => Ok(()),
+        other => Err(format!(
+            "{other} protobuf message is not accepted by this server; only accepts {VERSION_1}"
+        )),
+    }
+}
+
+fn message_type(content_type: &str) -> Result<&str, String> {
+    let mut parts = content_type.split(';');
+    if parts.next() != Some(PROTOBUF) {
+        return Err(format!(
+            "expected {PROTOBUF} as the first (media) part, got {content_type} content-type"
+        ));
+    }
+    for parameter in parts {
+        let Some((name, value)) = parameter.split_once('=').filter(|(_, v)| !v.contains('='))
+        else {
+            return Err(format!(
+                "as per https://www.rfc-editor.org/rfc/rfc9110#parameter expected parameters to \
+                 be key-values, got {parameter} in {content_type} content-type"
+            ));
+        };
+        if name.trim() == "proto" {
+            return match value {
+                VERSION_1 | VERSION_2 => Ok(value),
+                _ => Err(format!(
+                    "got {content_type} content type; unknown type for remote write protobuf \
+                     message {value}, supported: {VERSION_1}, {VERSION_2}"
+                )),
+            };
+        }
+    }
+    Ok(VERSION_1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn check_pair(content_type: &str, encoding: &str) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in
+            [(header::CONTENT_TYPE, content_type), (header::CONTENT_ENCODING, encoding)]
+        {
+            if !value.is_empty() {
+                headers.insert(name, HeaderValue::from_str(value).unwrap());
+            }
+        }
+        check(&headers)
+    }
+
+    #[test]
+    fn snappy_protobuf_of_version_1_is_understood() {
+        for (content_type, encoding) in [
+            ("", ""),
+            ("application/x-protobuf", "snappy"),
+            ("application/x-protobuf;proto=prometheus.WriteRequest", "snappy"),
+            ("application/x-protobuf; proto=prometheus.WriteRequest", "snappy"),
+            ("application/x-protobuf;charset=utf-8", ""),
+        ] {
+            assert_eq!(check_pair(content_type, encoding), Ok(()), "{content_type} {encoding}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_in_the_words_of_prometheus() {
+        for (content_type, encoding, expected) in [
+            (
+                "",
+                "gzip",
+                "gzip encoding (compression) is not accepted by this server; only snappy is \
+                 acceptable",
+            ),
+            (
+                "application/json",
+                "snappy",
+                "expected application/x-protobuf as the first (media) part, got \
+                 application/json content-type",
+            ),
+            (
+                "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+                "snappy",
+                "io.prometheus.write.v2.Request protobuf message is not accepted by this server; \
+                 only accepts prometheus.WriteRequest",
+            ),
+            (
+                "application/x-protobuf;proto=x",
+                "snappy",
+                "got application/x-protobuf;proto=x content type; unknown type for remote write \
+                 protobuf message x, supported: prometheus.WriteRequest, \
+                 io.prometheus.write.v2.Request",
+            ),
+            (
+                "application/x-protobuf;proto",
+                "",
+                "as per https://www.rfc-editor.org/rfc/rfc9110#parameter expected parameters to \
+                 be key-values, got proto in application/x-protobuf;proto content-type",
+            ),
+        ] {
+            assert_eq!(check_pair(content_type, encoding), Err(expected.to_owned()));
+        }
+    }
+}
