@@ -1,0 +1,209 @@
+//! What is still open for appends: the series in memory, in shards, and the log behind them.
+//!
+//! Samples are in the log before they are here. One task at a time changes the head, in the
+//! order of the log ([`commit`]); any number read it.
+
+pub(crate) mod commit;
+pub(crate) mod record;
+pub(crate) mod series;
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use model::{Labels, Matcher};
+
+use crate::index::LabelIndex;
+use series::HeadSeries;
+
+/// Shards of the series and of the table of labels; a power of two.
+const SHARD_COUNT: usize = 64;
+
+/// The open series.
+pub(crate) struct Head {
+    /// Series by slot: slot `s` is entry `s / SHARD_COUNT` of shard `s % SHARD_COUNT`.
+    shards: Vec<Mutex<Vec<Option<Box<HeadSeries>>>>>,
+    /// Slots by labels, sharded by hash.
+    slots: Vec<RwLock<HashTable<SlotEntry>>>,
+    hasher: RandomState,
+    index: RwLock<LabelIndex>,
+    vacant: Mutex<Vacant>,
+    /// How often series have been forgotten: slots found before may mean others since.
+    generation: AtomicU64,
+}
+
+struct SlotEntry {
+    labels: Labels,
+    slot: u32,
+}
+
+/// Which slots can be given away.
+#[derive(Default)]
+struct Vacant {
+    freed: Vec<u32>,
+    next: u32,
+}
+
+/// One locked shard.
+pub(crate) struct Shard<'a>(MutexGuard<'a, Vec<Option<Box<HeadSeries>>>>);
+
+impl Shard<'_> {
+    /// The series of a slot of this shard.
+    #[inline]
+    pub(crate) fn series(&mut self, slot: u32) -> Option<&mut HeadSeries> {
+        self.0.get_mut(slot as usize / SHARD_COUNT)?.as_deref_mut()
+    }
+}
+
+impl Head {
+    /// A head without series.
+    pub(crate) fn new() -> Head {
+        Head {
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            slots: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
+            hasher: RandomState::default(),
+            index: RwLock::default(),
+            vacant: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// The slot of a series by its packed labels.
+    #[inline]
+    pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one(labels);
+        let table = self.table(hash).read().unwrap_or_else(PoisonError::into_inner);
+        table.find(hash, |entry| entry.labels.as_bytes() == labels).map(|entry| entry.slot)
+    }
+
+    /// Gives a new series a slot. It is not selected before it is filed.
+    pub(crate) fn create(&self, series: HeadSeries) -> u32 {
+        let labels = series.labels.clone();
+        let slot = {
+            let mut vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
+            vacant.freed.pop().unwrap_or_else(|| {
+                vacant.next += 1;
+                vacant.next - 1
+            })
+        };
+        {
+            let mut shard = self.shard(slot);
+            let at = slot as usize / SHARD_COUNT;
+            if shard.0.len() <= at {
+                shard.0.resize_with(at + 1, || None);
+            }
+            shard.0[at] = Some(Box::new(series));
+        }
+        let hash = self.hasher.hash_one(labels.as_bytes());
+        let mut table = self.table(hash).write().unwrap_or_else(PoisonError::into_inner);
+        table.insert_unique(hash, SlotEntry { labels, slot }, |entry| {
+            self.hasher.hash_one(entry.labels.as_bytes())
+        });
+        slot
+    }
+
+    /// Lets new series be selected.
+    pub(crate) fn file(&self, series: impl IntoIterator<Item = (u32, Labels)>) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        for (slot, labels) in series {
+            index.insert(slot, &labels);
+        }
+    }
+
+    /// Forgets series that hold nothing and for which `is_idle` says so. Returns how many.
+    ///
+    /// No slot that was found before may be used after this: the caller keeps commits out.
+    pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        let mut count = 0;
+        for shard_index in 0..SHARD_COUNT {
+            let mut gone = Vec::new();
+            {
+                let mut shard = self.shard(shard_index as u32);
+                for (at, place) in shard.0.iter_mut().enumerate() {
+                    if place.as_ref().is_some_and(|s| s.is_empty() && is_idle(s))
+                        && let Some(series) = place.take()
+                    {
+                        gone.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
+                    }
+                }
+            }
+            count += gone.len();
+            for (slot, labels) in gone {
+                self.forget_one(slot, &labels);
+            }
+        }
+        count
+    }
+
+    fn forget_one(&self, slot: u32, labels: &Labels) {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).remove(slot, labels);
+        let hash = self.hasher.hash_one(labels.as_bytes());
+        let mut table = self.table(hash).write().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(entry) = table.find_entry(hash, |entry| entry.slot == slot) {
+            entry.remove();
+        }
+        self.vacant.lock().unwrap_or_else(PoisonError::into_inner).freed.push(slot);
+    }
+
+    /// Calls with every series that passes the matchers. New ones wait meanwhile only for the
+    /// resolution, not for the calls.
+    pub(crate) fn for_each_matching(
+        &self,
+        matchers: &[Matcher],
+        mut visit: impl FnMut(u32, &HeadSeries),
+    ) {
+        let generation = self.generation();
+        let ids = self.index_read().select(matchers);
+        for slot in ids {
+            let mut shard = self.shard(slot);
+            let Some(series) = shard.series(slot) else { continue };
+            let is_same = self.generation() == generation
+                || matchers.iter().all(|m| m.matches(series.labels.get(m.name())));
+            if is_same {
+                visit(slot, series);
+            }
+        }
+    }
+
+    /// Calls with every series, a shard locked at a time.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(u32, &mut HeadSeries)) {
+        for shard_index in 0..SHARD_COUNT {
+            let mut shard = self.shard(shard_index as u32);
+            for (at, place) in shard.0.iter_mut().enumerate() {
+                if let Some(series) = place {
+                    visit((at * SHARD_COUNT + shard_index) as u32, series);
+                }
+            }
+        }
+    }
+
+    /// Changes when slots that were found before may mean other series.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Locks the shard of a slot.
+    #[inline]
+    pub(crate) fn shard(&self, slot: u32) -> Shard<'_> {
+        let shard = &self.shards[slot as usize % SHARD_COUNT];
+        Shard(shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many series there are.
+    pub(crate) fn series_count(&self) -> usize {
+        let vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
+        vacant.next as usize - vacant.freed.len()
+    }
+
+    fn index_read(&self) -> RwLockReadGuard<'_, LabelIndex> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table(&self, hash: u64) -> &RwLock<HashTable<SlotEntry>> {
+        // The upper bits: the table itself uses the lower ones and the topmost seven.
+        &self.slots[(hash >> 48) as usize % SHARD_COUNT]
+    }
+}

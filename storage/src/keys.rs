@@ -1,0 +1,351 @@
+//! Every key of the store, byte by byte.
+//!
+//! Numbers are big-endian so that bytes sort as numbers do; a partition is its number of days
+//! since the epoch with the sign bit flipped. The first byte names the segment; a partition is
+//! a segment of its own (9 bytes).
+//!
+//! ```text
+//! log record      l  epoch:4  sequence:8
+//! cross-partition dictionary
+//!                 d  name 00 01  value 00 01  partition:8                    (empty value)
+//! store           m  e                                     next and first log epoch
+//!                 m  o                                     who writes to the store
+//!                 m  p  partition:8                        registered series of a partition
+//!                 m  w  window:8                           window sealed up to this epoch
+//!                 m  i  epoch:4  number:4                  intent: blocks not yet visible
+//! partition       p  partition:8  b  metric:8  window:1  run:4  first id:4   series block
+//!                 p  partition:8  c  metric:8  window:1  run:4               run directory
+//!                 p  partition:8  f  page:4                                  forward index
+//!                 p  partition:8  i  name 00 01  value 00 01  base id:4      postings
+//! ```
+//!
+//! - *metric* is a hash of the metric's name ([`metric_hash`]): fixed width, and harmless where
+//!   two names share one, since a block names its series by id.
+//! - *window* is the place of the two hours in the day, 0 to 11; elsewhere the number of
+//!   windows since the epoch, sign bit flipped.
+//! - *run* is the log epoch that was sealed: of two runs of a window the later one wins.
+//! - *name* and *value* are escaped, 00 to 00 ff, so that 00 01 ends them and order is kept.
+
+use crate::window::{partition_of_window, window_in_partition};
+
+/// The longest label name that fits a key with room to spare.
+pub(crate) const NAME_BYTES_MAX: usize = 1 << 10;
+/// The longest label value that fits a key even if each of its bytes has to be escaped.
+pub(crate) const VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// How many bytes of a key name its segment, for whole keys and for prefixes of them.
+pub(crate) fn segment_len(key: &[u8]) -> Option<usize> {
+    match key.first()? {
+        b'p' if key.len() >= 9 => Some(9),
+        b'p' => None,
+        _ => Some(1),
+    }
+}
+
+fn push_ordered(key: &mut Vec<u8>, number: i64) {
+    key.extend_from_slice(&(number as u64 ^ 1 << 63).to_be_bytes());
+}
+
+fn push_text(key: &mut Vec<u8>, text: &str) {
+    push_text_open(key, text);
+    key.extend_from_slice(&[0, 1]);
+}
+
+fn push_text_open(key: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
+        key.push(byte);
+        if byte == 0 {
+            key.push(0xff);
+        }
+    }
+}
+
+/// Takes an escaped text off the front of a key.
+fn take_text(rest: &mut &[u8]) -> Option<String> {
+    let mut text = Vec::new();
+    loop {
+        let (byte, tail) = rest.split_first()?;
+        *rest = tail;
+        if *byte != 0 {
+            text.push(*byte);
+            continue;
+        }
+        let (mark, tail) = rest.split_first()?;
+        *rest = tail;
+        match mark {
+            1 => return String::from_utf8(text).ok(),
+            0xff => text.push(0),
+            _ => return None,
+        }
+    }
+}
+
+/// The prefix of all log records.
+pub(crate) const LOG_PREFIX: &[u8] = b"l";
+
+/// A log record.
+pub(crate) fn log(epoch: u32, sequence: u64) -> Vec<u8> {
+    let mut key = log_epoch(epoch);
+    key.extend_from_slice(&sequence.to_be_bytes());
+    key
+}
+
+/// The prefix of the log records of one epoch.
+pub(crate) fn log_epoch(epoch: u32) -> Vec<u8> {
+    let mut key = LOG_PREFIX.to_vec();
+    key.extend_from_slice(&epoch.to_be_bytes());
+    key
+}
+
+/// Epoch and sequence of a log record's key.
+pub(crate) fn parse_log(key: &[u8]) -> Option<(u32, u64)> {
+    let rest = key.strip_prefix(LOG_PREFIX)?;
+    let (epoch, rest) = rest.split_first_chunk::<4>()?;
+    let sequence: [u8; 8] = rest.try_into().ok()?;
+    Some((u32::from_be_bytes(*epoch), u64::from_be_bytes(sequence)))
+}
+
+/// Who writes to the store; absent once it has been closed.
+pub(crate) const OWNER: &[u8] = b"mo";
+/// The next log epoch, and the first one whose records count.
+pub(crate) const EPOCH: &[u8] = b"me";
+/// The prefix of the partitions' entries.
+pub(crate) const PARTITIONS_PREFIX: &[u8] = b"mp";
+/// The prefix of the windows' watermarks.
+pub(crate) const WATERMARKS_PREFIX: &[u8] = b"mw";
+/// The prefix of the intents.
+pub(crate) const INTENTS_PREFIX: &[u8] = b"mi";
+
+/// The entry of a partition.
+pub(crate) fn partition_entry(partition: i64) -> Vec<u8> {
+    let mut key = PARTITIONS_PREFIX.to_vec();
+    push_ordered(&mut key, partition);
+    key
+}
+
+/// The watermark of a window.
+pub(crate) fn watermark(window: i64) -> Vec<u8> {
+    let mut key = WATERMARKS_PREFIX.to_vec();
+    push_ordered(&mut key, window);
+    key
+}
+
+/// Partition or window of a key with the given prefix and nothing behind it.
+pub(crate) fn parse_ordered(key: &[u8], prefix: &[u8]) -> Option<i64> {
+    let number: [u8; 8] = key.strip_prefix(prefix)?.try_into().ok()?;
+    Some((u64::from_be_bytes(number) ^ 1 << 63) as i64)
+}
+
+/// The intent of a batch of blocks.
+pub(crate) fn intent(epoch: u32, number: u32) -> Vec<u8> {
+    let mut key = INTENTS_PREFIX.to_vec();
+    key.extend_from_slice(&epoch.to_be_bytes());
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The prefix of everything in a partition.
+pub(crate) fn partition(partition: i64) -> Vec<u8> {
+    let mut key = b"p".to_vec();
+    push_ordered(&mut key, partition);
+    key
+}
+
+/// A stable hash of a metric's name: FNV-1a with a final mix.
+pub(crate) fn metric_hash(name: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in name.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash ^= hash >> 32;
+    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
+}
+
+/// The prefix of a metric's blocks in a partition.
+pub(crate) fn blocks_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
+    let mut key = partition(partition_number);
+    key.push(b'b');
+    key.extend_from_slice(&metric.to_be_bytes());
+    key
+}
+
+/// A series block.
+pub(crate) fn block(metric: u64, window: i64, run: u32, first_id: u32) -> Vec<u8> {
+    let mut key = blocks_of_metric(partition_of_window(window), metric);
+    key.push(window_in_partition(window));
+    key.extend_from_slice(&run.to_be_bytes());
+    key.extend_from_slice(&first_id.to_be_bytes());
+    key
+}
+
+/// The prefix of all run directories of a partition.
+pub(crate) fn directories(partition_number: i64) -> Vec<u8> {
+    let mut key = partition(partition_number);
+    key.push(b'c');
+    key
+}
+
+/// The prefix of a metric's run directories.
+pub(crate) fn directories_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
+    let mut key = directories(partition_number);
+    key.extend_from_slice(&metric.to_be_bytes());
+    key
+}
+
+/// A run directory.
+pub(crate) fn directory(metric: u64, window: i64, run: u32) -> Vec<u8> {
+    let mut key = directories_of_metric(partition_of_window(window), metric);
+    key.push(window_in_partition(window));
+    key.extend_from_slice(&run.to_be_bytes());
+    key
+}
+
+/// Metric, place of the window and run of a run directory's key.
+pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, u32)> {
+    let rest = key.get(10..)?;
+    let (metric, rest) = rest.split_first_chunk::<8>()?;
+    let (window, rest) = rest.split_first()?;
+    let run: [u8; 4] = rest.try_into().ok()?;
+    Some((u64::from_be_bytes(*metric), *window, u32::from_be_bytes(run)))
+}
+
+/// The prefix of the forward index of a partition.
+pub(crate) fn forward(partition_number: i64) -> Vec<u8> {
+    let mut key = partition(partition_number);
+    key.push(b'f');
+    key
+}
+
+/// A page of the forward index.
+pub(crate) fn forward_page(partition_number: i64, page: u32) -> Vec<u8> {
+    let mut key = forward(partition_number);
+    key.extend_from_slice(&page.to_be_bytes());
+    key
+}
+
+/// The page of a forward index key.
+pub(crate) fn parse_forward_page(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(10..)?.try_into().ok()?))
+}
+
+/// The prefix of all postings of a partition.
+pub(crate) fn postings(partition_number: i64) -> Vec<u8> {
+    let mut key = partition(partition_number);
+    key.push(b'i');
+    key
+}
+
+/// The prefix of the postings of one label name.
+pub(crate) fn postings_of_name(partition_number: i64, name: &str) -> Vec<u8> {
+    let mut key = postings(partition_number);
+    push_text(&mut key, name);
+    key
+}
+
+/// The prefix of the postings of one label name whose values begin with `value_prefix`.
+pub(crate) fn postings_of_value_prefix(
+    partition_number: i64,
+    name: &str,
+    value_prefix: &str,
+) -> Vec<u8> {
+    let mut key = postings_of_name(partition_number, name);
+    push_text_open(&mut key, value_prefix);
+    key
+}
+
+/// The prefix of the postings of one label pair.
+pub(crate) fn postings_of_pair(partition_number: i64, name: &str, value: &str) -> Vec<u8> {
+    let mut key = postings_of_name(partition_number, name);
+    push_text(&mut key, value);
+    key
+}
+
+/// The postings of one label pair among the series registered from `base_id` on.
+pub(crate) fn postings_entry(
+    partition_number: i64,
+    name: &str,
+    value: &str,
+    base_id: u32,
+) -> Vec<u8> {
+    let mut key = postings_of_pair(partition_number, name, value);
+    key.extend_from_slice(&base_id.to_be_bytes());
+    key
+}
+
+/// Name and value of a postings key.
+pub(crate) fn parse_postings(key: &[u8]) -> Option<(String, String)> {
+    let mut rest = key.get(10..)?;
+    let name = take_text(&mut rest)?;
+    let value = take_text(&mut rest)?;
+    (rest.len() == 4).then_some((name, value))
+}
+
+/// The prefix of the partitions that hold a label pair.
+pub(crate) fn dictionary_of_pair(name: &str, value: &str) -> Vec<u8> {
+    let mut key = b"d".to_vec();
+    push_text(&mut key, name);
+    push_text(&mut key, value);
+    key
+}
+
+/// That a partition holds a label pair.
+pub(crate) fn dictionary_entry(name: &str, value: &str, partition: i64) -> Vec<u8> {
+    let mut key = dictionary_of_pair(name, value);
+    push_ordered(&mut key, partition);
+    key
+}
+
+/// A key as people can read it, for error messages: printable ASCII as it is, the rest in hex.
+pub(crate) fn printable(key: &[u8]) -> String {
+    let mut text = String::with_capacity(key.len());
+    for byte in key {
+        if byte.is_ascii_graphic() && *byte != b'\\' {
+            text.push(char::from(*byte));
+        } else {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn postings_keys_keep_their_texts_and_their_order(
+            a in ("[\0a\u{1}\u{ff}]{0,3}", "[\0a\u{1}\u{ff}]{0,3}"),
+            b in ("[\0a\u{1}\u{ff}]{0,3}", "[\0a\u{1}\u{ff}]{0,3}"),
+        ) {
+            let key_a = postings_entry(-3, &a.0, &a.1, 7);
+            let key_b = postings_entry(-3, &b.0, &b.1, 7);
+            prop_assert_eq!(parse_postings(&key_a), Some(a.clone()));
+            prop_assert_eq!(key_a.cmp(&key_b), a.cmp(&b));
+            let starts = key_b.starts_with(&postings_of_value_prefix(-3, &a.0, &a.1));
+            prop_assert_eq!(starts, a.0 == b.0 && b.1.starts_with(&a.1));
+        }
+
+        #[test]
+        fn any_bytes_are_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = (parse_postings(&bytes), parse_log(&bytes), parse_directory(&bytes));
+            let _ = (parse_forward_page(&bytes), parse_ordered(&bytes, b"mp"));
+        }
+    }
+
+    #[test]
+    fn numbers_before_the_epoch_sort_first() {
+        assert!(partition(-1) < partition(0));
+        assert_eq!(parse_ordered(&watermark(-5), WATERMARKS_PREFIX), Some(-5));
+        assert_eq!(parse_log(&log(3, 9)), Some((3, 9)));
+        assert_eq!(parse_directory(&directory(7, -1, 2)), Some((7, 11, 2)));
+    }
+
+    #[test]
+    fn the_hash_of_a_name_is_part_of_the_format() {
+        assert_eq!(metric_hash(""), 0x8570e250fe4c2473);
+        assert_eq!(metric_hash("up"), metric_hash("up"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Decoded blocks and indexes of the tree's files, kept in memory.
+//!
+//! Two generations instead of a list of recent use: what is read goes to the young one; once
+//! that holds half of the limit, it becomes the old one, and what was old is dropped. So each
+//! look-up costs one or two probes, and nothing is kept in order.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
+
+/// Entries count this much beside their own bytes.
+const ENTRY_BYTES: usize = 128;
+
+/// A bounded cache.
+pub(crate) struct BlockCache {
+    bytes_max: usize,
+    generations: Mutex<Generations>,
+}
+
+#[derive(Default)]
+struct Generations {
+    young: HashMap<CachedKey, CachedEntry>,
+    old: HashMap<CachedKey, CachedEntry>,
+    young_bytes: usize,
+}
+
+impl BlockCache {
+    /// A cache that holds up to so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> BlockCache {
+        BlockCache { bytes_max, generations: Mutex::default() }
+    }
+
+    fn get(&self, key: &CachedKey) -> Option<CachedEntry> {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = generations.young.get(key) {
+            return Some(entry.clone());
+        }
+        let entry = generations.old.remove(key)?;
+        self.put(&mut generations, key.clone(), entry.clone());
+        Some(entry)
+    }
+
+    fn put(&self, generations: &mut Generations, key: CachedKey, entry: CachedEntry) {
+        generations.young_bytes += entry.size() + ENTRY_BYTES;
+        if let Some(before) = generations.young.insert(key, entry) {
+            generations.young_bytes -= before.size() + ENTRY_BYTES;
+        }
+        if generations.young_bytes > self.bytes_max / 2 {
+            generations.old = mem::take(&mut generations.young);
+            generations.young_bytes = 0;
+        }
+    }
+}
+
+#[async_trait]
+impl DbCache for BlockCache {
+    async fn get_block(&self, key: &CachedKey) -> Result<Option<CachedEntry>, slatedb::Error> {
+        Ok(self.get(key))
+    }
+
+    async fn get_index(&self, key: &CachedKey) -> Result<Option<CachedEntry>, slatedb::Error> {
+        Ok(self.get(key))
+    }
+
+    async fn get_filter(&self, key: &CachedKey) -> Result<Option<CachedEntry>, slatedb::Error> {
+        Ok(self.get(key))
+    }
+
+    async fn get_stats(&self, key: &CachedKey) -> Result<Option<CachedEntry>, slatedb::Error> {
+        Ok(self.get(key))
+    }
+
+    async fn insert(&self, key: CachedKey, value: CachedEntry) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        self.put(&mut generations, key, value);
+    }
+
+    async fn remove(&self, key: &CachedKey) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.old.remove(key);
+        if let Some(entry) = generations.young.remove(key) {
+            generations.young_bytes -= entry.size() + ENTRY_BYTES;
+        }
+    }
+
+    fn entry_count(&self) -> u64 {
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        (generations.young.len() + generations.old.len()) as u64
+    }
+}

@@ -1,0 +1,208 @@
+//! The log-structured merge tree below everything: the only place that names slatedb.
+//!
+//! Leaves to others what keys and values mean ([`crate::keys`]). Adds to slatedb: one commit
+//! that is durable when it returns, scans that read ahead, a cache, our own errors.
+
+mod cache;
+mod location;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use slatedb::config::{
+    CompactorOptions, DurabilityLevel, FlushOptions, FlushType, GarbageCollectorDirectoryOptions,
+    GarbageCollectorOptions, ReadOptions, ScanOptions, Settings,
+};
+use slatedb::{
+    CloseReason, Db, ErrorKind, PrefixExtractor, PrefixTarget, SstBlockSize, WriteBatch,
+};
+use std::time::Duration;
+
+pub(crate) use location::Location;
+
+use crate::error::StoreError;
+use crate::keys;
+use crate::options::StoreOptions;
+
+/// Bytes that one request of a scan fetches. SlateDB's default is one block.
+const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Requests of one scan in flight.
+const FETCH_TASKS_MAX: usize = 4;
+/// The size from which the memtable is written out.
+const MEMTABLE_BYTES: usize = 32 << 20;
+/// Bytes that are not written out yet, from which writers wait.
+const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
+/// How old a file without use must be before it is deleted: readers may still be at it.
+const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20 * 60);
+/// How often such files are looked for.
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
+/// An open tree.
+pub(crate) struct Lsm {
+    db: Db,
+}
+
+/// Writes that become visible and durable together.
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    batch: Option<WriteBatch>,
+}
+
+impl WriteSet {
+    /// Sets a key.
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
+        self.batch.get_or_insert_default().put_bytes(Bytes::from(key), value.into());
+    }
+
+    /// Removes a key.
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.batch.get_or_insert_default().delete(key);
+    }
+}
+
+/// Routes each key to its segment.
+struct Segments;
+
+impl PrefixExtractor for Segments {
+    fn name(&self) -> &str {
+        "tessella-partitions-1"
+    }
+
+    fn prefix_len(&self, target: &PrefixTarget) -> Option<usize> {
+        match target {
+            PrefixTarget::Point(key) | PrefixTarget::Prefix(key) => keys::segment_len(key),
+        }
+    }
+}
+
+impl Lsm {
+    /// Opens or creates the tree at a location, and takes over from whoever writes to it.
+    pub(crate) async fn open(
+        location: &Location,
+        options: &StoreOptions,
+    ) -> Result<Lsm, StoreError> {
+        let settings = settings(location, options);
+        let db = Db::builder(location.path.clone(), Arc::clone(&location.object_store))
+            .with_settings(settings)
+            .with_sst_block_size(SstBlockSize::Block64Kib)
+            .with_segment_extractor(Arc::new(Segments))
+            .with_db_cache(Arc::new(cache::BlockCache::new(options.cache_bytes_max)), 0)
+            .build()
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(Lsm { db })
+    }
+
+    /// Writes everything of a set or nothing; it is durable on return.
+    ///
+    /// Errors: after one, whether the set has been written is not known, and the tree takes
+    /// no more writes until it is opened again.
+    pub(crate) async fn commit(&self, set: WriteSet) -> Result<(), StoreError> {
+        let Some(batch) = set.batch else { return Ok(()) };
+        let handle = self.db.write(batch).await.map_err(|e| store_error(&e))?;
+        self.db
+            .flush_with_options(FlushOptions { flush_type: FlushType::Wal })
+            .await
+            .map_err(|e| store_error(&e))?;
+        handle.await_durable().await.map_err(|e| store_error(&e))
+    }
+
+    /// The value of a key.
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let options = ReadOptions {
+            durability_filter: DurabilityLevel::Memory,
+            cache_blocks: true,
+            ..ReadOptions::default()
+        };
+        self.db.get_with_options(key, &options).await.map_err(|e| store_error(&e))
+    }
+
+    /// The keys that begin with a prefix, in order.
+    pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
+        let options = scan_options();
+        let iterator = self
+            .db
+            .scan_prefix_with_options(prefix, .., &options)
+            .await
+            .map_err(|e| store_error(&e))?;
+        Ok(Scan { iterator: Some(iterator) })
+    }
+
+    /// The keys from `start` on and before `end`, in order.
+    pub(crate) async fn scan(&self, start: &[u8], end: &[u8]) -> Result<Scan, StoreError> {
+        if start >= end {
+            return Ok(Scan { iterator: None });
+        }
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
+        let iterator =
+            self.db.scan_with_options(range, &scan_options()).await.map_err(|e| store_error(&e))?;
+        Ok(Scan { iterator: Some(iterator) })
+    }
+
+    /// Writes what is in memory to its final place, and closes.
+    pub(crate) async fn close(&self) -> Result<(), StoreError> {
+        self.db.close().await.map_err(|e| store_error(&e))
+    }
+}
+
+/// A scan under way.
+pub(crate) struct Scan {
+    /// None where the range is empty, which slatedb takes for a mistake.
+    iterator: Option<slatedb::DbIterator>,
+}
+
+impl Scan {
+    /// The next key and its value.
+    pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        let Some(iterator) = &mut self.iterator else { return Ok(None) };
+        let entry = iterator.next().await.map_err(|e| store_error(&e))?;
+        Ok(entry.map(|entry| (entry.key, entry.value)))
+    }
+}
+
+fn scan_options() -> ScanOptions {
+    ScanOptions::default()
+        .with_read_ahead_bytes(READ_AHEAD_BYTES)
+        .with_max_fetch_tasks(FETCH_TASKS_MAX)
+        .with_cache_blocks(true)
+}
+
+fn settings(location: &Location, options: &StoreOptions) -> Settings {
+    let directory = Some(GarbageCollectorDirectoryOptions {
+        interval: Some(GARBAGE_INTERVAL),
+        min_age: GARBAGE_AGE_MIN,
+        dry_run: false,
+    });
+    Settings {
+        // Commits flush by themselves: a timer would only add its period to each of them.
+        flush_interval: None,
+        l0_sst_size_bytes: MEMTABLE_BYTES,
+        max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
+        compactor_options: Some(CompactorOptions::default()),
+        garbage_collector_options: Some(GarbageCollectorOptions {
+            manifest_options: directory,
+            wal_options: directory,
+            wal_fence_options: None,
+            compacted_options: directory,
+            compactions_options: directory,
+            detach_options: None,
+            boundary_files_enabled: location.has_conditional_overwrite,
+            ..GarbageCollectorOptions::default()
+        }),
+        object_store_max_retries: options.object_store_retries_max,
+        ..Settings::default()
+    }
+}
+
+fn store_error(error: &slatedb::Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced,
+        ErrorKind::Closed(CloseReason::Clean) => StoreError::Closed,
+        ErrorKind::Data => StoreError::Corrupt {
+            location: "the object store".to_owned(),
+            detail: error.to_string(),
+        },
+        _ => StoreError::Unavailable(error.to_string()),
+    }
+}

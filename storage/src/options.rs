@@ -1,0 +1,93 @@
+//! What can be set when a store is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Tells the time; passed in, so that tests need not sleep.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Milliseconds since the epoch.
+    fn now_ms(&self) -> i64;
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ms(&self) -> i64 {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+/// A clock that stands still until it is set.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that shows a time.
+    pub fn new(now_ms: i64) -> ManualClock {
+        ManualClock(AtomicI64::new(now_ms))
+    }
+
+    /// Sets the time.
+    pub fn set(&self, now_ms: i64) {
+        self.0.store(now_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What can be set when a store is opened.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Samples older than this are refused, and whole days of them deleted; `None` keeps
+    /// everything.
+    pub retention_ms: Option<i64>,
+    /// How far behind the newest sample of the store a late one may lie; `None` takes samples
+    /// of any age within the retention. 0 takes what Prometheus takes by default.
+    pub out_of_order_window_ms: Option<i64>,
+    /// How far ahead of the clock a sample may lie; `None` sets no bound.
+    /// Source: `maxAheadTime` of Prometheus' write handler, 10 minutes.
+    pub ahead_max_ms: Option<i64>,
+    /// The least time between two commits of the log: bounds the cost in requests on S3.
+    pub commit_interval_min: Duration,
+    /// Samples that may wait for the log; a write beyond it is refused as overloaded.
+    pub queue_samples_max: usize,
+    /// Log bytes after which the head is sealed early, so that memory and the time of a
+    /// restart stay bounded.
+    pub log_bytes_max: u64,
+    /// Whether a background task seals closed windows and applies the retention. Tests turn
+    /// it off and call [`Store::maintain`](crate::Store::maintain) themselves.
+    pub background: bool,
+    /// Bytes of decoded blocks that are kept in memory.
+    pub cache_bytes_max: usize,
+    /// Times that a failed request to the object store is repeated; `None` repeats it until
+    /// it succeeds.
+    pub object_store_retries_max: Option<u32>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            retention_ms: None,
+            out_of_order_window_ms: None,
+            ahead_max_ms: Some(10 * 60 * 1000),
+            commit_interval_min: Duration::ZERO,
+            queue_samples_max: 4 << 20,
+            log_bytes_max: 1 << 30,
+            background: true,
+            cache_bytes_max: 128 << 20,
+            object_store_retries_max: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What became of a write.
+
+use std::fmt;
+
+use model::Labels;
+
+/// The most rejected samples that an outcome lists; the rest are only counted.
+pub const REJECTIONS_MAX: usize = 32;
+
+/// What became of a write whose acknowledgement is due: what is accepted is durable.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AppendOutcome {
+    /// Samples that are durable now.
+    pub accepted: usize,
+    /// Samples that were held already, time and value alike: ignored.
+    pub duplicates: usize,
+    /// Samples that were refused.
+    pub rejected: usize,
+    /// The first [`REJECTIONS_MAX`] of those that were refused.
+    pub rejections: Vec<Rejection>,
+}
+
+/// One refused sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rejection {
+    /// Its series.
+    pub labels: Labels,
+    /// Its time.
+    pub timestamp_ms: i64,
+    /// Why.
+    pub reason: RejectReason,
+}
+
+/// Why a sample was refused. Prints as Prometheus words it.
+///
+/// Source: `ErrOutOfBounds` and its neighbours in `storage/interface.go` of Prometheus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RejectReason {
+    /// Older than the retention, or too far ahead of the clock.
+    OutOfBounds,
+    /// Behind the newest sample of its series, while late samples are not taken.
+    OutOfOrder,
+    /// Further behind than the out-of-order window.
+    TooOld,
+    /// Another value for a time that is held already.
+    DuplicateSample,
+    /// A label's name or value is longer than a key of the index can be.
+    LabelTooLong,
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RejectReason::OutOfBounds => "out of bounds",
+            RejectReason::OutOfOrder => "out of order sample",
+            RejectReason::TooOld => "too old sample",
+            RejectReason::DuplicateSample => "duplicate sample for timestamp",
+            RejectReason::LabelTooLong => "label name or value too long",
+        })
+    }
+}
+
+impl AppendOutcome {
+    /// Notes a refused sample.
+    pub(crate) fn reject(
+        &mut self,
+        labels: impl FnOnce() -> Labels,
+        timestamp_ms: i64,
+        reason: RejectReason,
+    ) {
+        self.rejected += 1;
+        if self.rejections.len() < REJECTIONS_MAX {
+            self.rejections.push(Rejection { labels: labels(), timestamp_ms, reason });
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Reading: a selection is resolved and loaded here, then read synchronously.
+//!
+//! The head is copied first and the tree read after it: what is sealed in between is seen
+//! twice, which the cursor merges into one, and never missed.
+
+pub(crate) mod cursor;
+mod select;
+mod set;

@@ -1,0 +1,64 @@
+//! The loaded series of one selection.
+
+use model::{Budget, Cursor, Labels, SeriesSet};
+
+use super::cursor::{PartsCursor, SeriesParts};
+
+/// Loaded series, sorted by labels.
+pub(crate) struct LoadedSet {
+    pub(crate) series: Vec<(Labels, SeriesParts)>,
+    pub(crate) start_ms: i64,
+    pub(crate) end_ms: i64,
+    /// Bytes of the samples that are held.
+    pub(crate) encoded_bytes: usize,
+    /// What has been charged for them, given back in the end.
+    pub(crate) _charge: Charge,
+}
+
+/// Memory that counts as used while this lives.
+pub(crate) struct Charge {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Nothing yet.
+    pub(crate) fn new(budget: &Budget) -> Charge {
+        Charge { budget: budget.clone(), bytes: 0 }
+    }
+
+    /// Counts bytes that are about to be held.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), model::BudgetError> {
+        self.bytes += bytes as u64;
+        self.budget.charge_memory(bytes as u64)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release_memory(self.bytes);
+    }
+}
+
+impl SeriesSet for LoadedSet {
+    fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    fn labels(&self, series_index: usize) -> &Labels {
+        &self.series[series_index].0
+    }
+
+    fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
+        let (labels, parts) = &self.series[series_index];
+        Box::new(PartsCursor::new(labels, parts, self.start_ms, self.end_ms))
+    }
+
+    fn sample_count_estimate(&self, series_index: usize) -> usize {
+        self.series[series_index].1.sample_count()
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        self.encoded_bytes
+    }
+}

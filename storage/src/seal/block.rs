@@ -1,0 +1,235 @@
+//! The values that a seal writes: series blocks, run directories, pages of the forward index.
+//!
+//! A block holds 16 to 64 series of one metric, sorted by id (and so, but for latecomers, by
+//! labels), with a directory at its head:
+//!
+//! ```text
+//! crc32c:4 LE of key, header length and header │ header length:4 LE
+//! header: version:1 = 1 │ series │ ( id − id before − 1 │ bytes of its frames ) × series
+//! frames of the first series, end to end │ frames of the second │ …
+//! 0 × 16
+//! ```
+//!
+//! A run directory lists the blocks of one metric, window and run. A block counts only if its
+//! run's directory lists it:
+//!
+//! ```text
+//! crc32c:4 LE │ blocks │ ( first id − last id before − 1 │ last id − first id │ bytes
+//!                          │ zigzag(min time) │ max time − min time ) × blocks
+//! ```
+//!
+//! A page of the forward index holds the labels of the ids from 128 × page on:
+//!
+//! ```text
+//! crc32c:4 LE │ series │ ( length │ packed labels ) × series
+//! ```
+//!
+//! Everything without a width is a LEB128 varint; the first "before" is −1.
+
+use std::ops::Range;
+
+use model::Labels;
+
+use crate::chunk::CHUNK_PADDING_BYTES;
+use crate::error::StoreError;
+use crate::head::record::{
+    push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
+};
+use crate::value;
+
+/// Bytes of frames from which a block is full.
+pub(crate) const BLOCK_BYTES: usize = 48 << 10;
+/// Series in a block at most.
+pub(crate) const BLOCK_SERIES_MAX: usize = 64;
+const VERSION: u8 = 1;
+
+/// A block, as its run's directory lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockEntry {
+    /// Lowest id.
+    pub(crate) first_id: u32,
+    /// Highest id.
+    pub(crate) last_id: u32,
+    /// Bytes of the value.
+    pub(crate) bytes: u32,
+    /// Earliest time.
+    pub(crate) min_ms: i64,
+    /// Latest time.
+    pub(crate) max_ms: i64,
+}
+
+/// Collects the series of one block.
+#[derive(Debug, Default)]
+pub(crate) struct BlockBuilder {
+    /// Id and length of the frames of each series.
+    series: Vec<(u32, usize)>,
+    frames: Vec<u8>,
+    times: Option<(i64, i64)>,
+}
+
+impl BlockBuilder {
+    /// Adds a series: ids ascend. `frames` stand end to end.
+    pub(crate) fn push(&mut self, id: u32, frames: &[u8], min_ms: i64, max_ms: i64) {
+        self.series.push((id, frames.len()));
+        self.frames.extend_from_slice(frames);
+        let (min, max) = self.times.unwrap_or((min_ms, max_ms));
+        self.times = Some((min.min(min_ms), max.max(max_ms)));
+    }
+
+    /// The first id, if there is a series.
+    pub(crate) fn first_id(&self) -> Option<u32> {
+        self.series.first().map(|(id, _)| *id)
+    }
+
+    /// Whether the block should take no further series.
+    pub(crate) fn is_full(&self) -> bool {
+        self.series.len() >= BLOCK_SERIES_MAX || self.frames.len() >= BLOCK_BYTES
+    }
+
+    /// The value, and its entry in the directory. There must be a series.
+    pub(crate) fn finish(self, key: &[u8]) -> (Vec<u8>, BlockEntry) {
+        let mut header = vec![VERSION];
+        push_varint(&mut header, self.series.len() as u64);
+        let mut before = -1;
+        for (id, len) in &self.series {
+            push_varint(&mut header, (i64::from(*id) - before - 1) as u64);
+            push_varint(&mut header, *len as u64);
+            before = i64::from(*id);
+        }
+        let len_bytes = (header.len() as u32).to_le_bytes();
+        let mut bytes = Vec::with_capacity(24 + header.len() + self.frames.len());
+        bytes.extend_from_slice(&header_checksum(key, len_bytes, &header).to_le_bytes());
+        bytes.extend_from_slice(&len_bytes);
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(&self.frames);
+        bytes.extend_from_slice(&[0; CHUNK_PADDING_BYTES]);
+        let (min_ms, max_ms) = self.times.unwrap_or_default();
+        let first_id = self.first_id().unwrap_or_default();
+        let last_id = self.series.last().map_or(first_id, |(id, _)| *id);
+        let entry = BlockEntry { first_id, last_id, bytes: bytes.len() as u32, min_ms, max_ms };
+        (bytes, entry)
+    }
+}
+
+/// The series of a block: id, and where its frames stand.
+pub(crate) fn decode_block(
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<Vec<(u32, Range<usize>)>, StoreError> {
+    let cut = || value::corrupt(key, format!("block of {} bytes is cut short", bytes.len()));
+    let (stored, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
+    let (len_bytes, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+    let header_len = u32::from_le_bytes(*len_bytes) as usize;
+    let (header, frames) = rest.split_at_checked(header_len).ok_or_else(cut)?;
+    let (expected, found) = (u32::from_le_bytes(*stored), header_checksum(key, *len_bytes, header));
+    if expected != found {
+        let detail = format!("checksum {found:#010x} differs from the stored {expected:#010x}");
+        return Err(value::corrupt(key, detail));
+    }
+    let start = 8 + header_len;
+    let end = start + frames.len().checked_sub(CHUNK_PADDING_BYTES).ok_or_else(cut)?;
+    decode_header(header, start, end).map_err(|detail| value::corrupt(key, detail))
+}
+
+fn decode_header(
+    header: &[u8],
+    mut start: usize,
+    end: usize,
+) -> Result<Vec<(u32, Range<usize>)>, String> {
+    let (version, mut rest) = header.split_first().ok_or("block header is empty")?;
+    if *version != VERSION {
+        return Err(format!("unknown version {version}"));
+    }
+    let rest = &mut rest;
+    let mut series = Vec::new();
+    let mut before = -1;
+    for _ in 0..take_count(rest)? {
+        let id = take_id(rest, before)?;
+        before = i64::from(id);
+        let len = usize::try_from(take_varint(rest)?).unwrap_or(usize::MAX);
+        if len > end - start {
+            return Err(format!("frames of series {id} run past the end"));
+        }
+        series.push((id, start..start + len));
+        start += len;
+    }
+    if start != end {
+        return Err(format!("{} bytes of no series", end - start));
+    }
+    Ok(series)
+}
+
+fn header_checksum(key: &[u8], len_bytes: [u8; 4], header: &[u8]) -> u32 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(key), &len_bytes);
+    crc32c::crc32c_append(sum, header)
+}
+
+fn take_id(rest: &mut &[u8], before: i64) -> Result<u32, String> {
+    let distance = i64::try_from(take_varint(rest)?).unwrap_or(i64::MAX);
+    (before + 1)
+        .checked_add(distance)
+        .and_then(|id| u32::try_from(id).ok())
+        .ok_or_else(|| "series id out of range".to_owned())
+}
+
+/// The value of a run directory.
+pub(crate) fn encode_directory(key: &[u8], entries: &[BlockEntry]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(entries.len() * 20);
+    push_varint(&mut body, entries.len() as u64);
+    let mut before = -1;
+    for entry in entries {
+        push_varint(&mut body, (i64::from(entry.first_id) - before - 1) as u64);
+        push_varint(&mut body, u64::from(entry.last_id - entry.first_id));
+        push_varint(&mut body, u64::from(entry.bytes));
+        push_varint(&mut body, zigzag(entry.min_ms));
+        push_varint(&mut body, entry.max_ms.abs_diff(entry.min_ms));
+        before = i64::from(entry.last_id);
+    }
+    value::encode(key, &body)
+}
+
+/// The blocks that a run directory lists.
+pub(crate) fn decode_directory(key: &[u8], bytes: &[u8]) -> Result<Vec<BlockEntry>, StoreError> {
+    let mut rest = value::decode(key, bytes)?;
+    let mut read = || {
+        let rest = &mut rest;
+        let mut before = -1;
+        (0..take_count(rest)?)
+            .map(|_| {
+                let first_id = take_id(rest, before)?;
+                let last_id = take_id(rest, i64::from(first_id) - 1)?;
+                let bytes = take_u32(rest)?;
+                let min_ms = unzigzag(take_varint(rest)?);
+                let max_ms =
+                    min_ms.checked_add_unsigned(take_varint(rest)?).ok_or("time out of range")?;
+                before = i64::from(last_id);
+                Ok(BlockEntry { first_id, last_id, bytes, min_ms, max_ms })
+            })
+            .collect::<Result<Vec<_>, String>>()
+    };
+    read().map_err(|detail| value::corrupt(key, detail))
+}
+
+/// The value of a page of the forward index.
+pub(crate) fn encode_page<'a>(
+    key: &[u8],
+    series: impl ExactSizeIterator<Item = &'a Labels>,
+) -> Vec<u8> {
+    let mut body = Vec::new();
+    push_varint(&mut body, series.len() as u64);
+    for labels in series {
+        push_varint(&mut body, labels.as_bytes().len() as u64);
+        body.extend_from_slice(labels.as_bytes());
+    }
+    value::encode(key, &body)
+}
+
+/// The labels in a page of the forward index.
+pub(crate) fn decode_page(key: &[u8], bytes: &[u8]) -> Result<Vec<Labels>, StoreError> {
+    let mut rest = value::decode(key, bytes)?;
+    let mut read = || {
+        let rest = &mut rest;
+        (0..take_count(rest)?).map(|_| take_labels(rest)).collect::<Result<Vec<_>, String>>()
+    };
+    read().map_err(|detail| value::corrupt(key, detail))
+}

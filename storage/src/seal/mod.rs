@@ -1,0 +1,130 @@
+//! Sealing: what the head holds of a window becomes blocks and postings, and leaves the log.
+//!
+//! ```text
+//! flip    a new log epoch begins; what the head holds of earlier ones changes no more
+//! per window:
+//!   register   series that the partition does not know get an id, postings, a page entry;
+//!              a bounded number in a write; harmless if nothing follows
+//!   blocks     a bounded number in a write, with an intent that lists their keys; not
+//!              visible, because no directory lists them
+//!   publish    one write: run directories, the window's watermark (sealed up to the epoch),
+//!              the first log epoch that still counts, and the intents go
+//!   forget     the head drops what is sealed
+//! delete   log records of epochs of which every window is sealed
+//! ```
+//!
+//! A crash before *publish* leaves blocks that nobody reads, and intents by which the next
+//! start deletes them; the log still holds the samples. A crash after it leaves log records
+//! that replay skips. So no sample is lost, and none is there twice. Late samples of a sealed
+//! window go through the same and become another run, numbered by its later epoch.
+
+pub(crate) mod block;
+mod publish;
+mod recover;
+mod register;
+mod retention;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::Labels;
+
+use crate::error::StoreError;
+use crate::keys;
+use crate::store::Inner;
+use crate::window::{WINDOW_MS, window_of};
+
+pub(crate) use recover::{delete_dead_log, recover};
+pub(crate) use retention::delete_expired;
+
+/// How long after its end a window stays open for samples that come a little late.
+const GRACE_MS: i64 = 30 * 60 * 1000;
+/// How long after its newest sample a series without open samples is forgotten.
+const IDLE_MS: i64 = WINDOW_MS;
+
+/// What is to be sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Everything.
+    All,
+    /// Windows that have ended, once for each window that does.
+    Closed,
+}
+
+/// What is known of earlier seals.
+pub(crate) struct State {
+    /// The epoch up to which a window is sealed.
+    watermarks: BTreeMap<i64, u32>,
+    /// The last window that had closed when closed ones were sealed.
+    closed_window: i64,
+}
+
+impl State {
+    /// The state after a start.
+    pub(crate) fn new(watermarks: BTreeMap<i64, u32>) -> State {
+        State { watermarks, closed_window: i64::MIN }
+    }
+}
+
+/// A series with samples in the window that is being sealed.
+#[derive(Debug, Clone)]
+struct Item {
+    slot: u32,
+    labels: Labels,
+    metric: u64,
+    /// The id in the partition, or [`crate::head::series::NONE`].
+    id: u32,
+}
+
+/// Seals what is to be sealed, one window after the other.
+pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<(), StoreError> {
+    let mut state = inner.sealing.lock().await;
+    let now_ms = inner.options.clock.now_ms();
+    let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
+    if which == Which::Closed && closed_window <= state.closed_window {
+        return Ok(());
+    }
+    let (epoch, windows) = {
+        let mut log = inner.log.lock().await;
+        let is_due = |window: &i64| which == Which::All || *window <= closed_window;
+        let all = log.epochs.values().flat_map(|info| &info.windows);
+        let windows: BTreeSet<i64> = all.copied().filter(is_due).collect();
+        if log.epochs.contains_key(&log.epoch) && !windows.is_empty() {
+            log.epoch += 1;
+        }
+        (log.epoch.saturating_sub(1), windows)
+    };
+    for window in windows {
+        publish::seal_window(inner, &mut state, window, epoch).await?;
+    }
+    state.closed_window = state.closed_window.max(closed_window);
+    forget_idle(inner, now_ms).await;
+    Ok(())
+}
+
+/// Lets go of series that hold nothing and have had no sample for a while.
+async fn forget_idle(inner: &Inner, now_ms: i64) {
+    let log = inner.log.lock().await;
+    let idle_since_ms = now_ms.min(log.newest_ms).saturating_sub(IDLE_MS);
+    inner.head.forget(|series| series.newest_ms < idle_since_ms);
+}
+
+/// The series that hold something of a window, by metric and id.
+fn gather(inner: &Inner, window: i64, epoch: u32, partition: i64) -> Vec<Item> {
+    let mut items = Vec::new();
+    inner.head.for_each(|slot, series| {
+        if series.holds_window(window, epoch) {
+            if series.partition != partition {
+                series.partition = partition;
+                series.partition_id = crate::head::series::NONE;
+            }
+            items.push(Item {
+                slot,
+                labels: series.labels.clone(),
+                metric: keys::metric_hash(series.labels.metric_name()),
+                id: series.partition_id,
+            });
+        }
+    });
+    items
+}

@@ -1,0 +1,222 @@
+//! Writing the blocks of one window, and making them count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Cursor, SampleBatch, SourceError};
+
+use super::block::{self, BlockBuilder, BlockEntry};
+use super::{Item, State, gather, recover, register};
+use crate::chunk;
+use crate::error::StoreError;
+use crate::head::series::Part;
+use crate::keys;
+use crate::lsm::WriteSet;
+use crate::read::cursor::{PartsCursor, SeriesParts};
+use crate::store::Inner;
+use crate::value;
+use crate::window::partition_of_window;
+
+/// Bytes of blocks that go into one write.
+const WRITE_BYTES: usize = 8 << 20;
+/// Samples in a frame that is encoded anew.
+const FRAME_LEN: usize = 240;
+
+/// Blocks that go into one write.
+struct Blocks {
+    blocks: Vec<(Vec<u8>, Vec<u8>)>,
+    entries: Vec<(u64, BlockEntry)>,
+    /// The first item that is not in them.
+    next: usize,
+}
+
+/// Seals what the head holds of a window up to an epoch.
+pub(super) async fn seal_window(
+    inner: &Arc<Inner>,
+    state: &mut State,
+    window: i64,
+    epoch: u32,
+) -> Result<(), StoreError> {
+    let partition = partition_of_window(window);
+    let shared = Arc::clone(inner);
+    let mut items = blocking(move || gather(&shared, window, epoch, partition)).await?;
+    register::register(inner, partition, &mut items).await?;
+    items.sort_unstable_by_key(|item| (item.metric, item.id));
+    let items = Arc::new(items);
+
+    let mut directories: BTreeMap<u64, Vec<BlockEntry>> = BTreeMap::new();
+    let mut intents = 0;
+    let mut set = WriteSet::default();
+    let (mut next, mut block_count, mut block_bytes) = (0, 0, 0);
+    while next < items.len() {
+        let (shared, list) = (Arc::clone(inner), Arc::clone(&items));
+        let built = blocking(move || build_blocks(&shared, &list, next, window, epoch)).await??;
+        next = built.next;
+        let block_keys: Vec<Vec<u8>> = built.blocks.iter().map(|(key, _)| key.clone()).collect();
+        for (key, bytes) in built.blocks {
+            block_count += 1;
+            block_bytes += bytes.len() as u64;
+            set.put(key, bytes);
+        }
+        for (metric, entry) in built.entries {
+            directories.entry(metric).or_default().push(entry);
+        }
+        if next < items.len() {
+            let key = keys::intent(epoch, intents);
+            let bytes = recover::encode_intent(&key, &block_keys);
+            set.put(key, bytes);
+            intents += 1;
+            inner.lsm.commit(std::mem::take(&mut set)).await?;
+        }
+    }
+    for (metric, entries) in directories {
+        let key = keys::directory(metric, window, epoch);
+        let bytes = block::encode_directory(&key, &entries);
+        set.put(key, bytes);
+    }
+    for number in 0..intents {
+        set.delete(&keys::intent(epoch, number));
+    }
+    publish(inner, state, set, window, epoch).await?;
+    forget(inner, window, epoch, &items);
+    inner.counters.note_seal(block_count, block_bytes);
+    tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
+    recover::delete_dead_log(inner).await
+}
+
+/// Runs something that takes a while where it holds nobody up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| StoreError::Unavailable(format!("sealing was stopped: {error}")))
+}
+
+/// Makes the blocks of a window count, and its log records not.
+async fn publish(
+    inner: &Inner,
+    state: &mut State,
+    mut set: WriteSet,
+    window: i64,
+    epoch: u32,
+) -> Result<(), StoreError> {
+    let first_epoch = {
+        let log = inner.log.lock().await;
+        let is_needed = |(number, info): (&u32, &crate::head::commit::EpochInfo)| {
+            (*number > epoch || info.windows.iter().any(|w| *w != window)).then_some(*number)
+        };
+        log.epochs.iter().find_map(is_needed).unwrap_or(epoch + 1)
+    };
+    let key = keys::watermark(window);
+    let bytes = value::encode_u32(&key, epoch);
+    set.put(key, bytes);
+    let outdated: Vec<i64> = state
+        .watermarks
+        .iter()
+        .filter(|(other, sealed)| **other != window && **sealed < first_epoch)
+        .map(|(other, _)| *other)
+        .collect();
+    for other in &outdated {
+        set.delete(&keys::watermark(*other));
+    }
+    set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch + 1, first_epoch));
+    inner.lsm.commit(set).await?;
+    state.watermarks.insert(window, epoch);
+    for other in &outdated {
+        state.watermarks.remove(other);
+    }
+    let mut log = inner.log.lock().await;
+    for (_, info) in log.epochs.range_mut(..=epoch) {
+        info.windows.remove(&window);
+    }
+    Ok(())
+}
+
+fn forget(inner: &Inner, window: i64, epoch: u32, items: &[Item]) {
+    for item in items {
+        if let Some(series) = inner.head.shard(item.slot).series(item.slot) {
+            series.drop_window(window, epoch);
+        }
+    }
+}
+
+/// Blocks of the items from `next` on, as many as go into one write.
+fn build_blocks(
+    inner: &Inner,
+    items: &[Item],
+    mut next: usize,
+    window: i64,
+    epoch: u32,
+) -> Result<Blocks, StoreError> {
+    let mut built = Blocks { blocks: Vec::new(), entries: Vec::new(), next };
+    let mut bytes = 0;
+    let mut batch = SampleBatch::new();
+    while next < items.len() && bytes < WRITE_BYTES {
+        let metric = items[next].metric;
+        let mut builder = BlockBuilder::default();
+        while let Some(item) = items.get(next).filter(|item| item.metric == metric)
+            && !builder.is_full()
+        {
+            let parts = match inner.head.shard(item.slot).series(item.slot) {
+                Some(series) => series.parts_of_window(window, epoch),
+                None => Vec::new(),
+            };
+            let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &item.labels)
+                .map_err(|error| damaged(&error))?;
+            if let Some((min_ms, max_ms)) = parts.times() {
+                let frames =
+                    frames_of(&parts, &item.labels, &mut batch).map_err(|error| damaged(&error))?;
+                builder.push(item.id, &frames, min_ms, max_ms);
+            }
+            next += 1;
+        }
+        if let Some(first_id) = builder.first_id() {
+            let key = keys::block(metric, window, epoch, first_id);
+            let (value, entry) = builder.finish(&key);
+            bytes += value.len();
+            built.blocks.push((key, value));
+            built.entries.push((metric, entry));
+        }
+    }
+    built.next = next;
+    Ok(built)
+}
+
+fn damaged(error: &SourceError) -> StoreError {
+    StoreError::Corrupt { location: "the head".to_owned(), detail: error.to_string() }
+}
+
+/// The frames of a series end to end, in order: copied where they are frames that follow one
+/// another, else encoded anew.
+fn frames_of(
+    parts: &SeriesParts,
+    labels: &model::Labels,
+    batch: &mut SampleBatch,
+) -> Result<Vec<u8>, SourceError> {
+    let mut out = Vec::new();
+    if parts.is_chain() {
+        for part in parts.iter() {
+            match part {
+                Part::Frame { bytes, .. } => out.extend_from_slice(bytes),
+                Part::Raw(samples) => {
+                    let (timestamps, values): (Vec<i64>, Vec<f64>) =
+                        samples.iter().copied().unzip();
+                    chunk::encode(&timestamps, &values, &mut out);
+                }
+            }
+        }
+        return Ok(out);
+    }
+    let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX);
+    loop {
+        batch.clear();
+        let advance = cursor.next_batch(i64::MAX, batch)?;
+        let (timestamps, values) = batch.samples();
+        for (timestamps, values) in timestamps.chunks(FRAME_LEN).zip(values.chunks(FRAME_LEN)) {
+            chunk::encode(timestamps, values, &mut out);
+        }
+        if advance != model::Advance::Full {
+            return Ok(out);
+        }
+    }
+}

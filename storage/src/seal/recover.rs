@@ -1,0 +1,151 @@
+//! What a start needs to know of earlier seals, and what it cleans up behind them.
+
+use std::collections::BTreeMap;
+
+use crate::error::StoreError;
+use crate::head::record::{push_varint, take_count};
+use crate::keys;
+use crate::lsm::{Lsm, WriteSet};
+use crate::store::Inner;
+use crate::value;
+
+/// Keys that are deleted in one write.
+const DELETE_KEYS: usize = 10_000;
+
+/// What the store says of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Meta {
+    /// Who wrote to the store last, if it was not closed.
+    pub(crate) owner: Option<String>,
+    /// The first log epoch whose records count.
+    pub(crate) first_epoch: u32,
+    /// An epoch that no run and no record has.
+    pub(crate) next_epoch: u32,
+    /// The epoch up to which a window is sealed.
+    pub(crate) watermarks: BTreeMap<i64, u32>,
+    /// How many series are registered in each partition.
+    pub(crate) partitions: BTreeMap<i64, u32>,
+}
+
+/// Reads what the store says of itself, and deletes what a seal that was cut off has left.
+pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
+    let mut meta = Meta::default();
+    if let Some(bytes) = lsm.get(keys::OWNER).await? {
+        let owner = value::decode(keys::OWNER, &bytes)?;
+        meta.owner = Some(String::from_utf8_lossy(owner).into_owned());
+    }
+    if let Some(bytes) = lsm.get(keys::EPOCH).await? {
+        (meta.next_epoch, meta.first_epoch) = decode_epochs(&bytes)?;
+    }
+    meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
+    meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
+    let mut scan = lsm.scan_prefix(keys::INTENTS_PREFIX).await?;
+    let mut intents = Vec::new();
+    while let Some((key, bytes)) = scan.next().await? {
+        let blocks = decode_intent(&key, &bytes)?;
+        intents.push((key, blocks));
+    }
+    for (key, blocks) in intents {
+        let mut set = WriteSet::default();
+        for block in &blocks {
+            set.delete(block);
+        }
+        set.delete(&key);
+        lsm.commit(set).await?;
+    }
+    let start = keys::log_epoch(0);
+    delete_range(lsm, &start, &keys::log_epoch(meta.first_epoch)).await?;
+    Ok(meta)
+}
+
+/// Deletes every key from `start` on and before `end`.
+pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<(), StoreError> {
+    let mut scan = lsm.scan(start, end).await?;
+    let mut found = Vec::new();
+    while let Some((key, _)) = scan.next().await? {
+        found.push(key);
+    }
+    // The last first: definitions outlive what refers to them.
+    for group in found.rchunks(DELETE_KEYS) {
+        let mut set = WriteSet::default();
+        for key in group {
+            set.delete(key);
+        }
+        lsm.commit(set).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the log records of epochs of which nothing is open any more.
+pub(crate) async fn delete_dead_log(inner: &Inner) -> Result<(), StoreError> {
+    let dead: Vec<(u32, u64)> = {
+        let mut log = inner.log.lock().await;
+        let current = log.epoch;
+        let mut dead = Vec::new();
+        // In order, so that the first epoch that counts stays the lowest that is left.
+        while let Some((epoch, info)) = log.epochs.first_key_value()
+            && *epoch < current
+            && info.windows.is_empty()
+        {
+            dead.push((*epoch, info.record_count));
+            log.epochs.pop_first();
+        }
+        inner.counters.note_log(log.bytes(), log.newest_ms);
+        dead
+    };
+    for (epoch, record_count) in dead {
+        inner.delete_numbered(record_count, |number| keys::log(epoch, number)).await?;
+    }
+    Ok(())
+}
+
+async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, StoreError> {
+    let mut numbers = BTreeMap::new();
+    let mut scan = lsm.scan_prefix(prefix).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let of = keys::parse_ordered(&key, prefix)
+            .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
+        numbers.insert(of, value::decode_u32(&key, &bytes)?);
+    }
+    Ok(numbers)
+}
+
+/// The value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
+pub(super) fn encode_epochs(next: u32, first: u32) -> Vec<u8> {
+    value::encode(keys::EPOCH, &[next.to_le_bytes(), first.to_le_bytes()].concat())
+}
+
+fn decode_epochs(bytes: &[u8]) -> Result<(u32, u32), StoreError> {
+    let body = value::decode(keys::EPOCH, bytes)?;
+    match body.as_chunks::<4>() {
+        ([next, first], []) => Ok((u32::from_le_bytes(*next), u32::from_le_bytes(*first))),
+        _ => Err(value::corrupt(keys::EPOCH, format!("expected 8 bytes, found {}", body.len()))),
+    }
+}
+
+/// The value of an intent: how many keys, and each with its length in front, as varints.
+pub(super) fn encode_intent(key: &[u8], blocks: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    push_varint(&mut body, blocks.len() as u64);
+    for block in blocks {
+        push_varint(&mut body, block.len() as u64);
+        body.extend_from_slice(block);
+    }
+    value::encode(key, &body)
+}
+
+fn decode_intent(key: &[u8], bytes: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut rest = value::decode(key, bytes)?;
+    let mut read = || {
+        let rest = &mut rest;
+        (0..take_count(rest)?)
+            .map(|_| {
+                let len = take_count(rest)?;
+                let (block, tail) = rest.split_at_checked(len).ok_or("cut short in a key")?;
+                *rest = tail;
+                Ok(block.to_vec())
+            })
+            .collect::<Result<Vec<_>, String>>()
+    };
+    read().map_err(|detail| value::corrupt(key, detail))
+}

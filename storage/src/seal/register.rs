@@ -1,0 +1,120 @@
+//! Giving series their ids in a partition, and filing them in its index.
+
+use std::collections::{BTreeMap, HashMap};
+
+use model::Labels;
+use roaring::RoaringBitmap;
+
+use super::{Item, block};
+use crate::error::StoreError;
+use crate::head::series::NONE;
+use crate::index::partition::{PAGE_IDS, encode_postings};
+use crate::keys;
+use crate::lsm::WriteSet;
+use crate::store::Inner;
+use crate::value;
+
+/// Series that are registered in one write.
+const REGISTER_SERIES: usize = 4096;
+
+/// Gives every item its id in the partition.
+pub(super) async fn register(
+    inner: &Inner,
+    partition: i64,
+    items: &mut [Item],
+) -> Result<(), StoreError> {
+    let mut unknown: HashMap<Labels, usize> = items
+        .iter()
+        .enumerate()
+        .filter(|(_, item)| item.id == NONE)
+        .map(|(at, item)| (item.labels.clone(), at))
+        .collect();
+    let mut series_count = inner.series_count(partition);
+    if series_count > 0 && !unknown.is_empty() {
+        find_known(inner, partition, series_count, &mut unknown, items).await?;
+    }
+    let mut new: Vec<usize> = unknown.into_values().collect();
+    new.sort_unstable_by(|a, b| items[*a].labels.cmp(&items[*b].labels));
+    for group in new.chunks(REGISTER_SERIES) {
+        let labels: Vec<&Labels> = group.iter().map(|at| &items[*at].labels).collect();
+        write_group(inner, partition, series_count, &labels).await?;
+        for at in group {
+            items[*at].id = series_count;
+            series_count += 1;
+        }
+        inner.set_series_count(partition, series_count);
+    }
+    for item in items.iter() {
+        if let Some(series) = inner.head.shard(item.slot).series(item.slot) {
+            series.partition = partition;
+            series.partition_id = item.id;
+        }
+    }
+    Ok(())
+}
+
+/// Takes from `unknown` those that the partition has registered before.
+async fn find_known(
+    inner: &Inner,
+    partition: i64,
+    series_count: u32,
+    unknown: &mut HashMap<Labels, usize>,
+    items: &mut [Item],
+) -> Result<(), StoreError> {
+    let mut scan = inner.lsm.scan_prefix(&keys::forward(partition)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let page = keys::parse_forward_page(&key)
+            .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
+        for (at, labels) in block::decode_page(&key, &bytes)?.into_iter().enumerate() {
+            let id = page * PAGE_IDS + at as u32;
+            if id < series_count
+                && let Some(at) = unknown.remove(&labels)
+            {
+                items[at].id = id;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Files new series, their ids counting from `base_id`.
+async fn write_group(
+    inner: &Inner,
+    partition: i64,
+    base_id: u32,
+    labels: &[&Labels],
+) -> Result<(), StoreError> {
+    let mut set = WriteSet::default();
+    let end_id = base_id + labels.len() as u32;
+    let first_page = base_id / PAGE_IDS;
+    let mut before = Vec::new();
+    if !base_id.is_multiple_of(PAGE_IDS) {
+        let key = keys::forward_page(partition, first_page);
+        let bytes = inner.lsm.get(&key).await?;
+        let bytes = bytes.ok_or_else(|| value::corrupt(&key, "page is missing"))?;
+        before = block::decode_page(&key, &bytes)?;
+        before.truncate((base_id % PAGE_IDS) as usize);
+    }
+    let all: Vec<&Labels> = before.iter().chain(labels.iter().copied()).collect();
+    for (at, page) in all.chunks(PAGE_IDS as usize).enumerate() {
+        let key = keys::forward_page(partition, first_page + at as u32);
+        let bytes = block::encode_page(&key, page.iter().copied());
+        set.put(key, bytes);
+    }
+    let mut postings: BTreeMap<(&str, &str), RoaringBitmap> = BTreeMap::new();
+    for (at, labels) in labels.iter().enumerate() {
+        for pair in labels.iter() {
+            postings.entry(pair).or_default().insert(base_id + at as u32);
+        }
+    }
+    for ((name, label_value), ids) in postings {
+        let key = keys::postings_entry(partition, name, label_value, base_id);
+        let bytes = encode_postings(&key, &ids);
+        set.put(key, bytes);
+        set.put(keys::dictionary_entry(name, label_value, partition), Vec::new());
+    }
+    let key = keys::partition_entry(partition);
+    let bytes = value::encode_u32(&key, end_id);
+    set.put(key, bytes);
+    inner.lsm.commit(set).await
+}

@@ -1,0 +1,81 @@
+//! Deleting partitions that lie beyond the retention.
+
+use std::sync::PoisonError;
+
+use super::recover;
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::WriteSet;
+use crate::store::Inner;
+use crate::value;
+use crate::window::{PARTITION_WINDOWS, partition_of_window, window_of};
+
+/// Keys that are deleted in one write.
+const DELETE_KEYS: usize = 10_000;
+
+/// Deletes partitions that have ended before the retention begins.
+///
+/// They are out of view first; the entry of a partition goes last, so that a deletion that
+/// was cut off is begun again.
+pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
+    if inner.options.retention_ms.is_none() {
+        return Ok(());
+    }
+    let mut state = inner.sealing.lock().await;
+    let first_kept = partition_of_window(window_of(inner.visible_min_ms()));
+    let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
+    let expired: Vec<i64> = {
+        let partitions = inner.partitions.read().unwrap_or_else(PoisonError::into_inner);
+        partitions.range(..first_kept).map(|(number, _)| *number).collect()
+    };
+    let has_open = {
+        let mut log = inner.log.lock().await;
+        let mut has_open = false;
+        for info in log.epochs.values_mut() {
+            let before = info.windows.len();
+            info.windows.retain(|window| *window >= first_window);
+            has_open |= info.windows.len() < before;
+        }
+        if has_open {
+            inner.head.for_each(|_, series| series.drop_before(first_window));
+        }
+        has_open
+    };
+    for partition in expired {
+        delete_partition(inner, partition).await?;
+        inner.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&partition);
+        inner.counters.note_deleted();
+        tracing::info!(partition, "a day beyond the retention has been deleted");
+    }
+    if has_open {
+        recover::delete_dead_log(inner).await?;
+    }
+    state.watermarks.retain(|window, _| *window >= first_window);
+    Ok(())
+}
+
+async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreError> {
+    let mut set = WriteSet::default();
+    let mut count = 0;
+    let mut scan = inner.lsm.scan_prefix(&keys::postings(partition)).await?;
+    while let Some((key, _)) = scan.next().await? {
+        let (name, label_value) = keys::parse_postings(&key)
+            .ok_or_else(|| value::corrupt(&key, "malformed postings key"))?;
+        set.delete(&keys::dictionary_entry(&name, &label_value, partition));
+        count += 1;
+        if count % DELETE_KEYS == 0 {
+            inner.lsm.commit(std::mem::take(&mut set)).await?;
+        }
+    }
+    inner.lsm.commit(set).await?;
+    let start = keys::partition(partition);
+    let end = keys::partition(partition + 1);
+    recover::delete_range(&inner.lsm, &start, &end).await?;
+    let mut set = WriteSet::default();
+    set.delete(&keys::partition_entry(partition));
+    let first_window = partition.saturating_mul(PARTITION_WINDOWS);
+    for window in first_window..first_window + PARTITION_WINDOWS {
+        set.delete(&keys::watermark(window));
+    }
+    inner.lsm.commit(set).await
+}

@@ -1,0 +1,134 @@
+//! Figures of the store, for metrics.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crate::head::commit::Committed;
+
+/// What a store holds, and what it has done since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Series in the head.
+    pub head_series: usize,
+    /// Time of the newest sample of the head, ms since the epoch; `None` without a sample.
+    pub newest_ms: Option<i64>,
+    /// Samples accepted since the start.
+    pub samples_appended: u64,
+    /// Samples that were held already.
+    pub samples_duplicate: u64,
+    /// Samples refused.
+    pub samples_rejected: u64,
+    /// Accepted samples that were older than the newest of their series.
+    pub samples_out_of_order: u64,
+    /// Samples that wait for the log.
+    pub queue_samples: usize,
+    /// Records written to the log.
+    pub log_records: u64,
+    /// Bytes written to the log.
+    pub log_bytes_written: u64,
+    /// Bytes of the log that are not sealed yet.
+    pub log_bytes: u64,
+    /// Windows sealed.
+    pub seals: u64,
+    /// Blocks sealed.
+    pub sealed_blocks: u64,
+    /// Bytes of these blocks.
+    pub sealed_bytes: u64,
+    /// Partitions that hold something sealed.
+    pub partitions: usize,
+    /// Partitions deleted by the retention.
+    pub partitions_deleted: u64,
+}
+
+/// The running figures.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    samples: AtomicU64,
+    duplicates: AtomicU64,
+    rejected: AtomicU64,
+    out_of_order: AtomicU64,
+    log_records: AtomicU64,
+    log_bytes_written: AtomicU64,
+    log_bytes: AtomicU64,
+    newest_ms: AtomicI64,
+    seals: AtomicU64,
+    sealed_blocks: AtomicU64,
+    sealed_bytes: AtomicU64,
+    partitions_deleted: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            samples: AtomicU64::new(0),
+            duplicates: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            out_of_order: AtomicU64::new(0),
+            log_records: AtomicU64::new(0),
+            log_bytes_written: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
+            newest_ms: AtomicI64::new(i64::MIN),
+            seals: AtomicU64::new(0),
+            sealed_blocks: AtomicU64::new(0),
+            sealed_bytes: AtomicU64::new(0),
+            partitions_deleted: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Counters {
+    /// Counts one commit.
+    pub(crate) fn note_commit(&self, committed: Committed, log_bytes: u64, newest_ms: i64) {
+        self.samples.fetch_add(committed.samples as u64, Ordering::Relaxed);
+        self.duplicates.fetch_add(committed.duplicates as u64, Ordering::Relaxed);
+        self.rejected.fetch_add(committed.rejected as u64, Ordering::Relaxed);
+        self.out_of_order.fetch_add(committed.out_of_order as u64, Ordering::Relaxed);
+        self.log_records.fetch_add(u64::from(committed.log_bytes > 0), Ordering::Relaxed);
+        self.log_bytes_written.fetch_add(committed.log_bytes as u64, Ordering::Relaxed);
+        self.note_log(log_bytes, newest_ms);
+    }
+
+    /// Sets what the log holds.
+    pub(crate) fn note_log(&self, log_bytes: u64, newest_ms: i64) {
+        self.log_bytes.store(log_bytes, Ordering::Relaxed);
+        self.newest_ms.store(newest_ms, Ordering::Relaxed);
+    }
+
+    /// Counts one sealed window.
+    pub(crate) fn note_seal(&self, blocks: u64, bytes: u64) {
+        self.seals.fetch_add(1, Ordering::Relaxed);
+        self.sealed_blocks.fetch_add(blocks, Ordering::Relaxed);
+        self.sealed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts one deleted partition.
+    pub(crate) fn note_deleted(&self) {
+        self.partitions_deleted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The figures, with those that others know.
+    pub(crate) fn stats(
+        &self,
+        head_series: usize,
+        queue_samples: usize,
+        partitions: usize,
+    ) -> StoreStats {
+        let newest_ms = self.newest_ms.load(Ordering::Relaxed);
+        StoreStats {
+            head_series,
+            newest_ms: (newest_ms != i64::MIN).then_some(newest_ms),
+            samples_appended: self.samples.load(Ordering::Relaxed),
+            samples_duplicate: self.duplicates.load(Ordering::Relaxed),
+            samples_rejected: self.rejected.load(Ordering::Relaxed),
+            samples_out_of_order: self.out_of_order.load(Ordering::Relaxed),
+            queue_samples,
+            log_records: self.log_records.load(Ordering::Relaxed),
+            log_bytes_written: self.log_bytes_written.load(Ordering::Relaxed),
+            log_bytes: self.log_bytes.load(Ordering::Relaxed),
+            seals: self.seals.load(Ordering::Relaxed),
+            sealed_blocks: self.sealed_blocks.load(Ordering::Relaxed),
+            sealed_bytes: self.sealed_bytes.load(Ordering::Relaxed),
+            partitions,
+            partitions_deleted: self.partitions_deleted.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The store: opens, appends, seals and closes; reading is in [`crate::read`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use model::Batch;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::error::StoreError;
+use crate::head::Head;
+use crate::head::commit::{self, Bounds, Committed, Log, Pending, Queue};
+use crate::index::partition::Partition;
+use crate::keys;
+use crate::lsm::{Location, Lsm, WriteSet};
+use crate::options::StoreOptions;
+use crate::outcome::AppendOutcome;
+use crate::seal;
+use crate::stats::{Counters, StoreStats};
+use crate::value;
+use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_window, window_of};
+
+/// How often the background task looks for something to seal or to delete.
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(60);
+/// Keys that are deleted in one write.
+const DELETE_KEYS: u64 = 10_000;
+
+/// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
+pub struct Store {
+    inner: Arc<Inner>,
+    background: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the tasks of a store share.
+pub(crate) struct Inner {
+    pub(crate) lsm: Lsm,
+    pub(crate) head: Head,
+    pub(crate) options: StoreOptions,
+    /// The one writer of log and head.
+    pub(crate) log: tokio::sync::Mutex<Log>,
+    pub(crate) counters: Counters,
+    /// Held by whoever seals, deletes, or forgets series: slots stay what they are meanwhile.
+    pub(crate) sealing: tokio::sync::Mutex<seal::State>,
+    /// Partitions by number, and how many series are registered in each.
+    pub(crate) partitions: RwLock<BTreeMap<i64, u32>>,
+    queue: Queue,
+    /// Told when nobody leads any more.
+    idle: Notify,
+    /// Told when the log has grown too large.
+    log_is_large: Notify,
+}
+
+impl Store {
+    /// Opens or creates a store, takes over from whoever writes to it, and replays the log.
+    ///
+    /// `url` is a plain path, `file:///path`, `memory:///` or `s3://bucket/prefix`, with the
+    /// options of S3 in the environment (`AWS_…`).
+    /// Errors: a URL that cannot be used; an object store that does not answer; damaged bytes.
+    /// Panics: outside of a tokio runtime.
+    pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
+        Store::open_at(&Location::parse(url)?, options).await
+    }
+
+    /// The same at a place that is resolved already.
+    pub(crate) async fn open_at(
+        location: &Location,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        let lsm = Lsm::open(location, &options).await?;
+        let meta = seal::recover(&lsm).await?;
+        if let Some(owner) = &meta.owner {
+            tracing::warn!(
+                owner,
+                "the store was not closed by its last writer; this process has taken it over"
+            );
+        }
+        let head = Head::new();
+        let log = commit::replay(&lsm, &head, meta.first_epoch, meta.next_epoch, &meta.watermarks)
+            .await?;
+        tracing::info!(
+            epoch = log.epoch,
+            series = head.series_count(),
+            log_bytes = log.bytes(),
+            "the log has been replayed; this process writes to the store now"
+        );
+        let background = options.background;
+        let inner = Arc::new(Inner {
+            lsm,
+            head,
+            log: tokio::sync::Mutex::new(log),
+            counters: Counters::default(),
+            sealing: tokio::sync::Mutex::new(seal::State::new(meta.watermarks)),
+            partitions: RwLock::new(meta.partitions),
+            queue: Queue::default(),
+            idle: Notify::new(),
+            log_is_large: Notify::new(),
+            options,
+        });
+        let mut set = WriteSet::default();
+        let owner = format!("process {}", std::process::id());
+        set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner.as_bytes()));
+        inner.lsm.commit(set).await?;
+        seal::delete_dead_log(&inner).await?;
+        let task = background.then(|| tokio::spawn(maintain_forever(Arc::clone(&inner))));
+        Ok(Store { inner, background: Mutex::new(task) })
+    }
+
+    /// Appends samples; what the outcome calls accepted is durable, and seen by the next
+    /// selection.
+    ///
+    /// Samples of any age within the retention are taken, in any order, unless
+    /// [`StoreOptions::out_of_order_window_ms`] narrows that. A sample that is held already is
+    /// ignored; another value for a time that is held is refused where the newest samples of
+    /// the series tell, else the later write wins.
+    /// Errors: after one, whether the samples are kept is not known; sending them again is
+    /// safe. A caller that stops waiting does not stop the write.
+    pub async fn append(&self, batch: Batch) -> Result<AppendOutcome, StoreError> {
+        if batch.sample_count() == 0 {
+            return Ok(AppendOutcome::default());
+        }
+        let (answer, outcome) = oneshot::channel();
+        let pending = Pending::new(&self.inner.head, batch, answer);
+        if self.inner.queue.push(pending, self.inner.options.queue_samples_max)? {
+            tokio::spawn(lead(Arc::clone(&self.inner)));
+        }
+        outcome.await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable("the task that commits has ended".to_owned()))
+        })
+    }
+
+    /// Seals whatever the head holds, open windows included.
+    pub async fn seal_all(&self) -> Result<(), StoreError> {
+        seal::seal(&self.inner, seal::Which::All).await
+    }
+
+    /// Seals windows that have closed, and deletes partitions beyond the retention. The
+    /// background task calls this by itself, where there is one.
+    pub async fn maintain(&self) -> Result<(), StoreError> {
+        maintain(&self.inner).await
+    }
+
+    /// What the store holds and has done.
+    pub fn stats(&self) -> StoreStats {
+        self.inner.counters.stats(
+            self.inner.head.series_count(),
+            self.inner.queue.sample_count(),
+            self.inner.read_partitions(BTreeMap::len),
+        )
+    }
+
+    /// Commits what waits, writes everything out, and closes. Later writes are refused.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        let task = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            // Not in the middle of a seal: that would be safe, but half of it is lost.
+            let _sealing = self.inner.sealing.lock().await;
+            task.abort();
+        }
+        self.inner.queue.refuse(&StoreError::Closed);
+        loop {
+            let idle = self.inner.idle.notified();
+            if !self.inner.queue.is_led() {
+                break;
+            }
+            idle.await;
+        }
+        let failed = self.inner.log.lock().await.failed();
+        if failed.is_none() {
+            let mut set = WriteSet::default();
+            set.delete(keys::OWNER);
+            self.inner.lsm.commit(set).await?;
+        }
+        self.inner.lsm.close().await
+    }
+
+    /// What the tasks of the store share.
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(task) = self.background.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The earliest time that is still shown: the start of the first partition kept.
+    pub(crate) fn visible_min_ms(&self) -> i64 {
+        match self.options.retention_ms {
+            None => i64::MIN,
+            Some(retention_ms) => {
+                let oldest_ms = self.options.clock.now_ms().saturating_sub(retention_ms);
+                partition_end_ms(partition_of_window(window_of(oldest_ms)) - 1)
+            }
+        }
+    }
+
+    /// The partitions that overlap a range of time.
+    pub(crate) fn partitions_between(&self, start_ms: i64, end_ms: i64) -> Vec<Partition> {
+        let first = partition_of_window(window_of(start_ms));
+        let last = partition_of_window(window_of(end_ms));
+        if first > last {
+            return Vec::new();
+        }
+        self.read_partitions(|partitions| {
+            partitions
+                .range(first..=last)
+                .map(|(number, series_count)| Partition {
+                    number: *number,
+                    series_count: *series_count,
+                })
+                .collect()
+        })
+    }
+
+    fn read_partitions<T>(&self, read: impl FnOnce(&BTreeMap<i64, u32>) -> T) -> T {
+        read(&self.partitions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many series are registered in a partition.
+    pub(crate) fn series_count(&self, partition: i64) -> u32 {
+        self.read_partitions(|partitions| partitions.get(&partition).copied().unwrap_or(0))
+    }
+
+    /// Notes how many series are registered in a partition.
+    pub(crate) fn set_series_count(&self, partition: i64, series_count: u32) {
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        partitions.insert(partition, series_count);
+    }
+
+    /// Deletes numbered keys, the last first, a bounded number in a write.
+    pub(crate) async fn delete_numbered(
+        &self,
+        count: u64,
+        key: impl Fn(u64) -> Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let mut end = count;
+        while end > 0 {
+            let start = end.saturating_sub(DELETE_KEYS);
+            let mut set = WriteSet::default();
+            for number in start..end {
+                set.delete(&key(number));
+            }
+            self.lsm.commit(set).await?;
+            end = start;
+        }
+        Ok(())
+    }
+
+    fn bounds(&self) -> Bounds {
+        let now_ms = self.options.clock.now_ms();
+        let before = |span: Option<i64>| span.map_or(TIME_MIN_MS, |ms| now_ms.saturating_sub(ms));
+        let ahead = self.options.ahead_max_ms;
+        Bounds {
+            min_ms: before(self.options.retention_ms).max(TIME_MIN_MS),
+            max_ms: ahead.map_or(TIME_MAX_MS, |ms| now_ms.saturating_add(ms)).min(TIME_MAX_MS),
+            out_of_order_window_ms: self.options.out_of_order_window_ms,
+        }
+    }
+}
+
+/// Refuses everyone who waits if the leader ends in the middle.
+struct Leading(Arc<Inner>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        if self.0.queue.is_led() {
+            self.0.queue.fail(&StoreError::Unavailable("the task that commits has ended".into()));
+        }
+        self.0.idle.notify_waiters();
+    }
+}
+
+/// Commits group by group until nobody waits.
+async fn lead(inner: Arc<Inner>) {
+    let leading = Leading(inner);
+    let inner = &leading.0;
+    loop {
+        let mut log = inner.log.lock().await;
+        let pause = log
+            .committed_at
+            .and_then(|at| inner.options.commit_interval_min.checked_sub(at.elapsed()));
+        if let Some(pause) = pause
+            && !pause.is_zero()
+        {
+            tokio::time::sleep(pause).await;
+        }
+        let group = inner.queue.take();
+        if group.is_empty() {
+            return;
+        }
+        let samples = group.iter().map(Pending::sample_count).sum();
+        match log.commit(&inner.lsm, &inner.head, inner.bounds(), group).await {
+            Ok(committed) => note(inner, &log, committed),
+            Err(error) => {
+                tracing::error!(%error, "a write to the log has failed; the store takes no more");
+                inner.queue.fail(&error);
+            }
+        }
+        inner.queue.release(samples);
+    }
+}
+
+fn note(inner: &Inner, log: &Log, committed: Committed) {
+    let log_bytes = log.bytes();
+    inner.counters.note_commit(committed, log_bytes, log.newest_ms);
+    if log_bytes > inner.options.log_bytes_max {
+        inner.log_is_large.notify_one();
+    }
+}
+
+async fn maintain(inner: &Arc<Inner>) -> Result<(), StoreError> {
+    seal::delete_expired(inner).await?;
+    let is_large = inner.log.lock().await.bytes() > inner.options.log_bytes_max;
+    let which = if is_large { seal::Which::All } else { seal::Which::Closed };
+    seal::seal(inner, which).await
+}
+
+async fn maintain_forever(inner: Arc<Inner>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
+            () = inner.log_is_large.notified() => {}
+        }
+        match maintain(&inner).await {
+            Ok(()) => {}
+            Err(error @ (StoreError::Fenced | StoreError::Closed)) => {
+                tracing::error!(%error, "background maintenance has ended");
+                return;
+            }
+            Err(error) => tracing::error!(%error, "background maintenance has failed"),
+        }
+    }
+}

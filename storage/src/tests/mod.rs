@@ -1,0 +1,4 @@
+//! Tests of the whole store, on memory.
+
+mod harness;
+mod twin;
