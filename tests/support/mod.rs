@@ -4,44 +4,15 @@
 #![allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+mod process;
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A process that is ended and reaped when it goes out of scope.
-pub struct Child(pub std::process::Child);
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A directory that is removed when it goes out of scope.
-pub struct TemporaryDirectory(PathBuf);
-
-impl TemporaryDirectory {
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-pub fn temporary_directory(name: &str) -> TemporaryDirectory {
-    let path = std::env::temp_dir().join(format!("tessella-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    TemporaryDirectory(path)
-}
+pub use process::*;
 
 /// The real binary, serving.
 pub struct Server {
@@ -92,73 +63,4 @@ fn read_address(log: &mut impl BufRead) -> String {
         line.clear();
     }
     panic!("the server ended before it named its address");
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Status and body of a GET; (0, reason) when there is no answer.
-pub fn get(address: &str, path: &str) -> (u16, String) {
-    request(
-        address,
-        &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"),
-        &[],
-    )
-}
-
-/// Sends a request's head and body, and reads the whole answer.
-pub fn request(address: &str, head: &str, body: &[u8]) -> (u16, String) {
-    match try_request(address, head, body) {
-        Ok(answer) => answer,
-        Err(error) => (0, error.to_string()),
-    }
-}
-
-fn try_request(address: &str, head: &str, body: &[u8]) -> std::io::Result<(u16, String)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let invalid = || std::io::Error::new(std::io::ErrorKind::InvalidData, "not an HTTP answer");
-    let split = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(invalid)?;
-    let head = String::from_utf8_lossy(&answer[..split]).to_ascii_lowercase();
-    let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(invalid)?;
-    let body = &answer[split + 4..];
-    let body = if head.contains("transfer-encoding: chunked") {
-        unchunk(body).ok_or_else(invalid)?
-    } else {
-        body.to_vec()
-    };
-    Ok((status, String::from_utf8_lossy(&body).into_owned()))
-}
-
-fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    loop {
-        let line_end = rest.windows(2).position(|w| w == b"\r\n")?;
-        let line = std::str::from_utf8(&rest[..line_end]).ok()?;
-        let len = usize::from_str_radix(line.trim(), 16).ok()?;
-        if len == 0 {
-            return Some(body);
-        }
-        body.extend_from_slice(rest.get(line_end + 2..line_end + 2 + len)?);
-        rest = rest.get(line_end + 2 + len + 2..)?;
-    }
-}
-
-/// A query string's value, escaped.
-pub fn percent_encode(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }

@@ -1,0 +1,246 @@
+//! One form for the answers of both sides, and how they are compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{QueryError, QueryOutput, Value};
+use model::Labels;
+use promqltest::almost_equal;
+use serde_json::Value as Json;
+
+/// How far two values may lie apart, relative to their sum.
+const EPSILON: f64 = 1e-9;
+
+/// So many annotations of a kind are printed; with more, which ones is left to chance.
+const ANNOTATIONS_MAX: usize = 10;
+
+#[derive(Debug)]
+pub enum Answer {
+    Error(String),
+    Value { value: Shape, annotations: Annotations },
+}
+
+#[derive(Debug)]
+pub struct Annotations {
+    warnings: BTreeSet<String>,
+    infos: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+pub enum Shape {
+    Scalar(i64, f64),
+    String(String),
+    Vector(i64, Vec<(Labels, f64)>),
+    Matrix(Vec<(Labels, Vec<(i64, f64)>)>),
+}
+
+impl Answer {
+    /// From the engine.
+    pub fn of_engine(query: &str, answer: Result<QueryOutput, QueryError>) -> Answer {
+        let output = match answer {
+            Ok(output) => output,
+            Err(error) => return Answer::Error(error.to_string()),
+        };
+        let value = match output.value {
+            Value::Scalar { time_ms, value } => Shape::Scalar(time_ms, value),
+            Value::String { value, .. } => Shape::String(value),
+            Value::Vector { time_ms, samples } => Shape::Vector(time_ms, samples),
+            Value::Grid { steps, rows } => Shape::Matrix(
+                rows.iter()
+                    .map(|row| {
+                        let samples = row.iter().map(|(i, value)| (steps.time(i), value));
+                        (row.labels.clone(), samples.collect())
+                    })
+                    .collect(),
+            ),
+            Value::Samples(series) => Shape::Matrix(
+                series
+                    .into_iter()
+                    .map(|s| (s.labels, s.timestamps.into_iter().zip(s.values).collect()))
+                    .collect(),
+            ),
+        };
+        let (warnings, infos) = output.annotations.to_strings(query, ANNOTATIONS_MAX);
+        let annotations = Annotations {
+            warnings: warnings.into_iter().collect(),
+            infos: infos.into_iter().collect(),
+        };
+        Answer::Value { value, annotations }
+    }
+
+    /// From the HTTP API.
+    pub fn of_prometheus(answer: &Json) -> Answer {
+        if answer["status"] != "success" {
+            return Answer::Error(answer["error"].as_str().unwrap_or_default().to_owned());
+        }
+        let lines = |kind: &str| -> BTreeSet<String> {
+            let lines = answer[kind].as_array().into_iter().flatten();
+            lines.filter_map(|line| line.as_str().map(str::to_owned)).collect()
+        };
+        let annotations = Annotations { warnings: lines("warnings"), infos: lines("infos") };
+        let result = &answer["data"]["result"];
+        let series = || result.as_array().into_iter().flatten();
+        let value = match answer["data"]["resultType"].as_str().unwrap_or_default() {
+            "scalar" => {
+                let (time_ms, value) = sample(result);
+                Shape::Scalar(time_ms, value)
+            }
+            "string" => Shape::String(result[1].as_str().unwrap_or_default().to_owned()),
+            "vector" => {
+                let samples: Vec<(Labels, (i64, f64))> =
+                    series().map(|s| (labels(&s["metric"]), sample(&s["value"]))).collect();
+                let time_ms = samples.first().map_or(0, |(_, (time_ms, _))| *time_ms);
+                Shape::Vector(time_ms, samples.into_iter().map(|(l, s)| (l, s.1)).collect())
+            }
+            "matrix" => {
+                let samples =
+                    |s: &Json| s["values"].as_array().unwrap().iter().map(sample).collect();
+                Shape::Matrix(series().map(|s| (labels(&s["metric"]), samples(s))).collect())
+            }
+            other => panic!("unknown result type {other:?} in {answer}"),
+        };
+        Answer::Value { value, annotations }
+    }
+
+    pub fn is_error(&self) -> bool {
+        matches!(self, Answer::Error(_))
+    }
+
+    /// Whether there is neither an error nor any value.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Answer::Value { value: Shape::Vector(_, samples), .. } => samples.is_empty(),
+            Answer::Value { value: Shape::Matrix(series), .. } => series.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// How the engine's answer differs from this one of Prometheus.
+    pub fn check(&self, found: &Answer, is_ordered: bool) -> Result<(), String> {
+        match (self, found) {
+            (Answer::Error(expected), Answer::Error(found)) => {
+                let (expected, found) = (comparable_error(expected), comparable_error(found));
+                if expected == found {
+                    return Ok(());
+                }
+                Err(format!("expected the error {expected:?}, found {found:?}"))
+            }
+            (Answer::Error(expected), _) => {
+                Err(format!("expected the error {expected:?}, found none"))
+            }
+            (_, Answer::Error(found)) => Err(format!("unexpected error {found:?}")),
+            (
+                Answer::Value { value: expected, annotations: expected_annotations },
+                Answer::Value { value: found, annotations },
+            ) => {
+                expected.check(found, is_ordered)?;
+                expected_annotations.check(annotations)
+            }
+        }
+    }
+}
+
+/// An error without what the HTTP API puts before it, and without what Prometheus takes from
+/// the order of a hash map.
+fn comparable_error(error: &str) -> String {
+    let error = error.strip_prefix("invalid parameter \"query\": ").unwrap_or(error);
+    let error = match error.split_once(" on the left hand-side of the operation: ") {
+        Some((head, _)) => head,
+        None => error.split_once(" hand-side of the operation: ").map_or(error, |(head, _)| head),
+    };
+    match error.split_once("for the match group {") {
+        Some((head, _)) => head.to_owned(),
+        None => error.to_owned(),
+    }
+}
+
+impl Annotations {
+    fn check(&self, found: &Annotations) -> Result<(), String> {
+        for (kind, expected, found) in
+            [("warnings", &self.warnings, &found.warnings), ("infos", &self.infos, &found.infos)]
+        {
+            if expected != found && expected.len() <= ANNOTATIONS_MAX {
+                return Err(format!("expected the {kind} {expected:#?}, found {found:#?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shape {
+    fn check(&self, found: &Shape, is_ordered: bool) -> Result<(), String> {
+        match (self, found) {
+            (Shape::Scalar(time_ms, expected), Shape::Scalar(found_ms, found)) => {
+                same_sample((*time_ms, *expected), (*found_ms, *found))
+            }
+            (Shape::String(expected), Shape::String(found)) if expected == found => Ok(()),
+            (Shape::Vector(time_ms, expected), Shape::Vector(found_ms, found)) => {
+                if is_ordered {
+                    same_order(expected, found)?;
+                }
+                if !expected.is_empty() && time_ms != found_ms {
+                    return Err(format!("expected the time {time_ms}, found {found_ms}"));
+                }
+                let single = |samples: &[(Labels, f64)]| {
+                    samples.iter().map(|(l, v)| (l.clone(), vec![(0, *v)])).collect::<Vec<_>>()
+                };
+                same_series(&single(expected), single(found))
+            }
+            (Shape::Matrix(expected), Shape::Matrix(found)) => {
+                same_order(expected, found)?;
+                same_series(expected, found.clone())
+            }
+            _ => Err(format!("expected {self:?}, found {found:?}")),
+        }
+    }
+}
+
+fn same_order<T>(expected: &[(Labels, T)], found: &[(Labels, T)]) -> Result<(), String> {
+    if expected.iter().map(|s| &s.0).eq(found.iter().map(|s| &s.0)) {
+        return Ok(());
+    }
+    let labels =
+        |series: &[(Labels, T)]| series.iter().map(|s| s.0.to_string()).collect::<Vec<_>>();
+    Err(format!("expected the series {:#?}, found {:#?}", labels(expected), labels(found)))
+}
+
+type Series = Vec<(Labels, Vec<(i64, f64)>)>;
+
+fn same_series(expected: &[(Labels, Vec<(i64, f64)>)], found: Series) -> Result<(), String> {
+    let count = found.len();
+    let found: BTreeMap<Labels, Vec<(i64, f64)>> = found.into_iter().collect();
+    if found.len() != count {
+        return Err("a series occurs more than once".to_owned());
+    }
+    for (labels, expected) in expected {
+        let samples =
+            found.get(labels).ok_or_else(|| format!("series {labels} is missing, {expected:?}"))?;
+        if samples.len() != expected.len() {
+            return Err(format!("{labels}: expected {expected:?}, found {samples:?}"));
+        }
+        for (expected, found) in expected.iter().zip(samples) {
+            same_sample(*expected, *found).map_err(|error| format!("{labels}: {error}"))?;
+        }
+    }
+    if let Some(extra) = found.iter().find(|(labels, _)| !expected.iter().any(|e| e.0 == **labels))
+    {
+        return Err(format!("unexpected series {extra:?}"));
+    }
+    Ok(())
+}
+
+fn same_sample(expected: (i64, f64), found: (i64, f64)) -> Result<(), String> {
+    if expected.0 == found.0 && almost_equal(expected.1, found.1, EPSILON) {
+        return Ok(());
+    }
+    Err(format!("expected (time, value) {expected:?}, found {found:?}"))
+}
+
+fn labels(metric: &Json) -> Labels {
+    let pairs = metric.as_object().into_iter().flatten();
+    Labels::from_pairs(pairs.map(|(name, value)| (name, value.as_str().unwrap_or_default())))
+}
+
+fn sample(pair: &Json) -> (i64, f64) {
+    let seconds = pair[0].as_f64().unwrap();
+    ((seconds * 1000.0).round() as i64, pair[1].as_str().unwrap().parse().unwrap())
+}

@@ -1,0 +1,518 @@
+//! Random queries of every kind over the samples.
+
+use std::collections::BTreeSet;
+
+use engine::functions::{Signature, all};
+use engine::parse::ast::ValueType;
+
+use crate::random::Random;
+
+/// Plain metrics; what orders or ranks its operand gets `unique`, whose values all differ.
+const METRICS: [&str; 13] = [
+    "requests_total",
+    "temperature",
+    "load",
+    "other",
+    "target_info",
+    "build_info",
+    "flappy",
+    "sparse",
+    "lonely",
+    "unique",
+    "latency_bucket",
+    "moment_seconds",
+    "absent_metric",
+];
+const LABELS: [&str; 9] =
+    ["job", "instance", "code", "zone", "version", "n", "parity", "le", "nowhere"];
+const MATCHERS: [&str; 16] = [
+    r#"job="a""#,
+    r#"job!="a""#,
+    r#"job=~"a|c""#,
+    r#"job!~"b.*""#,
+    r#"instance=~"[01]""#,
+    r#"instance!="""#,
+    r#"instance="""#,
+    r#"instance=~".+""#,
+    r#"instance!~"0|""#,
+    r#"code="200""#,
+    r#"code=~"5..|""#,
+    r#"nowhere="""#,
+    r#"nowhere!="x""#,
+    r#"n=~"[2-7]""#,
+    r#"zone=~"z?""#,
+    r#"le!="+Inf""#,
+];
+const DURATIONS: [&str; 14] = [
+    "1m", "5m", "10m", "30m", "1h", "90s", "15s", "16s", "47s", "1ms", "2m30s", "4m1ms", "60", "3h",
+];
+const OFFSETS: [&str; 8] = ["1m", "-1m", "10m", "37s", "1h", "-30m", "1ms", "15s"];
+const NUMBERS: [&str; 16] = [
+    "0", "1", "2", "-1", "0.5", "3.75", "10", "-2.5", "100", "1e3", "NaN", "Inf", "-Inf", "1e300",
+    "0x1F", "7",
+];
+const FRACTIONS: [&str; 8] = ["0", "0.5", "0.9", "0.25", "1", "-0.1", "1.1", "NaN"];
+const ARITHMETIC: [&str; 7] = ["+", "-", "*", "/", "%", "^", "atan2"];
+const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
+const SETS: [&str; 3] = ["and", "or", "unless"];
+const SIMPLE_AGGREGATES: [&str; 8] =
+    ["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"];
+/// Functions whose calls need arguments of a kind.
+const SPECIAL: [&str; 12] = [
+    "absent",
+    "absent_over_time",
+    "histogram_fraction",
+    "histogram_quantile",
+    "histogram_quantiles",
+    "info",
+    "label_join",
+    "label_replace",
+    "sort_by_label",
+    "sort_by_label_desc",
+    "double_exponential_smoothing",
+    "start_timestamp",
+];
+
+/// A query and what it is made of.
+pub struct Query {
+    pub text: String,
+    /// Functions, operators, modifiers.
+    pub parts: BTreeSet<&'static str>,
+    /// Whether an instant query promises an order.
+    pub is_ordered: bool,
+}
+
+pub struct Generator {
+    random: Random,
+    parts: BTreeSet<&'static str>,
+    /// Extended range selectors, fill modifiers, duration expressions, and functions.
+    is_experimental: bool,
+}
+
+impl Generator {
+    pub fn new(seed: u64, is_experimental: bool) -> Generator {
+        Generator { random: Random::new(seed), parts: BTreeSet::new(), is_experimental }
+    }
+
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    pub fn query(&mut self) -> Query {
+        self.parts.clear();
+        let mut is_ordered = false;
+        let text = match self.random.below(24) {
+            0 => {
+                is_ordered = true;
+                self.ordered()
+            }
+            1 => self.scalar(3),
+            2 => self.range(2),
+            3 => self.string(),
+            _ => self.vector(3),
+        };
+        Query { text, parts: std::mem::take(&mut self.parts), is_ordered }
+    }
+
+    fn part(&mut self, part: &'static str) -> &'static str {
+        self.parts.insert(part);
+        part
+    }
+
+    fn pick(&mut self, items: &[&'static str]) -> &'static str {
+        self.random.pick(items)
+    }
+
+    fn pick_part(&mut self, items: &[&'static str]) -> &'static str {
+        let item = self.pick(items);
+        self.part(item)
+    }
+
+    fn string(&mut self) -> String {
+        self.part("string");
+        self.pick(&[r#""text""#, "'a\\tb'", "`raw\\n`", r#""""#]).to_owned()
+    }
+
+    fn scalar(&mut self, depth: u32) -> String {
+        if depth == 0 || self.random.one_in(2) {
+            return self.pick(&NUMBERS).to_owned();
+        }
+        match self.random.below(7) {
+            0 => format!("{}()", self.part("time")),
+            1 => format!("{}()", self.part("pi")),
+            2 | 3 => format!("{}({})", self.part("scalar"), self.vector(depth - 1)),
+            4 => {
+                let operator = self.pick_part(&COMPARISONS);
+                format!("({} {operator} bool {})", self.scalar(depth - 1), self.scalar(depth - 1))
+            }
+            5 => format!("-{}", self.scalar(depth - 1)),
+            _ => {
+                let operator = self.pick_part(&ARITHMETIC);
+                format!("({} {operator} {})", self.scalar(depth - 1), self.scalar(depth - 1))
+            }
+        }
+    }
+
+    fn vector(&mut self, depth: u32) -> String {
+        if depth == 0 {
+            return self.selector();
+        }
+        let depth = depth - 1;
+        match self.random.below(18) {
+            0 | 1 => self.selector(),
+            2..=5 => self.call(depth),
+            6..=8 => self.aggregate(depth),
+            9 => self.special(depth),
+            10 => format!("-{}", self.vector(depth)),
+            11 => {
+                let operator = self.pick_part(&ARITHMETIC);
+                self.with_scalar(operator, depth)
+            }
+            12 => {
+                let operator = self.pick_part(&COMPARISONS);
+                let bool = if self.random.one_in(2) { " bool" } else { "" };
+                self.with_scalar(&format!("{operator}{bool}"), depth)
+            }
+            13 => {
+                let operator = self.pick_part(&SETS);
+                let matching = self.matching();
+                format!("({} {operator}{matching} {})", self.vector(depth), self.vector(depth))
+            }
+            14 => format!("({})", self.vector(depth)),
+            _ => self.binary(depth),
+        }
+    }
+
+    fn with_scalar(&mut self, operator: &str, depth: u32) -> String {
+        let (vector, scalar) = (self.vector(depth), self.scalar(depth));
+        if self.random.one_in(2) {
+            format!("({vector} {operator} {scalar})")
+        } else {
+            format!("({scalar} {operator} {vector})")
+        }
+    }
+
+    fn selector(&mut self) -> String {
+        let metric = self.pick(&METRICS);
+        let mut selector = self.plain_selector(metric);
+        selector.push_str(&self.modifiers());
+        selector
+    }
+
+    fn plain_selector(&mut self, metric: &str) -> String {
+        let mut matchers: Vec<String> = Vec::new();
+        while self.random.one_in(3) {
+            matchers.push(self.pick(&MATCHERS).to_owned());
+        }
+        if self.random.one_in(12) {
+            let names =
+                self.pick(&["load|other", "requests_total|load", "lonely|sparse", "target_.*"]);
+            matchers.push(format!("__name__=~\"{names}\""));
+            self.part("name matcher");
+            return format!("{{{}}}", matchers.join(","));
+        }
+        if matchers.is_empty() {
+            return metric.to_owned();
+        }
+        self.part("matchers");
+        format!("{metric}{{{}}}", matchers.join(","))
+    }
+
+    fn modifiers(&mut self) -> String {
+        let mut modifiers = String::new();
+        if self.random.one_in(6) {
+            self.part("offset");
+            let offset = if self.is_experimental && self.random.one_in(4) {
+                self.part("duration expression");
+                format!("({} + 2 * {})", self.pick(&OFFSETS), self.pick(&DURATIONS))
+            } else {
+                self.pick(&OFFSETS).to_owned()
+            };
+            modifiers.push_str(&format!(" offset {offset}"));
+        }
+        if self.random.one_in(8) {
+            self.part("@");
+            let at = match self.random.below(4) {
+                0 => "start()".to_owned(),
+                1 => "end()".to_owned(),
+                _ => format!(
+                    "{}.{:03}",
+                    1_700_000_003 + self.random.below(8000),
+                    self.random.below(1000)
+                ),
+            };
+            modifiers.push_str(&format!(" @ {at}"));
+        }
+        modifiers
+    }
+
+    fn duration(&mut self) -> String {
+        if self.is_experimental && self.random.one_in(10) {
+            self.part("duration expression");
+            let (a, b) = (self.pick(&DURATIONS), self.pick(&DURATIONS));
+            return match self.random.below(4) {
+                0 => format!("({a} + {b})"),
+                1 => format!("{a} * 2"),
+                2 => format!("max_of({a}, step())"),
+                _ => format!("max_of({a}, min_of(range(), {b}))"),
+            };
+        }
+        self.pick(&DURATIONS).to_owned()
+    }
+
+    fn range(&mut self, depth: u32) -> String {
+        if depth > 0 && self.random.one_in(5) {
+            self.part("subquery");
+            let inner = self.vector(depth - 1);
+            let duration = self.pick(&["1m", "5m", "10m", "30m", "47s"]);
+            let step = self.pick(&["", "30s", "1m", "17s", "5m"]);
+            return format!("({inner})[{duration}:{step}]{}", self.modifiers());
+        }
+        let metric = self.pick(&METRICS);
+        let selector = self.plain_selector(metric);
+        let duration = self.duration();
+        format!("{selector}[{duration}]{}", self.modifiers())
+    }
+
+    /// A call from the table of functions, with arguments by their types.
+    fn call(&mut self, depth: u32) -> String {
+        let functions: Vec<&'static Signature> = all()
+            .iter()
+            .filter(|f| f.returns == ValueType::Vector && !SPECIAL.contains(&f.name))
+            .filter(|f| self.is_experimental || !f.is_experimental)
+            .collect();
+        let function = functions[self.random.below(functions.len() as u64) as usize];
+        self.part(function.name);
+        let mut count = function.args.len();
+        if function.variadic != 0 && self.random.one_in(2) {
+            count -= 1;
+        }
+        if self.is_experimental
+            && ["rate", "increase", "delta"].contains(&function.name)
+            && self.random.one_in(4)
+        {
+            let mode = self.pick_part(&["anchored", "smoothed"]);
+            let metric = self.pick(&METRICS);
+            let selector = self.plain_selector(metric);
+            return format!("{}({selector}[{}] {mode})", function.name, self.pick(&DURATIONS));
+        }
+        let is_quantile = function.name.starts_with("quantile");
+        let args: Vec<String> = function.args[..count]
+            .iter()
+            .map(|kind| match kind {
+                ValueType::Scalar if is_quantile => self.pick(&FRACTIONS).to_owned(),
+                ValueType::Scalar => self.scalar(depth),
+                ValueType::Vector => self.vector(depth),
+                ValueType::Matrix => self.range(depth),
+                ValueType::String => self.string(),
+            })
+            .collect();
+        format!("{}({})", function.name, args.join(", "))
+    }
+
+    fn grouping(&mut self) -> String {
+        let word = match self.random.below(5) {
+            0 | 1 => self.part("by"),
+            2 => self.part("without"),
+            _ => return String::new(),
+        };
+        format!(" {word} ({})", self.labels())
+    }
+
+    fn labels(&mut self) -> String {
+        let mut labels = Vec::new();
+        while labels.len() < 3 && !self.random.one_in(3) {
+            labels.push(self.pick(&LABELS));
+        }
+        labels.join(", ")
+    }
+
+    fn aggregate(&mut self, depth: u32) -> String {
+        let grouping = self.grouping();
+        match self.random.below(12) {
+            0 => {
+                self.part("quantile");
+                format!("quantile{grouping} ({}, {})", self.pick(&FRACTIONS), self.vector(depth))
+            }
+            1 => {
+                self.part("count_values");
+                let label = self.pick(&["value", "job", "n"]);
+                // Rounded, since the last digit of a sine is nobody's promise.
+                let vector = self.vector(depth);
+                format!("count_values{grouping} (\"{label}\", round(clamp({vector}, -1e6, 1e6)))")
+            }
+            2 => self.ranked(&grouping),
+            _ => {
+                let operator = self.pick_part(&SIMPLE_AGGREGATES);
+                let vector = self.vector(depth);
+                if operator.starts_with("std") {
+                    // Of small differences between large numbers only the order of the
+                    // series decides the digits, and Prometheus leaves it to chance.
+                    return format!("{operator}{grouping} (clamp({vector}, -1e6, 1e6))");
+                }
+                format!("{operator}{grouping} ({vector})")
+            }
+        }
+    }
+
+    /// An aggregation that chooses series, over values that all differ.
+    fn ranked(&mut self, grouping: &str) -> String {
+        let operator = match self.random.below(6) {
+            0 if self.is_experimental => self.part("limitk"),
+            1 if self.is_experimental => self.part("limit_ratio"),
+            2 | 3 => self.part("topk"),
+            _ => self.part("bottomk"),
+        };
+        let parameter = match operator {
+            "limit_ratio" => self.pick(&["0.5", "-0.5", "0.1", "1", "-1", "0", "2", "NaN"]),
+            _ => self.pick(&["1", "2", "3", "0", "-1", "2.7", "100", "NaN", "scalar(lonely)"]),
+        };
+        // Which series come first is left to chance in Prometheus behind an operator.
+        let operand = match operator {
+            "limitk" => self.plain_selector("unique"),
+            _ => self.distinct(),
+        };
+        format!("{operator}{grouping} ({parameter}, {operand})")
+    }
+
+    fn distinct(&mut self) -> String {
+        let selector = self.plain_selector("unique");
+        match self.random.below(4) {
+            0 => format!("max_over_time({selector}[2m])"),
+            1 => format!("{selector} * -2"),
+            2 => format!("{selector} offset 3m"),
+            _ => selector,
+        }
+    }
+
+    fn ordered(&mut self) -> String {
+        let distinct = self.distinct();
+        match self.random.below(4) {
+            0 => format!("{}({distinct})", self.part("sort")),
+            1 => format!("{}({distinct})", self.part("sort_desc")),
+            2 if self.is_experimental => {
+                format!("{}({distinct}, \"n\")", self.part("sort_by_label"))
+            }
+            3 if self.is_experimental => {
+                format!("{}({distinct}, \"parity\", \"n\")", self.part("sort_by_label_desc"))
+            }
+            _ => format!("{}(3, {distinct})", self.part("topk")),
+        }
+    }
+
+    fn matching(&mut self) -> String {
+        match self.random.below(4) {
+            0 => format!(" {} ({})", self.part("on"), self.labels()),
+            1 => format!(" {} ({})", self.part("ignoring"), self.labels()),
+            _ => String::new(),
+        }
+    }
+
+    fn binary(&mut self, depth: u32) -> String {
+        let mut operator = if self.random.one_in(3) {
+            let comparison = self.pick_part(&COMPARISONS).to_owned();
+            if self.random.one_in(2) { comparison + " bool" } else { comparison }
+        } else {
+            self.pick_part(&ARITHMETIC).to_owned()
+        };
+        let is_filling = self.is_experimental && self.random.one_in(5);
+        let fill = if is_filling {
+            let fill = self.pick_part(&["fill", "fill_left", "fill_right"]);
+            format!(" {fill} ({})", self.pick(&["0", "1.5", "-2", "NaN"]))
+        } else {
+            String::new()
+        };
+        // Sides of which many meet are rare by chance: half of the time they are built to fit.
+        if self.random.one_in(2) {
+            let (many, on, one) = *self.random.pick(&[
+                &("requests_total", "job, instance", "load"),
+                &("requests_total", "job", "build_info"),
+                &("load", "job, instance", "target_info"),
+                &("temperature", "job", "flappy"),
+                &("latency_bucket", "job", "latency_count"),
+                &("load", "job, instance", "other"),
+            ]);
+            self.part("on");
+            let (many, one) = (self.plain_selector(many), self.plain_selector(one));
+            let include =
+                self.pick(&["", " (version)", " (version, cluster)", " (revision)", " (nowhere)"]);
+            return if self.random.one_in(2) {
+                self.part("group_left");
+                format!("({many} {operator} on ({on}) group_left{include}{fill} {one})")
+            } else {
+                self.part("group_right");
+                format!("({one} {operator} on ({on}) group_right{include}{fill} {many})")
+            };
+        }
+        operator.push_str(&self.matching());
+        operator.push_str(&fill);
+        format!("({} {operator} {})", self.vector(depth), self.vector(depth))
+    }
+
+    fn special(&mut self, depth: u32) -> String {
+        let fraction = self.pick(&FRACTIONS);
+        match self.random.below(10) {
+            0 => format!("{}({})", self.part("absent"), self.vector(depth)),
+            1 => format!("{}({})", self.part("absent_over_time"), self.range(depth)),
+            2 => {
+                self.part("histogram_quantile");
+                format!("histogram_quantile({fraction}, {})", self.buckets())
+            }
+            3 => {
+                self.part("histogram_fraction");
+                let (lower, upper) = (self.pick(&NUMBERS), self.pick(&NUMBERS));
+                format!("histogram_fraction({lower}, {upper}, {})", self.buckets())
+            }
+            4 => {
+                self.part("label_join");
+                let target = self.pick(&["new", "job", "instance", "__name__"]);
+                format!(
+                    "label_join({}, \"{target}\", \"-\", \"job\", \"nowhere\", \"instance\")",
+                    self.vector(depth)
+                )
+            }
+            5 if self.is_experimental => {
+                self.part("info");
+                let selector = self.pick(&[
+                    "",
+                    ", {version=~\".+\"}",
+                    ", {__name__=\"build_info\"}",
+                    ", {version=\"v1\"}",
+                ]);
+                let metric = self.pick(&["load", "requests_total", "temperature"]);
+                format!("info({}{selector})", self.plain_selector(metric))
+            }
+            6 if self.is_experimental => {
+                self.part("double_exponential_smoothing");
+                let (smoothing, trend) =
+                    (self.pick(&["0.5", "0.1", "1", "0"]), self.pick(&["0.3", "0.9", "2"]));
+                format!("double_exponential_smoothing({}, {smoothing}, {trend})", self.range(depth))
+            }
+            7 if self.is_experimental => {
+                self.part("histogram_quantiles");
+                format!("histogram_quantiles({}, \"q\", {fraction}, 0.75)", self.buckets())
+            }
+            _ => {
+                self.part("label_replace");
+                let target = self.pick(&["new", "job", "instance", "__name__"]);
+                let source = self.pick(&["instance", "job", "__name__", "nowhere"]);
+                let regex = self.pick(&["(.*)", "(.)(.*)", "a", "([0-9]+)|x", ""]);
+                let value = self.pick(&["$1", "x-$1", "${2}y", "", "fixed"]);
+                format!(
+                    "label_replace({}, \"{target}\", \"{value}\", \"{source}\", \"{regex}\")",
+                    self.vector(depth)
+                )
+            }
+        }
+    }
+
+    fn buckets(&mut self) -> String {
+        let selector = self.plain_selector("latency_bucket");
+        match self.random.below(4) {
+            0 => format!("rate({selector}[5m])"),
+            1 => format!("sum by (le) ({selector})"),
+            2 => self.vector(1),
+            _ => selector,
+        }
+    }
+}
