@@ -1,11 +1,12 @@
 //! The rungs below the engine: the same query over the same bytes, evaluated as one would
 //! before tiles. None of this is behind the API; the first rung is the oracle of the others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use benches::data::GROUP_LABEL;
 use engine::window::Steps;
-use model::{Advance, SampleBatch, SeriesSet, is_stale};
+use model::{Advance, Labels, SampleBatch, SeriesSet, is_stale};
 
 /// One query over loaded series.
 pub struct Ladder {
@@ -15,6 +16,17 @@ pub struct Ladder {
     /// The group of each series.
     pub group_of: Vec<u32>,
     pub group_count: usize,
+    /// The group label's values, sorted.
+    names: Vec<String>,
+}
+
+/// When the group of a series is found.
+#[derive(Debug, Clone, Copy)]
+pub enum Grouping {
+    /// At each step: an instant vector is built, and its labels are hashed.
+    ByLabels,
+    /// Once, before the first step.
+    Known,
 }
 
 /// The answer: `[group][step]`, NaN where there is nothing.
@@ -30,7 +42,7 @@ impl Ladder {
         let group_of = (0..set.len())
             .map(|index| names.partition_point(|name| *name < value_of(index)) as u32)
             .collect();
-        Ladder { set, steps, lookback_ms, group_of, group_count: names.len() }
+        Ladder { set, steps, lookback_ms, group_of, group_count: names.len(), names }
     }
 
     /// Decodes and throws away: what no rung can be faster than.
@@ -51,11 +63,9 @@ impl Ladder {
         last
     }
 
-    /// Rung 1 of `sum by (path) (m)`: every sample decoded, then a binary search for each
-    /// series at each step.
-    pub fn search_sum(&self) -> Sums {
-        let decoded = self.decode_all();
-        self.each_step(&decoded, |(timestamps, values), time_ms| {
+    /// `sum by (path) (m)` with a binary search for each series at each step.
+    pub fn search_sum(&self, grouping: Grouping) -> Sums {
+        self.each_step(grouping, |(timestamps, values), time_ms| {
             let end = timestamps.partition_point(|t| *t <= time_ms);
             let at = end.checked_sub(1)?;
             let is_seen = timestamps[at] > time_ms - self.lookback_ms && !is_stale(values[at]);
@@ -63,11 +73,10 @@ impl Ladder {
         })
     }
 
-    /// Rung 1 of `sum by (path) (rate(m[range]))`: two binary searches for each series at each
-    /// step, and a pass over the samples between them.
-    pub fn search_rate(&self, range_ms: i64) -> Sums {
-        let decoded = self.decode_all();
-        self.each_step(&decoded, |(timestamps, values), time_ms| {
+    /// `sum by (path) (rate(m[range]))` with two binary searches for each series at each step,
+    /// and a pass over the samples between them.
+    pub fn search_rate(&self, grouping: Grouping, range_ms: i64) -> Sums {
+        self.each_step(grouping, |(timestamps, values), time_ms| {
             let start = timestamps.partition_point(|t| *t <= time_ms - range_ms);
             let end = timestamps.partition_point(|t| *t <= time_ms);
             rate(&timestamps[start..end], &values[start..end], time_ms - range_ms, time_ms)
@@ -92,24 +101,37 @@ impl Ladder {
         (0..self.set.len()).map(decode).collect()
     }
 
+    /// Decodes everything, then evaluates step after step.
     fn each_step(
         &self,
-        decoded: &[(Vec<i64>, Vec<f64>)],
+        grouping: Grouping,
         value_at: impl Fn(&(Vec<i64>, Vec<f64>), i64) -> Option<f64>,
     ) -> Sums {
+        let decoded = self.decode_all();
         let mut sums = vec![f64::NAN; self.group_count * self.steps.count];
         for step in 0..self.steps.count {
             let time_ms = self.steps.time(step);
-            for (samples, group) in decoded.iter().zip(&self.group_of) {
-                if let Some(value) = value_at(samples, time_ms) {
-                    add(&mut sums[*group as usize * self.steps.count + step], value);
+            let present = decoded.iter().enumerate();
+            let present = present.filter_map(|(i, samples)| Some((i, value_at(samples, time_ms)?)));
+            match grouping {
+                Grouping::Known => present.for_each(|(index, value)| {
+                    let group = self.group_of[index] as usize;
+                    add(&mut sums[group * self.steps.count + step], value);
+                }),
+                Grouping::ByLabels => {
+                    let vector: Vec<(&Labels, f64)> =
+                        present.map(|(index, value)| (self.set.labels(index), value)).collect();
+                    for (name, sum) in sum_by(GROUP_LABEL, &vector) {
+                        let group = self.names.partition_point(|known| known.as_str() < name);
+                        sums[group * self.steps.count + step] = sum;
+                    }
                 }
             }
         }
         sums
     }
 
-    /// Rung 2: one cursor a series that remembers where it stood, a row of steps each; then
+    /// One cursor a series that remembers where it stood, a row of steps each; then
     /// the rows are summed step by step, with a row's length between one value and the next.
     pub fn cursor_sum(&self) -> Sums {
         let rows = self.fill_rows(0..self.set.len());
@@ -125,7 +147,7 @@ impl Ladder {
         sums
     }
 
-    /// Rung 3: rows as before, but sorted by group and transposed in blocks, so that a group is
+    /// Rows as before, but sorted by group and transposed in blocks, so that a group is
     /// a run of neighbours in a column.
     pub fn column_sum(&self) -> Sums {
         let mut order: Vec<usize> = (0..self.set.len()).collect();
@@ -215,6 +237,15 @@ impl Columns {
         }
         Columns { values, stride }
     }
+}
+
+/// An instant vector into groups.
+fn sum_by<'a>(name: &str, vector: &[(&'a Labels, f64)]) -> HashMap<&'a str, f64> {
+    let mut sums = HashMap::new();
+    for (labels, value) in vector {
+        add(sums.entry(labels.get(name)).or_insert(f64::NAN), *value);
+    }
+    sums
 }
 
 fn add(sum: &mut f64, value: f64) {

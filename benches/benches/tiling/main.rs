@@ -16,7 +16,7 @@ use benches::source::ChunkSource;
 use engine::tile::TileShape;
 use engine::window::Steps;
 
-use ladder::{Ladder, Sums};
+use ladder::{Grouping, Ladder, Sums};
 use measure::{Measured, bytes, measure, table};
 use tiles::Tiles;
 
@@ -126,14 +126,16 @@ fn ladder_section(options: &Options) -> String {
     let tiles = |threads| tiles_over(&source, shape, STEP_COUNT, threads, TileShape::default());
     let (one, two) = (tiles(1), tiles(2));
     let sum: Vec<Rung<'_>> = vec![
-        ("binary search per step", Box::new(|| ladder.search_sum())),
+        ("binary search per step", Box::new(|| ladder.search_sum(Grouping::ByLabels))),
+        ("the same, groups found once", Box::new(|| ladder.search_sum(Grouping::Known))),
         ("stateful cursors, row by row", Box::new(|| ladder.cursor_sum())),
         ("columnar transposition", Box::new(|| ladder.column_sum())),
         ("tiles (the engine), one thread", Box::new(|| one.sums(SUM))),
         ("tiles, two threads", Box::new(|| two.sums(SUM))),
     ];
     let sum_of_rates: Vec<Rung<'_>> = vec![
-        ("binary search per step", Box::new(|| ladder.search_rate(RANGE_MS))),
+        ("binary search per step", Box::new(|| ladder.search_rate(Grouping::ByLabels, RANGE_MS))),
+        ("the same, groups found once", Box::new(|| ladder.search_rate(Grouping::Known, RANGE_MS))),
         ("tiles (the engine), one thread", Box::new(|| one.sums(SUM_OF_RATES))),
         ("tiles, two threads", Box::new(|| two.sums(SUM_OF_RATES))),
     ];
