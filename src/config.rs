@@ -1,0 +1,174 @@
+//! The configuration file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::units::{format_duration, parse_duration};
+
+/// The largest configuration file that is read, in bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// What the configuration file sets. Unknown keys are refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What holds for everything.
+    pub global: Global,
+}
+
+/// The section `global`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Global {
+    /// The step of a subquery that names none.
+    #[serde(deserialize_with = "positive_duration")]
+    pub evaluation_interval: Duration,
+}
+
+impl Default for Global {
+    fn default() -> Global {
+        Global { evaluation_interval: Duration::from_secs(60) }
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// The file is larger than the limit.
+    #[error("the configuration file {path} has more than {CONFIG_BYTES_MAX} bytes")]
+    TooLarge {
+        /// The file.
+        path: String,
+    },
+    /// The file does not say what is expected.
+    #[error("{path}:{line}:{column}: {message}")]
+    Invalid {
+        /// The file.
+        path: String,
+        /// The line of the fault, from 1.
+        line: u64,
+        /// The column of the fault, from 1.
+        column: u64,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Config {
+    /// The configuration of a file, or the default one where no file is named.
+    pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        let Some(path) = path else {
+            return Ok(Config::default());
+        };
+        let name = path.display().to_string();
+        let read = |source| ConfigError::Read { path: name.clone(), source };
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(read)?;
+        std::io::Read::read_to_string(
+            &mut std::io::Read::take(file, CONFIG_BYTES_MAX + 1),
+            &mut text,
+        )
+        .map_err(read)?;
+        if text.len() as u64 > CONFIG_BYTES_MAX {
+            return Err(ConfigError::TooLarge { path: name });
+        }
+        Config::parse(&name, &text)
+    }
+
+    /// The configuration that a text holds; an empty one stands for the default.
+    pub fn parse(path: &str, text: &str) -> Result<Config, ConfigError> {
+        let config: Option<Config> = serde_saphyr::from_str(text).map_err(|error| {
+            let location = error.location();
+            ConfigError::Invalid {
+                path: path.to_owned(),
+                line: location.map_or(1, |l| l.line()),
+                column: location.map_or(1, |l| l.column()),
+                message: message(&error),
+            }
+        })?;
+        Ok(config.unwrap_or_default())
+    }
+
+    /// The configuration in force, as YAML.
+    pub fn to_yaml(&self) -> String {
+        let interval = format_duration(self.global.evaluation_interval);
+        format!("global:\n  evaluation_interval: {interval}\n")
+    }
+}
+
+/// The error without its location and without the lines around it.
+fn message(error: &serde_saphyr::Error) -> String {
+    error.without_snippet().to_string()
+}
+
+fn positive_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    use serde::de::Error;
+    let text = String::deserialize(input)?;
+    match parse_duration(&text).map_err(D::Error::custom)? {
+        Duration::ZERO => Err(D::Error::custom("a duration above 0 is needed")),
+        duration => Ok(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse("tessella.yml", text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_set_has_its_default() {
+        for text in ["", "# nothing\n", "global: {}\n", "{}"] {
+            assert_eq!(parse(text), Ok(Config::default()), "{text:?}");
+        }
+        let config = parse("global:\n  evaluation_interval: 1m30s\n").unwrap();
+        assert_eq!(config.global.evaluation_interval, Duration::from_secs(90));
+        assert_eq!(parse(&config.to_yaml()), Ok(config));
+    }
+
+    #[test]
+    fn faults_are_named_with_their_line() {
+        let cases = [
+            (
+                "global:\n  evaluation_interval: 1m\n  scrape_interval: 5s\n",
+                "tessella.yml:3:3: ",
+                "unknown field `scrape_interval`",
+            ),
+            ("\nscrape_configs: []\n", "tessella.yml:2:1: ", "unknown field `scrape_configs`"),
+            (
+                "global:\n  evaluation_interval: 5\n",
+                "tessella.yml:2:24: ",
+                "not a valid duration string: \"5\"",
+            ),
+            (
+                "global:\n  evaluation_interval: 0s\n",
+                "tessella.yml:2:24: ",
+                "a duration above 0 is needed",
+            ),
+            ("global: [", "tessella.yml:1:", ""),
+            (
+                "global:\n  evaluation_interval: 1m\n  evaluation_interval: 2m\n",
+                "tessella.yml:3:3: ",
+                "evaluation_interval",
+            ),
+        ];
+        for (text, location, message) in cases {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(location), "{error}");
+            assert!(error.contains(message), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}

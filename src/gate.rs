@@ -1,0 +1,142 @@
+//! How many queries run at once, and how many may wait for a place.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// A number of places, with a bounded queue in front of them.
+#[derive(Debug)]
+pub struct Gate {
+    places: Semaphore,
+    places_max: usize,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+/// Why there is no place for a query.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GateError {
+    /// Come back: as many queries wait as may.
+    #[error("{waiting} queries are waiting to run, the limit is {limit} (--query.max-queue)")]
+    QueueFull {
+        /// How many would wait with this one.
+        waiting: usize,
+        /// How many may.
+        limit: usize,
+    },
+    /// Come back, or allow more time: no place came free in time.
+    #[error("query timed out in query queue")]
+    TimedOut,
+}
+
+/// A place. It is free again once this is dropped.
+#[derive(Debug)]
+pub struct Place<'a> {
+    _permit: SemaphorePermit<'a>,
+    /// How long it took to get it.
+    pub waited: Duration,
+}
+
+/// Counts one who waits, also where the future is dropped meanwhile.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Gate {
+    /// A gate with so many places and so long a queue.
+    pub fn new(places_max: usize, waiting_max: usize) -> Gate {
+        let places_max = places_max.min(Semaphore::MAX_PERMITS);
+        Gate {
+            places: Semaphore::new(places_max),
+            places_max,
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+        }
+    }
+
+    /// Waits for a place, in the order of arrival, at most for the given time.
+    ///
+    /// Errors: a full queue at once, a place that does not come free in time.
+    pub async fn enter(&self, timeout: Duration) -> Result<Place<'_>, GateError> {
+        if let Ok(permit) = self.places.try_acquire() {
+            return Ok(Place { _permit: permit, waited: Duration::ZERO });
+        }
+        let started = Instant::now();
+        let waiting = 1 + self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = Waiting(&self.waiting);
+        if waiting > self.waiting_max {
+            return Err(GateError::QueueFull { waiting, limit: self.waiting_max });
+        }
+        let permit = match tokio::time::timeout(timeout, self.places.acquire()).await {
+            Ok(permit) => permit.expect("the semaphore is never closed"),
+            Err(_) => return Err(GateError::TimedOut),
+        };
+        drop(guard);
+        Ok(Place { _permit: permit, waited: started.elapsed() })
+    }
+
+    /// How many places there are.
+    pub fn places_max(&self) -> usize {
+        self.places_max
+    }
+
+    /// How many queries run.
+    pub fn running(&self) -> usize {
+        self.places_max - self.places.available_permits()
+    }
+
+    /// How many queries wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_and_names_the_limit() {
+        let gate = Gate::new(1, 1);
+        let place = gate.enter(LONG).await.unwrap();
+        let mut second = Box::pin(gate.enter(LONG));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert_eq!((gate.running(), gate.waiting()), (1, 1));
+        let error = gate.enter(LONG).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "2 queries are waiting to run, the limit is 1 (--query.max-queue)"
+        );
+        drop(place);
+        let place = second.await.unwrap();
+        assert_eq!((gate.running(), gate.waiting()), (1, 0));
+        drop(place);
+        assert_eq!(gate.running(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_who_leaves_the_queue_makes_room() {
+        let gate = Gate::new(1, 1);
+        let _place = gate.enter(LONG).await.unwrap();
+        let mut waiting = Box::pin(gate.enter(LONG));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(waiting);
+        assert_eq!(gate.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_at_the_timeout() {
+        let gate = Gate::new(1, 1);
+        let _place = gate.enter(LONG).await.unwrap();
+        assert_eq!(gate.enter(Duration::ZERO).await.unwrap_err(), GateError::TimedOut);
+        assert_eq!(gate.waiting(), 0);
+    }
+}

@@ -1,0 +1,393 @@
+//! The value of a query.
+
+use engine::result::{RawSeries, Row};
+use engine::window::Steps;
+use engine::{QueryOutput, Value};
+use model::Labels;
+
+use super::body::Pieces;
+use super::number::{
+    push_integer, push_number, push_sample_value, push_scalar_value, push_timestamp,
+    push_timestamp_short,
+};
+use super::text::{push_labels, push_text};
+
+/// At most so many points are written in one piece.
+const PIECE_POINTS: usize = 512;
+
+/// What a query cost, as the API tells it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct QueryCost {
+    /// The engine's figures.
+    pub(crate) stats: engine::result::QueryStats,
+    /// Seconds spent waiting for a place.
+    pub(crate) queue_seconds: f64,
+}
+
+/// A value with its type and, where asked for, what it cost.
+pub(crate) struct ValuePieces {
+    value: Value,
+    cost: Option<QueryCost>,
+    /// Which series comes next; `None` before anything is written.
+    series_index: Option<usize>,
+    /// Which point of it comes next.
+    point_index: usize,
+    /// Whether a point of it has been written, so that a comma comes before the next.
+    has_points: bool,
+}
+
+impl ValuePieces {
+    /// Pieces of a query's answer; the cost is written where it is given.
+    pub(crate) fn new(output: QueryOutput, cost: Option<QueryCost>) -> ValuePieces {
+        ValuePieces {
+            value: output.value,
+            cost,
+            series_index: None,
+            point_index: 0,
+            has_points: false,
+        }
+    }
+
+    fn push_head(&self, out: &mut Vec<u8>) {
+        let (kind, bracket) = match &self.value {
+            Value::Scalar { .. } => ("scalar", ""),
+            Value::String { .. } => ("string", ""),
+            Value::Vector { .. } => ("vector", "["),
+            Value::Grid { .. } | Value::Samples(_) => ("matrix", "["),
+        };
+        out.extend_from_slice(b"{\"resultType\":\"");
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(b"\",\"result\":");
+        out.extend_from_slice(bracket.as_bytes());
+    }
+
+    fn push_tail(&self, out: &mut Vec<u8>) {
+        if matches!(self.value, Value::Vector { .. } | Value::Grid { .. } | Value::Samples(_)) {
+            out.push(b']');
+        }
+        if let Some(cost) = &self.cost {
+            push_cost(out, cost);
+        }
+        out.push(b'}');
+    }
+}
+
+impl Pieces for ValuePieces {
+    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(series_index) = self.series_index else {
+            self.push_head(out);
+            self.series_index = Some(0);
+            return true;
+        };
+        // How far this piece gets in its series; `None` where the series is complete.
+        let progress = match &self.value {
+            Value::Scalar { time_ms, value } => {
+                push_single(out, *time_ms, |out| push_scalar_value(out, *value));
+                self.push_tail(out);
+                return false;
+            }
+            Value::String { time_ms, value } => {
+                push_single(out, *time_ms, |out| push_text(out, value));
+                self.push_tail(out);
+                return false;
+            }
+            Value::Vector { time_ms, samples } => {
+                let Some((labels, value)) = samples.get(series_index) else {
+                    self.push_tail(out);
+                    return false;
+                };
+                push_sample(out, series_index, labels, *time_ms, *value);
+                None
+            }
+            Value::Grid { steps, rows } => {
+                let Some(row) = rows.get(series_index) else {
+                    self.push_tail(out);
+                    return false;
+                };
+                push_row(out, series_index, row, steps, self.point_index, &mut self.has_points)
+            }
+            Value::Samples(series) => {
+                let Some(series) = series.get(series_index) else {
+                    self.push_tail(out);
+                    return false;
+                };
+                push_raw(out, series_index, series, self.point_index, &mut self.has_points)
+            }
+        };
+        match progress {
+            Some(point_index) => self.point_index = point_index,
+            None => {
+                self.series_index = Some(series_index + 1);
+                self.point_index = 0;
+                self.has_points = false;
+            }
+        }
+        true
+    }
+}
+
+fn push_single(out: &mut Vec<u8>, time_ms: i64, push_value: impl Fn(&mut Vec<u8>)) {
+    out.push(b'[');
+    push_timestamp_short(out, time_ms);
+    out.push(b',');
+    push_value(out);
+    out.push(b']');
+}
+
+fn push_metric(out: &mut Vec<u8>, series_index: usize, labels: &Labels) {
+    if series_index > 0 {
+        out.push(b',');
+    }
+    out.extend_from_slice(b"{\"metric\":");
+    push_labels(out, labels);
+}
+
+fn push_sample(out: &mut Vec<u8>, series_index: usize, labels: &Labels, time_ms: i64, value: f64) {
+    push_metric(out, series_index, labels);
+    out.extend_from_slice(b",\"value\":");
+    push_point(out, time_ms, value);
+    out.push(b'}');
+}
+
+#[inline]
+fn push_point(out: &mut Vec<u8>, time_ms: i64, value: f64) {
+    out.push(b'[');
+    push_timestamp(out, time_ms);
+    out.push(b',');
+    push_sample_value(out, value);
+    out.push(b']');
+}
+
+/// Writes the next points of a row. The cell after the last one that was written comes back,
+/// or `None` at the end of the row.
+fn push_row(
+    out: &mut Vec<u8>,
+    series_index: usize,
+    row: &Row,
+    steps: &Steps,
+    first: usize,
+    has_points: &mut bool,
+) -> Option<usize> {
+    if first == 0 {
+        push_metric(out, series_index, &row.labels);
+        out.extend_from_slice(b",\"values\":[");
+    }
+    let end = (first + PIECE_POINTS).min(row.values.len());
+    for step_index in first..end {
+        if row.is_present(step_index) {
+            push_comma(out, has_points);
+            push_point(out, steps.time(step_index), row.values[step_index]);
+        }
+    }
+    if end < row.values.len() {
+        return Some(end);
+    }
+    out.extend_from_slice(b"]}");
+    None
+}
+
+fn push_raw(
+    out: &mut Vec<u8>,
+    series_index: usize,
+    series: &RawSeries,
+    first: usize,
+    has_points: &mut bool,
+) -> Option<usize> {
+    if first == 0 {
+        push_metric(out, series_index, &series.labels);
+        out.extend_from_slice(b",\"values\":[");
+    }
+    let end = (first + PIECE_POINTS).min(series.timestamps.len());
+    for index in first..end {
+        push_comma(out, has_points);
+        push_point(out, series.timestamps[index], series.values[index]);
+    }
+    if end < series.timestamps.len() {
+        return Some(end);
+    }
+    out.extend_from_slice(b"]}");
+    None
+}
+
+#[inline]
+fn push_comma(out: &mut Vec<u8>, has_points: &mut bool) {
+    if std::mem::replace(has_points, true) {
+        out.push(b',');
+    }
+}
+
+/// Writes the statistics under Prometheus' names.
+///
+/// Of its phases only some exist here: evaluation is loading and computing, the inner part is
+/// computing, and results need no sorting of their own. Prometheus holds 16 bytes a sample,
+/// so the peak in samples is that of the memory by 16.
+fn push_cost(out: &mut Vec<u8>, cost: &QueryCost) {
+    let stats = &cost.stats;
+    let evaluate_seconds = stats.load_seconds + stats.execute_seconds;
+    let timings = [
+        ("evalTotalTime", evaluate_seconds),
+        ("resultSortTime", 0.0),
+        ("queryPreparationTime", stats.prepare_seconds),
+        ("innerEvalTime", stats.execute_seconds),
+        ("execQueueTime", cost.queue_seconds),
+        ("execTotalTime", cost.queue_seconds + stats.prepare_seconds + evaluate_seconds),
+    ];
+    out.extend_from_slice(b",\"stats\":{\"timings\":{");
+    for (position, (name, seconds)) in timings.into_iter().enumerate() {
+        push_name(out, position, name);
+        push_number(out, seconds);
+    }
+    let samples = [
+        ("totalQueryableSamples", stats.sample_count),
+        ("samplesRead", stats.sample_count),
+        ("peakSamples", stats.memory_bytes_peak / 16),
+    ];
+    out.extend_from_slice(b"},\"samples\":{");
+    for (position, (name, count)) in samples.into_iter().enumerate() {
+        push_name(out, position, name);
+        push_integer(out, count);
+    }
+    out.extend_from_slice(b"}}");
+}
+
+fn push_name(out: &mut Vec<u8>, position: usize, name: &str) {
+    if position > 0 {
+        out.push(b',');
+    }
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Annotations;
+    use engine::result::QueryStats;
+
+    fn json(value: Value, cost: Option<QueryCost>) -> String {
+        let output = QueryOutput {
+            value,
+            annotations: Annotations::default(),
+            stats: QueryStats::default(),
+        };
+        let mut pieces = ValuePieces::new(output, cost);
+        let mut whole = Vec::new();
+        // A new buffer each time, as where a chunk is full after each piece.
+        loop {
+            let mut piece = Vec::new();
+            let is_more = pieces.push_next(&mut piece);
+            whole.append(&mut piece);
+            if !is_more {
+                return String::from_utf8(whole).unwrap();
+            }
+        }
+    }
+
+    fn up() -> Labels {
+        Labels::from_pairs([("__name__", "up"), ("job", "<a>")])
+    }
+
+    fn row(presence: u64, values: &[f64]) -> Row {
+        Row { labels: up(), values: values.to_vec(), presence: vec![presence] }
+    }
+
+    #[test]
+    fn each_type_has_its_shape() {
+        let steps = Steps::range(1000, 4500, 1500).unwrap();
+        let metric = r#"{"metric":{"__name__":"up","job":"<a>"},"#;
+        let cases = [
+            (
+                Value::Scalar { time_ms: 5100, value: 1e-10 },
+                r#"{"resultType":"scalar","result":[5.1,"0.0000000001"]}"#.to_owned(),
+            ),
+            (
+                Value::String { time_ms: 5100, value: "<".to_owned() },
+                r#"{"resultType":"string","result":[5.1,"\u003c"]}"#.to_owned(),
+            ),
+            (
+                Value::Vector { time_ms: 5100, samples: vec![] },
+                r#"{"resultType":"vector","result":[]}"#.to_owned(),
+            ),
+            (
+                Value::Vector {
+                    time_ms: 5100,
+                    samples: vec![(up(), 1e-10), (Labels::empty(), 2.0)],
+                },
+                format!(
+                    r#"{{"resultType":"vector","result":[{metric}"value":[5.100,"1e-10"]}},{{"metric":{{}},"value":[5.100,"2"]}}]}}"#
+                ),
+            ),
+            (
+                Value::Grid { steps, rows: vec![] },
+                r#"{"resultType":"matrix","result":[]}"#.to_owned(),
+            ),
+            (
+                Value::Grid {
+                    steps,
+                    rows: vec![row(0b101, &[1.0, 9.0, 3.0]), row(0b010, &[0.0, f64::NAN, 0.0])],
+                },
+                format!(
+                    r#"{{"resultType":"matrix","result":[{metric}"values":[[1,"1"],[4,"3"]]}},{metric}"values":[[2.500,"NaN"]]}}]}}"#
+                ),
+            ),
+            (
+                Value::Samples(vec![RawSeries {
+                    labels: up(),
+                    timestamps: vec![1, 2],
+                    values: vec![0.5, f64::INFINITY],
+                }]),
+                format!(
+                    r#"{{"resultType":"matrix","result":[{metric}"values":[[0.001,"0.5"],[0.002,"+Inf"]]}}]}}"#
+                ),
+            ),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(json(value, None), expected);
+        }
+    }
+
+    #[test]
+    fn long_rows_are_whole_across_pieces() {
+        let count = 3 * PIECE_POINTS + 7;
+        let steps = Steps { start_ms: 0, step_ms: 1000, count };
+        // Nothing is present around the border of the first piece.
+        let mut presence = vec![u64::MAX; count.div_ceil(64)];
+        presence[7..10].fill(0);
+        let row = Row {
+            labels: Labels::empty(),
+            values: (0..count).map(|i| i as f64).collect(),
+            presence,
+        };
+        let expected: Vec<_> =
+            row.iter().map(|(i, v)| serde_json::json!([i, v.to_string()])).collect();
+        let text = json(Value::Grid { steps, rows: vec![row] }, None);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["result"][0]["values"], serde_json::Value::from(expected));
+    }
+
+    #[test]
+    fn cost_bears_the_names_of_prometheus() {
+        let stats = QueryStats {
+            sample_count: 7,
+            memory_bytes_peak: 64,
+            prepare_seconds: 0.5,
+            load_seconds: 0.25,
+            execute_seconds: 0.125,
+            ..QueryStats::default()
+        };
+        let text = json(
+            Value::Scalar { time_ms: 0, value: 1.0 },
+            Some(QueryCost { stats, queue_seconds: 1.0 }),
+        );
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"resultType":"scalar","result":[0,"1"],"stats":{"timings":{"#,
+                r#""evalTotalTime":0.375,"resultSortTime":0,"queryPreparationTime":0.5,"#,
+                r#""innerEvalTime":0.125,"execQueueTime":1,"execTotalTime":1.875},"#,
+                r#""samples":{"totalQueryableSamples":7,"samplesRead":7,"peakSamples":4}}}"#
+            )
+        );
+    }
+}

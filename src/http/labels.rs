@@ -1,0 +1,197 @@
+//! `labels`, `label/<name>/values`, `series` and `metadata`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use model::{MetadataQuery, SourceError};
+
+use super::error::ApiError;
+use super::json::body::{LabelsPieces, Ready, TextPieces, success};
+use super::params::{Params, parse_integer, unescape};
+use super::router::source_of;
+use super::time::{MAX, MIN};
+use crate::server::Shared;
+
+/// `/api/v1/labels`.
+pub(super) async fn names(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let (query, limit) = lookup(&params)?;
+    let budget = shared.queries.lookup_budget();
+    let mut names = in_time(&shared, source_of(&shared)?.label_names(&query, &budget)).await?;
+    let warnings = truncate(&mut names, limit);
+    Ok(success(TextPieces::new(names), &warnings, &[]))
+}
+
+/// `/api/v1/label/<name>/values`.
+pub(super) async fn values(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let name = label_name(uri.path())?;
+    let (query, limit) = lookup(&params)?;
+    let budget = shared.queries.lookup_budget();
+    let source = source_of(&shared)?;
+    let mut values = in_time(&shared, source.label_values(&name, &query, &budget)).await?;
+    let warnings = truncate(&mut values, limit);
+    Ok(success(TextPieces::new(values), &warnings, &[]))
+}
+
+/// `/api/v1/series`.
+pub(super) async fn series(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    params.check()?;
+    if !params.has("match[]") {
+        return Err(ApiError::bad_data("no match[] parameter provided"));
+    }
+    let limit = params.limit()?;
+    let (start_ms, end_ms) = times(&params)?;
+    let selectors =
+        params.selectors().map_err(|error| ApiError::invalid_parameter("match[]", error))?;
+    let query = MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) };
+    let budget = shared.queries.lookup_budget();
+    let mut series = in_time(&shared, source_of(&shared)?.series(&query, &budget)).await?;
+    let warnings = truncate(&mut series, limit);
+    Ok(success(LabelsPieces::new(series), &warnings, &[]))
+}
+
+/// `/api/v1/metadata`: nothing is known of any metric yet.
+pub(super) async fn metadata(params: Params) -> Result<Response, ApiError> {
+    for name in ["limit", "limit_per_metric"] {
+        let text = params.text(name)?;
+        if !text.is_empty() && parse_integer(text).is_err() {
+            return Err(ApiError::bad_data(format!("{name} must be a number")));
+        }
+    }
+    Ok(success(Ready(b"{}".to_vec()), &[], &[]))
+}
+
+/// Bounds what a lookup waits for; what it computes is bounded by its budget.
+async fn in_time<T>(
+    shared: &Shared,
+    lookup: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, ApiError> {
+    match tokio::time::timeout(shared.args.query_timeout, lookup).await {
+        Ok(found) => Ok(found?),
+        Err(_) => Err(ApiError::timed_out("series lookup")),
+    }
+}
+
+/// What a lookup asks for, and the limit as the client gave it.
+fn lookup(params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
+    let limit = params.limit()?;
+    let (start_ms, end_ms) = times(params)?;
+    let selectors = params.selectors().map_err(ApiError::bad_data)?;
+    Ok((MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) }, limit))
+}
+
+fn times(params: &Params) -> Result<(i64, i64), ApiError> {
+    let start = params.time_or("start", MIN)?;
+    let end = params.time_or("end", MAX)?;
+    Ok((start.lookup_ms(), end.lookup_ms()))
+}
+
+/// One more than is wanted, so that it shows whether there are more; 0 stays for all.
+fn one_more(limit: usize) -> usize {
+    if limit == 0 { 0 } else { limit.saturating_add(1) }
+}
+
+fn truncate<T>(items: &mut Vec<T>, limit: usize) -> Vec<String> {
+    if limit == 0 || items.len() <= limit {
+        return Vec::new();
+    }
+    items.truncate(limit);
+    vec!["results truncated due to limit".to_owned()]
+}
+
+/// The label's name in `/api/v1/label/<name>/values`.
+fn label_name(path: &str) -> Result<String, ApiError> {
+    let encoded = path
+        .strip_prefix("/api/v1/label/")
+        .and_then(|rest| rest.strip_suffix("/values"))
+        .unwrap_or_default();
+    let invalid =
+        |name: &[u8]| ApiError::bad_data(format!("invalid label name: {}", quoted_bytes(name)));
+    let bytes = unescape(encoded.as_bytes(), false).map_err(ApiError::bad_data)?;
+    let Ok(name) = String::from_utf8(bytes.clone()) else {
+        return Err(invalid(&bytes));
+    };
+    let name = unescape_name(&name).unwrap_or(name);
+    if name.is_empty() { Err(invalid(&[])) } else { Ok(name) }
+}
+
+/// Undoes the escaping of names that start with `U__`: `_hex_` is a character, `__` an
+/// underscore. `None` where the name is not escaped so.
+///
+/// Source: `UnescapeName` of Prometheus' common model.
+fn unescape_name(name: &str) -> Option<String> {
+    let mut rest = name.strip_prefix("U__")?;
+    let mut unescaped = String::with_capacity(rest.len());
+    while let Some(at) = rest.find('_') {
+        unescaped.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('_') {
+            unescaped.push('_');
+            rest = after;
+            continue;
+        }
+        let (digits, after) = rest.split_once('_')?;
+        // A sixth digit is one too many there, though the last characters need it.
+        let is_code = (1..=5).contains(&digits.len());
+        if !is_code || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        unescaped.push(char::from_u32(u32::from_str_radix(digits, 16).ok()?)?);
+        rest = after;
+    }
+    unescaped.push_str(rest);
+    Some(unescaped)
+}
+
+/// Bytes in quotes as Go writes them; those that are not UTF-8 as `\x..`.
+fn quoted_bytes(bytes: &[u8]) -> String {
+    let mut text = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        let valid = crate::units::quoted(chunk.valid());
+        text.push_str(&valid[1..valid.len() - 1]);
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_labels_are_unescaped() {
+        let cases = [
+            ("job", Ok("job")),
+            ("U__a_2e_b", Ok("a.b")),
+            ("U____name__", Ok("_name_")),
+            ("U__a_1F600_", Ok("a😀")),
+            ("U__a_2e", Ok("U__a_2e")),
+            ("U__a_zz_", Ok("U__a_zz_")),
+            ("U__a_d800_", Ok("U__a_d800_")),
+            ("U__a_", Ok("U__a_")),
+            ("U__a_10ffff_", Ok("U__a_10ffff_")),
+            ("a%2Eb", Ok("a.b")),
+            ("a+b", Ok("a+b")),
+            ("U__", Err("invalid label name: \"\"")),
+            ("a%ff%22", Err("invalid label name: \"a\\xff\\\"\"")),
+        ];
+        for (escaped, expected) in cases {
+            let name = label_name(&format!("/api/v1/label/{escaped}/values"));
+            assert_eq!(name, expected.map(str::to_owned).map_err(ApiError::bad_data), "{escaped}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! `/-/ready`, `/-/healthy`, `/-/reload` and `/-/quit`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::router::plain;
+use crate::server::Shared;
+
+/// `/-/ready`; the layer around it answers as long as the server is not.
+pub(super) async fn ready() -> &'static str {
+    "Tessella is Ready.\n"
+}
+
+/// `/-/healthy`.
+pub(super) async fn healthy() -> &'static str {
+    "Tessella is Healthy.\n"
+}
+
+/// `/-/reload`.
+pub(super) async fn reload(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+    if let Some(refusal) = refusal(&shared, &method) {
+        return refusal;
+    }
+    match shared.reload() {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error) => {
+            let message = format!("failed to reload config: {error}\n");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, message)
+        }
+    }
+}
+
+/// `/-/quit`.
+pub(super) async fn quit(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+    if let Some(refusal) = refusal(&shared, &method) {
+        return refusal;
+    }
+    if shared.request_stop() {
+        "Requesting termination... Goodbye!".into_response()
+    } else {
+        "Termination already in progress.".into_response()
+    }
+}
+
+fn refusal(shared: &Shared, method: &Method) -> Option<Response> {
+    if *method == Method::GET {
+        let text = "Only POST or PUT requests allowed";
+        return Some((StatusCode::METHOD_NOT_ALLOWED, text).into_response());
+    }
+    let text = "Lifecycle API is not enabled.";
+    (!shared.args.enable_lifecycle).then(|| (StatusCode::FORBIDDEN, text).into_response())
+}

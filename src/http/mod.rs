@@ -1,0 +1,19 @@
+//! The HTTP API: what Prometheus answers, byte for byte where that can be.
+//!
+//! A handler extracts, makes one call, and encodes. The shapes of the answers are in
+//! [`json`], the parameters in [`params`] and [`time`], the errors in [`error`].
+
+mod error;
+mod json;
+mod labels;
+mod landing;
+mod lifecycle;
+mod params;
+mod query;
+pub(crate) mod router;
+mod status;
+pub(crate) mod time;
+mod write;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! Parameters of a request: those of its address, and those of a form in its body.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, Request};
+use axum::http::{Method, header};
+use engine::parse::{parse_selector, require_condition};
+use model::Matcher;
+
+use super::error::ApiError;
+use super::time::Time;
+use crate::server::Shared;
+use crate::units::quoted;
+
+/// The largest form that is read, in bytes; Go's server has the same limit.
+const FORM_BYTES_MAX: usize = 10 << 20;
+/// The most parameters that are read; Go's server has the same limit.
+const PARAMETERS_MAX: usize = 10_000;
+
+/// The parameters of a request. A form's come before those of the address, so that they win.
+///
+/// Source: `Request.ParseForm` of Go: malformed pairs are left out, and only some callers ask
+/// whether there were any.
+#[derive(Debug, Default)]
+pub(crate) struct Params {
+    pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    error: Option<String>,
+}
+
+impl FromRequest<Arc<Shared>> for Params {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Params, ApiError> {
+        let mut params = Params::default();
+        let address = request.uri().query().unwrap_or_default().to_owned();
+        if has_form(&request) {
+            let reading = axum::body::to_bytes(request.into_body(), FORM_BYTES_MAX);
+            match tokio::time::timeout(shared.args.read_timeout, reading).await {
+                Ok(Ok(body)) => params.add(&body),
+                Ok(Err(_)) => params.error = Some("http: POST too large".to_owned()),
+                Err(_) => return Err(ApiError::slow(shared.args.read_timeout)),
+            }
+        }
+        params.add(address.as_bytes());
+        Ok(params)
+    }
+}
+
+fn has_form(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
+    let kind = kind.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
+    matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH)
+        && kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+}
+
+impl Params {
+    /// The first value of a parameter; empty where there is none.
+    pub(crate) fn bytes(&self, name: &str) -> &[u8] {
+        let pair = self.pairs.iter().find(|(n, _)| n == name.as_bytes());
+        pair.map_or(&[], |(_, value)| value)
+    }
+
+    /// The first value of a parameter as text; empty where there is none.
+    ///
+    /// Errors: bytes that are not UTF-8.
+    pub(crate) fn text(&self, name: &str) -> Result<&str, ApiError> {
+        utf8(name, self.bytes(name))
+    }
+
+    /// The query.
+    ///
+    /// Errors: bytes that are not UTF-8, as the parser of Prometheus names them.
+    pub(crate) fn query(&self) -> Result<&str, ApiError> {
+        utf8("query", self.bytes("query"))
+    }
+
+    /// A time, or what stands for it where it is not given.
+    pub(crate) fn time_or(&self, name: &str, default: Time) -> Result<Time, ApiError> {
+        match self.text(name)? {
+            "" => Ok(default),
+            text => Time::parse(text).map_err(|error| {
+                let message = format!("invalid time value for '{name}': {error}");
+                ApiError::invalid_parameter(name, message)
+            }),
+        }
+    }
+
+    /// A time that must be given.
+    pub(crate) fn time(&self, name: &str) -> Result<Time, ApiError> {
+        Time::parse(self.text(name)?).map_err(|error| ApiError::invalid_parameter(name, error))
+    }
+
+    /// The most results that are wanted; 0 for all.
+    pub(crate) fn limit(&self) -> Result<usize, ApiError> {
+        let text = self.text("limit")?;
+        if text.is_empty() {
+            return Ok(0);
+        }
+        let limit =
+            parse_integer(text).map_err(|error| ApiError::invalid_parameter("limit", error))?;
+        usize::try_from(limit)
+            .map_err(|_| ApiError::invalid_parameter("limit", "limit must be non-negative"))
+    }
+
+    /// Every `match[]`, parsed.
+    ///
+    /// Errors: the parser's, and a selector that would match every series.
+    pub(crate) fn selectors(&self) -> Result<Vec<Vec<Matcher>>, String> {
+        let mut selectors = Vec::new();
+        for (_, bytes) in self.pairs.iter().filter(|(name, _)| name == b"match[]") {
+            let text = std::str::from_utf8(bytes).map_err(|_| invalid_utf8().to_owned())?;
+            let selector = parse_selector(text).map_err(|error| error.to_string())?;
+            selectors.push(selector);
+        }
+        for selector in &selectors {
+            require_condition(selector).map_err(|error| error.to_string())?;
+        }
+        Ok(selectors)
+    }
+
+    /// Whether there is at least one parameter of that name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.pairs.iter().any(|(n, _)| n == name.as_bytes())
+    }
+
+    /// What was malformed in the address or the form, if anything.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        match &self.error {
+            None => Ok(()),
+            Some(error) => Err(ApiError::bad_data(format!("error parsing form values: {error}"))),
+        }
+    }
+
+    fn add(&mut self, encoded: &[u8]) {
+        for pair in encoded.split(|b| *b == b'&') {
+            if pair.is_empty() {
+                continue;
+            }
+            if self.pairs.len() == PARAMETERS_MAX {
+                self.note("number of URL query parameters exceeded limit".to_owned());
+                return;
+            }
+            if pair.contains(&b';') {
+                self.note("invalid semicolon separator in query".to_owned());
+                continue;
+            }
+            let (name, value) = match pair.iter().position(|b| *b == b'=') {
+                Some(at) => (&pair[..at], &pair[at + 1..]),
+                None => (pair, &pair[pair.len()..]),
+            };
+            match (unescape(name, true), unescape(value, true)) {
+                (Ok(name), Ok(value)) => self.pairs.push((name, value)),
+                (Err(error), _) | (_, Err(error)) => self.note(error),
+            }
+        }
+    }
+
+    fn note(&mut self, error: String) {
+        self.error.get_or_insert(error);
+    }
+}
+
+fn utf8<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, ApiError> {
+    std::str::from_utf8(bytes).map_err(|_| ApiError::invalid_parameter(name, invalid_utf8()))
+}
+
+fn invalid_utf8() -> &'static str {
+    "1:1: parse error: invalid UTF-8 rune"
+}
+
+/// Reads a whole number.
+///
+/// Errors: those of Go's `strconv.Atoi`.
+pub(crate) fn parse_integer(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|error: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let reason = match error.kind() {
+            PosOverflow | NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.Atoi: parsing {}: {reason}", quoted(text))
+    })
+}
+
+/// Undoes the escapes of an address.
+///
+/// Errors: an escape that is none.
+pub(crate) fn unescape(encoded: &[u8], plus_is_space: bool) -> Result<Vec<u8>, String> {
+    let mut decoded = Vec::with_capacity(encoded.len());
+    let mut at = 0;
+    while let Some(byte) = encoded.get(at) {
+        match byte {
+            b'%' => {
+                let digit = |at: usize| {
+                    encoded.get(at).and_then(|b| char::from(*b).to_digit(16)).map(|d| d as u8)
+                };
+                let (Some(high), Some(low)) = (digit(at + 1), digit(at + 2)) else {
+                    let escape = &encoded[at..(at + 3).min(encoded.len())];
+                    let escape = quoted(&String::from_utf8_lossy(escape));
+                    return Err(format!("invalid URL escape {escape}"));
+                };
+                decoded.push(high << 4 | low);
+                at += 2;
+            }
+            b'+' if plus_is_space => decoded.push(b' '),
+            byte => decoded.push(*byte),
+        }
+        at += 1;
+    }
+    Ok(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(encoded: &str) -> Params {
+        let mut params = Params::default();
+        params.add(encoded.as_bytes());
+        params
+    }
+
+    #[test]
+    fn pairs_are_unescaped_and_the_first_wins() {
+        let params = params("query=a%2Bb+c&query=x&&flag&match%5B%5D=up");
+        assert_eq!(params.query(), Ok("a+b c"));
+        assert_eq!(params.bytes("absent"), b"");
+        assert!(params.has("flag") && !params.has("absent"));
+        assert!(params.has("match[]"));
+        assert!(params.check().is_ok());
+    }
+
+    #[test]
+    fn malformed_pairs_are_left_out_and_noted() {
+        let cases = [
+            ("a=1&query=%zz&b=2", "invalid URL escape \"%zz\""),
+            ("a=1&query=%1&b=2", "invalid URL escape \"%1\""),
+            ("a=1&query=1;x&b=2", "invalid semicolon separator in query"),
+        ];
+        for (encoded, message) in cases {
+            let params = params(encoded);
+            assert_eq!((params.bytes("a"), params.bytes("b")), (&b"1"[..], &b"2"[..]));
+            assert!(!params.has("query"));
+            let error = ApiError::bad_data(format!("error parsing form values: {message}"));
+            assert_eq!(params.check(), Err(error));
+        }
+    }
+
+    #[test]
+    fn the_number_of_parameters_is_bounded() {
+        let params = params(&"a=1&".repeat(PARAMETERS_MAX + 1));
+        assert_eq!(params.pairs.len(), PARAMETERS_MAX);
+        assert!(params.check().is_err());
+    }
+
+    #[test]
+    fn limits_are_whole_and_not_negative() {
+        assert_eq!(params("").limit(), Ok(0));
+        assert_eq!(params("limit=5").limit(), Ok(5));
+        let cases = [
+            ("x", "strconv.Atoi: parsing \"x\": invalid syntax"),
+            ("1.5", "strconv.Atoi: parsing \"1.5\": invalid syntax"),
+            (
+                "99999999999999999999",
+                "strconv.Atoi: parsing \"99999999999999999999\": value out of range",
+            ),
+            ("-1", "limit must be non-negative"),
+        ];
+        for (text, message) in cases {
+            let error = ApiError::invalid_parameter("limit", message);
+            assert_eq!(params(&format!("limit={text}")).limit(), Err(error));
+        }
+    }
+}

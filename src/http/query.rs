@@ -1,0 +1,232 @@
+//! `query`, `query_range`, `query_exemplars`, `format_query` and `parse_query`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use engine::Value;
+use engine::parse::ParseOptions;
+use engine::parse::ast::{Expr, ExprKind};
+
+use super::error::ApiError;
+use super::json::body::{Ready, success};
+use super::json::text::push_text;
+use super::json::value::{QueryCost, ValuePieces};
+use super::params::Params;
+use super::router::source_of;
+use super::time::{MAX, MIN, Time, duration_from_nanos, parse_nanos};
+use crate::query::{QueryFailure, QuerySettings, When};
+use crate::server::Shared;
+use crate::units::quoted;
+
+/// The most steps of a range query.
+const STEPS_MAX: i64 = 11_000;
+/// The most warnings and the most infos of an answer; the rest is counted.
+const ANNOTATIONS_MAX: usize = 10;
+
+/// What a request asks of the engine, and how the answer is to look.
+struct Request<'a> {
+    query: &'a str,
+    when: When,
+    settings: QuerySettings,
+    limit: usize,
+    stats: &'a str,
+}
+
+/// `/api/v1/query`.
+pub(super) async fn instant(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let limit = params.limit()?;
+    let time = params.time_or("time", Time::now())?;
+    let when = When::Instant(time.query_ms());
+    let request = Request::new(&params, limit, when)?;
+    let answer = run(&shared, &request).await?;
+    Ok(encode(&request, answer))
+}
+
+/// `/api/v1/query_range`.
+pub(super) async fn range(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let limit = params.limit()?;
+    let when = steps(&params)?;
+    let request = Request::new(&params, limit, when)?;
+    let answer = run(&shared, &request).await?;
+    Ok(encode(&request, answer))
+}
+
+/// The steps of a range query, checked in Prometheus' order.
+fn steps(params: &Params) -> Result<When, ApiError> {
+    let (start, end) = (params.time("start")?, params.time("end")?);
+    let is_backwards =
+        || ApiError::invalid_parameter("end", "end timestamp must not be before start time");
+    if end < start {
+        return Err(is_backwards());
+    }
+    let step_nanos = parse_nanos(params.text("step")?)
+        .map_err(|error| ApiError::invalid_parameter("step", error))?;
+    let is_not_positive = || {
+        let message = "zero or negative query resolution step widths are not accepted. \
+                       Try a positive integer";
+        ApiError::invalid_parameter("step", message)
+    };
+    if step_nanos <= 0 {
+        return Err(is_not_positive());
+    }
+    if end.nanos_since(start) / step_nanos > STEPS_MAX {
+        return Err(ApiError::bad_data(
+            "exceeded maximum resolution of 11,000 points per timeseries. \
+             Try decreasing the query resolution (?step=XX)",
+        ));
+    }
+    let (start_ms, end_ms) = (start.query_ms(), end.query_ms());
+    // Times that wrap may end up in another order; Prometheus answers with nothing.
+    if end_ms < start_ms {
+        return Err(is_backwards());
+    }
+    // Prometheus divides by zero where a step is shorter than its clock's tick.
+    let step_ms = step_nanos / 1_000_000;
+    if step_ms == 0 {
+        return Err(is_not_positive());
+    }
+    Ok(When::Range(start_ms, end_ms, step_ms))
+}
+
+impl<'a> Request<'a> {
+    fn new(params: &'a Params, limit: usize, when: When) -> Result<Request<'a>, ApiError> {
+        let mut settings = QuerySettings::default();
+        let timeout = params.text("timeout")?;
+        if !timeout.is_empty() {
+            let nanos = parse_nanos(timeout)
+                .map_err(|error| ApiError::invalid_parameter("timeout", error))?;
+            settings.timeout = Some(duration_from_nanos(nanos));
+        }
+        let lookback = params.text("lookback_delta")?;
+        if !lookback.is_empty() {
+            let nanos = parse_nanos(lookback).map_err(|error| {
+                ApiError::bad_data(format!("error parsing lookback delta duration: {error}"))
+            })?;
+            // 0 stands for the server's own.
+            settings.lookback_delta =
+                Some(duration_from_nanos(nanos)).filter(|lookback| !lookback.is_zero());
+        }
+        let (query, stats) = (params.query()?, params.text("stats")?);
+        Ok(Request { query, when, settings, limit, stats })
+    }
+}
+
+async fn run(shared: &Shared, request: &Request<'_>) -> Result<crate::query::Answer, ApiError> {
+    let source = source_of(shared)?;
+    let answer = shared
+        .queries
+        .run(
+            Arc::clone(source),
+            request.query,
+            request.when,
+            &request.settings,
+            shared.config().global.evaluation_interval,
+            &shared.metrics,
+        )
+        .await;
+    answer.map_err(|failure| {
+        let error = ApiError::from(failure);
+        shared.metrics.query_failed(error.error_type());
+        error
+    })
+}
+
+fn encode(request: &Request<'_>, answer: crate::query::Answer) -> Response {
+    let mut output = answer.output;
+    let (annotations, infos) = output.annotations.to_strings(request.query, ANNOTATIONS_MAX);
+    let mut warnings = Vec::new();
+    if truncate(&mut output.value, request.limit) {
+        warnings.push("results truncated due to limit".to_owned());
+    }
+    if !matches!(request.stats, "" | "true" | "all") {
+        warnings.push(format!(
+            "value {} for parameter \"stats\" is deprecated and will be rejected in the next \
+             major release, use \"true\" or \"all\"",
+            quoted(request.stats)
+        ));
+    }
+    warnings.extend(annotations);
+    let cost = (!request.stats.is_empty())
+        .then_some(QueryCost { stats: output.stats, queue_seconds: answer.waited.as_secs_f64() });
+    success(ValuePieces::new(output, cost), &warnings, &infos)
+}
+
+/// Keeps at most so many series, 0 for all; whether some were cut.
+fn truncate(value: &mut Value, limit: usize) -> bool {
+    fn cut<T>(series: &mut Vec<T>, limit: usize) -> bool {
+        let is_cut = limit > 0 && series.len() > limit;
+        if is_cut {
+            series.truncate(limit);
+        }
+        is_cut
+    }
+    match value {
+        Value::Scalar { .. } | Value::String { .. } => false,
+        Value::Vector { samples, .. } => cut(samples, limit),
+        Value::Grid { rows, .. } => cut(rows, limit),
+        Value::Samples(series) => cut(series, limit),
+    }
+}
+
+impl From<QueryFailure> for ApiError {
+    fn from(failure: QueryFailure) -> Self {
+        match failure {
+            QueryFailure::Gate(error) => ApiError::from(error),
+            QueryFailure::Engine(error) => ApiError::from(error),
+            QueryFailure::TimedOut => ApiError::timed_out("expression evaluation"),
+        }
+    }
+}
+
+/// `/api/v1/query_exemplars`: there are none. Grafana sends times in ms here, which are far
+/// off and still times.
+pub(super) async fn exemplars(params: Params) -> Result<Response, ApiError> {
+    let start = params.time_or("start", MIN)?;
+    let end = params.time_or("end", MAX)?;
+    if end < start {
+        return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
+    }
+    let tree = engine::parse::parse(params.query()?, &ParseOptions::ALL)
+        .map_err(|error| ApiError::bad_data(error.to_string()))?;
+    if !has_selector(&tree) {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok(success(Ready(b"[]".to_vec()), &[], &[]))
+}
+
+/// Whether an expression reads any series.
+fn has_selector(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::Number { .. } | ExprKind::String(_) => false,
+        ExprKind::Selector(_) | ExprKind::Matrix(_) => true,
+        ExprKind::Subquery(subquery) => has_selector(&subquery.expr),
+        ExprKind::Unary { operand, .. } | ExprKind::Paren(operand) => has_selector(operand),
+        ExprKind::Binary(binary) => has_selector(&binary.lhs) || has_selector(&binary.rhs),
+        ExprKind::Aggregate(aggregate) => {
+            has_selector(&aggregate.expr) || aggregate.param.as_deref().is_some_and(has_selector)
+        }
+        ExprKind::Call(call) => call.args.iter().any(has_selector),
+    }
+}
+
+/// `/api/v1/format_query`.
+pub(super) async fn format(params: Params) -> Result<Response, ApiError> {
+    let tree = engine::parse::parse(params.query()?, &ParseOptions::ALL)?;
+    let mut json = Vec::new();
+    push_text(&mut json, &engine::parse::format(&tree));
+    Ok(success(Ready(json), &[], &[]))
+}
+
+/// `/api/v1/parse_query`.
+pub(super) async fn parse(params: Params) -> Result<Response, ApiError> {
+    let tree = engine::parse::parse(params.query()?, &ParseOptions::ALL)?;
+    Ok(success(Ready(engine::parse::to_json(&tree).into_bytes()), &[], &[]))
+}

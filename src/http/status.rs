@@ -1,0 +1,122 @@
+//! What the server tells of itself, and what it truly has none of yet.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+
+use super::error::ApiError;
+use super::json::body::{Ready, success};
+use super::json::number::push_integer;
+use super::json::text::push_text;
+use super::time::format_rfc3339;
+use crate::metrics::to_text;
+use crate::server::Shared;
+use crate::units::format_duration;
+
+/// The version of Prometheus whose API this is. Grafana decides by it which endpoints and
+/// parameters it may use; our own version stands behind it.
+const VERSION: &str = concat!("3.14.0+tessella.", env!("CARGO_PKG_VERSION"));
+
+/// Endpoints about things that the server does not have, and what Prometheus answers where
+/// there are none.
+pub(super) const EMPTY_ANSWERS: [(&str, &str); 7] = [
+    ("/api/v1/alertmanagers", r#"{"activeAlertmanagers":[],"droppedAlertmanagers":[]}"#),
+    ("/api/v1/alerts", r#"{"alerts":[]}"#),
+    ("/api/v1/notifications", "[]"),
+    ("/api/v1/rules", r#"{"groups":[]}"#),
+    ("/api/v1/scrape_pools", r#"{"scrapePools":[]}"#),
+    ("/api/v1/targets", r#"{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{}}"#),
+    ("/api/v1/targets/metadata", "[]"),
+];
+
+/// Endpoints of the admin API.
+pub(super) const ADMIN_PATHS: [&str; 3] = [
+    "/api/v1/admin/tsdb/clean_tombstones",
+    "/api/v1/admin/tsdb/delete_series",
+    "/api/v1/admin/tsdb/snapshot",
+];
+
+/// An answer that is always the same.
+pub(super) async fn constant(data: &'static str) -> Response {
+    success(Ready(data.as_bytes().to_vec()), &[], &[])
+}
+
+/// The admin endpoints.
+pub(super) async fn admin(State(shared): State<Arc<Shared>>, uri: Uri) -> ApiError {
+    if !shared.args.enable_admin_api {
+        return ApiError::disabled("admin APIs disabled");
+    }
+    let operation = uri.path().rsplit('/').next().unwrap_or_default();
+    ApiError::not_built(format!("{operation} is not built yet"))
+}
+
+/// `/api/v1/status/buildinfo`. `features` is absent: Grafana takes a server that has it for
+/// another product.
+pub(super) async fn build_info() -> Response {
+    let fields = [
+        ("version", VERSION),
+        ("revision", ""),
+        ("branch", ""),
+        ("buildUser", ""),
+        ("buildDate", ""),
+        ("goVersion", ""),
+    ];
+    success(Ready(object(fields.map(|(name, value)| (name, value.to_owned())))), &[], &[])
+}
+
+/// `/api/v1/status/config`.
+pub(super) async fn config(State(shared): State<Arc<Shared>>) -> Response {
+    success(Ready(object([("yaml", shared.config().to_yaml())])), &[], &[])
+}
+
+/// `/api/v1/status/flags`.
+pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
+    success(Ready(object(shared.args.flags())), &[], &[])
+}
+
+/// `/api/v1/status/runtimeinfo`: of Prometheus' fields those that mean something here.
+pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
+    let directory = std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let retention = match shared.args.retention {
+        retention if retention.is_zero() => String::new(),
+        retention => format_duration(retention),
+    };
+    let mut json = object([
+        ("startTime", format_rfc3339(shared.started)),
+        ("CWD", directory),
+        ("hostname", host.trim_end().to_owned()),
+        ("serverTime", format_rfc3339(std::time::SystemTime::now())),
+        ("storageRetention", retention),
+    ]);
+    json.pop();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    json.extend_from_slice(b",\"GOMAXPROCS\":");
+    push_integer(&mut json, cores as u64);
+    json.push(b'}');
+    success(Ready(json), &[], &[])
+}
+
+/// `/metrics`.
+pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+    let text = to_text(&shared.gather_metrics());
+    let text = text.map_err(|error| ApiError::internal(error.to_string()))?;
+    let content_type = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+    Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
+}
+
+fn object<N: AsRef<str>>(fields: impl IntoIterator<Item = (N, String)>) -> Vec<u8> {
+    let mut json = vec![b'{'];
+    for (position, (name, value)) in fields.into_iter().enumerate() {
+        if position > 0 {
+            json.push(b',');
+        }
+        push_text(&mut json, name.as_ref());
+        json.push(b':');
+        push_text(&mut json, &value);
+    }
+    json.push(b'}');
+    json
+}

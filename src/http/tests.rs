@@ -1,0 +1,652 @@
+//! The whole router in process, with a stand-in for the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use clap::Parser as _;
+use engine::result::{QueryStats, Row};
+use engine::window::Steps;
+use engine::{Annotations, QueryError, QueryOutput, Value};
+use model::memory::MemorySource;
+use model::{BoxFuture, BudgetError, Labels, Source, SourceError};
+use tower::ServiceExt as _;
+
+use super::router::router;
+use crate::cli::Args;
+use crate::config::Config;
+use crate::query::{Evaluate, Evaluation, When};
+use crate::server::Shared;
+
+/// Answers by the text of the query.
+#[derive(Default)]
+struct Scripted {
+    dropped: Arc<AtomicBool>,
+}
+
+/// Notes that a query's future is gone.
+struct DropNote(Arc<AtomicBool>);
+
+impl Drop for DropNote {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Evaluate for Scripted {
+    fn evaluate<'a>(
+        &'a self,
+        _: Arc<dyn Source>,
+        query: &'a str,
+        when: When,
+        evaluation: &'a Evaluation,
+    ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
+        let note = DropNote(Arc::clone(&self.dropped));
+        Box::pin(async move {
+            let _note = note;
+            if query == "forever" {
+                futures::future::pending::<()>().await;
+            }
+            answer(query, when, evaluation)
+        })
+    }
+}
+
+fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutput, QueryError> {
+    let source = |error| Err(QueryError::Source(error));
+    match query {
+        "" => return Err(QueryError::Parse("1:1: parse error: no expression".to_owned())),
+        "execution" => return Err(QueryError::Execution("many-to-many".to_owned())),
+        "canceled" => return source(SourceError::Budget(BudgetError::Canceled)),
+        "timeout" => {
+            return source(SourceError::Budget(BudgetError::TimedOut(
+                evaluation.limits.timeout.unwrap_or_default(),
+            )));
+        }
+        "samples" => {
+            return source(SourceError::Budget(BudgetError::Exceeded {
+                what: "samples",
+                flag: "query.max-samples",
+                limit: evaluation.limits.samples_max,
+                reached: 11,
+            }));
+        }
+        "unavailable" => return source(SourceError::Unavailable("no answer".to_owned())),
+        "corrupt" => {
+            return source(SourceError::Corrupt {
+                series: "{a=\"b\"}".to_owned(),
+                location: "block 7".to_owned(),
+                detail: "checksum".to_owned(),
+            });
+        }
+        _ => {}
+    }
+    let mut annotations = Annotations::default();
+    if query == "annotated" {
+        for at in 0..12 {
+            annotations.warn(format!("warning {at:02}"), Default::default());
+        }
+        annotations.info("an info", Default::default());
+    }
+    let value = match (query, when) {
+        ("lookback", When::Instant(time_ms)) => {
+            Value::Scalar { time_ms, value: evaluation.lookback_ms as f64 }
+        }
+        ("step", When::Instant(time_ms)) => {
+            Value::Scalar { time_ms, value: evaluation.subquery_step_ms as f64 }
+        }
+        ("vector", When::Instant(time_ms)) => {
+            let series = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
+            Value::Vector { time_ms, samples: vec![(series("a"), 1.0), (series("b"), 0.5)] }
+        }
+        ("text", When::Instant(time_ms)) => Value::String { time_ms, value: "<text>".to_owned() },
+        (_, When::Instant(time_ms)) => Value::Scalar { time_ms, value: 1.0 },
+        (_, When::Range(start_ms, end_ms, step_ms)) => {
+            let steps = Steps::range(start_ms, end_ms, step_ms).unwrap();
+            let words = steps.count.div_ceil(64);
+            let values = (0..steps.count).map(|i| i as f64).collect();
+            let labels = Labels::empty();
+            let rows = vec![Row { labels, values, presence: vec![u64::MAX; words] }];
+            Value::Grid { steps, rows }
+        }
+    };
+    Ok(QueryOutput { value, annotations, stats: QueryStats::default() })
+}
+
+fn source() -> Arc<dyn Source> {
+    let mut source = MemorySource::new();
+    for (name, job) in [("up", "a"), ("up", "b"), ("down", "a<b")] {
+        source.append(&Labels::from_pairs([("__name__", name), ("job", job)]), 1000, 1.0);
+    }
+    source.append(&Labels::from_pairs([("__name__", "late"), ("a.b", "x")]), 50_000, 1.0);
+    Arc::new(source)
+}
+
+fn shared_with(args: &[&str], engine: Scripted) -> Arc<Shared> {
+    let args = Args::try_parse_from(std::iter::once(&"tessella").chain(args)).unwrap();
+    Shared::new(args, Config::default(), Box::new(engine))
+}
+
+fn ready(args: &[&str]) -> Router {
+    let shared = shared_with(args, Scripted::default());
+    shared.set_ready(source());
+    router(shared)
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    text: String,
+}
+
+async fn send(router: &Router, request: Request<Body>) -> Answer {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    Answer { status: head.status, headers: head.headers, text }
+}
+
+async fn ask(router: &Router, method: &str, path: &str) -> Answer {
+    let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+    send(router, request).await
+}
+
+async fn post_form(router: &Router, path: &str, form: &str) -> Answer {
+    let request = Request::post(path)
+        .header("content-type", "application/x-www-form-urlencoded; charset=utf-8")
+        .body(Body::from(form.to_owned()))
+        .unwrap();
+    send(router, request).await
+}
+
+/// Each request (`GET` unless another method stands before the path) has its status and body.
+async fn check(router: &Router, cases: &[(&str, u16, &str)]) {
+    for (request, status, body) in cases {
+        let (method, path) = request.split_once(' ').unwrap_or(("GET", request));
+        let answer = ask(router, method, path).await;
+        assert_eq!((answer.status.as_u16(), &answer.text[..]), (*status, *body), "{request}");
+    }
+}
+
+fn scalar(time: &str, value: &str) -> String {
+    format!(
+        r#"{{"status":"success","data":{{"resultType":"scalar","result":[{time},"{value}"]}}}}"#
+    )
+}
+
+fn error(error_type: &str, message: &str) -> String {
+    format!(r#"{{"status":"error","errorType":"{error_type}","error":"{message}"}}"#)
+}
+
+#[tokio::test]
+async fn instant_queries_have_the_shape_of_prometheus() {
+    let vector = concat!(
+        r#"{"status":"success","data":{"resultType":"vector","result":["#,
+        r#"{"metric":{"__name__":"up","job":"a"},"value":[5,"1"]},"#,
+        r#"{"metric":{"__name__":"up","job":"b"},"value":[5,"0.5"]}]}}"#
+    );
+    let text =
+        r#"{"status":"success","data":{"resultType":"string","result":[5,"\u003ctext\u003e"]}}"#;
+    let limited = concat!(
+        r#"{"status":"success","data":{"resultType":"vector","result":["#,
+        r#"{"metric":{"__name__":"up","job":"a"},"value":[5,"1"]}]},"#,
+        r#""warnings":["results truncated due to limit"]}"#
+    );
+    let cases: &[(&str, u16, &str)] = &[
+        ("/api/v1/query?query=1&time=5.1", 200, &scalar("5.1", "1")),
+        ("/api/v1/query?query=1&time=1970-01-01T00:00:05Z", 200, &scalar("5", "1")),
+        (
+            "/api/v1/query?query=1&time=292277025-08-18T07:12:54.999999999Z",
+            200,
+            &scalar("-6795364579.679", "1"),
+        ),
+        ("/api/v1/query?query=vector&time=5", 200, vector),
+        ("/api/v1/query?query=vector&time=5&limit=2", 200, vector),
+        ("/api/v1/query?query=vector&time=5&limit=1", 200, limited),
+        ("/api/v1/query?query=text&time=5", 200, text),
+        ("/api/v1/query?query=lookback&time=5", 200, &scalar("5", "300000")),
+        ("/api/v1/query?query=lookback&time=5&lookback_delta=90", 200, &scalar("5", "90000")),
+        ("/api/v1/query?query=lookback&time=5&lookback_delta=0", 200, &scalar("5", "300000")),
+        ("/api/v1/query?query=step&time=5", 200, &scalar("5", "60000")),
+    ];
+    check(&ready(&[]), cases).await;
+}
+
+#[tokio::test]
+async fn errors_have_prometheus_texts_and_codes() {
+    let bad = |message: &str| error("bad_data", message);
+    let invalid =
+        |name: &str, message: &str| bad(&format!(r#"invalid parameter \"{name}\": {message}"#));
+    let cases: &[(&str, u16, &str)] = &[
+        ("/api/v1/query", 400, &invalid("query", "1:1: parse error: no expression")),
+        (
+            "/api/v1/query?query=%22%ff%22",
+            400,
+            &invalid("query", "1:1: parse error: invalid UTF-8 rune"),
+        ),
+        (
+            "/api/v1/query?query=1&time=x",
+            400,
+            &invalid(
+                "time",
+                r#"invalid time value for 'time': cannot parse \"x\" to a valid timestamp"#,
+            ),
+        ),
+        (
+            "/api/v1/query?query=1&limit=x",
+            400,
+            &invalid("limit", r#"strconv.Atoi: parsing \"x\": invalid syntax"#),
+        ),
+        ("/api/v1/query?query=1&limit=-1", 400, &invalid("limit", "limit must be non-negative")),
+        (
+            "/api/v1/query?query=1&timeout=x",
+            400,
+            &invalid("timeout", r#"cannot parse \"x\" to a valid duration"#),
+        ),
+        (
+            "/api/v1/query?query=1&lookback_delta=x",
+            400,
+            &bad(
+                r#"error parsing lookback delta duration: cannot parse \"x\" to a valid duration"#,
+            ),
+        ),
+        (
+            "/api/v1/query_range?query=1&end=0&step=1",
+            400,
+            &invalid("start", r#"cannot parse \"\" to a valid timestamp"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=0&step=1",
+            400,
+            &invalid("end", r#"cannot parse \"\" to a valid timestamp"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=0&step=1",
+            400,
+            &invalid("end", "end timestamp must not be before start time"),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=2",
+            400,
+            &invalid("step", r#"cannot parse \"\" to a valid duration"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=2&step=0",
+            400,
+            &invalid(
+                "step",
+                "zero or negative query resolution step widths are not accepted. Try a positive integer",
+            ),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=1&end=2&step=1e300",
+            400,
+            &invalid("step", r#"cannot parse \"1e300\" to a valid duration. It overflows int64"#),
+        ),
+        (
+            "/api/v1/query_range?query=1&start=0&end=11001&step=1",
+            400,
+            &bad(
+                "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
+            ),
+        ),
+        ("/api/v1/query?query=execution", 422, &error("execution", "many-to-many")),
+        (
+            "/api/v1/query?query=samples",
+            422,
+            &error("execution", "query needs 11 samples, the limit is 10 (--query.max-samples)"),
+        ),
+        (
+            "/api/v1/query?query=canceled",
+            499,
+            &error("canceled", "query was canceled in expression evaluation"),
+        ),
+        (
+            "/api/v1/query?query=timeout",
+            503,
+            &error("timeout", "query timed out in expression evaluation"),
+        ),
+        (
+            "/api/v1/query?query=forever&timeout=0.01",
+            503,
+            &error("timeout", "query timed out in expression evaluation"),
+        ),
+        (
+            "/api/v1/query?query=unavailable",
+            503,
+            &error("unavailable", "storage is unavailable: no answer"),
+        ),
+        (
+            "/api/v1/query?query=corrupt",
+            500,
+            &error("internal", r#"damaged data at block 7 of series {a=\"b\"}: checksum"#),
+        ),
+    ];
+    check(&ready(&["--query.max-samples=10"]), cases).await;
+}
+
+#[tokio::test]
+async fn range_queries_take_steps_with_and_without_units() {
+    let router = ready(&[]);
+    let expected = concat!(
+        r#"{"status":"success","data":{"resultType":"matrix","result":["#,
+        r#"{"metric":{},"values":[[0,"0"],[30,"1"],[60,"2"]]}]}}"#
+    );
+    for step in ["30", "30s", "0.5m", "3e1", "30000ms"] {
+        let path = format!("/api/v1/query_range?query=x&start=0&end=60&step={step}");
+        let answer = ask(&router, "GET", &path).await;
+        if step == "0.5m" {
+            assert_eq!(answer.status, 400);
+        } else {
+            assert_eq!(answer.text, expected, "{step}");
+        }
+    }
+    let all = ask(&router, "GET", "/api/v1/query_range?query=x&start=0&end=11000&step=1").await;
+    let read: serde_json::Value = serde_json::from_str(&all.text).unwrap();
+    assert_eq!(read["data"]["result"][0]["values"].as_array().unwrap().len(), 11_001);
+}
+
+#[tokio::test]
+async fn a_form_wins_over_the_address() {
+    let router = ready(&[]);
+    let cases = [
+        ("/api/v1/query", "query=1&time=5", scalar("5", "1")),
+        ("/api/v1/query?query=1&time=7", "time=5", scalar("5", "1")),
+        ("/api/v1/query?query=lookback", "time=5&lookback_delta=1", scalar("5", "1000")),
+    ];
+    for (path, form, expected) in cases {
+        assert_eq!(post_form(&router, path, form).await.text, expected);
+    }
+    let request = Request::post("/api/v1/query?query=1&time=7")
+        .header("content-type", "application/json")
+        .body(Body::from("time=5"))
+        .unwrap();
+    assert_eq!(send(&router, request).await.text, scalar("7", "1"));
+    let large = "x=".to_owned() + &"y".repeat(11 << 20);
+    let answer = post_form(&router, "/api/v1/series?match[]=up", &large).await;
+    assert_eq!(answer.text, error("bad_data", "error parsing form values: http: POST too large"));
+}
+
+#[tokio::test]
+async fn a_form_that_does_not_arrive_is_given_up() {
+    let request = Request::post("/api/v1/query")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>()))
+        .unwrap();
+    let answer = send(&ready(&["--web.read-timeout=10ms"]), request).await;
+    assert_eq!(answer.status, 408);
+    let message = "request took longer than 10ms to arrive (--web.read-timeout)";
+    assert_eq!(answer.text, error("timeout", message));
+}
+
+#[tokio::test]
+async fn annotations_are_limited_and_the_rest_counted() {
+    let answer = ask(&ready(&[]), "GET", "/api/v1/query?query=annotated&time=0&stats=x").await;
+    let read: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+    let warnings = read["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 12);
+    assert_eq!(
+        warnings[0],
+        "value \"x\" for parameter \"stats\" is deprecated and will be rejected in the next \
+         major release, use \"true\" or \"all\""
+    );
+    assert_eq!(warnings[1], "PromQL warning: warning 00 (1:1)");
+    assert_eq!(warnings[11], "2 more warning annotations omitted");
+    assert_eq!(read["infos"], serde_json::json!(["PromQL info: an info (1:1)"]));
+    assert!(read["data"]["stats"]["samples"]["peakSamples"].is_u64());
+}
+
+#[tokio::test]
+async fn lookups_answer_with_sorted_lists() {
+    let ok = |data: &str| format!(r#"{{"status":"success","data":{data}}}"#);
+    let cut = |data: &str| {
+        format!(
+            r#"{{"status":"success","data":{data},"warnings":["results truncated due to limit"]}}"#
+        )
+    };
+    let up = r#"{"__name__":"up","job":"a"},{"__name__":"up","job":"b"}"#;
+    let empty = r#"match[] must contain at least one non-empty matcher"#;
+    let cases: &[(&str, u16, &str)] = &[
+        ("/api/v1/labels", 200, &ok(r#"["__name__","a.b","job"]"#)),
+        ("/api/v1/labels?match[]=late", 200, &ok(r#"["__name__","a.b"]"#)),
+        ("/api/v1/labels?start=0&end=2", 200, &ok(r#"["__name__","job"]"#)),
+        ("/api/v1/labels?limit=1", 200, &cut(r#"["__name__"]"#)),
+        ("/api/v1/labels?limit=3", 200, &ok(r#"["__name__","a.b","job"]"#)),
+        ("/api/v1/labels?match[]={}", 400, &error("bad_data", empty)),
+        ("/api/v1/label/job/values", 200, &ok(r#"["a","a\u003cb","b"]"#)),
+        ("/api/v1/label/job/values?match[]=up&match[]=late", 200, &ok(r#"["a","b"]"#)),
+        ("/api/v1/label/U__a_2e_b/values", 200, &ok(r#"["x"]"#)),
+        ("/api/v1/label/none/values", 200, &ok("[]")),
+        ("/api/v1/label/a%ff/values", 400, &error("bad_data", r#"invalid label name: \"a\\xff\""#)),
+        ("/api/v1/series?match[]=up", 200, &ok(&format!("[{up}]"))),
+        ("/api/v1/series?match[]=down", 200, &ok(r#"[{"__name__":"down","job":"a<b"}]"#)),
+        ("/api/v1/series?match[]=up&limit=1", 200, &cut(r#"[{"__name__":"up","job":"a"}]"#)),
+        ("/api/v1/series?match[]=none", 200, &ok("[]")),
+        ("/api/v1/series", 400, &error("bad_data", "no match[] parameter provided")),
+        (
+            "/api/v1/series?match[]={}",
+            400,
+            &error("bad_data", &format!(r#"invalid parameter \"match[]\": {empty}"#)),
+        ),
+        (
+            "/api/v1/series?match[]=%zz",
+            400,
+            &error("bad_data", r#"error parsing form values: invalid URL escape \"%zz\""#),
+        ),
+        ("/api/v1/metadata", 200, &ok("{}")),
+        ("/api/v1/metadata?limit=x", 400, &error("bad_data", "limit must be a number")),
+    ];
+    // Braces and quotes are escaped by every client.
+    let cases: Vec<(String, u16, &str)> = cases
+        .iter()
+        .map(|(path, status, body)| (path.replace("{}", "%7B%7D"), *status, *body))
+        .collect();
+    let cases: Vec<_> =
+        cases.iter().map(|(path, status, body)| (&path[..], *status, *body)).collect();
+    check(&ready(&[]), &cases).await;
+}
+
+#[tokio::test]
+async fn exemplars_are_empty_also_for_times_in_ms() {
+    let ok = r#"{"status":"success","data":[]}"#;
+    let cases: &[(&str, u16, &str)] = &[
+        ("/api/v1/query_exemplars?query=up", 200, ok),
+        ("/api/v1/query_exemplars?query=up&start=1700000000000&end=1700000001000", 200, ok),
+        ("/api/v1/query_exemplars?query=1", 204, ""),
+        (
+            "/api/v1/query_exemplars?query=up&start=2&end=1",
+            400,
+            &error("bad_data", "end timestamp must not be before start timestamp"),
+        ),
+    ];
+    check(&ready(&[]), cases).await;
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_plain() {
+    let router = ready(&[]);
+    let not_found = "404 page not found\n";
+    let not_allowed = "Method Not Allowed\n";
+    let cases: &[(&str, u16, &str)] = &[
+        ("/nope", 404, not_found),
+        ("/api/v1/nope", 404, not_found),
+        ("POST /api/v1/nope", 404, not_found),
+        ("OPTIONS /api/v1/nope", 204, ""),
+        ("OPTIONS /api/v1/query", 204, ""),
+        ("OPTIONS /-/ready", 200, ""),
+        ("DELETE /api/v1/query", 405, not_allowed),
+        ("HEAD /api/v1/query", 405, ""),
+        ("HEAD /metrics", 405, ""),
+        ("HEAD /-/ready", 200, ""),
+        ("POST /api/v1/status/buildinfo", 405, not_allowed),
+        ("GET /api/v1/admin/tsdb/snapshot", 405, not_allowed),
+    ];
+    for (request, status, body) in cases {
+        let (method, path) = request.split_once(' ').unwrap_or(("GET", request));
+        let answer = ask(&router, method, path).await;
+        assert_eq!(answer.status.as_u16(), *status, "{request}");
+        if method != "HEAD" {
+            assert_eq!(answer.text, *body, "{request}");
+        }
+    }
+    let answer = ask(&router, "PUT", "/api/v1/query").await;
+    assert_eq!(answer.headers["allow"], "GET, OPTIONS, POST");
+    assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+}
+
+#[tokio::test]
+async fn nothing_but_health_is_served_before_the_log_is_replayed() {
+    let shared = shared_with(&[], Scripted::default());
+    let router = router(Arc::clone(&shared));
+    for path in ["/-/ready", "/api/v1/query?query=1", "/api/v1/labels"] {
+        let answer = ask(&router, "GET", path).await;
+        assert_eq!((answer.status.as_u16(), &answer.text[..]), (503, "Service Unavailable"));
+        assert_eq!(answer.headers["x-prometheus-stopping"], "false");
+    }
+    check(&router, &[("/-/healthy", 200, "Tessella is Healthy.\n")]).await;
+    assert_eq!(ask(&router, "GET", "/metrics").await.status, 200);
+    shared.set_ready(source());
+    check(&router, &[("/-/ready", 200, "Tessella is Ready.\n")]).await;
+    shared.begin_stop();
+    let answer = ask(&router, "GET", "/-/ready").await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["x-prometheus-stopping"], "true");
+}
+
+#[tokio::test]
+async fn lifecycle_and_admin_endpoints_follow_their_flags() {
+    let disabled = "Lifecycle API is not enabled.";
+    let cases: &[(&str, u16, &str)] = &[
+        ("POST /-/quit", 403, disabled),
+        ("PUT /-/reload", 403, disabled),
+        ("GET /-/quit", 405, "Only POST or PUT requests allowed"),
+        ("POST /api/v1/admin/tsdb/snapshot", 500, &error("unavailable", "admin APIs disabled")),
+    ];
+    check(&ready(&[]), cases).await;
+    let cases: &[(&str, u16, &str)] = &[
+        ("POST /-/reload", 200, ""),
+        ("POST /-/quit", 200, "Requesting termination... Goodbye!"),
+        ("POST /-/quit", 200, "Termination already in progress."),
+        (
+            "PUT /api/v1/admin/tsdb/delete_series",
+            501,
+            &error("unavailable", "delete_series is not built yet"),
+        ),
+    ];
+    check(&ready(&["--web.enable-lifecycle", "--web.enable-admin-api"]), cases).await;
+    let missing = ready(&["--web.enable-lifecycle", "--config.file=/nowhere/tessella.yml"]);
+    let answer = ask(&missing, "POST", "/-/reload").await;
+    assert_eq!(answer.status, 500);
+    assert!(answer.text.starts_with("failed to reload config: cannot read"), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_may_read_as_the_flag_says() {
+    for (args, origin, allowed) in [
+        (&[][..], "http://a", Some("http://a")),
+        (&["--web.cors.origin=https?://b"][..], "http://a", None),
+        (&["--web.cors.origin=https?://b"][..], "https://b", Some("https://b")),
+    ] {
+        let request = Request::get("/api/v1/query?query=1").header("origin", origin);
+        let answer = send(&ready(args), request.body(Body::empty()).unwrap()).await;
+        let header = answer.headers.get("access-control-allow-origin");
+        assert_eq!(header.map(|h| h.to_str().unwrap()), allowed);
+        assert_eq!(answer.headers["access-control-expose-headers"], "Date");
+        assert!(answer.headers.get_all("vary").iter().any(|v| v == "Origin"));
+    }
+    let answer = ask(&ready(&[]), "GET", "/api/v1/query?query=1").await;
+    assert!(!answer.headers.contains_key("access-control-allow-origin"));
+}
+
+#[tokio::test]
+async fn answers_are_compressed_where_that_is_asked_for() {
+    let router = ready(&[]);
+    for (accepted, encoding, magic) in [
+        ("gzip", Some("gzip"), &[0x1f, 0x8b][..]),
+        ("zstd", Some("zstd"), &[0x28, 0xb5, 0x2f, 0xfd][..]),
+        ("identity", None, b"{\"status\""),
+    ] {
+        let path = "/api/v1/query_range?query=x&start=0&end=11000&step=1";
+        let request = Request::get(path).header("accept-encoding", accepted);
+        let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let header = response.headers().get("content-encoding").cloned();
+        assert_eq!(header.as_ref().map(|h| h.to_str().unwrap()), encoding);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert!(body.starts_with(magic));
+    }
+}
+
+#[tokio::test]
+async fn a_query_stops_when_its_client_leaves() {
+    let engine = Scripted::default();
+    let dropped = Arc::clone(&engine.dropped);
+    let shared = shared_with(&["--query.max-concurrency=1", "--query.max-queue=1"], engine);
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let query = || Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
+    let mut running = query();
+    assert!(futures::poll!(&mut running).is_pending());
+    let mut waiting = query();
+    assert!(futures::poll!(&mut waiting).is_pending());
+    let refused = query().await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.headers["retry-after"], "1");
+    let message = "2 queries are waiting to run, the limit is 1 (--query.max-queue)";
+    assert_eq!(refused.text, error("unavailable", message));
+    assert!(!dropped.load(Ordering::Acquire));
+    drop(running);
+    assert!(dropped.load(Ordering::Acquire));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    assert_eq!((shared.queries.gate().running(), shared.queries.gate().waiting()), (1, 0));
+}
+
+#[tokio::test]
+async fn queries_and_requests_are_counted() {
+    let router = ready(&[]);
+    for path in ["/api/v1/query?query=1", "/api/v1/query", "/api/v1/label/job/values"] {
+        ask(&router, "GET", path).await;
+    }
+    let text = ask(&router, "GET", "/metrics").await.text;
+    for line in [
+        r#"tessella_http_requests_total{code="200",handler="/api/v1/query"} 1"#,
+        r#"tessella_http_requests_total{code="400",handler="/api/v1/query"} 1"#,
+        r#"tessella_http_requests_total{code="200",handler="/api/v1/label/{name}/values"} 1"#,
+        r#"tessella_engine_query_failures_total{type="bad_data"} 1"#,
+        "tessella_engine_queries 0",
+        "tessella_ready 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_server_tells_of_itself() {
+    let router = ready(&[
+        "--query.timeout=90s",
+        "--storage.retention.time=360h",
+        "--storage.url=s3://key:secret@bucket/x",
+    ]);
+    let data =
+        |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["data"].clone();
+    let build = data(&ask(&router, "GET", "/api/v1/status/buildinfo").await.text);
+    assert!(build["version"].as_str().unwrap().ends_with(env!("CARGO_PKG_VERSION")));
+    assert!(build.get("features").is_none());
+    let flags = data(&ask(&router, "GET", "/api/v1/status/flags").await.text);
+    assert_eq!(flags["query.timeout"], "1m30s");
+    assert_eq!(flags["storage.url"], "s3://bucket/x");
+    let config = data(&ask(&router, "GET", "/api/v1/status/config").await.text);
+    assert_eq!(config["yaml"], "global:\n  evaluation_interval: 1m\n");
+    let runtime = data(&ask(&router, "GET", "/api/v1/status/runtimeinfo").await.text);
+    assert_eq!(runtime["storageRetention"], "15d");
+    for (path, expected) in super::status::EMPTY_ANSWERS {
+        let answer = ask(&router, "GET", path).await;
+        assert_eq!(answer.text, format!(r#"{{"status":"success","data":{expected}}}"#));
+    }
+    let page = ask(&router, "GET", "/").await;
+    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+    assert!(page.text.contains(env!("CARGO_PKG_VERSION")));
+}

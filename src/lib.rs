@@ -1,0 +1,15 @@
+//! The Tessella server: the command line, the configuration, the HTTP API and the life of the
+//! process. Queries are answered by the engine, samples kept by the storage; neither knows
+//! the other, and they meet here.
+
+pub mod cli;
+pub mod config;
+pub mod gate;
+mod http;
+pub mod ingest;
+mod listener;
+pub mod logging;
+pub mod metrics;
+mod query;
+pub mod server;
+pub mod units;

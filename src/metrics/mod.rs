@@ -1,0 +1,251 @@
+//! The server's own metrics.
+
+mod process;
+mod store;
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    Counter, Encoder, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Opts, Registry, TextEncoder,
+};
+
+use engine::result::QueryStats;
+
+use storage::StoreStats;
+
+use self::process::ProcessMetrics;
+use self::store::StoreMetrics;
+
+/// Upper bounds of the duration histograms, in seconds.
+const DURATION_BUCKETS: [f64; 12] =
+    [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+
+/// Every metric of the server, and the registry that others add theirs to.
+pub struct Metrics {
+    registry: Registry,
+    /// Held while metrics are read from elsewhere and gathered.
+    gathering: Mutex<()>,
+    process: ProcessMetrics,
+    store: StoreMetrics,
+    store_stats: OnceLock<Box<dyn Fn() -> StoreStats + Send + Sync>>,
+    ready: IntGauge,
+    requests: IntCounterVec,
+    request_seconds: HistogramVec,
+    query_seconds: HistogramVec,
+    query_samples: IntCounter,
+    query_series: IntCounter,
+    query_failures: IntCounterVec,
+    queries_running: IntGauge,
+    queries_waiting: IntGauge,
+    reload_successful: IntGauge,
+    reload_success_seconds: Gauge,
+}
+
+impl Metrics {
+    /// Fresh metrics. Panics where two of them bear one name, which no input can bring about.
+    pub fn new(queries_max: usize) -> Metrics {
+        let registry = Registry::new();
+        let own = Own(&registry);
+        let build =
+            own.int_gauge_vec("tessella_build_info", "Always 1, with the version.", "version");
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        own.int_gauge(
+            "tessella_engine_queries_concurrent_max",
+            "How many queries may run at once.",
+        )
+        .set(i64::try_from(queries_max).unwrap_or(i64::MAX));
+        let metrics = Metrics {
+            gathering: Mutex::new(()),
+            process: ProcessMetrics::new(&own),
+            store: StoreMetrics::new(&own),
+            store_stats: OnceLock::new(),
+            ready: own.int_gauge(
+                "tessella_ready",
+                "Whether the log has been replayed and requests are served.",
+            ),
+            requests: own.int_counter_vec(
+                "tessella_http_requests_total",
+                "HTTP requests by handler and status code.",
+                &["handler", "code"],
+            ),
+            request_seconds: own.histogram_vec(
+                "tessella_http_request_duration_seconds",
+                "Time until the head of the answer is there, by handler.",
+                "handler",
+            ),
+            query_seconds: own.histogram_vec(
+                "tessella_engine_query_duration_seconds",
+                "Time that queries spent in each stage.",
+                "slice",
+            ),
+            query_samples: own
+                .int_counter("tessella_engine_query_samples_total", "Samples decoded by queries."),
+            query_series: own
+                .int_counter("tessella_engine_query_series_total", "Series selected by queries."),
+            query_failures: own.int_counter_vec(
+                "tessella_engine_query_failures_total",
+                "Queries that ended in an error, by its type.",
+                &["type"],
+            ),
+            queries_running: own.int_gauge("tessella_engine_queries", "Queries that run."),
+            queries_waiting: own
+                .int_gauge("tessella_engine_queries_waiting", "Queries that wait for their turn."),
+            reload_successful: own.int_gauge(
+                "tessella_config_last_reload_successful",
+                "Whether the configuration was read without a fault the last time.",
+            ),
+            reload_success_seconds: own.gauge(
+                "tessella_config_last_reload_success_timestamp_seconds",
+                "When the configuration was last read without a fault.",
+            ),
+            registry: registry.clone(),
+        };
+        metrics.config_read(true);
+        metrics
+    }
+
+    /// Where other parts of the server register theirs.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Counts an answered request.
+    pub(crate) fn request(&self, handler: &str, status: u16, elapsed: Duration) {
+        self.requests.with_label_values(&[handler, &status.to_string()]).inc();
+        self.request_seconds.with_label_values(&[handler]).observe(elapsed.as_secs_f64());
+    }
+
+    /// Counts a query that was answered.
+    pub(crate) fn query(&self, stats: &QueryStats, waited: Duration) {
+        let slices = [
+            ("queue", waited.as_secs_f64()),
+            ("prepare", stats.prepare_seconds),
+            ("load", stats.load_seconds),
+            ("execute", stats.execute_seconds),
+        ];
+        for (slice, seconds) in slices {
+            self.query_seconds.with_label_values(&[slice]).observe(seconds);
+        }
+        self.query_samples.inc_by(stats.sample_count);
+        self.query_series.inc_by(stats.series_count);
+    }
+
+    /// Counts a query that ended in an error.
+    pub(crate) fn query_failed(&self, error_type: &str) {
+        self.query_failures.with_label_values(&[error_type]).inc();
+    }
+
+    /// Notes whether the server is ready.
+    pub(crate) fn set_ready(&self, is_ready: bool) {
+        self.ready.set(i64::from(is_ready));
+    }
+
+    /// Where the figures of the store come from, from now on.
+    pub(crate) fn watch_store(&self, stats: impl Fn() -> StoreStats + Send + Sync + 'static) {
+        // There is one store in a process; a second one would change nothing.
+        let _ = self.store_stats.set(Box::new(stats));
+    }
+
+    /// Notes how many queries run and wait.
+    pub(crate) fn set_queries(&self, running: usize, waiting: usize) {
+        self.queries_running.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.queries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how reading the configuration went.
+    pub(crate) fn config_read(&self, is_success: bool) {
+        self.reload_successful.set(i64::from(is_success));
+        if is_success {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            self.reload_success_seconds.set(since.unwrap_or_default().as_secs_f64());
+        }
+    }
+
+    /// The metrics as they stand, sorted by name.
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        let _gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
+        self.process.refresh();
+        if let Some(stats) = self.store_stats.get() {
+            self.store.refresh(&stats());
+        }
+        self.registry.gather()
+    }
+}
+
+/// Metrics in Prometheus' text format.
+pub(crate) fn to_text(families: &[MetricFamily]) -> Result<Vec<u8>, prometheus::Error> {
+    let mut text = Vec::new();
+    TextEncoder::new().encode(families, &mut text)?;
+    Ok(text)
+}
+
+/// Makes metrics and registers them. Names and help are constants of this crate, so that
+/// nothing here can fail but by a mistake in the source, which every start would show.
+struct Own<'a>(&'a Registry);
+
+impl Own<'_> {
+    fn add<C: prometheus::core::Collector + Clone + 'static>(
+        &self,
+        made: prometheus::Result<C>,
+    ) -> C {
+        let metric = made.expect("the name and the labels are well-formed");
+        self.0.register(Box::new(metric.clone())).expect("each name is registered once");
+        metric
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.add(Gauge::new(name, help))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Counter {
+        self.add(Counter::new(name, help))
+    }
+
+    fn int_gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.add(IntGauge::new(name, help))
+    }
+
+    fn int_counter(&self, name: &str, help: &str) -> IntCounter {
+        self.add(IntCounter::new(name, help))
+    }
+
+    fn int_gauge_vec(&self, name: &str, help: &str, label: &str) -> prometheus::IntGaugeVec {
+        self.add(prometheus::IntGaugeVec::new(Opts::new(name, help), &[label]))
+    }
+
+    fn int_counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn histogram_vec(&self, name: &str, help: &str, label: &str) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(DURATION_BUCKETS.to_vec());
+        self.add(HistogramVec::new(options, &[label]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_holds_what_was_counted() {
+        let metrics = Metrics::new(20);
+        metrics.request("/api/v1/query", 200, Duration::from_millis(3));
+        metrics.query(&QueryStats { sample_count: 7, ..QueryStats::default() }, Duration::ZERO);
+        metrics.query_failed("timeout");
+        let text = String::from_utf8(to_text(&metrics.gather()).unwrap()).unwrap();
+        for line in [
+            "tessella_http_requests_total{code=\"200\",handler=\"/api/v1/query\"} 1",
+            "tessella_http_request_duration_seconds_bucket{handler=\"/api/v1/query\",le=\"0.005\"} 1",
+            "tessella_engine_query_samples_total 7",
+            "tessella_engine_query_failures_total{type=\"timeout\"} 1",
+            "tessella_engine_queries_concurrent_max 20",
+            concat!("tessella_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Running queries: a place at the gate, a deadline, the engine, and what is counted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Engine, QueryError, QueryOptions, QueryOutput};
+use model::{BoxFuture, Budget, BudgetLimits, Source};
+
+use crate::cli::Args;
+use crate::gate::{Gate, GateError};
+use crate::metrics::Metrics;
+
+/// What a client may set for one query.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct QuerySettings {
+    /// How long it may take; the server's own limit holds as well.
+    pub(crate) timeout: Option<Duration>,
+    /// How far back an instant selector looks.
+    pub(crate) lookback_delta: Option<Duration>,
+}
+
+/// When a query is evaluated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum When {
+    /// At one time, in ms since the epoch.
+    Instant(i64),
+    /// At the times from the first to the second, by steps of the third, in ms.
+    Range(i64, i64, i64),
+}
+
+/// What holds for one evaluation.
+#[derive(Debug, Clone)]
+pub(crate) struct Evaluation {
+    /// How far back an instant selector looks, in ms.
+    pub(crate) lookback_ms: i64,
+    /// The step of a subquery that names none, in ms.
+    pub(crate) subquery_step_ms: i64,
+    /// What it may cost.
+    pub(crate) limits: BudgetLimits,
+}
+
+/// Whoever evaluates queries: the engine, or a stand-in of the tests.
+pub(crate) trait Evaluate: Send + Sync {
+    /// Evaluates a query. Dropping the future stops it.
+    fn evaluate<'a>(
+        &'a self,
+        source: Arc<dyn Source>,
+        query: &'a str,
+        when: When,
+        evaluation: &'a Evaluation,
+    ) -> BoxFuture<'a, Result<QueryOutput, QueryError>>;
+}
+
+impl Evaluate for Engine {
+    fn evaluate<'a>(
+        &'a self,
+        source: Arc<dyn Source>,
+        query: &'a str,
+        when: When,
+        evaluation: &'a Evaluation,
+    ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
+        Box::pin(async move {
+            let options = QueryOptions {
+                lookback_ms: Some(evaluation.lookback_ms),
+                subquery_step_ms: Some(evaluation.subquery_step_ms),
+                limits: evaluation.limits.clone(),
+            };
+            match when {
+                When::Instant(time_ms) => self.instant(source, query, time_ms, &options).await,
+                When::Range(start_ms, end_ms, step_ms) => {
+                    self.range(source, query, start_ms, end_ms, step_ms, &options).await
+                }
+            }
+        })
+    }
+}
+
+/// An answered query.
+pub(crate) struct Answer {
+    pub(crate) output: QueryOutput,
+    pub(crate) waited: Duration,
+}
+
+/// Why a query was not answered.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum QueryFailure {
+    /// There was no place for it.
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    /// The engine refused it or gave up.
+    #[error(transparent)]
+    Engine(#[from] QueryError),
+    /// It did not end in time.
+    #[error("query timed out in expression evaluation")]
+    TimedOut,
+}
+
+/// The engine behind its gate.
+pub(crate) struct Queries {
+    engine: Box<dyn Evaluate>,
+    gate: Gate,
+    limits: BudgetLimits,
+    timeout: Duration,
+    lookback_delta: Duration,
+}
+
+impl Queries {
+    /// Queries under the limits of the command line.
+    pub(crate) fn new(args: &Args, engine: Box<dyn Evaluate>) -> Queries {
+        Queries {
+            engine,
+            gate: Gate::new(args.query_concurrency_max as usize, args.query_queue_max as usize),
+            limits: BudgetLimits {
+                samples_max: args.query_samples_max,
+                memory_bytes_max: args.query_memory_bytes_max,
+                series_max: args.query_series_max,
+                timeout: None,
+            },
+            timeout: args.query_timeout,
+            lookback_delta: args.lookback_delta,
+        }
+    }
+
+    /// Answers a query, or says why not. Dropping the future stops the query.
+    pub(crate) async fn run(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        when: When,
+        settings: &QuerySettings,
+        subquery_step: Duration,
+        metrics: &Metrics,
+    ) -> Result<Answer, QueryFailure> {
+        let started = Instant::now();
+        let timeout = settings.timeout.map_or(self.timeout, |t| t.min(self.timeout));
+        let place = self.gate.enter(timeout).await?;
+        let left = timeout.saturating_sub(started.elapsed());
+        let evaluation = Evaluation {
+            lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
+            subquery_step_ms: millis(subquery_step),
+            limits: BudgetLimits { timeout: Some(left), ..self.limits.clone() },
+        };
+        // The engine looks at its budget; this bounds what it waits for.
+        let output = match tokio::time::timeout(
+            left,
+            self.engine.evaluate(source, query, when, &evaluation),
+        )
+        .await
+        {
+            Ok(output) => output?,
+            Err(_) => return Err(QueryFailure::TimedOut),
+        };
+        metrics.query(&output.stats, place.waited);
+        Ok(Answer { output, waited: place.waited })
+    }
+
+    /// A budget for a lookup of series or labels, under the limits of a query.
+    pub(crate) fn lookup_budget(&self) -> Budget {
+        Budget::new(BudgetLimits { timeout: Some(self.timeout), ..self.limits.clone() })
+    }
+
+    /// The gate.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+}
+
+/// A duration in whole ms.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

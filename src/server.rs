@@ -1,0 +1,337 @@
+//! The process: what it shares, how it starts, reloads and stops.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Instant, SystemTime};
+
+use engine::{Engine, EngineOptions};
+use model::Source;
+use storage::{Store, StoreError, StoreOptions};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+
+use crate::cli::Args;
+use crate::config::{Config, ConfigError};
+use crate::http;
+use crate::ingest::{IngestMetrics, RemoteWrite, self_metrics};
+use crate::listener::{self, ConnectionLimits};
+use crate::metrics::Metrics;
+use crate::query::{Evaluate, Queries, millis};
+
+/// Where the server stands in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Readiness {
+    /// The log is being replayed.
+    Starting = 0,
+    /// Requests are served.
+    Ready = 1,
+    /// No new requests are served.
+    Stopping = 2,
+}
+
+/// What every handler shares.
+pub(crate) struct Shared {
+    pub(crate) args: Args,
+    config: RwLock<Arc<Config>>,
+    readiness: AtomicU8,
+    source: OnceLock<Arc<dyn Source>>,
+    store: OnceLock<Arc<Store>>,
+    pub(crate) remote_write: RemoteWrite,
+    ingest_metrics: IngestMetrics,
+    pub(crate) queries: Queries,
+    pub(crate) metrics: Metrics,
+    pub(crate) started: SystemTime,
+    stop: Notify,
+    stop_requested: AtomicBool,
+}
+
+impl Shared {
+    /// The state of a server that has not opened its store yet.
+    pub(crate) fn new(args: Args, config: Config, engine: Box<dyn Evaluate>) -> Arc<Shared> {
+        let queries = Queries::new(&args, engine);
+        let metrics = Metrics::new(queries.gate().places_max());
+        let ingest_metrics = IngestMetrics::new(metrics.registry());
+        Arc::new(Shared {
+            config: RwLock::new(Arc::new(config)),
+            readiness: AtomicU8::new(Readiness::Starting as u8),
+            source: OnceLock::new(),
+            store: OnceLock::new(),
+            remote_write: RemoteWrite::new(args.remote_write.limits(), ingest_metrics.clone()),
+            ingest_metrics,
+            queries,
+            metrics,
+            started: SystemTime::now(),
+            stop: Notify::new(),
+            stop_requested: AtomicBool::new(false),
+            args,
+        })
+    }
+
+    /// Serves from a store, and writes to it, from now on.
+    fn set_store(&self, store: &Arc<Store>) {
+        let watched = Arc::clone(store);
+        self.metrics.watch_store(move || watched.stats());
+        // A process opens one store.
+        let _ = self.store.set(Arc::clone(store));
+        self.set_ready(Arc::clone(store) as Arc<dyn Source>);
+    }
+
+    /// Serves from a source from now on.
+    pub(crate) fn set_ready(&self, source: Arc<dyn Source>) {
+        if self.source.set(source).is_ok() {
+            self.set_readiness(Readiness::Ready);
+        }
+    }
+
+    /// Serves nothing new from now on.
+    pub(crate) fn begin_stop(&self) {
+        self.set_readiness(Readiness::Stopping);
+    }
+
+    /// Where the server stands.
+    pub(crate) fn readiness(&self) -> Readiness {
+        match self.readiness.load(Ordering::Acquire) {
+            0 => Readiness::Starting,
+            1 => Readiness::Ready,
+            _ => Readiness::Stopping,
+        }
+    }
+
+    fn set_readiness(&self, readiness: Readiness) {
+        self.readiness.store(readiness as u8, Ordering::Release);
+        self.metrics.set_ready(readiness == Readiness::Ready);
+    }
+
+    /// Where series come from, once the server is ready.
+    pub(crate) fn source(&self) -> Option<&Arc<dyn Source>> {
+        self.source.get()
+    }
+
+    /// Where samples are written, once the server is ready.
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        self.store.get()
+    }
+
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the configuration file again. The one in force stays where it has a fault.
+    pub(crate) fn reload(&self) -> Result<(), ConfigError> {
+        let read = Config::load(self.args.config_file.as_deref());
+        self.metrics.config_read(read.is_ok());
+        match read {
+            Ok(config) => {
+                *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                info!("Configuration is reloaded.");
+                Ok(())
+            }
+            Err(error) => {
+                error!(%error, "Configuration cannot be reloaded.");
+                Err(error)
+            }
+        }
+    }
+
+    /// The metrics as they stand.
+    pub(crate) fn gather_metrics(&self) -> Vec<prometheus::proto::MetricFamily> {
+        let gate = self.queries.gate();
+        self.metrics.set_queries(gate.running(), gate.waiting());
+        self.metrics.gather()
+    }
+
+    /// Asks the server to stop; `false` where that has been asked before.
+    pub(crate) fn request_stop(&self) -> bool {
+        let is_first = !self.stop_requested.swap(true, Ordering::AcqRel);
+        self.stop.notify_one();
+        is_first
+    }
+}
+
+/// Runs the server until it is asked to stop.
+pub async fn run(args: Args) -> ExitCode {
+    let config = match Config::load(args.config_file.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            error!(%error, "Configuration cannot be read.");
+            return ExitCode::from(2);
+        }
+    };
+    let (listener, address) = match bind(&args).await {
+        Ok(bound) => bound,
+        Err(error) => {
+            error!(address = %args.listen_address, %error, "Address cannot be listened on.");
+            return ExitCode::FAILURE;
+        }
+    };
+    let store_url = without_credentials(&args.storage_url);
+    info!(%address, store = store_url, version = env!("CARGO_PKG_VERSION"), "Tessella is starting.");
+    let signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            error!(%error, "Signals cannot be listened to.");
+            return ExitCode::FAILURE;
+        }
+    };
+    let shared = Shared::new(args, config, Box::new(Engine::new(EngineOptions::default())));
+    serve_until_stopped(shared, listener, address, signals).await
+}
+
+async fn bind(args: &Args) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(&args.listen_address.0).await?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+async fn serve_until_stopped(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    address: SocketAddr,
+    mut signals: Signals,
+) -> ExitCode {
+    let limits = ConnectionLimits {
+        connections_max: shared.args.connections_max as usize,
+        read_timeout: shared.args.read_timeout,
+        shutdown_timeout: shared.args.shutdown_timeout,
+    };
+    let router = http::router::router(Arc::clone(&shared));
+    let (stop_serving, serving_stops) = oneshot::channel::<()>();
+    let serving = tokio::spawn(listener::serve(listener, router, limits, async {
+        // A sender that is gone means the same.
+        let _ = serving_stops.await;
+    }));
+    let opened = tokio::select! {
+        opened = open_store(&shared) => Some(opened),
+        () = signals.stop_asked(&shared) => None,
+    };
+    let store = match opened {
+        Some(Ok(store)) => store,
+        Some(Err(error)) => {
+            error!(%error, "Store cannot be opened.");
+            let is_flag = matches!(error, StoreError::InvalidUrl { .. });
+            return if is_flag { ExitCode::from(2) } else { ExitCode::FAILURE };
+        }
+        None => {
+            info!("Tessella has stopped before its store was open.");
+            return ExitCode::SUCCESS;
+        }
+    };
+    shared.set_store(&store);
+    info!("Tessella is ready.");
+    let (stop_writing, writing) = write_self_metrics(&shared, &store, address);
+    signals.stop_asked(&shared).await;
+    info!("Tessella is stopping.");
+    shared.begin_stop();
+    // Those who listen may have ended already.
+    let _ = (stop_serving.send(()), stop_writing.send(()));
+    if !serving.await.unwrap_or(false) {
+        warn!("Requests were cut off at the end of --web.shutdown-timeout.");
+    }
+    if let Err(error) = writing.await {
+        error!(%error, "The task that writes own metrics has failed.");
+    }
+    match store.close().await {
+        Ok(()) => {
+            info!("Tessella has stopped.");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            error!(%error, "Store cannot be closed.");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts to write the server's own metrics, if that is wanted, until the sender is used.
+fn write_self_metrics(
+    shared: &Arc<Shared>,
+    store: &Arc<Store>,
+    address: SocketAddr,
+) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (shared, store) = (Arc::clone(shared), Arc::clone(store));
+    let writing = tokio::spawn(async move {
+        if !shared.args.self_metrics {
+            return;
+        }
+        let gather = || shared.gather_metrics();
+        let stopped = async {
+            // A sender that is gone means the same.
+            let _ = stopped.await;
+        };
+        let instance = address.to_string();
+        self_metrics::run(&store, gather, &instance, &shared.ingest_metrics, stopped).await;
+    });
+    (stop, writing)
+}
+
+async fn open_store(shared: &Shared) -> Result<Arc<Store>, StoreError> {
+    let started = Instant::now();
+    let store = Store::open(&shared.args.storage_url, store_options(&shared.args)).await?;
+    let seconds = started.elapsed().as_secs_f64();
+    info!(seconds, "Log has been replayed.");
+    Ok(Arc::new(store))
+}
+
+fn store_options(args: &Args) -> StoreOptions {
+    StoreOptions {
+        retention_ms: (!args.retention.is_zero()).then(|| millis(args.retention)),
+        out_of_order_window_ms: args.out_of_order_window.map(millis),
+        commit_interval_min: args.commit_interval,
+        cache_bytes_max: usize::try_from(args.cache_bytes_max).unwrap_or(usize::MAX),
+        log_bytes_max: args.log_bytes_max,
+        ..StoreOptions::default()
+    }
+}
+
+/// The signals that the process listens to.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for SIGTERM, SIGINT or a request to `/-/quit`; reloads on SIGHUP meanwhile.
+    async fn stop_asked(&mut self, shared: &Shared) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                () = shared.stop.notified() => return,
+                _ = self.hangup.recv() => {
+                    // What went wrong has been logged.
+                    let _ = shared.reload();
+                }
+            }
+        }
+    }
+}
+
+/// A URL without the user and password that may stand in it.
+pub(crate) fn without_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..authority_end].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => url.to_owned(),
+    }
+}

@@ -1,0 +1,165 @@
+//! Durations and sizes as flags, the configuration and the API write them.
+
+use std::time::Duration;
+
+/// The units of a duration, in the order in which they must stand, in ms.
+const DURATION_UNITS: [(&str, u64); 7] = [
+    ("y", 365 * 24 * 3_600_000),
+    ("w", 7 * 24 * 3_600_000),
+    ("d", 24 * 3_600_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
+/// Reads a duration such as `5m` or `1h30m`: whole numbers with units from years to
+/// milliseconds, each unit at most once and in falling order; a bare `0` is one too.
+///
+/// Errors: the text for people, as Prometheus gives it.
+/// Source: `ParseDuration` of Prometheus' common model.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    match text {
+        "" => return Err("empty duration string".to_owned()),
+        "0" => return Ok(Duration::ZERO),
+        _ => {}
+    }
+    let invalid = || format!("not a valid duration string: {}", quoted(text));
+    let out_of_range = || "duration out of range".to_owned();
+    let mut rest = text;
+    let mut units = DURATION_UNITS.iter();
+    let mut total_ms = 0_u64;
+    while !rest.is_empty() {
+        let (digits, after) = split_while(rest, |c| c.is_ascii_digit());
+        let (unit, after) = split_while(after, |c| c.is_ascii_alphabetic());
+        if digits.is_empty() {
+            return Err(invalid());
+        }
+        let (_, unit_ms) = units.find(|(name, _)| *name == unit).ok_or_else(invalid)?;
+        let count: u64 = digits.parse().map_err(|_| out_of_range())?;
+        total_ms = count
+            .checked_mul(*unit_ms)
+            .and_then(|ms| total_ms.checked_add(ms))
+            // Prometheus counts nanoseconds in a signed word.
+            .filter(|ms| *ms <= i64::MAX as u64 / 1_000_000)
+            .ok_or_else(out_of_range)?;
+        rest = after;
+    }
+    Ok(Duration::from_millis(total_ms))
+}
+
+/// Writes a duration in the units above; years and weeks only where nothing is left over.
+///
+/// Source: `Duration.String` of Prometheus' common model.
+pub fn format_duration(duration: Duration) -> String {
+    let mut ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    if ms == 0 {
+        return "0s".to_owned();
+    }
+    let mut text = String::new();
+    for (unit, unit_ms) in DURATION_UNITS {
+        let must_be_exact = matches!(unit, "y" | "w");
+        if must_be_exact && !ms.is_multiple_of(unit_ms) {
+            continue;
+        }
+        let count = ms / unit_ms;
+        if count > 0 {
+            text.push_str(&format!("{count}{unit}"));
+            ms -= count * unit_ms;
+        }
+    }
+    text
+}
+
+/// A text in quotes, as Go's messages have it.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    // Writing to a string cannot fail.
+    let _ = model::labels::write_quoted(&mut out, text);
+    out
+}
+
+/// Reads a size such as `512MiB`, `2GB` or `65536`; the units count in 1,024, with or
+/// without the `i`, as in Prometheus' size flags.
+///
+/// Errors: the text for people.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = split_while(text, |c| c.is_ascii_digit());
+    let shift = match unit {
+        "" | "B" => 0,
+        "KB" | "KiB" => 10,
+        "MB" | "MiB" => 20,
+        "GB" | "GiB" => 30,
+        "TB" | "TiB" => 40,
+        _ => return Err(format!("not a valid size: {text:?} (examples: 65536, 64KiB, 2GB)")),
+    };
+    let count: u64 = digits
+        .parse()
+        .map_err(|_| format!("not a valid size: {text:?} (examples: 65536, 64KiB, 2GB)"))?;
+    count.checked_mul(1 << shift).ok_or_else(|| format!("size out of range: {text:?}"))
+}
+
+/// Writes a size in the largest unit that divides it.
+pub fn format_bytes(bytes: u64) -> String {
+    for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if bytes > 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes}B")
+}
+
+fn split_while(text: &str, keep: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !keep(c)).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_and_write_as_in_prometheus() {
+        let cases = [
+            ("5m", 300_000, "5m"),
+            ("1h30m", 5_400_000, "1h30m"),
+            ("0", 0, "0s"),
+            ("0s", 0, "0s"),
+            ("90s", 90_000, "1m30s"),
+            ("1500ms", 1500, "1s500ms"),
+            ("7d", 604_800_000, "1w"),
+            ("8d", 691_200_000, "8d"),
+            ("365d", 31_536_000_000, "1y"),
+            ("1y2w3d4h5m6s7ms", 33_019_506_007, "382d4h5m6s7ms"),
+        ];
+        for (text, ms, written) in cases {
+            let duration = parse_duration(text).unwrap();
+            assert_eq!(duration, Duration::from_millis(ms), "{text}");
+            assert_eq!(format_duration(duration), written);
+        }
+    }
+
+    #[test]
+    fn malformed_durations_are_named() {
+        for text in ["1", "5mm", "-5m", "1m1h", "1m1m", "m", "1.5h", " 5m", "5M"] {
+            let error = parse_duration(text).unwrap_err();
+            assert_eq!(error, format!("not a valid duration string: {text:?}"));
+        }
+        assert_eq!(parse_duration("").unwrap_err(), "empty duration string");
+        for text in ["300y", "99999999999999999999s"] {
+            assert_eq!(parse_duration(text).unwrap_err(), "duration out of range");
+        }
+    }
+
+    #[test]
+    fn sizes_read_and_write() {
+        let cases = [("0", 0, "0B"), ("1000", 1000, "1000B"), ("64KiB", 65_536, "64KiB")];
+        for (text, bytes, written) in cases {
+            assert_eq!(parse_bytes(text), Ok(bytes));
+            assert_eq!(format_bytes(bytes), written);
+        }
+        assert_eq!(parse_bytes("2GB"), Ok(2 << 30));
+        for text in ["", "1 KB", "KB", "1.5GB", "99999999999TB", "-1"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The real binary: its exit codes, its log, its signals.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use support::{Child, get, request, temporary_directory};
+
+fn tessella(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessella"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Exit code, standard output and standard error of a run that ends by itself.
+fn outcome(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = tessella(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// A running server whose log is read line by line.
+struct Process {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    address: String,
+    start_line: String,
+}
+
+impl Process {
+    fn start(store: &Path, args: &[&str]) -> Process {
+        let url = format!("--storage.url={}", store.display());
+        let mut child = tessella(&["--web.listen-address=127.0.0.1:0", &url])
+            .args(args)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let start_line = line_with(&mut log, "address=");
+        let address = start_line.split("address=").nth(1).unwrap();
+        let address = address.split_whitespace().next().unwrap().to_owned();
+        let mut process = Process { child: Child(child), log, address, start_line };
+        process.line_with("Tessella is ready.");
+        process
+    }
+
+    fn line_with(&mut self, text: &str) -> String {
+        line_with(&mut self.log, text)
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.0.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Waits for the end, and gives what the log still said.
+    fn end(&mut self) -> (ExitStatus, String) {
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        (self.child.0.wait().unwrap(), rest)
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        get(&self.address, path)
+    }
+
+    fn post(&self, path: &str) -> (u16, String) {
+        let address = &self.address;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        request(address, &head, &[])
+    }
+
+    /// Asks until the answer holds a text: what it waits for happens in another task.
+    fn get_until(&self, path: &str, text: &str) -> String {
+        for _ in 0..600 {
+            let (_, body) = self.get(path);
+            if body.contains(text) {
+                return body;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{path} does not answer with {text}");
+    }
+}
+
+fn line_with(log: &mut impl BufRead, text: &str) -> String {
+    let mut all = String::new();
+    loop {
+        let start = all.len();
+        assert!(log.read_line(&mut all).unwrap() > 0, "the log ends without {text}:\n{all}");
+        if all[start..].contains(text) {
+            return all[start..].to_owned();
+        }
+    }
+}
+
+#[test]
+fn wrong_flags_and_values_end_with_status_2() {
+    let directory = temporary_directory("wrong-flags");
+    let config = directory.path().join("tessella.yml");
+    std::fs::write(&config, "global:\n  evaluation_interval: 1m\n  surprise: 1\n").unwrap();
+    let config = format!("--config.file={}", config.display());
+    let cases: &[(&[&str], &str)] = &[
+        (&["--nope"], "unexpected argument '--nope'"),
+        (&["--query.timeout=5"], "not a valid duration string: \"5\""),
+        (&["--log.level=loud"], "possible values: debug, info, warn, error"),
+        (&[&config], "tessella.yml:3:3: unknown field `surprise`"),
+        (&["--config.file=/nowhere/tessella.yml"], "cannot read the configuration file"),
+        (&["--storage.url=ftp://host/x", "--web.listen-address=127.0.0.1:0"], "ftp://host/x"),
+    ];
+    for (args, message) in cases {
+        let (code, _, log) = outcome(args);
+        assert_eq!(code, Some(2), "{args:?}: {log}");
+        assert!(log.contains(message), "{args:?}: {log}");
+    }
+}
+
+#[test]
+fn version_and_help_are_printed() {
+    let version = concat!("tessella ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(outcome(&["--version"]), (Some(0), version.to_owned(), String::new()));
+    let (code, help, _) = outcome(&["--help"]);
+    assert_eq!(code, Some(0));
+    for text in ["--web.listen-address <ADDRESS>", "[default: 127.0.0.1:9090]", "as a duration"] {
+        assert!(help.contains(text), "{text} is not in\n{help}");
+    }
+}
+
+#[test]
+fn the_start_line_names_address_store_and_version() {
+    let directory = temporary_directory("start-line");
+    let store = directory.path().join("data");
+    for (args, parts) in [
+        (
+            &["--self-metrics=false"][..],
+            [format!("store={}", store.display()), "version=".to_owned(), "level=INFO".to_owned()],
+        ),
+        (
+            &["--self-metrics=false", "--log.level=debug"][..],
+            ["address=127.0.0.1:".to_owned(), "msg=".to_owned(), "time=".to_owned()],
+        ),
+    ] {
+        let mut process = Process::start(&store, args);
+        for part in parts {
+            assert!(process.start_line.contains(&part), "{part}: {}", process.start_line);
+        }
+        assert_eq!(process.get("/-/ready"), (200, "Tessella is Ready.\n".to_owned()));
+        process.signal("-TERM");
+        assert!(process.end().0.success());
+    }
+}
+
+#[test]
+fn sigterm_flushes_and_the_next_start_has_it_all() {
+    let directory = temporary_directory("sigterm");
+    let store = directory.path().join("data");
+    let query = "/api/v1/query?query=count(last_over_time(%7Bjob%3D%22tessella%22%7D%5B1h%5D))";
+    let mut process = Process::start(&store, &[]);
+    process.get_until("/api/v1/query?query=tessella_build_info", "\"version\"");
+    process.signal("-TERM");
+    let (status, log) = process.end();
+    assert!(status.success(), "{log}");
+    assert!(log.contains("Tessella has stopped."), "{log}");
+    let mut process = Process::start(&store, &["--self-metrics=false"]);
+    let (status, body) = process.get(query);
+    assert_eq!(status, 200, "{body}");
+    assert!(!body.contains("\"result\":[]"), "{body}");
+    process.signal("-INT");
+    assert!(process.end().0.success());
+}
+
+#[test]
+fn the_configuration_is_reloaded_and_a_faulty_one_refused() {
+    let directory = temporary_directory("reload");
+    let config = directory.path().join("tessella.yml");
+    let write = |interval: &str| {
+        std::fs::write(&config, format!("global:\n  evaluation_interval: {interval}\n")).unwrap();
+    };
+    write("30s");
+    let flag = format!("--config.file={}", config.display());
+    let args = ["--self-metrics=false", "--web.enable-lifecycle", &flag];
+    let mut process = Process::start(&directory.path().join("data"), &args);
+    let path = "/api/v1/status/config";
+    assert!(process.get(path).1.contains("evaluation_interval: 30s"));
+    write("2m");
+    assert_eq!(process.post("/-/reload"), (200, String::new()));
+    assert!(process.get(path).1.contains("evaluation_interval: 2m"));
+    write("soon");
+    let (status, message) = process.post("/-/reload");
+    assert_eq!(status, 500);
+    assert!(message.contains("tessella.yml:2:"), "{message}");
+    assert!(process.get(path).1.contains("evaluation_interval: 2m"));
+    write("3m");
+    process.signal("-HUP");
+    process.get_until(path, "evaluation_interval: 3m");
+    assert_eq!(process.post("/-/quit"), (200, "Requesting termination... Goodbye!".to_owned()));
+    assert!(process.end().0.success());
+}
