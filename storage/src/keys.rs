@@ -201,6 +201,14 @@ pub(crate) fn directory(metric: u64, window: i64, run: u32) -> Vec<u8> {
     key
 }
 
+/// The run directory that lists a block, by the block's key.
+pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
+    let mut key = block.get(..block.len().checked_sub(4)?)?.to_vec();
+    let kind = key.get_mut(9).filter(|kind| **kind == b'b')?;
+    *kind = b'c';
+    Some(key)
+}
+
 /// Metric, place of the window and run of a run directory's key.
 pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, u32)> {
     let rest = key.get(10..)?;
@@ -341,6 +349,7 @@ mod tests {
         assert_eq!(parse_ordered(&watermark(-5), WATERMARKS_PREFIX), Some(-5));
         assert_eq!(parse_log(&log(3, 9)), Some((3, 9)));
         assert_eq!(parse_directory(&directory(7, -1, 2)), Some((7, 11, 2)));
+        assert_eq!(directory_of_block(&block(7, -1, 2, 3)), Some(directory(7, -1, 2)));
     }
 
     #[test]

@@ -17,14 +17,14 @@ use crate::seal::block::{self, BlockEntry};
 use crate::value;
 use crate::window::{PARTITION_WINDOWS, window_of};
 
-/// Ids in a page of the forward index.
-pub(crate) const PAGE_IDS: u32 = 128;
+/// Ids in a page of the forward index; few in tests, so that there are several pages.
+pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 /// Reads of one partition in flight.
 const READS_MAX: usize = 8;
 /// A range is read whole once it is wanted by more than one part in so many.
 const RANGE_SHARE: usize = 8;
 /// Metrics from which their directories are read in one scan.
-const METRICS_SCAN: usize = 32;
+const METRICS_SCAN: usize = if cfg!(test) { 2 } else { 32 };
 
 /// A partition and how many series are registered in it: ids count from 0.
 #[derive(Debug, Clone, Copy)]

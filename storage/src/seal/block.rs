@@ -39,8 +39,8 @@ use crate::value;
 
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
-/// Series in a block at most.
-pub(crate) const BLOCK_SERIES_MAX: usize = 64;
+/// Series in a block at most; few in tests, so that there are several blocks.
+pub(crate) const BLOCK_SERIES_MAX: usize = if cfg!(test) { 3 } else { 64 };
 const VERSION: u8 = 1;
 
 /// A block, as its run's directory lists it.

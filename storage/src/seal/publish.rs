@@ -17,8 +17,8 @@ use crate::store::Inner;
 use crate::value;
 use crate::window::partition_of_window;
 
-/// Bytes of blocks that go into one write.
-const WRITE_BYTES: usize = 8 << 20;
+/// Bytes of blocks that go into one write; few in tests, so that there are several writes.
+const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
 /// Samples in a frame that is encoded anew.
 const FRAME_LEN: usize = 240;
 

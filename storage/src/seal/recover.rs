@@ -48,7 +48,12 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     for (key, blocks) in intents {
         let mut set = WriteSet::default();
         for block in &blocks {
-            set.delete(block);
+            // A seal that failed and was repeated by the same process may have published them.
+            let directory = keys::directory_of_block(block)
+                .ok_or_else(|| value::corrupt(&key, "malformed block key"))?;
+            if lsm.get(&directory).await?.is_none() {
+                set.delete(block);
+            }
         }
         set.delete(&key);
         lsm.commit(set).await?;

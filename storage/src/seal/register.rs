@@ -14,8 +14,8 @@ use crate::lsm::WriteSet;
 use crate::store::Inner;
 use crate::value;
 
-/// Series that are registered in one write.
-const REGISTER_SERIES: usize = 4096;
+/// Series that are registered in one write; few in tests, so that there are several writes.
+const REGISTER_SERIES: usize = if cfg!(test) { 7 } else { 4096 };
 
 /// Gives every item its id in the partition.
 pub(super) async fn register(

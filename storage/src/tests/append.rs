@@ -1,0 +1,271 @@
+//! What is accepted, ignored and refused; limits; retention.
+
+use std::sync::Arc;
+
+use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceError};
+
+use super::harness::{self, batch, labels, open, open_with, read_all};
+use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::{AppendOutcome, Clock, ManualClock, RejectReason, Store, StoreError, StoreOptions};
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+
+/// Appends one sample after the other; what became of each.
+async fn fates(store: &Store, samples: &[(i64, f64)]) -> Vec<Result<&'static str, RejectReason>> {
+    let mut fates = Vec::new();
+    for sample in samples {
+        let outcome = store.append(batch(&labels(&[("a", "b")]), &[*sample])).await.unwrap();
+        fates.push(match (outcome.accepted, outcome.duplicates, outcome.rejected) {
+            (1, 0, 0) => Ok("accepted"),
+            (0, 1, 0) => Ok("duplicate"),
+            (0, 0, 1) => Err(outcome.rejections[0].reason),
+            _ => panic!("{outcome:?}"),
+        });
+    }
+    fates
+}
+
+#[test]
+fn out_of_order_window_decides_as_prometheus_does() {
+    use RejectReason::{DuplicateSample, OutOfBounds, OutOfOrder, TooOld};
+    let newest_ms = 10 * HOUR_MS;
+    let samples = [
+        (newest_ms, 1.0),
+        (newest_ms, 1.0),
+        (newest_ms, 2.0),
+        (newest_ms - 1000, 1.0),
+        (newest_ms - 2 * HOUR_MS, 1.0),
+        (newest_ms - 4 * HOUR_MS, 1.0),
+    ];
+    let accepted = Ok("accepted");
+    let first = [accepted, Ok("duplicate"), Err(DuplicateSample)];
+    for (window_ms, rest) in [
+        (None, [accepted, accepted, accepted]),
+        (Some(0), [Err(OutOfOrder), Err(OutOfBounds), Err(OutOfBounds)]),
+        (Some(3 * HOUR_MS), [accepted, accepted, Err(TooOld)]),
+    ] {
+        harness::run(async {
+            let options = StoreOptions { out_of_order_window_ms: window_ms, ..harness::options() };
+            let store = open_with(&harness::memory(), options).await.unwrap();
+            assert_eq!(fates(&store, &samples).await, [first, rest].concat(), "{window_ms:?}");
+        });
+    }
+}
+
+#[test]
+fn nan_payloads_are_told_apart() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let samples = [model::stale_nan(), model::stale_nan(), f64::NAN].map(|value| (1, value));
+        let expected = [Ok("accepted"), Ok("duplicate"), Err(RejectReason::DuplicateSample)];
+        assert_eq!(fates(&store, &samples).await, expected);
+    });
+}
+
+#[test]
+fn what_has_been_decided_survives_a_restart() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        fates(&store, &[(5, 1.0)]).await;
+        drop(store);
+        let store = open(&objects).await.unwrap();
+        let found = fates(&store, &[(5, 1.0), (5, 2.0)]).await;
+        assert_eq!(found, [Ok("duplicate"), Err(RejectReason::DuplicateSample)]);
+    });
+}
+
+#[test]
+fn times_outside_of_retention_and_clock_are_out_of_bounds() {
+    harness::run(async {
+        let now_ms = 100 * PARTITION_MS;
+        let options = StoreOptions {
+            retention_ms: Some(10 * PARTITION_MS),
+            clock: Arc::new(ManualClock::new(now_ms)),
+            ..harness::options()
+        };
+        let store = open_with(&harness::memory(), options).await.unwrap();
+        let late_ms = 10 * 60 * 1000;
+        let times =
+            [now_ms, now_ms + late_ms, now_ms + late_ms + 1, now_ms - 10 * PARTITION_MS - 1];
+        let samples = times.map(|t| (t, 1.0));
+        let out = Err(RejectReason::OutOfBounds);
+        let expected = [Ok("accepted"), Ok("accepted"), out, out];
+        assert_eq!(fates(&store, &samples).await, expected);
+        assert_eq!(fates(&store, &[(i64::MIN, 1.0), (i64::MAX, 1.0)]).await, [out, out]);
+    });
+}
+
+#[test]
+fn long_labels_are_refused_and_the_rest_is_kept() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let long = "x".repeat(20_000);
+        let mut all = Batch::default();
+        all.push(&labels(&[("a", &long)]), &[(1, 1.0), (2, 2.0)]);
+        all.push(&labels(&[("a", "b")]), &[(1, 1.0)]);
+        let outcome = store.append(all).await.unwrap();
+        assert_eq!((outcome.accepted, outcome.rejected), (1, 2));
+        assert_eq!(outcome.rejections[0].reason, RejectReason::LabelTooLong);
+        assert_eq!(read_all(&store).await.unwrap().len(), 1);
+        // As long as it may be, and every byte of it escaped.
+        let zeros = "\0".repeat(crate::keys::VALUE_BYTES_MAX);
+        store.append(batch(&labels(&[("a", &zeros)]), &[(1, 1.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn writes_beyond_the_queue_are_refused_as_overload() {
+    harness::run(async {
+        let options = StoreOptions { queue_samples_max: 2, ..harness::options() };
+        let store = Arc::new(open_with(&harness::memory(), options).await.unwrap());
+        let append = |t: i64| {
+            let store = Arc::clone(&store);
+            async move { store.append(batch(&labels(&[("a", "b")]), &[(t, 1.0)])).await }
+        };
+        // Nobody commits as long as this is held.
+        let log = store.inner().log.lock().await;
+        let first = tokio::spawn(append(1));
+        let second = tokio::spawn(append(2));
+        while store.stats().queue_samples < 2 {
+            tokio::task::yield_now().await;
+        }
+        let expected = StoreError::Overloaded { waiting: 3, limit: 2 };
+        assert_eq!(append(3).await, Err(expected));
+        drop(log);
+        let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };
+        assert_eq!(first.await.unwrap(), Ok(accepted.clone()));
+        assert_eq!(second.await.unwrap(), Ok(accepted));
+        assert!(append(3).await.is_ok());
+    });
+}
+
+#[test]
+fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(100 * PARTITION_MS));
+        let options = StoreOptions {
+            retention_ms: Some(2 * PARTITION_MS),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            ..harness::options()
+        };
+        let objects = harness::memory();
+        let store = open_with(&objects, options.clone()).await.unwrap();
+        let sealed = labels(&[("__name__", "sealed")]);
+        let both = labels(&[("__name__", "both")]);
+        let now_ms = 100 * PARTITION_MS;
+        store.append(batch(&sealed, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
+        store.append(batch(&both, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        store
+            .append(batch(&both, &[(now_ms - PARTITION_MS + 1, 2.0), (now_ms, 3.0)]))
+            .await
+            .unwrap();
+        clock.set(now_ms + 3 * PARTITION_MS - 1);
+        let left = vec![(both.clone(), vec![(now_ms, 3.0_f64.to_bits())])];
+        assert_eq!(read_all(&store).await.unwrap(), left, "out of view");
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 1);
+        assert_eq!(read_all(&store).await.unwrap(), left);
+        for prefix in [
+            &crate::keys::partition(99)[..],
+            &crate::keys::dictionary_of_pair("__name__", "sealed"),
+        ] {
+            let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
+            assert_eq!(scan.next().await.unwrap(), None, "deleted");
+        }
+        drop(store);
+        let store = open_with(&objects, options).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), left);
+    });
+}
+
+#[test]
+fn budgets_are_charged_and_released() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        for number in 0..10 {
+            let labels = labels(&[("n", &number.to_string())]);
+            store.append(batch(&labels, &[(1, 1.0), (WINDOW_MS, 2.0)])).await.unwrap();
+            if number == 5 {
+                store.seal_all().await.unwrap();
+            }
+        }
+        let selection = Selection { matchers: Vec::new(), start_ms: 0, end_ms: i64::MAX };
+        let limited = |limits| Budget::new(limits);
+        let budget = limited(BudgetLimits { series_max: 9, ..BudgetLimits::default() });
+        let result = store.select(&selection, &budget).await.err();
+        assert!(matches!(
+            result,
+            Some(SourceError::Budget(BudgetError::Exceeded { limit: 9, reached: 10, .. }))
+        ));
+        let budget = limited(BudgetLimits { memory_bytes_max: 100, ..BudgetLimits::default() });
+        assert!(matches!(store.select(&selection, &budget).await, Err(SourceError::Budget(_))));
+        let budget = limited(BudgetLimits { memory_bytes_max: 1 << 20, ..BudgetLimits::default() });
+        for _ in 0..1000 {
+            let set = store.select(&selection, &budget).await.unwrap();
+            assert_eq!(set.len(), 10);
+        }
+        budget.cancel();
+        assert!(matches!(
+            store.select(&selection, &budget).await,
+            Err(SourceError::Budget(BudgetError::Canceled))
+        ));
+    });
+}
+
+#[test]
+fn idle_series_leave_the_head_and_stay_readable() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(10 * WINDOW_MS));
+        let options =
+            StoreOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..harness::options() };
+        let store = open_with(&harness::memory(), options).await.unwrap();
+        let (old, new) = (labels(&[("n", "old")]), labels(&[("n", "new")]));
+        store.append(batch(&old, &[(WINDOW_MS, 1.0)])).await.unwrap();
+        store.append(batch(&new, &[(10 * WINDOW_MS, 1.0)])).await.unwrap();
+        assert_eq!(store.stats().head_series, 2);
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().head_series, 1);
+        assert_eq!(read_all(&store).await.unwrap().len(), 2);
+        // The slot is given to another series, and the old one comes back in a third.
+        store.append(batch(&labels(&[("n", "third")]), &[(10 * WINDOW_MS, 1.0)])).await.unwrap();
+        store.append(batch(&old, &[(WINDOW_MS + 1, 1.0)])).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap().len(), 3);
+        assert_eq!(store.stats().head_series, 3);
+    });
+}
+
+#[test]
+fn closed_stores_refuse_writes_and_open_again() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        store.append(batch(&labels(&[("a", "b")]), &[(1, 1.0)])).await.unwrap();
+        store.close().await.unwrap();
+        let refused = store.append(batch(&labels(&[("a", "b")]), &[(2, 1.0)])).await;
+        assert_eq!(refused, Err(StoreError::Closed));
+        let store = open(&objects).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn files_and_memory_are_opened_by_url() {
+    let folder = std::env::temp_dir().join(format!("tessella-store-{}", std::process::id()));
+    harness::run(async {
+        let url = format!("file://{}", folder.display());
+        let store = Store::open(&url, harness::options()).await.unwrap();
+        store.append(batch(&labels(&[("a", "b")]), &[(1, 1.0)])).await.unwrap();
+        drop(store);
+        let path = folder.display().to_string();
+        let store = Store::open(&path, harness::options()).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap().len(), 1);
+        store.close().await.unwrap();
+        let memory = Store::open("memory:///", harness::options()).await.unwrap();
+        assert!(read_all(&memory).await.unwrap().is_empty());
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,146 @@
+//! Damaged bytes in values of every kind: an error that names the place, never a panic, never
+//! a silent loss.
+
+use std::collections::BTreeSet;
+
+use model::{MatchOp, Matcher, SourceError};
+
+use super::harness::{self, batch, labels, open, read};
+use crate::chunk::CHUNK_PADDING_BYTES;
+use crate::lsm::WriteSet;
+use crate::{Store, StoreError, keys};
+
+async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, Store) {
+    let objects = harness::memory();
+    let store = open(&objects).await.unwrap();
+    for number in 0..8 {
+        let labels = labels(&[("__name__", "m"), ("n", &number.to_string())]);
+        let samples: Vec<_> = (0..50).map(|t| (t * 1000, t as f64)).collect();
+        store.append(batch(&labels, &samples)).await.unwrap();
+    }
+    (objects, store)
+}
+
+/// Reads through postings, forward index, directories and blocks.
+async fn read_through(store: &Store) -> Result<usize, SourceError> {
+    let all = |name| Matcher::new(MatchOp::Regex, name, ".+").unwrap();
+    let contents = read(store, vec![all("__name__"), all("n")], 0, i64::MAX).await?;
+    Ok(contents.iter().map(|(_, samples)| samples.len()).sum())
+}
+
+async fn entries(store: &Store, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
+    let mut entries = Vec::new();
+    while let Some((key, value)) = scan.next().await.unwrap() {
+        entries.push((key.to_vec(), value.to_vec()));
+    }
+    entries
+}
+
+async fn put(store: &Store, key: &[u8], value: Vec<u8>) {
+    let mut set = WriteSet::default();
+    set.put(key.to_vec(), value);
+    store.inner().lsm.commit(set).await.unwrap();
+}
+
+/// The value with one bit flipped, and cut short, at some places.
+fn damages(key: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
+    let is_block = key.get(9) == Some(&b'b');
+    let len = value.len() - if is_block { CHUNK_PADDING_BYTES } else { 0 };
+    let mut damaged = Vec::new();
+    for bit in (0..len * 8).step_by((len * 8 / 40).max(1)) {
+        let mut value = value.to_vec();
+        value[bit / 8] ^= 1 << (bit % 8);
+        damaged.push(value);
+    }
+    for cut in [0, 1, len / 2, len.saturating_sub(1)] {
+        damaged.push(value[..cut].to_vec());
+    }
+    damaged
+}
+
+#[test]
+fn damage_in_a_partition_is_an_error_that_names_the_key() {
+    harness::run(async {
+        let (_, store) = filled().await;
+        store.seal_all().await.unwrap();
+        assert_eq!(read_through(&store).await.unwrap(), 400);
+        let mut kinds = BTreeSet::new();
+        for (key, value) in entries(&store, &keys::partition(0)).await {
+            kinds.insert(key[9]);
+            for damaged in damages(&key, &value) {
+                put(&store, &key, damaged.clone()).await;
+                match read_through(&store).await {
+                    Err(SourceError::Corrupt { location, .. }) => {
+                        let name = keys::printable(&key);
+                        assert!(location.contains(&name), "{location} does not name {name}");
+                    }
+                    other => panic!("{} {damaged:?}: {other:?}", keys::printable(&key)),
+                }
+            }
+            put(&store, &key, value).await;
+        }
+        assert_eq!(kinds, BTreeSet::from([b'b', b'c', b'f', b'i']));
+        assert_eq!(read_through(&store).await.unwrap(), 400);
+    });
+}
+
+#[test]
+fn missing_blocks_and_pages_are_errors() {
+    harness::run(async {
+        let (_, store) = filled().await;
+        store.seal_all().await.unwrap();
+        for (key, value) in entries(&store, &keys::partition(0)).await {
+            if key[9] == b'b' || key[9] == b'f' {
+                let mut set = WriteSet::default();
+                set.delete(&key);
+                store.inner().lsm.commit(set).await.unwrap();
+                let result = read_through(&store).await;
+                assert!(matches!(result, Err(SourceError::Corrupt { .. })), "{result:?}");
+                put(&store, &key, value).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn damage_in_log_and_meta_values_keeps_the_store_closed() {
+    harness::run(async {
+        let (objects, store) = filled().await;
+        store.seal_all().await.unwrap();
+        store.append(batch(&labels(&[("a", "b")]), &[(7, 7.0)])).await.unwrap();
+        let mut all = entries(&store, b"l").await;
+        all.extend(entries(&store, b"m").await);
+        let kinds: BTreeSet<&[u8]> = all.iter().map(|(key, _)| &key[..2]).collect();
+        assert!(kinds.len() >= 4, "{kinds:?}");
+        let mut last = store;
+        for (key, value) in all {
+            for damaged in damages(&key, &value).into_iter().step_by(7) {
+                put(&last, &key, damaged).await;
+                match open(&objects).await {
+                    Err(StoreError::Corrupt { location, .. }) => {
+                        assert!(location.contains(&keys::printable(&key)), "{location}");
+                    }
+                    other => panic!("{}: {other:?}", keys::printable(&key)),
+                }
+                last = reopened(&objects, &key, &value).await;
+            }
+        }
+        assert_eq!(read_through(&last).await.unwrap(), 400);
+    });
+}
+
+/// Mends a value below the store, which cannot be opened, and opens the store.
+async fn reopened(
+    objects: &std::sync::Arc<dyn slatedb::object_store::ObjectStore>,
+    key: &[u8],
+    value: &[u8],
+) -> Store {
+    let location = crate::lsm::Location::on(std::sync::Arc::clone(objects));
+    let lsm = crate::lsm::Lsm::open(&location, &harness::options()).await.unwrap();
+    let mut set = WriteSet::default();
+    set.put(key.to_vec(), value.to_vec());
+    lsm.commit(set).await.unwrap();
+    drop(lsm);
+    open(objects).await.unwrap()
+}

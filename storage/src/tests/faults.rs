@@ -1,0 +1,267 @@
+//! Crashes at any write to the object store: what was acknowledged is there afterwards, and
+//! nothing is that was never sent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use model::{Batch, Labels};
+use proptest::prelude::*;
+use slatedb::object_store::path::Path;
+use slatedb::object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+
+use super::harness::{self, batch, labels, open, read_all};
+use crate::window::WINDOW_MS;
+use crate::{Store, StoreError};
+
+/// An object store that takes so many writes and no more, as if the machine had gone.
+#[derive(Debug)]
+struct Faulty {
+    objects: Arc<dyn ObjectStore>,
+    writes_left: Arc<AtomicI64>,
+    /// Whether the write that fails has been carried out all the same.
+    last_lands: bool,
+}
+
+/// What is to become of a write.
+#[derive(PartialEq)]
+enum Fate {
+    Done,
+    DoneButFails,
+    Fails,
+}
+
+impl Faulty {
+    fn fate(&self) -> Fate {
+        match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => Fate::Done,
+            0 if self.last_lands => Fate::DoneButFails,
+            _ => Fate::Fails,
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::Generic { store: "faulty", source: "the machine has gone".into() }
+}
+
+impl fmt::Display for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("faulty")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Faulty {
+    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
+        let fate = self.fate();
+        if fate == Fate::Fails {
+            return Err(gone());
+        }
+        let result = self.objects.put_opts(to, bytes, how).await;
+        if fate == Fate::DoneButFails { Err(gone()) } else { result }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        to: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        if self.fate() == Fate::Fails {
+            return Err(gone());
+        }
+        let upload = self.objects.put_multipart_opts(to, how).await?;
+        Ok(Box::new(FaultyUpload { upload, writes_left: Arc::clone(&self.writes_left) }))
+    }
+
+    async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
+        self.objects.get_opts(from, how).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, how).await
+    }
+}
+
+#[derive(Debug)]
+struct FaultyUpload {
+    upload: Box<dyn MultipartUpload>,
+    writes_left: Arc<AtomicI64>,
+}
+
+#[async_trait]
+impl MultipartUpload for FaultyUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.upload.put_part(data)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        if self.writes_left.load(Ordering::SeqCst) < 0 {
+            return Err(gone());
+        }
+        self.upload.complete().await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.upload.abort().await
+    }
+}
+
+/// What was sent: by series and time whether it was acknowledged. The value follows from both.
+#[derive(Default)]
+struct Sent(BTreeMap<(Labels, i64), bool>);
+
+fn series(number: u8) -> Labels {
+    let number = number.to_string();
+    labels(&[("__name__", if number.len() > 1 { "b" } else { "a" }), ("n", &number)])
+}
+
+fn value(number: u8, timestamp_ms: i64) -> f64 {
+    (timestamp_ms * 31 + i64::from(number)) as f64
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append(Vec<(u8, i64)>),
+    Seal,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let time = (-3_i64..3, 0_i64..50).prop_map(|(w, t)| w * WINDOW_MS + t * 1000);
+    let samples = proptest::collection::vec((0_u8..15, time), 1..40);
+    prop_oneof![
+        5 => samples.prop_map(Step::Append),
+        2 => Just(Step::Seal),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+impl Sent {
+    async fn append(&mut self, store: &Store, samples: &[(u8, i64)]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        for (number, timestamp_ms) in samples {
+            batch.push(&series(*number), &[(*timestamp_ms, value(*number, *timestamp_ms))]);
+        }
+        let result = store.append(batch).await;
+        for (number, timestamp_ms) in samples {
+            *self.0.entry((series(*number), *timestamp_ms)).or_default() |= result.is_ok();
+        }
+        result.map(|outcome| assert_eq!(outcome.rejected, 0))
+    }
+
+    async fn check(&self, store: &Store) {
+        let mut found = BTreeMap::new();
+        for (labels, samples) in read_all(store).await.unwrap() {
+            let number = labels.get("n").parse().unwrap();
+            for (timestamp_ms, bits) in samples {
+                assert_eq!(f64::from_bits(bits), value(number, timestamp_ms));
+                assert!(self.0.contains_key(&(labels.clone(), timestamp_ms)), "never sent");
+                found.insert((labels.clone(), timestamp_ms), ());
+            }
+        }
+        for (sample, acknowledged) in &self.0 {
+            assert!(!acknowledged || found.contains_key(sample), "{sample:?} is lost");
+        }
+    }
+}
+
+/// Goes through the steps on an object store that may fail; the first error ends it.
+async fn attempt(
+    objects: &Arc<dyn ObjectStore>,
+    steps: &[Step],
+    sent: &mut Sent,
+) -> std::result::Result<(), StoreError> {
+    let mut store = open(objects).await?;
+    for step in steps {
+        match step {
+            Step::Append(samples) => {
+                let result = sent.append(&store, samples).await;
+                if result.is_err() {
+                    let again = store.append(batch(&series(0), &[(0, 0.0)])).await;
+                    assert!(again.is_err(), "no write after one that has failed");
+                }
+                result?;
+            }
+            Step::Seal => store.seal_all().await?,
+            Step::Reopen => {
+                drop(store);
+                store = open(objects).await?;
+            }
+        }
+    }
+    store.close().await
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn acknowledged_samples_survive_crashes_at_any_write(
+        lives in proptest::collection::vec(
+            (proptest::collection::vec(step(), 1..9), 0_i64..70, any::<bool>()),
+            1..4,
+        ),
+    ) {
+        harness::run(async {
+            let objects = harness::memory();
+            let mut sent = Sent::default();
+            for (steps, writes, last_lands) in &lives {
+                let faulty: Arc<dyn ObjectStore> = Arc::new(Faulty {
+                    objects: Arc::clone(&objects),
+                    writes_left: Arc::new(AtomicI64::new(*writes)),
+                    last_lands: *last_lands,
+                });
+                // An error is the crash; none at all is as good.
+                let _ = attempt(&faulty, steps, &mut sent).await;
+            }
+            let store = open(&objects).await.unwrap();
+            sent.check(&store).await;
+            store.seal_all().await.unwrap();
+            sent.check(&store).await;
+            drop(store);
+            let store = open(&objects).await.unwrap();
+            sent.check(&store).await;
+        });
+    }
+}
+
+#[test]
+fn second_writer_fences_the_first_and_sees_its_samples() {
+    harness::run(async {
+        let objects = harness::memory();
+        let first = open(&objects).await.unwrap();
+        first.append(batch(&series(1), &[(1, 1.0)])).await.unwrap();
+        let second = open(&objects).await.unwrap();
+        let refused = first.append(batch(&series(1), &[(2, 2.0)])).await;
+        assert_eq!(refused, Err(StoreError::Fenced));
+        let refused = first.append(batch(&series(1), &[(3, 3.0)])).await;
+        assert_eq!(refused, Err(StoreError::Fenced));
+        assert_eq!(first.seal_all().await, Err(StoreError::Fenced));
+        second.append(batch(&series(1), &[(4, 4.0)])).await.unwrap();
+        let bits = [(1, 1.0_f64.to_bits()), (4, 4.0_f64.to_bits())];
+        assert_eq!(read_all(&second).await.unwrap(), vec![(series(1), bits.to_vec())]);
+        second.close().await.unwrap();
+    });
+}
