@@ -132,7 +132,7 @@ impl Annotations {
             }
             Entry::Occupied(mut entry) => {
                 let kept = entry.get_mut();
-                kept.position = kept.position.max(annotation.position);
+                kept.position = later(kept.position, annotation.position);
                 kept.repair = match (kept.repair, annotation.repair) {
                     (Some(kept), Some(added)) => Some(kept.merge(&added)),
                     (kept, added) => kept.or(added),
@@ -190,6 +190,17 @@ impl Annotations {
             lines
         };
         (render(Severity::Warning, "warning"), render(Severity::Info, "info"))
+    }
+}
+
+/// Of two places with one message, the one that Prometheus keeps: what is evaluated later,
+/// which is the outer of two calls, else the later in the query.
+fn later(a: Option<(u32, u32)>, b: Option<(u32, u32)>) -> Option<(u32, u32)> {
+    let contains = |outer: (u32, u32), inner: (u32, u32)| outer.0 <= inner.0 && inner.1 <= outer.1;
+    match (a, b) {
+        (Some(a), Some(b)) if contains(a, b) => Some(a),
+        (Some(a), Some(b)) if contains(b, a) => Some(b),
+        (a, b) => a.max(b),
     }
 }
 

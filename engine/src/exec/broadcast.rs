@@ -36,6 +36,10 @@ impl VectorOperator for Broadcast {
         self.steps
     }
 
+    fn has_effects(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         Box::new(BroadcastReader { once: &self.once, series: series.to_vec() })
     }

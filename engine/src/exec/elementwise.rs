@@ -54,6 +54,10 @@ impl VectorOperator for Elementwise {
         self.input.steps()
     }
 
+    fn has_effects(&self) -> bool {
+        self.input.has_effects()
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         Box::new(ElementwiseReader {
             input: self.input.open(series),

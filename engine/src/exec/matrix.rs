@@ -153,6 +153,10 @@ impl VectorOperator for Matrix {
         self.steps
     }
 
+    fn has_effects(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         Box::new(MatrixReader { matrix: self, series: series.to_vec(), step: 0 })
     }

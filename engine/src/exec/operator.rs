@@ -59,6 +59,12 @@ pub trait VectorOperator: Send + Sync {
     /// The steps that tiles run over.
     fn steps(&self) -> Steps;
 
+    /// Whether tiles may bring errors or annotations beside values. Who leaves out series of
+    /// such an operator has them computed all the same, as Prometheus does.
+    fn has_effects(&self) -> bool {
+        true
+    }
+
     /// A reader of some of the series, given by their indices, in that order. Readers of
     /// disjoint sets run on several threads at once.
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;

@@ -36,6 +36,10 @@ impl VectorOperator for Rearranged {
         self.input.steps()
     }
 
+    fn has_effects(&self) -> bool {
+        self.input.has_effects()
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         match &self.order {
             None => self.input.open(series),

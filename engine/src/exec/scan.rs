@@ -36,6 +36,17 @@ pub fn scan(
     })
 }
 
+/// Computes series for what they bring beside values, where they may bring anything.
+///
+/// Errors: as for [`scan`].
+pub fn drain(
+    ctx: &Context,
+    operator: &dyn VectorOperator,
+    series: &[u32],
+) -> Result<(), QueryError> {
+    if operator.has_effects() { scan(ctx, operator, series, |_, _, _| {}) } else { Ok(()) }
+}
+
 /// The indices of all series of an operator.
 pub fn all_series(operator: &dyn VectorOperator) -> Vec<u32> {
     (0..operator.series().len() as u32).collect()

@@ -59,6 +59,10 @@ impl VectorOperator for InstantSelector {
         self.steps
     }
 
+    fn has_effects(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let rows = series
             .iter()

@@ -204,7 +204,8 @@ impl Generator {
         while self.random.one_in(3) {
             matchers.push(self.pick(&MATCHERS).to_owned());
         }
-        if self.random.one_in(12) {
+        // Only the values of one metric all differ.
+        if metric != "unique" && self.random.one_in(12) {
             let names =
                 self.pick(&["load|other", "requests_total|load", "lonely|sparse", "target_.*"]);
             matchers.push(format!("__name__=~\"{names}\""));

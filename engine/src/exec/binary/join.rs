@@ -6,6 +6,7 @@ use model::Labels;
 use crate::error::QueryError;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::scan::drain;
 use crate::parse::ast::{Binary, BinaryOp, Cardinality, Matching, Span};
 use crate::tile::Tile;
 use crate::window::Steps;
@@ -100,16 +101,20 @@ impl Pairs {
 }
 
 /// The operation on pairs that stream.
+///
+/// Errors: those of series that meet nothing.
 pub(super) fn stream(
     ctx: &Context,
     operation: &Operation<'_>,
     pairs: Pairs,
     lhs: Box<dyn VectorOperator>,
     rhs: Box<dyn VectorOperator>,
-) -> Box<dyn VectorOperator> {
+) -> Result<Box<dyn VectorOperator>, QueryError> {
     let is_swapped = operation.is_swapped();
     let (many, one) = if is_swapped { (rhs, lhs) } else { (lhs, rhs) };
-    Box::new(Join {
+    drain(ctx, &*many, &others(&*many, &pairs.many))?;
+    drain(ctx, &*one, &others(&*one, &pairs.one))?;
+    Ok(Box::new(Join {
         ctx: ctx.clone(),
         op: operation.binary.op,
         is_bool: operation.binary.is_bool,
@@ -118,7 +123,14 @@ pub(super) fn stream(
         many,
         one,
         pairs,
-    })
+    }))
+}
+
+/// The series that are not listed.
+fn others(operator: &dyn VectorOperator, listed: &[u32]) -> Vec<u32> {
+    let mut is_listed = vec![false; operator.series().len()];
+    listed.iter().for_each(|index| is_listed[*index as usize] = true);
+    (0..is_listed.len() as u32).filter(|index| !is_listed[*index as usize]).collect()
 }
 
 struct Join {
@@ -139,6 +151,11 @@ impl VectorOperator for Join {
 
     fn steps(&self) -> Steps {
         self.many.steps()
+    }
+
+    fn has_effects(&self) -> bool {
+        let is_trimming = !changes_schema(self.op) && !self.op.is_comparison();
+        is_trimming || self.many.has_effects() || self.one.has_effects()
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

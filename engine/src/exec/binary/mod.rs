@@ -18,7 +18,9 @@ mod tests;
 
 use crate::error::QueryError;
 use crate::exec::elementwise::{Name, RowKernel, elementwise};
+use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::exec::scan::{all_series, scan};
 use crate::exec::unique::unique;
 use crate::parse::ast::{Binary, BinaryOp, Matching, Span};
 use crate::window::Steps;
@@ -41,10 +43,10 @@ pub fn evaluate(
     match (lhs, rhs) {
         (Operand::Scalar(lhs), Operand::Scalar(rhs)) => scalars(binary.op, lhs, &rhs),
         (Operand::Vector(lhs), Operand::Scalar(rhs)) => {
-            Ok(vector_scalar(ctx, binary, span, lhs, rhs, Side::Left))
+            vector_scalar(ctx, binary, span, lhs, rhs, Side::Left)
         }
         (Operand::Scalar(lhs), Operand::Vector(rhs)) => {
-            Ok(vector_scalar(ctx, binary, span, rhs, lhs, Side::Right))
+            vector_scalar(ctx, binary, span, rhs, lhs, Side::Right)
         }
         (Operand::Vector(lhs), Operand::Vector(rhs)) => {
             debug_assert!(lhs.steps() == steps && rhs.steps() == steps);
@@ -105,7 +107,7 @@ fn vector_scalar(
     input: Box<dyn VectorOperator>,
     scalars: Vec<f64>,
     side: Side,
-) -> Operand {
+) -> Result<Operand, QueryError> {
     let op = binary.op;
     if op.is_comparison() {
         let is_bool = binary.is_bool;
@@ -124,16 +126,16 @@ fn vector_scalar(
                 }
             });
         });
-        return elementwise(ctx, input, name, kernel);
+        return Ok(elementwise(ctx, input, name, kernel));
     }
     if matching::changes_schema(op) {
         let kernel: RowKernel = Box::new(move |first_step, values, _| {
             let scalars = &scalars[first_step..first_step + values.len()];
             kernel::arithmetic(op, side, values, scalars);
         });
-        return elementwise(ctx, input, Name::Drop, kernel);
+        return Ok(elementwise(ctx, input, Name::Drop, kernel));
     }
-    trimmed_floats(ctx, op, span, input)
+    trimmed_floats(ctx, op, span, &*input)
 }
 
 /// Floats cannot be trimmed: an info, and nothing else, wherever there is one.
@@ -141,16 +143,14 @@ fn trimmed_floats(
     ctx: &Context,
     op: BinaryOp,
     span: Span,
-    input: Box<dyn VectorOperator>,
-) -> Operand {
-    let account = ctx.clone();
-    let kernel: RowKernel = Box::new(move |_, _, presence| {
-        if presence.iter().any(|word| *word != 0) {
-            account.info(incompatible_floats(op), span);
+    input: &dyn VectorOperator,
+) -> Result<Operand, QueryError> {
+    scan(ctx, input, &all_series(input), |series, _, tile| {
+        if (0..series.len()).any(|row| tile.row(row).1.iter().any(|word| *word != 0)) {
+            ctx.info(incompatible_floats(op), span);
         }
-        presence.fill(0);
-    });
-    elementwise(ctx, input, Name::Keep, kernel)
+    })?;
+    Ok(Operand::Vector(Box::new(Matrix::new(ctx, Vec::new(), input.steps())?)))
 }
 
 /// The info about an operator that does not act on two floats.
@@ -182,7 +182,7 @@ fn vectors(
     }
     let operation = join::Operation { binary, matching, span };
     match join::Pairs::new(ctx, &operation, &groups, &*lhs, &*rhs) {
-        Some(pairs) => Ok(join::stream(ctx, &operation, pairs, lhs, rhs)),
+        Some(pairs) => join::stream(ctx, &operation, pairs, lhs, rhs),
         None => {
             let joined = ambiguous::evaluate(ctx, &operation, &groups, &*lhs, &*rhs)?;
             Ok(unique(ctx, Box::new(joined)))

@@ -10,7 +10,7 @@ use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::scan::{scan, word_at};
+use crate::exec::scan::{all_series, drain, scan, word_at};
 use crate::exec::unique::unique;
 use crate::parse::ast::BinaryOp;
 use crate::tile::{Tile, copy_bits};
@@ -64,9 +64,9 @@ impl GroupPresence {
         let bits = Mutex::new(vec![0; count * words]);
         let mut is_asked = vec![false; count];
         asked.iter().for_each(|group| is_asked[*group as usize] = true);
-        let wanted: Vec<u32> = (0..groups.len() as u32)
-            .filter(|index| is_asked[groups[*index as usize] as usize])
-            .collect();
+        let (wanted, rest): (Vec<u32>, Vec<u32>) =
+            all_series(operator).iter().partition(|i| is_asked[groups[**i as usize] as usize]);
+        drain(ctx, operator, &rest)?;
         scan(ctx, operator, &wanted, |series, first_step, tile| {
             let mut bits = bits.lock().expect("no visitor panics while it holds the bits");
             for (row, index) in series.iter().enumerate() {
@@ -112,6 +112,10 @@ impl VectorOperator for Masked {
 
     fn steps(&self) -> Steps {
         self.input.steps()
+    }
+
+    fn has_effects(&self) -> bool {
+        self.input.has_effects()
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

@@ -227,6 +227,16 @@ impl VectorOperator for RollupOperator {
         self.steps
     }
 
+    fn has_effects(&self) -> bool {
+        let is_pure_origin = match &self.origin {
+            Origin::Set(_) => true,
+            Origin::Operator(operator) => !operator.has_effects(),
+        };
+        let is_pure =
+            matches!(self.note, Note::None) && !matches!(self.function, Function::Smoothing { .. });
+        !(is_pure && is_pure_origin)
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         match self.function.clone() {
             Function::Rate { is_counter, is_rate } => self.reader(series, || Extrapolated {

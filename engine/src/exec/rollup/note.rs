@@ -114,5 +114,10 @@ fn non_counter(rollup: &Rollup, origin: &Origin) -> Note {
     if names.is_empty() {
         return Note::None;
     }
-    Note::NonCounter { name_of, names, span: rollup.input.span }
+    // The range vector that Prometheus makes of a subquery has no place in the query.
+    let span = match origin {
+        Origin::Set(_) => rollup.input.span,
+        Origin::Operator(_) => Span::default(),
+    };
+    Note::NonCounter { name_of, names, span }
 }
