@@ -3,15 +3,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
+#[path = "support/random.rs"]
+#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
+mod random;
+#[path = "support/stored.rs"]
+#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
+mod stored;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::{Engine, EngineOptions};
-use futures::executor::block_on;
 use model::Source;
 use model::memory::MemorySource;
 use promqltest::{EvalReport, Failure, KnownFailures, Script, run_script};
+use stored::Stores;
 
 /// Where the scripts of Prometheus are, unless `PROMQLTEST_DIR` says so: beside the workspace.
 const SHARED_DIR: &str = "../shared/promqltest";
@@ -51,8 +58,31 @@ fn engine() -> Engine {
     Engine::new(EngineOptions::default())
 }
 
-async fn memory_source(samples: &MemorySource) -> Arc<dyn Source> {
-    Arc::new(samples.clone())
+/// What holds the samples of a script.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Memory,
+    /// The real store; the seed decides how samples are cut into batches, and when it seals.
+    Store {
+        seed: u64,
+    },
+}
+
+/// Runs a script on sources of a kind.
+async fn run(kind: Kind, script: &Script, engine: &Engine) -> Vec<EvalReport> {
+    let mut stores = match kind {
+        Kind::Memory => None,
+        Kind::Store { seed } => Some(Stores::new(seed)),
+    };
+    let reports = run_script(script, engine, async |samples: &MemorySource| match &mut stores {
+        None => Arc::new(samples.clone()) as Arc<dyn Source>,
+        Some(stores) => stores.store(samples).await,
+    });
+    let reports = reports.await.unwrap();
+    if let Some(stores) = &mut stores {
+        stores.close().await;
+    }
+    reports
 }
 
 #[derive(Default)]
@@ -116,8 +146,9 @@ fn check_known(name: &str, reports: &[EvalReport], known: &KnownFailures, proble
     }
 }
 
-fn run_all(scripts: &[(String, String)], known: &KnownFailures) {
+fn run_all(kind: Kind, scripts: &[(String, String)], known: &KnownFailures) {
     let engine = engine();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let mut table = format!(
         "{:32} {:>5} {:>6} {:>6} {}\n",
         "script", "evals", "plain", "varied", "stable floats, varied"
@@ -126,27 +157,44 @@ fn run_all(scripts: &[(String, String)], known: &KnownFailures) {
     let mut problems = String::new();
     for (name, text) in scripts {
         let script = Script::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let reports = block_on(run_script(&script, &engine, memory_source))
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let reports = runtime.block_on(run(kind, &script, &engine));
         let mut tally = Tally::default();
         reports.iter().for_each(|report| tally.add(report));
         sum.merge(&tally);
         let _ = writeln!(table, "{}", tally.row(name));
         check_known(name, &reports, known, &mut problems);
     }
-    println!("\n{table}{}", sum.row("all"));
+    println!("\n{kind:?}\n{table}{}", sum.row("all"));
     assert!(problems.is_empty(), "\n{problems}");
 }
 
-#[test]
-fn own_scripts_pass() {
+fn own_scripts() -> Vec<(String, String)> {
     let scripts = scripts_in(&crate_dir().join("cases"));
     assert!(!scripts.is_empty());
-    run_all(&scripts, &KnownFailures::default());
+    scripts
+}
+
+fn known_failures() -> KnownFailures {
+    let known = std::fs::read_to_string(crate_dir().join("known_failures.txt")).unwrap();
+    KnownFailures::parse(&known).unwrap()
 }
 
 #[test]
-fn scripts_of_prometheus_pass_but_for_known_failures() {
-    let known = std::fs::read_to_string(crate_dir().join("known_failures.txt")).unwrap();
-    run_all(&shared_scripts(), &KnownFailures::parse(&known).unwrap());
+fn own_scripts_pass_in_memory() {
+    run_all(Kind::Memory, &own_scripts(), &KnownFailures::default());
+}
+
+#[test]
+fn own_scripts_pass_on_the_store() {
+    run_all(Kind::Store { seed: 1 }, &own_scripts(), &KnownFailures::default());
+}
+
+#[test]
+fn scripts_of_prometheus_pass_in_memory_but_for_known_failures() {
+    run_all(Kind::Memory, &shared_scripts(), &known_failures());
+}
+
+#[test]
+fn scripts_of_prometheus_pass_on_the_store_but_for_known_failures() {
+    run_all(Kind::Store { seed: 2 }, &shared_scripts(), &known_failures());
 }

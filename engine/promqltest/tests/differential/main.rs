@@ -11,13 +11,19 @@ mod generator;
 #[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 mod process;
 mod prometheus;
+#[path = "../support/random.rs"]
+#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 mod random;
 mod samples;
+#[path = "../support/stored.rs"]
+#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
+mod stored;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use answer::Answer;
+use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
 use generator::{Generator, Query};
@@ -26,6 +32,7 @@ use process::percent_encode;
 use prometheus::Prometheus;
 use random::Random;
 use samples::{SPAN_MS, START_MS};
+use stored::Stores;
 
 const QUERIES: u64 = 1000;
 const SEED: u64 = 1;
@@ -79,6 +86,34 @@ fn random_queries_are_answered_as_prometheus_does() {
     }
     tally.print();
     assert!(tally.differences.is_empty(), "seed {seed}: {} differences", tally.differences.len());
+}
+
+/// The store cuts samples into chunks, blocks and partitions, and tiles cut series and steps:
+/// no answer depends on where.
+#[test]
+fn random_queries_are_answered_alike_wherever_samples_and_tiles_are_cut() {
+    let samples = samples::samples(SEED);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut stores = Stores::new(SEED);
+    let store = runtime.block_on(stores.store(&samples));
+    let memory: Arc<dyn Source> = Arc::new(samples);
+    let engine = Engine::new(EngineOptions::default());
+    let tile_shape = TileShape { series: 3, steps: 7 };
+    let cutting = Engine::new(EngineOptions { tile_shape, threads: 2, ..Default::default() });
+    let mut generator = Generator::new(SEED + 1, true);
+    let mut tally = Tally::default();
+    for _ in 0..number_from_env("DIFFERENTIAL_QUERIES", QUERIES) {
+        let query = generator.query();
+        for times in [instant(generator.random()), range(generator.random())] {
+            let expected = ask_engine(&engine, &memory, &query.text, times);
+            let found = ask_engine(&cutting, &store, &query.text, times);
+            let is_ordered = times.step_ms.is_none();
+            tally.add(&query, times, &expected, expected.check(&found, is_ordered));
+        }
+    }
+    runtime.block_on(stores.close());
+    tally.print();
+    assert!(tally.differences.is_empty(), "{} differences", tally.differences.len());
 }
 
 /// A time in or near the data, now and then on a sample.
