@@ -1,5 +1,7 @@
 //! Connections: how many there may be, how long they may be silent, and how they end.
 
+mod targets;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
+
+use self::targets::EscapedTargets;
 
 /// How long to wait before accepting again after the system refused, as it does where no file
 /// descriptor is left.
@@ -59,7 +63,7 @@ pub(crate) async fn serve(
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.read_timeout)
-            .serve_connection(TokioIo::new(stream), service.clone());
+            .serve_connection(TokioIo::new(EscapedTargets::new(stream)), service.clone());
         let connection = graceful.watch(connection);
         connections.spawn(async move {
             if let Err(error) = connection.await {

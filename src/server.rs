@@ -277,7 +277,7 @@ async fn open_store(shared: &Shared) -> Result<Arc<Store>, StoreError> {
     let started = Instant::now();
     let store = Store::open(&shared.args.storage_url, store_options(&shared.args)).await?;
     let seconds = started.elapsed().as_secs_f64();
-    info!(seconds, "Log has been replayed.");
+    info!(seconds, "Store is open.");
     Ok(Arc::new(store))
 }
 

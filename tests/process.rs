@@ -177,6 +177,16 @@ fn sigterm_flushes_and_the_next_start_has_it_all() {
 }
 
 #[test]
+fn queries_may_be_typed_as_they_are() {
+    let directory = temporary_directory("typed");
+    let process = Process::start(&directory.path().join("data"), &["--self-metrics=false"]);
+    for query in ["count(up{a=\"b\"})>1", "\"<>^|\"", "label_replace(up,'a','$1','b','\\\\d')"] {
+        let (status, body) = process.get(&format!("/api/v1/query?time=5&query={query}"));
+        assert_eq!(status, 200, "{query}: {body}");
+    }
+}
+
+#[test]
 fn the_configuration_is_reloaded_and_a_faulty_one_refused() {
     let directory = temporary_directory("reload");
     let config = directory.path().join("tessella.yml");

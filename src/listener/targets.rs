@@ -1,0 +1,305 @@
+//! Lets request targets through that people type: `/api/v1/query?query=up{job="a"} > 0` with
+//! its quotes and angle brackets as they are, as curl sends them and Go's server takes them.
+//! hyper refuses such a target before any handler sees it, so they are escaped on the way in.
+//!
+//! ```text
+//! head of a request ──▶ Target ──▶ Header* ──▶ Body(n) ──▶ next head
+//!                                     └──▶ Through, where the length of the body is not declared
+//! ```
+//!
+//! How a request is framed is for hyper alone to decide. What is followed here only tells
+//! where the next target stands; a mistake about that changes nothing but how some bytes of
+//! that connection's own requests are written.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How many bytes of a head are read at once.
+const HEAD_BYTES: usize = 4 << 10;
+/// How much of a header's line is looked at: enough for the length of a body.
+const LINE_BYTES: usize = 64;
+
+/// A stream whose request targets are escaped as they are read.
+pub(super) struct EscapedTargets<S> {
+    stream: S,
+    tracker: Tracker,
+    /// What has been escaped and not handed on yet, from `taken` on.
+    escaped: Vec<u8>,
+    taken: usize,
+}
+
+impl<S> EscapedTargets<S> {
+    pub(super) fn new(stream: S) -> EscapedTargets<S> {
+        EscapedTargets { stream, tracker: Tracker::default(), escaped: Vec::new(), taken: 0 }
+    }
+
+    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
+        let rest = &self.escaped[self.taken..];
+        let count = rest.len().min(buffer.remaining());
+        buffer.put_slice(&rest[..count]);
+        self.taken += count;
+        if self.taken == self.escaped.len() {
+            self.escaped.clear();
+            self.taken = 0;
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for EscapedTargets<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.escaped.is_empty() {
+            if let Some(plain_bytes) = this.tracker.plain_bytes() {
+                let start = buffer.filled().len();
+                ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+                let read = buffer.filled().len() - start;
+                let plain = usize::try_from(plain_bytes).map_or(read, |plain| plain.min(read));
+                this.tracker.skip(plain as u64);
+                let rest = &buffer.filled()[start + plain..];
+                this.tracker.escape(rest, &mut this.escaped);
+                buffer.set_filled(start + plain);
+                return Poll::Ready(Ok(()));
+            }
+            let mut head = [0; HEAD_BYTES];
+            let mut head = ReadBuf::new(&mut head);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut head))?;
+            this.tracker.escape(head.filled(), &mut this.escaped);
+        }
+        this.hand_on(buffer);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for EscapedTargets<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// Where in a request the stream stands.
+#[derive(Debug, Default)]
+struct Tracker {
+    state: State,
+    /// The beginning of the current line, in lower case, without its end.
+    line: Vec<u8>,
+    body_bytes: u64,
+    /// Whether the length of the body is not to be known from the head.
+    is_open: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Target,
+    Header,
+    Body(u64),
+    Through,
+}
+
+impl Tracker {
+    /// How many bytes need no look; `None` inside of a head.
+    fn plain_bytes(&self) -> Option<u64> {
+        match self.state {
+            State::Target | State::Header => None,
+            State::Body(left) => Some(left),
+            State::Through => Some(u64::MAX),
+        }
+    }
+
+    /// Passes over bytes that need no look.
+    fn skip(&mut self, count: u64) {
+        if let State::Body(left) = self.state {
+            self.state = if count < left { State::Body(left - count) } else { State::Target };
+        }
+    }
+
+    /// Appends what is read, its targets escaped.
+    fn escape(&mut self, mut read: &[u8], out: &mut Vec<u8>) {
+        while !read.is_empty() {
+            if let Some(plain_bytes) = self.plain_bytes() {
+                let plain = usize::try_from(plain_bytes).unwrap_or(usize::MAX).min(read.len());
+                out.extend_from_slice(&read[..plain]);
+                self.skip(plain as u64);
+                read = &read[plain..];
+                continue;
+            }
+            let byte = read[0];
+            read = &read[1..];
+            if self.state == State::Target && is_escaped(byte) {
+                push_escape(out, byte);
+            } else {
+                out.push(byte);
+            }
+            match byte {
+                b'\n' => self.end_line(),
+                b'\r' => {}
+                byte if self.line.len() < LINE_BYTES => self.line.push(byte.to_ascii_lowercase()),
+                _ => {}
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        match self.state {
+            // Empty lines before a request are passed over.
+            State::Target if line.is_empty() => {}
+            State::Target => self.state = State::Header,
+            _ if line.is_empty() => {
+                let (body_bytes, is_open) = (self.body_bytes, self.is_open);
+                *self = Tracker::default();
+                self.state = match body_bytes {
+                    _ if is_open => State::Through,
+                    0 => State::Target,
+                    left => State::Body(left),
+                };
+            }
+            _ => self.read_header(&line),
+        }
+    }
+
+    fn read_header(&mut self, line: &[u8]) {
+        if let Some(value) = line.strip_prefix(b"content-length:") {
+            let length = std::str::from_utf8(value).ok().and_then(|v| v.trim().parse().ok());
+            self.body_bytes = length.unwrap_or(0);
+            self.is_open |= length.is_none();
+        }
+        self.is_open |= line.starts_with(b"transfer-encoding:") || line.starts_with(b"upgrade:");
+    }
+}
+
+/// What people leave as it is and hyper refuses.
+fn is_escaped(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
+}
+
+fn push_escape(out: &mut Vec<u8>, byte: u8) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Gives so many bytes at a time.
+    struct Pieces<'a>(&'a [u8], usize);
+
+    impl AsyncRead for Pieces<'_> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let count = self.0.len().min(self.1).min(buffer.remaining());
+            let (piece, rest) = self.0.split_at(count);
+            buffer.put_slice(piece);
+            self.0 = rest;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// What comes out where so many bytes come in at a time, and so many are asked for.
+    fn through(bytes: &[u8], given: usize, asked: usize) -> Vec<u8> {
+        let mut stream = EscapedTargets::new(Pieces(bytes, given));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut whole = Vec::new();
+        loop {
+            let mut bytes = vec![0; asked];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = Pin::new(&mut stream).poll_read(&mut context, &mut buffer);
+            assert!(matches!(read, Poll::Ready(Ok(()))));
+            if buffer.filled().is_empty() {
+                return whole;
+            }
+            whole.extend_from_slice(buffer.filled());
+        }
+    }
+
+    /// Requests in a row and how they come out, as pairs of what goes in and what comes out.
+    const REQUESTS: [(&str, &str); 6] = [
+        (
+            "GET /q?query=up{a=\"b\"}>0 HTTP/1.1\r\nHost: \"h\"\r\n\r\n",
+            "GET /q?query=up%7Ba=%22b%22%7D%3E0 HTTP/1.1\r\nHost: \"h\"\r\n\r\n",
+        ),
+        (
+            "POST /w HTTP/1.1\r\ncontent-LENGTH:  13\r\nX: {}\r\n\r\n{\"a\"}\n\nGET <>",
+            "POST /w HTTP/1.1\r\ncontent-LENGTH:  13\r\nX: {}\r\n\r\n{\"a\"}\n\nGET <>",
+        ),
+        ("\r\nGET /a|b HTTP/1.1\nHost: h\n\n", "\r\nGET /a%7Cb HTTP/1.1\nHost: h\n\n"),
+        ("GET /é HTTP/1.1\r\n\r\n", "GET /%C3%A9 HTTP/1.1\r\n\r\n"),
+        (
+            "POST /w HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n\r\n",
+            "POST /w HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n\r\n",
+        ),
+        ("GET /after{ HTTP/1.1\r\n\r\n", "GET /after{ HTTP/1.1\r\n\r\n"),
+    ];
+
+    #[test]
+    fn targets_are_escaped_and_bodies_left_alone() {
+        let given: String = REQUESTS.iter().map(|(given, _)| *given).collect();
+        let expected: String = REQUESTS.iter().map(|(_, expected)| *expected).collect();
+        for read in [1, 2, 3, 7, 64, 10_000] {
+            for asked in [1, 5, 10_000] {
+                assert_eq!(through(given.as_bytes(), read, asked), expected.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_none_ends_the_search_for_targets() {
+        let text = "POST /w HTTP/1.1\r\nContent-Length: 1x\r\n\r\nGET /{ HTTP/1.1\r\n\r\n";
+        assert_eq!(through(text.as_bytes(), 10_000, 10_000), text.as_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            text in "((GET|POST) /[a-z{\"<]{0,9} HTTP/1\r?\n(Content-Length: [0-9]{1,2}\r?\n)?\r?\n[a-z{\"\r\n]{0,9}){1,4}",
+            given in 1_usize..20,
+            asked in 1_usize..20,
+        ) {
+            let whole = through(text.as_bytes(), 100_000, 100_000);
+            prop_assert_eq!(through(text.as_bytes(), given, asked), whole);
+        }
+
+        #[test]
+        fn what_needs_no_escape_is_unchanged(text in "[ !#-;=?-Z_a-z~\r\n]{0,99}") {
+            prop_assert_eq!(through(text.as_bytes(), 7, 11), text.as_bytes());
+        }
+    }
+}
