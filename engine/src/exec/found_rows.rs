@@ -12,11 +12,12 @@ use crate::window::Steps;
 
 /// Rows that are made as values for new label sets come up.
 ///
-/// Invariant: a label set has one row; the rows' bytes are charged to the query's budget.
+/// Invariant: a label set has one row in a realm (a number that the caller chooses to keep
+/// rows apart); the rows' bytes are charged to the query's budget.
 pub struct FoundRows {
     steps: Steps,
     charge: Charge,
-    slot_of: HashMap<Labels, u32, foldhash::fast::RandomState>,
+    slot_of: HashMap<(Labels, u32), u32, foldhash::fast::RandomState>,
     rows: Vec<FoundRow>,
 }
 
@@ -34,10 +35,16 @@ impl FoundRows {
         Ok(FoundRows { steps, charge, slot_of: HashMap::default(), rows: Vec::new() })
     }
 
-    /// The row of a label set, made where there is none yet. Rows end up in the order of their
-    /// least places.
-    pub fn slot(&mut self, meta: SeriesMeta, place: (u8, u32)) -> Result<u32, QueryError> {
-        if let Some(slot) = self.slot_of.get(&meta.labels) {
+    /// The row of a label set in a realm, made where there is none yet. Rows end up in the order
+    /// of their least places.
+    pub fn slot(
+        &mut self,
+        meta: SeriesMeta,
+        realm: u32,
+        place: (u8, u32),
+    ) -> Result<u32, QueryError> {
+        let key = (meta.labels.clone(), realm);
+        if let Some(slot) = self.slot_of.get(&key) {
             let row = &mut self.rows[*slot as usize];
             row.place = row.place.min(place);
             return Ok(*slot);
@@ -45,7 +52,7 @@ impl FoundRows {
         let words = self.steps.count.div_ceil(64);
         self.charge.grow(((self.steps.count + words) * 8) as u64)?;
         let slot = self.rows.len() as u32;
-        self.slot_of.insert(meta.labels.clone(), slot);
+        self.slot_of.insert(key, slot);
         let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);
         self.rows.push(FoundRow { meta, place, values, presence });
         Ok(slot)

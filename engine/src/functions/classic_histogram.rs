@@ -1,6 +1,7 @@
 //! `histogram_quantile`, `histogram_quantiles` and `histogram_fraction` of classic
 //! histograms: series that differ in `le` only are the buckets of one.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -19,6 +20,7 @@ use crate::tile::{Tile, is_present, set_present};
 use crate::window::Steps;
 
 use super::buckets::{Bucket, Repair, fraction, quantile};
+use super::natural_order::sort_by;
 
 const BUCKET_LABEL: &str = "le";
 
@@ -111,7 +113,9 @@ pub(super) fn evaluate(
         series,
         _charge: charge,
     });
-    Ok(Operand::Vector(unique(ctx, answers)))
+    // At an instant Prometheus looks for repeated label sets only when names have been removed.
+    let is_checked_later = ctx.delayed_name_removal && answers.steps().count == 1;
+    Ok(Operand::Vector(if is_checked_later { answers } else { unique(ctx, answers) }))
 }
 
 /// The buckets of one histogram.
@@ -120,6 +124,9 @@ struct Histogram {
     labels: Labels,
     /// Upper bound and series of each bucket, by bound.
     buckets: Vec<(f64, u32)>,
+    /// Whether that is so. A bound that is NaN has no place in the order; the buckets of each
+    /// step are sorted as Go would sort them then.
+    is_sorted: bool,
 }
 
 /// Sorts series into histograms; gives those apart whose bucket label is not a number.
@@ -134,14 +141,20 @@ fn collect(series: &[SeriesMeta]) -> (Vec<Histogram>, Vec<u32>) {
         };
         let labels = meta.labels.filtered(|name| name != BUCKET_LABEL);
         let slot = *seen.entry(labels).or_insert_with_key(|labels| {
-            histograms.push(Histogram { labels: labels.clone(), buckets: Vec::new() });
+            histograms.push(Histogram {
+                labels: labels.clone(),
+                buckets: Vec::new(),
+                is_sorted: true,
+            });
             histograms.len() - 1
         });
         histograms[slot].buckets.push((bound, index as u32));
     }
     for histogram in &mut histograms {
-        // NaN comes last, where it makes a histogram without a bound of +Inf.
-        histogram.buckets.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        histogram.is_sorted = histogram.buckets.iter().all(|(bound, _)| !bound.is_nan());
+        if histogram.is_sorted {
+            histogram.buckets.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        }
     }
     (histograms, unbounded)
 }
@@ -196,6 +209,11 @@ impl VectorOperator for Answers {
 
     fn steps(&self) -> Steps {
         self.input.steps()
+    }
+
+    fn has_effects(&self) -> bool {
+        self.requests.iter().any(|request| matches!(request.question, Question::Quantile { .. }))
+            || self.input.has_effects()
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
@@ -274,6 +292,11 @@ impl AnswersReader<'_> {
             }
             if self.buckets.is_empty() {
                 continue;
+            }
+            if !histogram.is_sorted {
+                sort_by(&mut self.buckets, |a, b| {
+                    a.upper_bound.partial_cmp(&b.upper_bound).unwrap_or(Ordering::Equal)
+                });
             }
             set_present(presence, step);
             *value = match &request.question {

@@ -106,7 +106,7 @@ pub(super) fn evaluate(
                 None => {
                     let is_info = selector.is_info(&meta.labels);
                     let slot = match enrich(selector, is_info, meta, &info, &partners)? {
-                        Some(meta) => Some(found.slot(meta, (0, index as u32))?),
+                        Some(meta) => Some(found.slot(meta, 0, (0, index as u32))?),
                         None => None,
                     };
                     enriched.insert((index, partners), slot);

@@ -140,6 +140,10 @@ impl VectorOperator for Relabeled {
         self.rows.steps()
     }
 
+    fn has_effects(&self) -> bool {
+        self.rows.has_effects()
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         self.rows.open(series)
     }

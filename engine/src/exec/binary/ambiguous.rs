@@ -208,7 +208,11 @@ impl Evaluation<'_> {
         has_met: bool,
         slots: &mut HashMap<(Option<u32>, Option<u32>), u32, foldhash::fast::RandomState>,
     ) -> Result<bool, QueryError> {
-        let (_, step) = at;
+        let (group, step) = at;
+        // At an instant Prometheus looks for label sets that several groups give only when
+        // names have been removed.
+        let is_checked_later = self.ctx.delayed_name_removal && self.many.steps().count == 1;
+        let realm = if is_checked_later { group as u32 } else { 0 };
         let binary = self.operation.binary;
         if matches!(binary.op, BinaryOp::TrimLower | BinaryOp::TrimUpper) {
             self.ctx.info(incompatible_floats(binary.op), self.operation.span);
@@ -219,7 +223,7 @@ impl Evaluation<'_> {
             Some(slot) => *slot,
             None => {
                 let meta = self.result(many.series, one.series);
-                let slot = self.results.slot(meta, place)?;
+                let slot = self.results.slot(meta, realm, place)?;
                 slots.insert((many.series, one.series), slot);
                 slot
             }
