@@ -151,6 +151,11 @@ pub(crate) fn partition(partition: i64) -> Vec<u8> {
     key
 }
 
+/// The number of the partition that a segment holds.
+pub(crate) fn parse_partition(segment: &[u8]) -> Option<i64> {
+    parse_ordered(segment, b"p")
+}
+
 /// A stable hash of a metric's name: FNV-1a with a final mix.
 pub(crate) fn metric_hash(name: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

@@ -4,6 +4,7 @@
 //! that is durable when it returns, scans that read ahead, a cache, our own errors.
 
 mod cache;
+mod drain;
 mod location;
 
 use std::ops::Bound;
@@ -15,7 +16,8 @@ use slatedb::config::{
     GarbageCollectorOptions, ReadOptions, ScanOptions, Settings,
 };
 use slatedb::{
-    CloseReason, Db, ErrorKind, PrefixExtractor, PrefixTarget, SstBlockSize, WriteBatch,
+    CloseReason, CompactorBuilder, Db, ErrorKind, PrefixExtractor, PrefixTarget, SstBlockSize,
+    WriteBatch,
 };
 use std::time::Duration;
 
@@ -41,6 +43,7 @@ const GARBAGE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// An open tree.
 pub(crate) struct Lsm {
     db: Db,
+    drain_before: drain::DrainBefore,
 }
 
 /// Writes that become visible and durable together.
@@ -83,15 +86,42 @@ impl Lsm {
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
         let settings = settings(location, options);
+        let drain_before = drain::DrainBefore::new();
+        let compactor =
+            CompactorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
+                .with_options(compactor_options())
+                .with_scheduler_supplier(Arc::new(drain_before.clone()));
         let db = Db::builder(location.path.clone(), Arc::clone(&location.object_store))
             .with_settings(settings)
             .with_sst_block_size(SstBlockSize::Block64Kib)
             .with_segment_extractor(Arc::new(Segments))
+            .with_compactor_builder(compactor)
             .with_db_cache(Arc::new(cache::BlockCache::new(options.cache_bytes_max)), 0)
             .build()
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Lsm { db })
+        Ok(Lsm { db, drain_before })
+    }
+
+    /// Lets go of the files of partitions before one. Their keys have been deleted.
+    pub(crate) fn drain_before(&self, partition: i64) {
+        self.drain_before.set(partition);
+    }
+
+    /// Writes what is in memory to files of their segments.
+    #[cfg(test)]
+    pub(crate) async fn flush_to_files(&self) -> Result<(), StoreError> {
+        let options = FlushOptions { flush_type: FlushType::MemTable };
+        self.db.flush_with_options(options).await.map_err(|e| store_error(&e))
+    }
+
+    /// The segments that have files.
+    #[cfg(test)]
+    pub(crate) fn segments(&self) -> Vec<Bytes> {
+        let manifest = self.db.manifest();
+        let has_files =
+            |s: &&slatedb::manifest::Segment| !s.l0().is_empty() || !s.compacted().is_empty();
+        manifest.segments().iter().filter(has_files).map(|s| s.prefix().clone()).collect()
     }
 
     /// Writes everything of a set or nothing; it is durable on return.
@@ -168,6 +198,15 @@ fn scan_options() -> ScanOptions {
         .with_cache_blocks(true)
 }
 
+fn compactor_options() -> CompactorOptions {
+    CompactorOptions { poll_interval: poll_interval(5), ..CompactorOptions::default() }
+}
+
+/// So many seconds, but next to none in tests, which wait for it.
+fn poll_interval(seconds: u64) -> Duration {
+    if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(seconds) }
+}
+
 fn settings(location: &Location, options: &StoreOptions) -> Settings {
     let directory = Some(GarbageCollectorDirectoryOptions {
         interval: Some(GARBAGE_INTERVAL),
@@ -177,9 +216,11 @@ fn settings(location: &Location, options: &StoreOptions) -> Settings {
     Settings {
         // Commits flush by themselves: a timer would only add its period to each of them.
         flush_interval: None,
+        manifest_poll_interval: poll_interval(1),
         l0_sst_size_bytes: MEMTABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
-        compactor_options: Some(CompactorOptions::default()),
+        // Given by its builder, which knows how to drop partitions.
+        compactor_options: None,
         garbage_collector_options: Some(GarbageCollectorOptions {
             manifest_options: directory,
             wal_options: directory,

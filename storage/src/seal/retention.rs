@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use super::recover;
+use super::{block, recover};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -47,6 +47,7 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         inner.counters.note_deleted();
         tracing::info!(partition, "a day beyond the retention has been deleted");
     }
+    inner.lsm.drain_before(first_kept);
     if has_open {
         recover::delete_dead_log(inner).await?;
     }
@@ -68,7 +69,8 @@ async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreErro
         }
     }
     inner.lsm.commit(set).await?;
-    let start = keys::partition(partition);
+    delete_blocks(inner, partition).await?;
+    let start = keys::directories(partition);
     let end = keys::partition(partition + 1);
     recover::delete_range(&inner.lsm, &start, &end).await?;
     let mut set = WriteSet::default();
@@ -76,6 +78,27 @@ async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreErro
     let first_window = partition.saturating_mul(PARTITION_WINDOWS);
     for window in first_window..first_window + PARTITION_WINDOWS {
         set.delete(&keys::watermark(window));
+    }
+    inner.lsm.commit(set).await
+}
+
+/// Deletes the blocks that the run directories list, without reading them.
+async fn delete_blocks(inner: &Inner, partition: i64) -> Result<(), StoreError> {
+    let first_window = partition.saturating_mul(PARTITION_WINDOWS);
+    let mut set = WriteSet::default();
+    let mut count = 0;
+    let mut scan = inner.lsm.scan_prefix(&keys::directories(partition)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let (metric, place, run) = keys::parse_directory(&key)
+            .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
+        for entry in block::decode_directory(&key, &bytes)? {
+            set.delete(&keys::block(metric, first_window + i64::from(place), run, entry.first_id));
+            count += 1;
+        }
+        if count >= DELETE_KEYS {
+            inner.lsm.commit(std::mem::take(&mut set)).await?;
+            count = 0;
+        }
     }
     inner.lsm.commit(set).await
 }

@@ -159,6 +159,9 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
         store.append(batch(&sealed, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
         store.append(batch(&both, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
         store.seal_all().await.unwrap();
+        store.inner().lsm.flush_to_files().await.unwrap();
+        let dead = crate::keys::partition(99);
+        assert!(store.inner().lsm.segments().contains(&bytes::Bytes::from(dead.clone())));
         store
             .append(batch(&both, &[(now_ms - PARTITION_MS + 1, 2.0), (now_ms, 3.0)]))
             .await
@@ -175,6 +178,10 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
         ] {
             let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
             assert_eq!(scan.next().await.unwrap(), None, "deleted");
+        }
+        // The files go as soon as the compactor comes round.
+        while store.inner().lsm.segments().contains(&bytes::Bytes::from(dead.clone())) {
+            tokio::task::yield_now().await;
         }
         drop(store);
         let store = open_with(&objects, options).await.unwrap();
