@@ -271,21 +271,25 @@ impl Inner {
 }
 
 /// Refuses everyone who waits if the leader ends in the middle.
-struct Leading(Arc<Inner>);
+struct Leading {
+    inner: Arc<Inner>,
+    /// Whether it ended by itself; then another may lead already.
+    is_done: bool,
+}
 
 impl Drop for Leading {
     fn drop(&mut self) {
-        if self.0.queue.is_led() {
-            self.0.queue.fail(&StoreError::Unavailable("the task that commits has ended".into()));
+        if !self.is_done {
+            let detail = "the task that commits has ended".to_owned();
+            self.inner.queue.fail(&StoreError::Unavailable(detail));
         }
-        self.0.idle.notify_waiters();
+        self.inner.idle.notify_waiters();
     }
 }
 
 /// Commits group by group until nobody waits.
 async fn lead(inner: Arc<Inner>) {
-    let leading = Leading(inner);
-    let inner = &leading.0;
+    let mut leading = Leading { inner: Arc::clone(&inner), is_done: false };
     loop {
         let mut log = inner.log.lock().await;
         let pause = log
@@ -298,17 +302,18 @@ async fn lead(inner: Arc<Inner>) {
         }
         let group = inner.queue.take();
         if group.is_empty() {
+            leading.is_done = true;
             return;
         }
         let samples = group.iter().map(Pending::sample_count).sum();
-        match log.commit(&inner.lsm, &inner.head, inner.bounds(), group).await {
-            Ok(committed) => note(inner, &log, committed),
+        let release = || inner.queue.release(samples);
+        match log.commit(&inner.lsm, &inner.head, inner.bounds(), group, release).await {
+            Ok(committed) => note(&inner, &log, committed),
             Err(error) => {
                 tracing::error!(%error, "a write to the log has failed; the store takes no more");
                 inner.queue.fail(&error);
             }
         }
-        inner.queue.release(samples);
     }
 }
 

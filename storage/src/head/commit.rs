@@ -235,13 +235,14 @@ impl Log {
         self.failed.clone()
     }
 
-    /// Commits what waits in a group, and answers. The outcome is counted in `committed`.
+    /// Commits what waits in a group; then gives its room back, and answers.
     pub(crate) async fn commit(
         &mut self,
         lsm: &Lsm,
         head: &Head,
         bounds: Bounds,
         group: Vec<Pending>,
+        release: impl FnOnce(),
     ) -> Result<Committed, StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut committed = Committed::default();
@@ -255,6 +256,7 @@ impl Log {
                 self.write(lsm, head, &mut committed).await
             }
         };
+        release();
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| error.clone());
             for pending in group {

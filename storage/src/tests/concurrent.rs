@@ -1,0 +1,56 @@
+//! Writers, readers and seals at the same time: each writer reads its own writes.
+
+use std::sync::Arc;
+
+use model::Matcher;
+
+use super::harness::{self, batch, labels, open, read};
+
+#[test]
+fn writers_read_their_writes_while_everything_is_sealed() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = Arc::new(open(&objects).await.unwrap());
+        let sealing = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move {
+                loop {
+                    store.seal_all().await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let mut writers = Vec::new();
+        for number in 0..6 {
+            let store = Arc::clone(&store);
+            writers.push(tokio::spawn(async move {
+                let name = number.to_string();
+                let labels = labels(&[("__name__", "m"), ("writer", &name)]);
+                let mut expected = Vec::new();
+                for round in 0..40_i64 {
+                    // Forth, and back into what may be sealed already.
+                    let times = [round * 400_000, round * 400_000 - 3_600_001];
+                    let samples = times.map(|t| (t, (t + number) as f64));
+                    let outcome = store.append(batch(&labels, &samples)).await.unwrap();
+                    assert_eq!(outcome.accepted, 2);
+                    expected.extend(samples.map(|(t, v)| (t, v.to_bits())));
+                    expected.sort_unstable();
+                    let own = vec![Matcher::equal("writer", name.as_str())];
+                    let found = read(store.as_ref(), own, i64::MIN, i64::MAX).await.unwrap();
+                    assert_eq!(found, vec![(labels.clone(), expected.clone())]);
+                }
+            }));
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        sealing.abort();
+        let count = |contents: harness::Contents| -> usize {
+            contents.iter().map(|(_, samples)| samples.len()).sum()
+        };
+        assert_eq!(count(harness::read_all(store.as_ref()).await.unwrap()), 6 * 80);
+        drop(store);
+        let store = open(&objects).await.unwrap();
+        assert_eq!(count(harness::read_all(&store).await.unwrap()), 6 * 80);
+    });
+}
