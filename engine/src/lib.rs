@@ -4,7 +4,7 @@
 //! `model` crate, and executed over tiles ([`exec`]). Async stops once the bytes are in memory.
 
 pub mod annotations;
-pub mod engine;
+mod engine;
 pub mod error;
 pub mod exec;
 pub mod functions;

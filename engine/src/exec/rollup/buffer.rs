@@ -159,28 +159,32 @@ impl Buffer {
     ) {
         let samples = Samples { times: &self.times, values: &self.values, base: self.base };
         let (mut lo, mut hi) = (self.lo, self.hi);
-        for (index, out) in values.iter_mut().enumerate() {
-            let step = first_step + index;
-            let end_ms = ranges.times.time(step);
-            let start_ms = end_ms.saturating_sub(ranges.range_ms);
-            let until_ms = end_ms.saturating_add(ranges.margin.ahead_ms);
-            let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
-            while hi < samples.times.len() && samples.times[hi] <= until_ms {
-                kernel.enter(samples, lo, hi);
-                hi += 1;
+        let mut step = first_step;
+        for (values, presence) in values.chunks_mut(64).zip(presence) {
+            let mut word = 0;
+            for (bit, out) in values.iter_mut().enumerate() {
+                let end_ms = ranges.times.time(step);
+                let start_ms = end_ms.saturating_sub(ranges.range_ms);
+                let until_ms = end_ms.saturating_add(ranges.margin.ahead_ms);
+                let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
+                while hi < samples.times.len() && samples.times[hi] <= until_ms {
+                    kernel.enter(samples, lo, hi);
+                    hi += 1;
+                }
+                while lo < hi && samples.times[lo] <= after_ms {
+                    kernel.leave(samples, lo, hi);
+                    lo += 1;
+                }
+                if lo < hi {
+                    let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
+                    if let Some(value) = kernel.value(&frame) {
+                        *out = value;
+                        word |= 1 << bit;
+                    }
+                }
+                step += 1;
             }
-            while lo < hi && samples.times[lo] <= after_ms {
-                kernel.leave(samples, lo, hi);
-                lo += 1;
-            }
-            if lo == hi {
-                continue;
-            }
-            let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
-            if let Some(value) = kernel.value(&frame) {
-                *out = value;
-                presence[index / 64] |= 1 << (index % 64);
-            }
+            *presence = word;
         }
         (self.lo, self.hi) = (lo, hi);
     }

@@ -16,6 +16,8 @@ pub(super) struct Extrapolated {
     pub(super) is_counter: bool,
     /// Whether the answer is per second.
     pub(super) is_rate: bool,
+    /// The length of the ranges.
+    pub(super) range_seconds: f64,
     pub(super) resets: Resets,
 }
 
@@ -50,8 +52,10 @@ impl Kernel for Extrapolated {
         if to_start >= threshold {
             to_start = average / 2.0;
         }
-        if self.is_counter && rise > 0.0 && first_value >= 0.0 {
-            // A counter is not extrapolated to below zero.
+        // A counter is not extrapolated to below zero. Where zero is clearly further away than
+        // the start, the division is spared.
+        let may_reach_zero = || sampled * first_value <= to_start * rise * 1.001;
+        if self.is_counter && rise > 0.0 && first_value >= 0.0 && may_reach_zero() {
             let to_zero = sampled * (first_value / rise);
             if to_zero < to_start {
                 to_start = to_zero;
@@ -62,7 +66,7 @@ impl Kernel for Extrapolated {
         }
         let mut factor = (sampled + to_start + to_end) / sampled;
         if self.is_rate {
-            factor /= (frame.end_ms - frame.start_ms) as f64 / 1000.0;
+            factor /= self.range_seconds;
         }
         Some(rise * factor)
     }

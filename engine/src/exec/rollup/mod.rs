@@ -242,6 +242,7 @@ impl VectorOperator for RollupOperator {
             Function::Rate { is_counter, is_rate } => self.reader(series, || Extrapolated {
                 is_counter,
                 is_rate,
+                range_seconds: self.ranges.range_ms as f64 / 1000.0,
                 ..Extrapolated::default()
             }),
             Function::ExtendedRate { is_counter, is_rate, is_smoothed } => {
