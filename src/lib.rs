@@ -13,3 +13,5 @@ pub mod metrics;
 mod query;
 pub mod server;
 pub mod units;
+
+pub use http::encode_value;

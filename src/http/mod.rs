@@ -15,5 +15,7 @@ mod status;
 pub(crate) mod time;
 mod write;
 
+pub use json::value::encode_value;
+
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,14 @@ pub(crate) struct QueryCost {
     pub(crate) queue_seconds: f64,
 }
 
+/// The value of a query as the API writes it, in one piece instead of streamed.
+pub fn encode_value(output: QueryOutput) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut pieces = ValuePieces::new(output, None);
+    while pieces.push_next(&mut out) {}
+    out
+}
+
 /// A value with its type and, where asked for, what it cost.
 pub(crate) struct ValuePieces {
     value: Value,

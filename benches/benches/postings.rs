@@ -1,0 +1,89 @@
+//! Matchers to series: in the head, and once everything is sealed. The store is in memory, so
+//! that it is the index which is measured and not a disk.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use benches::data::{START_MS, labels};
+use criterion::{Criterion, criterion_group, criterion_main};
+use model::{Batch, Budget, MatchOp, Matcher, MetadataQuery, Source};
+use storage::{ManualClock, Store, StoreOptions};
+use tokio::runtime::Runtime;
+
+const SERIES: usize = 20_000;
+const GROUPS: usize = 200;
+
+fn batch() -> Batch {
+    let mut batch = Batch::default();
+    for index in 0..SERIES {
+        batch.push(&labels(index, GROUPS), &[(START_MS, index as f64)]);
+    }
+    batch
+}
+
+fn queries() -> Vec<(&'static str, usize, Vec<Matcher>)> {
+    let path = |group: usize| format!("/v1/resource/{group:05}");
+    let matcher = |op, name: &str, value: &str| {
+        Matcher::new(op, name, value).expect("the expression is good")
+    };
+    vec![
+        (
+            "one series",
+            1,
+            vec![
+                Matcher::equal("instance", "host-012345.example:9100"),
+                Matcher::equal("job", "api"),
+            ],
+        ),
+        ("one group", SERIES / GROUPS, vec![Matcher::equal("path", path(7))]),
+        (
+            "all but a group",
+            SERIES - SERIES / GROUPS,
+            vec![Matcher::equal("job", "api"), matcher(MatchOp::NotEqual, "path", &path(7))],
+        ),
+        (
+            "an expression",
+            SERIES / GROUPS * 10,
+            vec![matcher(MatchOp::Regex, "path", "/v1/resource/0001[0-9]")],
+        ),
+    ]
+}
+
+fn bench(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("threads can be started");
+    let options = StoreOptions {
+        clock: Arc::new(ManualClock::new(START_MS)),
+        background: false,
+        ..StoreOptions::default()
+    };
+    let store = runtime.block_on(async {
+        let store = Store::open("memory:///", options).await.expect("memory can be opened");
+        store.append(batch()).await.expect("memory takes it");
+        store
+    });
+    for place in ["head", "sealed"] {
+        if place == "sealed" {
+            runtime.block_on(store.seal_all()).expect("memory takes it");
+        }
+        let mut group = criterion.benchmark_group(format!("postings/{place}"));
+        for (name, count, matchers) in queries() {
+            let query = MetadataQuery {
+                selectors: vec![matchers],
+                start_ms: START_MS,
+                end_ms: START_MS,
+                limit: 0,
+            };
+            let select = || {
+                let budget = Budget::unlimited();
+                runtime.block_on(store.series(&query, &budget)).expect("memory answers")
+            };
+            assert_eq!(select().len(), count, "{name}");
+            group.bench_function(name, |b| b.iter(|| black_box(select())));
+        }
+        group.finish();
+    }
+    runtime.block_on(store.close()).expect("memory can be closed");
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);
