@@ -186,6 +186,7 @@ impl Engine {
             self.options.tile_shape,
             self.options.delayed_name_removal,
         );
+        let mut annotations = plan.annotations.clone();
         let (sender, receiver) = oneshot::channel();
         let task = Task { ctx: ctx.clone(), plan, sets, is_instant: plan_options.is_instant };
         let work = move || {
@@ -203,7 +204,8 @@ impl Engine {
         stats.sample_count = budget.sample_count();
         stats.series_count = budget.series_count();
         stats.memory_bytes_peak = budget.memory_bytes_peak();
-        Ok(QueryOutput { value, annotations: ctx.take_annotations(), stats })
+        annotations.merge(ctx.take_annotations());
+        Ok(QueryOutput { value, annotations, stats })
     }
 }
 

@@ -40,7 +40,7 @@ pub fn evaluate(
         NodeKind::Rollup(rollup) => roll_up(ctx, sets, steps, rollup),
         NodeKind::Call { call, args } => {
             let args = args.iter().map(|arg| evaluate(ctx, sets, arg)).collect::<Result<_, _>>()?;
-            functions::call(ctx, steps, call, node.span, args)
+            functions::call(ctx, steps, call, args)
         }
         NodeKind::Negate(operand) => {
             let operand = evaluate(ctx, sets, operand)?;

@@ -5,6 +5,7 @@ use model::Labels;
 
 use crate::error::QueryError;
 use crate::exec::gather::Gather;
+use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::tile::Tile;
 use crate::window::Steps;
@@ -38,6 +39,42 @@ pub fn unique(ctx: &Context, input: Box<dyn VectorOperator>) -> Box<dyn VectorOp
     }
     let series = members.iter().map(|m| input.series()[m[0] as usize].clone()).collect();
     Box::new(Unique { ctx: ctx.clone(), input, series, members })
+}
+
+/// Settles whether the name goes where two entries of one label set differ on it: the one
+/// that has a value first decides, as the first sample does in Prometheus. `None` where
+/// nothing differs.
+pub fn settle_names(
+    ctx: &Context,
+    input: &dyn VectorOperator,
+) -> Result<Option<Matrix>, QueryError> {
+    let mut seen: HashMap<&Labels, Vec<u32>, foldhash::fast::RandomState> = HashMap::default();
+    for (index, meta) in input.series().iter().enumerate() {
+        seen.entry(&meta.labels).or_default().push(index as u32);
+    }
+    let rule = |index: &u32| input.series()[*index as usize].drop_name;
+    let differing: Vec<Vec<u32>> = seen
+        .into_values()
+        .filter(|entries| entries.iter().any(|entry| rule(entry) != rule(&entries[0])))
+        .collect();
+    if differing.is_empty() {
+        return Ok(None);
+    }
+    let mut matrix = materialize(ctx, input)?;
+    for entries in &differing {
+        let first_step = |entry: &&u32| {
+            let presence = matrix.row(**entry as usize).1;
+            let word = presence.iter().position(|word| *word != 0);
+            word.map_or(usize::MAX, |at| at * 64 + presence[at].trailing_zeros() as usize)
+        };
+        if let Some(earliest) = entries.iter().min_by_key(first_step) {
+            let drops = rule(earliest);
+            for entry in entries {
+                matrix.series_mut()[*entry as usize].drop_name = drops;
+            }
+        }
+    }
+    Ok(Some(matrix))
 }
 
 struct Unique {

@@ -26,7 +26,6 @@ pub fn call(
     ctx: &Context,
     steps: Steps,
     call: &Call,
-    span: Span,
     args: Vec<Operand>,
 ) -> Result<Operand, QueryError> {
     let name = call.function.name;
@@ -45,9 +44,7 @@ pub fn call(
     }
     match name {
         "round" | "clamp" | "clamp_min" | "clamp_max" => bounded(ctx, steps, name, args),
-        "sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc" => {
-            sorted(ctx, span, name, args)
-        }
+        "sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc" => sorted(ctx, name, args),
         "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => {
             classic(ctx, call, args)
         }
@@ -145,19 +142,14 @@ fn bounded(
     Ok(elementwise(ctx, input, Name::Drop, kernel))
 }
 
-fn sorted(
-    ctx: &Context,
-    span: Span,
-    name: &str,
-    mut args: Arguments,
-) -> Result<Operand, QueryError> {
+fn sorted(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, QueryError> {
     let input = args.vector()?;
     let direction =
         if name.ends_with("_desc") { Direction::Descending } else { Direction::Ascending };
     if name.starts_with("sort_by_label") {
-        sort::by_label(ctx, span, input, &args.strings()?, direction)
+        sort::by_label(ctx, input, &args.strings()?, direction)
     } else {
-        sort::by_value(ctx, span, input, direction)
+        sort::by_value(ctx, input, direction)
     }
 }
 

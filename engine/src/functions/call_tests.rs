@@ -50,7 +50,7 @@ fn run(ctx: &Context, steps: Steps, name: &str, args: Vec<Operand>) -> Result<Op
     };
     let function = lookup(name).unwrap();
     let shape = Call { function, args: (0..args.len()).map(argument).collect() };
-    call(ctx, steps, &shape, Span::default(), args)
+    call(ctx, steps, &shape, args)
 }
 
 /// The answer of each step, by labels as they are printed.

@@ -9,7 +9,7 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::rearranged::Rearranged;
-use crate::exec::unique::unique;
+use crate::exec::unique::{settle_names, unique};
 use crate::window::Steps;
 
 /// The longest label value that these functions make, in bytes.
@@ -114,7 +114,10 @@ fn relabel(
         series.push(SeriesMeta { labels, drop_name });
     }
     let relabeled = Relabeled { rows: Rearranged::relabeled(input, series), _charge: charge };
-    Ok(Operand::Vector(unique(ctx, Box::new(relabeled))))
+    Ok(Operand::Vector(match settle_names(ctx, &relabeled)? {
+        Some(settled) => unique(ctx, Box::new(settled)),
+        None => unique(ctx, Box::new(relabeled)),
+    }))
 }
 
 fn check_name(function: &str, role: &str, name: &str) -> Result<(), QueryError> {

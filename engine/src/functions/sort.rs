@@ -6,7 +6,6 @@ use crate::error::QueryError;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rearranged::Rearranged;
-use crate::parse::ast::Span;
 use crate::tile::is_present;
 
 use super::natural_order;
@@ -18,15 +17,14 @@ pub(super) enum Direction {
     Descending,
 }
 
-/// Orders series by their values at an instant; NaN comes last in either direction. Over a
-/// range, which is ordered by labels in any case, a warning and nothing else.
+/// Orders series by their values at an instant; NaN comes last in either direction. A range
+/// is ordered by labels in any case, and the plan warns of it.
 pub(super) fn by_value(
     ctx: &Context,
-    span: Span,
     input: Box<dyn VectorOperator>,
     direction: Direction,
 ) -> Result<Operand, QueryError> {
-    if warn_over_range(ctx, span, &*input) {
+    if is_over_range(&*input) {
         return Ok(Operand::Vector(input));
     }
     let matrix = materialize(ctx, &*input)?;
@@ -46,12 +44,11 @@ pub(super) fn by_value(
 /// Orders series by labels, each in natural order, then by all labels.
 pub(super) fn by_label(
     ctx: &Context,
-    span: Span,
     input: Box<dyn VectorOperator>,
     names: &[String],
     direction: Direction,
 ) -> Result<Operand, QueryError> {
-    if warn_over_range(ctx, span, &*input) {
+    if is_over_range(&*input) {
         return Ok(Operand::Vector(input));
     }
     let matrix = materialize(ctx, &*input)?;
@@ -70,15 +67,9 @@ pub(super) fn by_label(
     Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
 }
 
-fn warn_over_range(ctx: &Context, span: Span, input: &dyn VectorOperator) -> bool {
-    let is_range = input.steps().count > 1;
-    if is_range {
-        ctx.warn(
-            "sort is ineffective for range queries since results are always ordered by labels",
-            span,
-        );
-    }
-    is_range
+/// Over a range, series are ordered by their labels in any case.
+fn is_over_range(input: &dyn VectorOperator) -> bool {
+    input.steps().count > 1
 }
 
 /// The series that have a value at the only step.

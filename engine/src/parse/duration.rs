@@ -21,12 +21,12 @@ impl DurationExpr {
         range_ms: i64,
         may_be_negative: bool,
     ) -> Result<i64, QueryError> {
-        if let DurationKind::Literal { seconds, .. } = self.kind {
-            return Ok(literal_ms(seconds));
-        }
         let seconds = self.seconds(step_ms as f64 / 1e3, range_ms as f64 / 1e3)?;
         if !seconds.is_finite() {
             return Err(self.error("duration is NaN or infinite"));
+        }
+        if let DurationKind::Literal { seconds, .. } = self.kind {
+            return Ok(literal_ms(seconds));
         }
         if seconds <= 0.0 && !may_be_negative {
             return Err(self.error("duration must be greater than 0"));
@@ -68,7 +68,7 @@ impl DurationExpr {
 
     /// As Prometheus prints it: bytes of the expression, not line and column.
     fn error(&self, message: &str) -> QueryError {
-        QueryError::Execution(format!("{}:{}: {message}", self.span.start, self.span.end))
+        QueryError::Parse(format!("{}:{}: {message}", self.span.start, self.span.end))
     }
 }
 
@@ -88,10 +88,10 @@ pub(super) fn literal_ms(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64 / 1_000_000
 }
 
-/// Whether seconds overflow Prometheus' duration. NaN does here; Prometheus lets it pass in a
-/// literal, and takes it for 292 years.
+/// Whether seconds overflow Prometheus' duration. NaN does not: what is computed from it is
+/// refused, and so is NaN alone, which Prometheus takes for 292 years.
 pub(super) fn is_out_of_range(seconds: f64) -> bool {
-    !(-SECONDS_MAX..=SECONDS_MAX).contains(&seconds)
+    seconds.abs() > SECONDS_MAX
 }
 
 #[cfg(test)]

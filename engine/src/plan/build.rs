@@ -2,6 +2,7 @@
 
 use model::{BudgetError, Selection, SourceError};
 
+use crate::annotations::Annotations;
 use crate::error::QueryError;
 use crate::functions::InfoSelector;
 use crate::parse::ast::{
@@ -11,7 +12,7 @@ use crate::parse::ast::{
 use crate::plan::invariance::{self, Invariance};
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, Plan, PlanOptions, RangeInput, RangeOrigin,
-    Rollup, duration, shallow, unwrap_parens,
+    Rollup, shallow, unwrap_parens,
 };
 use crate::window::{LookTimes, Reach, Steps, subquery_grid};
 
@@ -23,12 +24,19 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     check_steps(options.steps.count as u64, options)?;
     let mut marks = Vec::new();
     invariance::mark(expr, &mut marks);
-    let mut planner = Planner { options, marks, next_mark: 0, selections: Vec::new() };
-    let root = planner.visit(expr, Scope { steps: options.steps, is_once: false })?;
+    let mut planner = Planner {
+        options,
+        marks,
+        next_mark: 0,
+        selections: Vec::new(),
+        annotations: Annotations::default(),
+    };
+    let is_range = options.steps.start_ms != options.end_ms;
+    let root = planner.visit(expr, Scope { steps: options.steps, is_once: false, is_range })?;
     if !options.is_instant {
         check_range_type(root.value_type)?;
     }
-    Ok(Plan { root, selections: planner.selections })
+    Ok(Plan { root, selections: planner.selections, annotations: planner.annotations })
 }
 
 /// Source: `NewRangeQuery` of Prometheus.
@@ -59,6 +67,8 @@ struct Scope {
     steps: Steps,
     /// It stands inside an expression that is evaluated once already.
     is_once: bool,
+    /// Its end differs from its start, even if there is but one step.
+    is_range: bool,
 }
 
 /// How times looked at differ from the evaluation times.
@@ -74,17 +84,21 @@ struct Planner<'a> {
     marks: Vec<Invariance>,
     next_mark: usize,
     selections: Vec<Selection>,
+    annotations: Annotations,
 }
 
 impl Planner<'_> {
     /// Plans an expression; nodes are visited in the order of [`invariance::mark`].
     fn visit(&mut self, expr: &Expr, scope: Scope) -> Result<Node, QueryError> {
         let mark = self.marks[self.next_mark];
-        if !mark.is_wrapped || scope.is_once || scope.steps.count == 1 {
+        if !mark.is_wrapped || scope.is_once {
             return self.visit_inner(expr, scope);
         }
         let steps = Steps { count: 1, ..scope.steps };
-        let inner = self.visit_inner(expr, Scope { steps, is_once: true })?;
+        let inner = self.visit_inner(expr, Scope { steps, is_once: true, is_range: false })?;
+        if scope.steps.count == 1 {
+            return Ok(inner);
+        }
         Ok(Node {
             value_type: inner.value_type,
             span: inner.span,
@@ -123,7 +137,7 @@ impl Planner<'_> {
             ExprKind::Call(call) if invariance::is_query_constant(call) => {
                 (NodeKind::Number(self.query_constant(call)), ValueType::Scalar)
             }
-            ExprKind::Call(call) => (self.call(call, scope)?, call.function.returns),
+            ExprKind::Call(call) => (self.call(call, span, scope)?, call.function.returns),
         };
         Ok(Node { kind, value_type, span, steps: scope.steps })
     }
@@ -178,7 +192,7 @@ impl Planner<'_> {
         })
     }
 
-    fn call(&mut self, call: &Call, scope: Scope) -> Result<NodeKind, QueryError> {
+    fn call(&mut self, call: &Call, span: Span, scope: Scope) -> Result<NodeKind, QueryError> {
         let arg = |index: usize| call.args.get(index).map(|arg| &unwrap_parens(arg).kind);
         if call.function.name == "timestamp"
             && let Some(ExprKind::Selector(selector)) = arg(0)
@@ -189,6 +203,13 @@ impl Planner<'_> {
         }
         if call.function.name == "info" {
             return self.info(call, scope);
+        }
+        if scope.is_range && call.function.name.starts_with("sort") {
+            // Source: `NewSortInRangeQueryWarning` of Prometheus.
+            self.annotations.warn(
+                "sort is ineffective for range queries since results are always ordered by labels",
+                span,
+            );
         }
         let is_range =
             |kind: &ExprKind| matches!(kind, ExprKind::Matrix(_) | ExprKind::Subquery(_));
@@ -358,7 +379,7 @@ impl Planner<'_> {
         steps: Steps,
     ) -> Result<RangeInput, QueryError> {
         let selector = &matrix.selector;
-        let range_ms = duration::range_ms(&matrix.range, self.options)?;
+        let range_ms = self.duration_ms(&matrix.range, false)?;
         let times = self.times(selector.at, selector.offset.as_ref(), steps)?;
         let lookback_ms = self.options.lookback_ms;
         let margin = match selector.mode {
@@ -379,9 +400,9 @@ impl Planner<'_> {
         span: Span,
         steps: Steps,
     ) -> Result<RangeInput, QueryError> {
-        let range_ms = duration::range_ms(&subquery.range, self.options)?;
+        let range_ms = self.duration_ms(&subquery.range, false)?;
         let step_ms = match &subquery.step {
-            Some(step) => duration::range_ms(step, self.options)?.max(1),
+            Some(step) => self.duration_ms(step, false)?.max(1),
             None => self.options.subquery_step_ms,
         };
         let times = self.times(subquery.at, subquery.offset.as_ref(), steps)?;
@@ -393,7 +414,9 @@ impl Planner<'_> {
         // Where no step falls into the grid the inner expression is still checked.
         let inner_steps = grid.unwrap_or(Steps { start_ms: times.first_ms, step_ms, count: 1 });
         let selections = self.selections.len();
-        let inner = self.visit(&subquery.expr, Scope { steps: inner_steps, is_once: false })?;
+        let is_range = grid.is_some_and(|grid| grid.start_ms != times.last_ms());
+        let scope = Scope { steps: inner_steps, is_once: false, is_range };
+        let inner = self.visit(&subquery.expr, scope)?;
         let inner = if grid.is_some() {
             Some(Box::new(inner))
         } else {
@@ -416,7 +439,17 @@ impl Planner<'_> {
     }
 
     fn offset_ms(&self, offset: Option<&DurationExpr>) -> Result<i64, QueryError> {
-        offset.map_or(Ok(0), |offset| duration::offset_ms(offset, self.options))
+        offset.map_or(Ok(0), |offset| self.duration_ms(offset, true))
+    }
+
+    fn duration_ms(
+        &self,
+        duration: &DurationExpr,
+        may_be_negative: bool,
+    ) -> Result<i64, QueryError> {
+        let PlanOptions { steps, end_ms, is_instant, .. } = self.options;
+        let step_ms = if *is_instant { 0 } else { steps.step_ms };
+        duration.evaluate(step_ms, end_ms - steps.start_ms, may_be_negative)
     }
 
     fn at_ms(&self, at: At) -> i64 {

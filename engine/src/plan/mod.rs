@@ -5,12 +5,12 @@
 //! Nothing here is as large as the data; limits on steps are checked before anything is loaded.
 
 mod build;
-mod duration;
 mod explain;
 mod invariance;
 
 use model::Selection;
 
+use crate::annotations::Annotations;
 use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Span, ValueType};
 use crate::window::{LookTimes, Reach, Steps};
 
@@ -40,6 +40,8 @@ pub struct Plan {
     pub root: Node,
     /// What to load, by selector number.
     pub selections: Vec<Selection>,
+    /// What can be said of the query before there is any data.
+    pub annotations: Annotations,
 }
 
 /// An expression with the steps that it is evaluated over.

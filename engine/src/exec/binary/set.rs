@@ -2,16 +2,13 @@
 
 use std::sync::Mutex;
 
-use hashbrown::HashMap;
-use model::Labels;
-
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
-use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::matrix::materialize;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::{all_series, drain, scan, word_at};
-use crate::exec::unique::unique;
+use crate::exec::unique::{settle_names, unique};
 use crate::parse::ast::BinaryOp;
 use crate::tile::{Tile, copy_bits};
 use crate::window::Steps;
@@ -158,43 +155,10 @@ fn union(
     if union.steps().count == 1 {
         return Ok(Box::new(union));
     }
-    match earliest_name_rules(ctx, &union)? {
+    match settle_names(ctx, &union)? {
         Some(settled) => Ok(unique(ctx, Box::new(settled))),
         None => Ok(unique(ctx, Box::new(union))),
     }
-}
-
-/// Settles whether the name goes where two entries of one label set differ on it: the one
-/// that has a value first decides, as the first sample does in Prometheus. `None` where
-/// nothing differs.
-fn earliest_name_rules(ctx: &Context, union: &Union) -> Result<Option<Matrix>, QueryError> {
-    let mut seen: HashMap<&Labels, Vec<u32>, foldhash::fast::RandomState> = HashMap::default();
-    for (index, meta) in union.series.iter().enumerate() {
-        seen.entry(&meta.labels).or_default().push(index as u32);
-    }
-    let rule = |index: &u32| union.series[*index as usize].drop_name;
-    let differing: Vec<Vec<u32>> = seen
-        .into_values()
-        .filter(|entries| entries.iter().any(|entry| rule(entry) != rule(&entries[0])))
-        .collect();
-    if differing.is_empty() {
-        return Ok(None);
-    }
-    let mut matrix = materialize(ctx, union)?;
-    for entries in &differing {
-        let first_step = |entry: &&u32| {
-            let presence = matrix.row(**entry as usize).1;
-            let word = presence.iter().position(|word| *word != 0);
-            word.map_or(usize::MAX, |at| at * 64 + presence[at].trailing_zeros() as usize)
-        };
-        if let Some(earliest) = entries.iter().min_by_key(first_step) {
-            let drops = rule(earliest);
-            for entry in entries {
-                matrix.series_mut()[*entry as usize].drop_name = drops;
-            }
-        }
-    }
-    Ok(Some(matrix))
 }
 
 struct Union {

@@ -138,9 +138,13 @@ fn what_is_lifted_comes_back() {
 }
 
 #[test]
-fn nan_is_no_duration() {
-    let message = refusal("up offset nan", &ParseOptions::ALL);
-    assert_eq!(message, "1:11: parse error: duration out of range");
+fn nan_is_refused_when_a_duration_is_computed() {
+    for query in ["up offset nan", "up offset (1m % nan)"] {
+        let expr = parse(query, &ParseOptions::ALL).unwrap();
+        let ExprKind::Selector(selector) = &expr.kind else { panic!("{expr:?}") };
+        let error = selector.offset.as_ref().unwrap().evaluate(0, 0, true).unwrap_err();
+        assert!(error.to_string().ends_with(": duration is NaN or infinite"), "{error}");
+    }
 }
 
 #[test]
