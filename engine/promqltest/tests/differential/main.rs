@@ -81,7 +81,7 @@ fn random_queries_are_answered_as_prometheus_does() {
             let expected = ask_prometheus(&prometheus, &query.text, times);
             let found = ask_engine(&engine, &source, &query.text, times);
             let is_ordered = query.is_ordered && times.step_ms.is_none();
-            tally.add(&query, times, &expected, expected.check(&found, is_ordered));
+            tally.add(&query, times, &expected, expected.check(&query.text, &found, is_ordered));
         }
     }
     tally.print();
@@ -108,7 +108,7 @@ fn random_queries_are_answered_alike_wherever_samples_and_tiles_are_cut() {
             let expected = ask_engine(&engine, &memory, &query.text, times);
             let found = ask_engine(&cutting, &store, &query.text, times);
             let is_ordered = times.step_ms.is_none();
-            tally.add(&query, times, &expected, expected.check(&found, is_ordered));
+            tally.add(&query, times, &expected, expected.check(&query.text, &found, is_ordered));
         }
     }
     runtime.block_on(stores.close());
