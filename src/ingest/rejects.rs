@@ -78,7 +78,7 @@ impl Rejects {
         }
     }
 
-    /// Adds refusals of one sample each that are counted only. Others have been named.
+    /// Adds refusals of one sample each that are only counted. Others have been named.
     pub fn add_unnamed(&mut self, reason: Reason, samples: u64) {
         self.samples[reason as usize] += samples;
         self.unnamed += samples;

@@ -17,7 +17,7 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use model::Batch;
-use storage::{RejectReason, Rejection, Store, StoreError};
+use storage::{AppendOutcome, RejectReason, Rejection, Store, StoreError};
 use tracing::{debug, error};
 
 use super::decode::{DecodeError, Decoded, Decoder, decompress, decompressed_len};
@@ -129,7 +129,7 @@ impl RemoteWrite {
         self.metrics.samples.inc_by((outcome.accepted + outcome.duplicates) as u64);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
         let mut rejects = decoded.rejects;
-        add_rejections(&mut rejects, &outcome.rejections, outcome.rejected, super::now_ms());
+        add_rejections(&mut rejects, &outcome, super::now_ms());
         self.metrics.count_rejects(&rejects);
         if rejects.is_empty() { Ok(()) } else { Err(WriteError::Rejected(rejects)) }
     }
@@ -225,19 +225,15 @@ fn batch_bytes(batch: &Batch) -> usize {
 }
 
 /// Adds what the store refused, in the words of Prometheus.
-fn add_rejections(
-    rejects: &mut Rejects,
-    rejections: &[Rejection],
-    rejected_count: usize,
-    now_ms: i64,
-) {
-    for rejection in rejections {
+fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
+    // Only the first are listed; the others are counted.
+    let mut unlisted = outcome.rejected_by_reason;
+    for rejection in &outcome.rejections {
+        unlisted[rejection.reason as usize] -= 1;
         rejects.add(reason_of(rejection.reason), 1, || rejection_text(rejection, now_ms));
     }
-    // Only the first are listed; the others most likely share the reason of the last.
-    if let Some(last) = rejections.last() {
-        let unlisted = rejected_count.saturating_sub(rejections.len());
-        rejects.add_unnamed(reason_of(last.reason), unlisted as u64);
+    for (reason, count) in RejectReason::ALL.into_iter().zip(unlisted) {
+        rejects.add_unnamed(reason_of(reason), count as u64);
     }
 }
 

@@ -16,6 +16,8 @@ pub struct AppendOutcome {
     pub duplicates: usize,
     /// Samples that were refused.
     pub rejected: usize,
+    /// The same by reason, in the order of [`RejectReason::ALL`].
+    pub rejected_by_reason: [usize; RejectReason::ALL.len()],
     /// The first [`REJECTIONS_MAX`] of those that were refused.
     pub rejections: Vec<Rejection>,
 }
@@ -48,6 +50,17 @@ pub enum RejectReason {
     LabelTooLong,
 }
 
+impl RejectReason {
+    /// All reasons, in the order of their discriminants.
+    pub const ALL: [RejectReason; 5] = [
+        RejectReason::OutOfBounds,
+        RejectReason::OutOfOrder,
+        RejectReason::TooOld,
+        RejectReason::DuplicateSample,
+        RejectReason::LabelTooLong,
+    ];
+}
+
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -69,6 +82,7 @@ impl AppendOutcome {
         reason: RejectReason,
     ) {
         self.rejected += 1;
+        self.rejected_by_reason[reason as usize] += 1;
         if self.rejections.len() < REJECTIONS_MAX {
             self.rejections.push(Rejection { labels: labels(), timestamp_ms, reason });
         }

@@ -139,6 +139,23 @@ async fn good_series_are_kept_and_bad_ones_named() {
 }
 
 #[tokio::test]
+async fn refusals_beyond_those_that_are_listed_are_counted_by_reason() {
+    let receiver = Receiver::new(Limits::default()).await;
+    let now = crate::ingest::now_ms();
+    let labels: &[(&str, &str)] = &[("__name__", "up")];
+    let mut series = vec![(labels, now, 1.0)];
+    series.extend((0..50).map(|_| (labels, now + 3_600_000, 1.0)));
+    series.extend((0..60).map(|_| (labels, now, 2.0)));
+    let (status, text) = receiver.send(compressed(&message(&series))).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(text.ends_with("\nand 100 more of this kind\n"), "{text}");
+    for (reason, count) in [("out_of_bounds", 50.0), ("duplicate_timestamp", 60.0)] {
+        let rejected = receiver.metric("tessella_remote_write_samples_rejected_total", reason);
+        assert_eq!(rejected, count, "{reason}");
+    }
+}
+
+#[tokio::test]
 async fn each_limit_has_its_status_and_name() {
     let limits = Limits {
         body_bytes_max: 200,
