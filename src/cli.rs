@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
+use engine::EngineOptions;
+use engine::parse::ParseOptions;
 use regex::Regex;
 
 use crate::ingest::{DECOMPRESSED_BYTES_CEILING, Limits};
@@ -111,6 +113,17 @@ pub struct Args {
     /// How many queries may wait for their turn; more are refused with status 503.
     #[arg(long = "query.max-queue", value_name = "COUNT", default_value_t = 500)]
     pub query_queue_max: u32,
+
+    /// Whether the metric's name is removed at the end of a query, as Prometheus does with its
+    /// feature promql-delayed-name-removal; false removes it in each function and operator, as
+    /// Prometheus does without.
+    #[arg(long = "query.delayed-name-removal", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub delayed_name_removal: bool,
+
+    /// Whether experimental functions, aggregations, range selectors and fill modifiers are
+    /// understood; false leaves what Prometheus understands without feature flags.
+    #[arg(long = "query.experimental", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub experimental: bool,
 
     #[command(flatten)]
     pub(crate) remote_write: RemoteWriteArgs,
@@ -290,6 +303,20 @@ fn parse_decompressed(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
+    /// Which parts of PromQL are understood.
+    pub fn parse_options(&self) -> ParseOptions {
+        if self.experimental { ParseOptions::ALL } else { ParseOptions::STABLE }
+    }
+
+    /// How the engine is set up.
+    pub fn engine_options(&self) -> EngineOptions {
+        EngineOptions {
+            delayed_name_removal: self.delayed_name_removal,
+            parse: self.parse_options(),
+            ..EngineOptions::default()
+        }
+    }
+
     /// Every flag with its value, sorted by name, as `/api/v1/status/flags` lists them.
     pub fn flags(&self) -> Vec<(&'static str, String)> {
         use crate::units::{format_bytes, format_duration};
@@ -301,6 +328,8 @@ impl Args {
             ),
             ("log.format", value_name(self.log_format)),
             ("log.level", value_name(self.log_level)),
+            ("query.delayed-name-removal", self.delayed_name_removal.to_string()),
+            ("query.experimental", self.experimental.to_string()),
             ("query.lookback-delta", format_duration(self.lookback_delta)),
             ("query.max-concurrency", self.query_concurrency_max.to_string()),
             ("query.max-memory", format_bytes(self.query_memory_bytes_max)),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
-use engine::{Engine, EngineOptions};
+use engine::Engine;
 use model::Source;
 use storage::{Store, StoreError, StoreOptions};
 use tokio::net::TcpListener;
@@ -181,7 +181,8 @@ pub async fn run(args: Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let shared = Shared::new(args, config, Box::new(Engine::new(EngineOptions::default())));
+    let engine = Engine::new(args.engine_options());
+    let shared = Shared::new(args, config, Box::new(engine));
     serve_until_stopped(shared, listener, address, signals).await
 }
 

@@ -6,7 +6,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use engine::Value;
-use engine::parse::ParseOptions;
 use engine::parse::ast::{Expr, ExprKind};
 
 use super::error::ApiError;
@@ -188,13 +187,16 @@ impl From<QueryFailure> for ApiError {
 
 /// `/api/v1/query_exemplars`: there are none. Grafana sends times in ms here, which are far
 /// off and still times.
-pub(super) async fn exemplars(params: Params) -> Result<Response, ApiError> {
+pub(super) async fn exemplars(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
     let start = params.time_or("start", MIN)?;
     let end = params.time_or("end", MAX)?;
     if end < start {
         return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
     }
-    let tree = engine::parse::parse(params.query()?, &ParseOptions::ALL)
+    let tree = engine::parse::parse(params.query()?, &shared.args.parse_options())
         .map_err(|error| ApiError::bad_data(error.to_string()))?;
     if !has_selector(&tree) {
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -218,15 +220,21 @@ fn has_selector(expr: &Expr) -> bool {
 }
 
 /// `/api/v1/format_query`.
-pub(super) async fn format(params: Params) -> Result<Response, ApiError> {
-    let tree = engine::parse::parse(params.query()?, &ParseOptions::ALL)?;
+pub(super) async fn format(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let tree = engine::parse::parse(params.query()?, &shared.args.parse_options())?;
     let mut json = Vec::new();
     push_text(&mut json, &engine::parse::format(&tree));
     Ok(success(Ready(json), &[], &[]))
 }
 
 /// `/api/v1/parse_query`.
-pub(super) async fn parse(params: Params) -> Result<Response, ApiError> {
-    let tree = engine::parse::parse(params.query()?, &ParseOptions::ALL)?;
+pub(super) async fn parse(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let tree = engine::parse::parse(params.query()?, &shared.args.parse_options())?;
     Ok(success(Ready(engine::parse::to_json(&tree).into_bytes()), &[], &[]))
 }

@@ -9,10 +9,12 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use clap::Parser as _;
 use engine::result::{QueryStats, Row};
 use engine::window::Steps;
-use engine::{Annotations, QueryError, QueryOutput, Value};
+use engine::{Annotations, Engine, QueryError, QueryOutput, Value};
 use model::memory::MemorySource;
 use model::{BoxFuture, BudgetError, Labels, Source, SourceError};
 use tower::ServiceExt as _;
+
+mod with_engine;
 
 use super::router::router;
 use crate::cli::Args;
@@ -125,8 +127,20 @@ fn source() -> Arc<dyn Source> {
 }
 
 fn shared_with(args: &[&str], engine: Scripted) -> Arc<Shared> {
-    let args = Args::try_parse_from(std::iter::once(&"tessella").chain(args)).unwrap();
-    Shared::new(args, Config::default(), Box::new(engine))
+    Shared::new(parse_args(args), Config::default(), Box::new(engine))
+}
+
+fn parse_args(args: &[&str]) -> Args {
+    Args::try_parse_from(std::iter::once(&"tessella").chain(args)).unwrap()
+}
+
+/// A router over the real engine.
+fn with_engine(args: &[&str]) -> Router {
+    let args = parse_args(args);
+    let engine = Engine::new(args.engine_options());
+    let shared = Shared::new(args, Config::default(), Box::new(engine));
+    shared.set_ready(source());
+    router(shared)
 }
 
 fn ready(args: &[&str]) -> Router {

@@ -1,0 +1,87 @@
+//! Requests that the real engine answers.
+
+use super::{ask, check, error, scalar, with_engine};
+
+/// The API's answer to a query that gives one series.
+fn vector(labels: &str, value: &str) -> String {
+    format!(
+        r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{labels},"value":[1,"{value}"]}}]}}}}"#
+    )
+}
+
+#[tokio::test]
+async fn names_go_at_the_end_or_at_once_as_the_flag_says() {
+    // -down, with its name copied to another label.
+    let query = "/api/v1/query?time=1&query=label_replace(-down,%22was%22,%22$1%22,%22__name__%22,%22(.%2B)%22)";
+    // Two names, one of them rewritten before it goes.
+    let twice = "/api/v1/query?time=1&query=sum+by(__name__)(-down)";
+    let late = vector(r#"{"job":"a<b","was":"down"}"#, "-1");
+    let early = vector(r#"{"job":"a<b"}"#, "-1");
+    let cases: &[(&[&str], &str)] = &[
+        (&[], &late),
+        (&["--query.delayed-name-removal=true"], &late),
+        (&["--query.delayed-name-removal=false"], &early),
+    ];
+    for (args, expected) in cases {
+        let router = with_engine(args);
+        let summed = vector("{}", "-1");
+        check(&router, &[(query, 200, expected), (twice, 200, &summed)]).await;
+    }
+}
+
+#[tokio::test]
+async fn experiments_are_refused_everywhere_as_the_flag_says() {
+    let cases = [
+        ("min_of(1,2)", r#"1:1: parse error: function \"min_of\" is not enabled"#),
+        (
+            "limitk(1,up)",
+            "1:1: parse error: limitk() is experimental and must be enabled with \
+             --enable-feature=promql-experimental-functions",
+        ),
+        (
+            "rate(up[5m]+smoothed)",
+            "1:6: parse error: smoothed modifier is experimental and not enabled",
+        ),
+        ("up+anchored", "1:1: parse error: anchored modifier is experimental and not enabled"),
+        (
+            "up%2Bfill(0)+up",
+            "1:1: parse error: binop fill modifiers are experimental and not enabled",
+        ),
+    ];
+    let paths = ["query?", "query_range?start=0&end=1&step=1&", "format_query?", "parse_query?"];
+    let (all, stable) = (with_engine(&[]), with_engine(&["--query.experimental=false"]));
+    for (query, message) in cases {
+        for path in paths {
+            let path = format!("/api/v1/{path}query={query}");
+            let understood = ask(&all, "GET", &path).await;
+            let refused = ask(&stable, "GET", &path).await;
+            // The modifier of an instant selector has its own complaint behind the parser.
+            assert!(!understood.text.contains("enabled"), "{path}: {}", understood.text);
+            assert_eq!(
+                (refused.status.as_u16(), refused.text),
+                (400, error("bad_data", &format!(r#"invalid parameter \"query\": {message}"#))),
+                "{path}"
+            );
+        }
+    }
+    // Prometheus has duration expressions without a flag.
+    let durations = "/api/v1/query?time=1&query=count_over_time(vector(1)[2s%2B1s:1s])";
+    let count = vector("{}", "3");
+    for router in [&all, &stable] {
+        check(router, &[(durations, 200, &count)]).await;
+    }
+    check(&all, &[("/api/v1/query?time=1&query=min_of(2,1)", 200, &scalar("1", "1"))]).await;
+}
+
+#[tokio::test]
+async fn the_flags_of_the_language_are_listed() {
+    for (args, delayed, experimental) in [
+        (&[][..], "true", "true"),
+        (&["--query.delayed-name-removal=false", "--query.experimental=false"], "false", "false"),
+    ] {
+        let text = ask(&with_engine(args), "GET", "/api/v1/status/flags").await.text;
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["data"]["query.delayed-name-removal"], delayed);
+        assert_eq!(read["data"]["query.experimental"], experimental);
+    }
+}
