@@ -17,6 +17,8 @@ pub(crate) struct QuerySettings {
     pub(crate) timeout: Option<Duration>,
     /// How far back an instant selector looks.
     pub(crate) lookback_delta: Option<Duration>,
+    /// Whether the answer says how it was done.
+    pub(crate) explain: bool,
 }
 
 /// When a query is evaluated.
@@ -37,6 +39,8 @@ pub(crate) struct Evaluation {
     pub(crate) subquery_step_ms: i64,
     /// What it may cost.
     pub(crate) limits: BudgetLimits,
+    /// Whether the answer says how it was done.
+    pub(crate) explain: bool,
 }
 
 /// Whoever evaluates queries: the engine, or a stand-in of the tests.
@@ -64,6 +68,7 @@ impl Evaluate for Engine {
                 lookback_ms: Some(evaluation.lookback_ms),
                 subquery_step_ms: Some(evaluation.subquery_step_ms),
                 limits: evaluation.limits.clone(),
+                explain: evaluation.explain,
             };
             match when {
                 When::Instant(time_ms) => self.instant(source, query, time_ms, &options).await,
@@ -139,6 +144,7 @@ impl Queries {
             lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
             subquery_step_ms: millis(subquery_step),
             limits: BudgetLimits { timeout: Some(left), ..self.limits.clone() },
+            explain: settings.explain,
         };
         // The engine looks at its budget; this bounds what it waits for.
         let output = match tokio::time::timeout(

@@ -19,6 +19,7 @@ fn answer(kind: Kind) -> QueryOutput {
         value: Value::Grid { steps, rows: (0..SHAPE.series).map(row).collect() },
         annotations: Annotations::default(),
         stats: QueryStats::default(),
+        explained: None,
     }
 }
 

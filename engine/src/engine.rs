@@ -13,7 +13,7 @@ use crate::error::QueryError;
 use crate::exec::operator::Context;
 use crate::exec::output::execute;
 use crate::parse::{ParseOptions, parse};
-use crate::plan::{Plan, PlanOptions, plan};
+use crate::plan::{Estimate, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats};
 use crate::tile::TileShape;
 use crate::window::Steps;
@@ -65,6 +65,8 @@ pub struct QueryOptions {
     pub subquery_step_ms: Option<i64>,
     /// What the query may cost.
     pub limits: BudgetLimits,
+    /// Whether the answer says how it was done.
+    pub explain: bool,
 }
 
 /// Answers queries over any source.
@@ -180,6 +182,10 @@ impl Engine {
         let started = Instant::now();
         let sets = load(&*source, &plan.selections, &budget).await?;
         stats.load_seconds = started.elapsed().as_secs_f64();
+        let explained = options.explain.then(|| {
+            let estimates: Vec<_> = sets.iter().map(|set| Estimate::of(&**set)).collect();
+            plan.explain(&estimates)
+        });
         let started = Instant::now();
         let ctx = Context::new(
             budget.clone(),
@@ -205,7 +211,7 @@ impl Engine {
         stats.series_count = budget.series_count();
         stats.memory_bytes_peak = budget.memory_bytes_peak();
         annotations.merge(ctx.take_annotations());
-        Ok(QueryOutput { value, annotations, stats })
+        Ok(QueryOutput { value, annotations, stats, explained })
     }
 }
 

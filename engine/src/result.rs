@@ -3,6 +3,7 @@
 use model::Labels;
 
 use crate::annotations::Annotations;
+use crate::plan::Explained;
 use crate::window::Steps;
 
 /// A value, its annotations and what it cost.
@@ -14,6 +15,8 @@ pub struct QueryOutput {
     pub annotations: Annotations,
     /// What it cost.
     pub stats: QueryStats,
+    /// How it was done, where that was asked for.
+    pub explained: Option<Explained>,
 }
 
 /// What a query cost.

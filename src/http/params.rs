@@ -102,6 +102,18 @@ impl Params {
             .map_err(|_| ApiError::invalid_parameter("limit", "limit must be non-negative"))
     }
 
+    /// Whether something is asked for; it is not where the parameter is absent.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.text(name)? {
+            "" | "false" => Ok(false),
+            "true" => Ok(true),
+            text => {
+                let message = format!("neither \"true\" nor \"false\": {}", quoted(text));
+                Err(ApiError::invalid_parameter(name, message))
+            }
+        }
+    }
+
     /// Every `match[]`, parsed.
     ///
     /// Errors: the parser's, and a selector that would match every series.

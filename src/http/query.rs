@@ -113,6 +113,7 @@ impl<'a> Request<'a> {
             settings.lookback_delta =
                 Some(duration_from_nanos(nanos)).filter(|lookback| !lookback.is_zero());
         }
+        settings.explain = params.flag("explain")?;
         let (query, stats) = (params.query()?, params.text("stats")?);
         Ok(Request { query, when, settings, limit, stats })
     }

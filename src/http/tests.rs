@@ -114,7 +114,8 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
             Value::Grid { steps, rows }
         }
     };
-    Ok(QueryOutput { value, annotations, stats: QueryStats::default() })
+    let stats = QueryStats::default();
+    Ok(QueryOutput { value, annotations, stats, explained: None })
 }
 
 fn source() -> Arc<dyn Source> {

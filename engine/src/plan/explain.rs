@@ -1,6 +1,8 @@
-//! The plan as text: a tree, one node a line.
+//! The plan as a tree to read: of nodes, or of text, one node a line.
 
 use std::fmt::{self, Write as _};
+
+use model::SeriesSet;
 
 use crate::parse::ast::RangeMode;
 use crate::plan::{
@@ -8,93 +10,153 @@ use crate::plan::{
 };
 use crate::window::{LookTimes, Reach, Steps};
 
+/// A node of an explained plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// What it does, in a word.
+    pub node: &'static str,
+    /// How it does it.
+    pub detail: String,
+    /// Which series it loads, if it is a selector.
+    pub load: Option<Load>,
+    /// What it takes its input from.
+    pub children: Vec<Explained>,
+}
+
+/// What a selector loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// The number of the selector.
+    pub selector: usize,
+    /// Its matchers.
+    pub matchers: Vec<String>,
+    /// The first time that it loads, in ms since the epoch.
+    pub start_ms: i64,
+    /// The last time that it loads, in ms since the epoch.
+    pub end_ms: i64,
+    /// About how much that is; `None` where nothing has been loaded.
+    pub estimate: Option<Estimate>,
+}
+
+/// About how much a selector loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// How many series matched.
+    pub series: u64,
+    /// The most samples that they hold in the range.
+    pub samples: u64,
+    /// The bytes of their encoded samples.
+    pub bytes: u64,
+}
+
+impl Estimate {
+    /// What is known of loaded series before they are decoded.
+    pub fn of(set: &dyn SeriesSet) -> Estimate {
+        let samples = (0..set.len()).map(|index| set.sample_count_estimate(index) as u64);
+        Estimate {
+            series: set.len() as u64,
+            samples: samples.fold(0, u64::saturating_add),
+            bytes: set.encoded_bytes() as u64,
+        }
+    }
+}
+
+impl Plan {
+    /// The plan as a tree of nodes. `estimates` are those of its selectors, by number; there
+    /// may be none.
+    pub fn explain(&self, estimates: &[Estimate]) -> Explained {
+        let tree = Tree { plan: self, estimates };
+        let detail = format!("over {}", Grid(self.root.steps));
+        Explained::with("query", detail, vec![tree.node(&self.root)])
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "query over {}", Grid(self.root.steps))?;
-        Tree { plan: self, f }.node(&self.root, 1)
+        self.explain(&[]).write(f, 0)
     }
 }
 
-struct Tree<'a, 'b> {
+impl Explained {
+    fn with(node: &'static str, detail: impl Into<String>, children: Vec<Explained>) -> Explained {
+        Explained { node, detail: detail.into(), load: None, children }
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        write!(f, "{:indent$}{}", "", self.node, indent = depth * 2)?;
+        if !self.detail.is_empty() {
+            write!(f, " {}", self.detail)?;
+        }
+        writeln!(f)?;
+        self.children.iter().try_for_each(|child| child.write(f, depth + 1))
+    }
+}
+
+struct Tree<'a> {
     plan: &'a Plan,
-    f: &'a mut fmt::Formatter<'b>,
+    estimates: &'a [Estimate],
 }
 
-impl Tree<'_, '_> {
-    fn line(&mut self, depth: usize, text: fmt::Arguments<'_>) -> fmt::Result {
-        writeln!(self.f, "{:indent$}{text}", "", indent = depth * 2)
-    }
-
-    fn node(&mut self, node: &Node, depth: usize) -> fmt::Result {
+impl Tree<'_> {
+    fn node(&self, node: &Node) -> Explained {
         match &node.kind {
-            NodeKind::Number(value) => self.line(depth, format_args!("number {value}")),
-            NodeKind::String(text) => self.line(depth, format_args!("string {text:?}")),
-            NodeKind::Instant(instant) => self.instant(instant, depth),
-            NodeKind::Range(input) => self.range(input, depth),
-            NodeKind::Rollup(rollup) => self.rollup(rollup, depth),
+            NodeKind::Number(value) => Explained::with("number", value.to_string(), vec![]),
+            NodeKind::String(text) => Explained::with("string", format!("{text:?}"), vec![]),
+            NodeKind::Instant(instant) => self.instant(instant),
+            NodeKind::Range(input) => self.range(input),
+            NodeKind::Rollup(rollup) => self.rollup(rollup),
             NodeKind::Call { call, args } => {
-                self.line(depth, format_args!("call {}", call.function.name))?;
-                args.iter().try_for_each(|arg| self.node(arg, depth + 1))
+                let args = args.iter().map(|arg| self.node(arg)).collect();
+                Explained::with("call", call.function.name, args)
             }
-            NodeKind::Negate(operand) => {
-                self.line(depth, format_args!("negate"))?;
-                self.node(operand, depth + 1)
-            }
+            NodeKind::Negate(operand) => Explained::with("negate", "", vec![self.node(operand)]),
             NodeKind::Binary { binary, lhs, rhs } => {
                 let bool = if binary.is_bool { " bool" } else { "" };
-                self.line(depth, format_args!("binary {}{bool}", binary.op.as_str()))?;
-                self.node(lhs, depth + 1)?;
-                self.node(rhs, depth + 1)
+                let detail = format!("{}{bool}", binary.op.as_str());
+                Explained::with("binary", detail, vec![self.node(lhs), self.node(rhs)])
             }
-            NodeKind::Aggregate(aggregation) => self.aggregate(aggregation, depth),
-            NodeKind::Invariant(inner) => {
-                self.line(depth, format_args!("once"))?;
-                self.node(inner, depth + 1)
-            }
+            NodeKind::Aggregate(aggregation) => self.aggregate(aggregation),
+            NodeKind::Invariant(inner) => Explained::with("once", "", vec![self.node(inner)]),
         }
     }
 
-    fn aggregate(&mut self, aggregation: &Aggregation, depth: usize) -> fmt::Result {
-        let mut text = format!("aggregate {}", aggregation.op.as_str());
+    fn aggregate(&self, aggregation: &Aggregation) -> Explained {
+        let mut detail = aggregation.op.as_str().to_owned();
         if aggregation.is_without || !aggregation.grouping.is_empty() {
             let word = if aggregation.is_without { "without" } else { "by" };
-            write!(text, " {word} ({})", aggregation.grouping.join(", "))?;
+            // Writing to a text cannot fail.
+            let _ = write!(detail, " {word} ({})", aggregation.grouping.join(", "));
         }
-        self.line(depth, format_args!("{text}"))?;
-        if let Some(param) = &aggregation.param {
-            self.node(param, depth + 1)?;
-        }
-        self.node(&aggregation.input, depth + 1)
+        let param = aggregation.param.as_ref().map(|param| self.node(param));
+        let children = param.into_iter().chain([self.node(&aggregation.input)]).collect();
+        Explained::with("aggregate", detail, children)
     }
 
-    fn rollup(&mut self, rollup: &Rollup, depth: usize) -> fmt::Result {
-        self.line(depth, format_args!("rollup {}", rollup.call.function.name))?;
-        rollup.args.iter().try_for_each(|arg| self.node(arg, depth + 1))?;
-        self.range(&rollup.input, depth + 1)
+    fn rollup(&self, rollup: &Rollup) -> Explained {
+        let args = rollup.args.iter().map(|arg| self.node(arg));
+        let children = args.chain([self.range(&rollup.input)]).collect();
+        Explained::with("rollup", rollup.call.function.name, children)
     }
 
-    fn range(&mut self, input: &RangeInput, depth: usize) -> fmt::Result {
+    fn range(&self, input: &RangeInput) -> Explained {
         let (range, times, mode) = (input.range_ms, Times(input.times), mode_name(input.mode));
         match &input.origin {
             RangeOrigin::Selector(selector) => {
-                self.line(depth, format_args!("select ranges of {range} ms{mode} {times}"))?;
-                self.selection(*selector, depth + 1)
+                let detail = format!("ranges of {range} ms{mode} {times}");
+                Explained::with("select", detail, vec![self.selection(*selector)])
             }
             RangeOrigin::Subquery(None) => {
-                self.line(depth, format_args!("subquery ranges of {range} ms {times}, no step"))
+                let detail = format!("ranges of {range} ms {times}, no step");
+                Explained::with("subquery", detail, vec![])
             }
             RangeOrigin::Subquery(Some(inner)) => {
-                let grid = Grid(inner.steps);
-                self.line(
-                    depth,
-                    format_args!("subquery ranges of {range} ms {times}, over {grid}"),
-                )?;
-                self.node(inner, depth + 1)
+                let detail = format!("ranges of {range} ms {times}, over {}", Grid(inner.steps));
+                Explained::with("subquery", detail, vec![self.node(inner)])
             }
         }
     }
 
-    fn instant(&mut self, instant: &Instant, depth: usize) -> fmt::Result {
+    fn instant(&self, instant: &Instant) -> Explained {
         let Reach { back_ms, ahead_ms } = instant.reach;
         let times = Times(instant.times);
         let word = match instant.yields {
@@ -103,18 +165,19 @@ impl Tree<'_, '_> {
             InstantValue::Smoothed => "smoothed values",
         };
         let ahead = if ahead_ms > 0 { format!(", ahead {ahead_ms} ms") } else { String::new() };
-        self.line(depth, format_args!("select {word} {times}, back {back_ms} ms{ahead}"))?;
-        self.selection(instant.selector, depth + 1)
+        let detail = format!("{word} {times}, back {back_ms} ms{ahead}");
+        Explained::with("select", detail, vec![self.selection(instant.selector)])
     }
 
-    fn selection(&mut self, selector: usize, depth: usize) -> fmt::Result {
+    fn selection(&self, selector: usize) -> Explained {
         let selection = &self.plan.selections[selector];
         let matchers: Vec<String> = selection.matchers.iter().map(ToString::to_string).collect();
-        let (start, end) = (selection.start_ms, selection.end_ms);
-        self.line(
-            depth,
-            format_args!("load #{selector} {{{}}} from {start} to {end}", matchers.join(", ")),
-        )
+        let (start_ms, end_ms) = (selection.start_ms, selection.end_ms);
+        let listed = matchers.join(", ");
+        let detail = format!("#{selector} {{{listed}}} from {start_ms} to {end_ms}");
+        let estimate = self.estimates.get(selector).copied();
+        let load = Some(Load { selector, matchers, start_ms, end_ms, estimate });
+        Explained { node: "load", detail, load, children: vec![] }
     }
 }
 

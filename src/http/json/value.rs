@@ -1,5 +1,6 @@
 //! The value of a query.
 
+use engine::plan::{Explained, Load};
 use engine::result::{RawSeries, Row};
 use engine::window::Steps;
 use engine::{QueryOutput, Value};
@@ -10,7 +11,7 @@ use super::number::{
     push_integer, push_number, push_sample_value, push_scalar_value, push_timestamp,
     push_timestamp_short,
 };
-use super::text::{push_labels, push_text};
+use super::text::{push_labels, push_text, push_texts};
 
 /// At most so many points are written in one piece.
 const PIECE_POINTS: usize = 512;
@@ -36,6 +37,7 @@ pub fn encode_value(output: QueryOutput) -> Vec<u8> {
 pub(crate) struct ValuePieces {
     value: Value,
     cost: Option<QueryCost>,
+    explained: Option<Explained>,
     /// Which series comes next; `None` before anything is written.
     series_index: Option<usize>,
     /// Which point of it comes next.
@@ -50,6 +52,7 @@ impl ValuePieces {
         ValuePieces {
             value: output.value,
             cost,
+            explained: output.explained,
             series_index: None,
             point_index: 0,
             has_points: false,
@@ -75,6 +78,10 @@ impl ValuePieces {
         }
         if let Some(cost) = &self.cost {
             push_cost(out, cost);
+        }
+        if let Some(explained) = &self.explained {
+            out.extend_from_slice(b",\"explain\":");
+            push_explained(out, explained);
         }
         out.push(b'}');
     }
@@ -258,6 +265,47 @@ fn push_cost(out: &mut Vec<u8>, cost: &QueryCost) {
     out.extend_from_slice(b"}}");
 }
 
+/// Writes a node of the plan and what lies below it. A node that loads series bears its
+/// matchers, the times between which it loads, in seconds, and about how much that is.
+fn push_explained(out: &mut Vec<u8>, explained: &Explained) {
+    out.extend_from_slice(b"{\"node\":");
+    push_text(out, explained.node);
+    if let Some(load) = &explained.load {
+        push_load(out, load);
+    } else if !explained.detail.is_empty() {
+        out.extend_from_slice(b",\"detail\":");
+        push_text(out, &explained.detail);
+    }
+    for (position, child) in explained.children.iter().enumerate() {
+        let opening: &[u8] = if position == 0 { b",\"children\":[" } else { b"," };
+        out.extend_from_slice(opening);
+        push_explained(out, child);
+    }
+    if !explained.children.is_empty() {
+        out.push(b']');
+    }
+    out.push(b'}');
+}
+
+fn push_load(out: &mut Vec<u8>, load: &Load) {
+    out.extend_from_slice(b",\"selector\":");
+    push_integer(out, load.selector as u64);
+    out.extend_from_slice(b",\"matchers\":");
+    push_texts(out, &load.matchers);
+    out.extend_from_slice(b",\"start\":");
+    push_timestamp(out, load.start_ms);
+    out.extend_from_slice(b",\"end\":");
+    push_timestamp(out, load.end_ms);
+    let Some(estimate) = load.estimate else { return };
+    let figures =
+        [("series", estimate.series), ("samples", estimate.samples), ("bytes", estimate.bytes)];
+    for (name, figure) in figures {
+        // Something stands before each of them.
+        push_name(out, 1, name);
+        push_integer(out, figure);
+    }
+}
+
 fn push_name(out: &mut Vec<u8>, position: usize, name: &str) {
     if position > 0 {
         out.push(b',');
@@ -278,6 +326,7 @@ mod tests {
             value,
             annotations: Annotations::default(),
             stats: QueryStats::default(),
+            explained: None,
         };
         let mut pieces = ValuePieces::new(output, cost);
         let mut whole = Vec::new();

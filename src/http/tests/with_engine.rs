@@ -85,3 +85,62 @@ async fn the_flags_of_the_language_are_listed() {
         assert_eq!(read["data"]["query.experimental"], experimental);
     }
 }
+
+#[tokio::test]
+async fn plans_are_explained_with_what_selectors_load() {
+    let router = with_engine(&[]);
+    let plan = |answer: &str| {
+        let read: serde_json::Value = serde_json::from_str(answer).unwrap();
+        (read["data"]["resultType"].clone(), read["data"]["explain"].clone())
+    };
+    let load = |selector: u32, matcher: &str, series: u32| {
+        serde_json::json!({
+            "node": "load", "selector": selector, "matchers": [matcher],
+            "start": -298.999, "end": 2, "series": series, "samples": series,
+        })
+    };
+    // Bytes are the store's affair.
+    let without_bytes = |node: &mut serde_json::Value| {
+        let bytes = node.as_object_mut().unwrap().remove("bytes").unwrap();
+        assert!(bytes.as_u64().unwrap() > 0);
+    };
+    let query = "query=sum+by(job)(up)%2Bon(job)down&explain=true";
+    let range = format!("/api/v1/query_range?start=1&end=2&step=1&{query}");
+    let (kind, mut explained) = plan(&ask(&router, "GET", &range).await.text);
+    assert_eq!(kind, "matrix");
+    let binary = &mut explained["children"][0];
+    let (left, right) = (&mut binary["children"][0].take(), &mut binary["children"][1].take());
+    without_bytes(&mut left["children"][0]["children"][0]);
+    without_bytes(&mut right["children"][0]);
+    let select = |load: serde_json::Value| {
+        serde_json::json!({
+            "node": "select", "detail": "newest samples from 1000 to 2000, back 300000 ms",
+            "children": [load],
+        })
+    };
+    let aggregate = serde_json::json!({
+        "node": "aggregate", "detail": "sum by (job)",
+        "children": [select(load(0, "__name__=\"up\"", 2))],
+    });
+    assert_eq!(*left, aggregate);
+    assert_eq!(*right, select(load(1, "__name__=\"down\"", 1)));
+    assert_eq!((&binary["node"], &binary["detail"]), (&"binary".into(), &"+".into()));
+    assert_eq!(explained["node"], "query");
+    assert_eq!(explained["detail"], "over 2 steps of 1000 ms from 1000 to 2000");
+
+    let (kind, explained) =
+        plan(&ask(&router, "GET", "/api/v1/query?time=1&query=1&explain=true").await.text);
+    assert_eq!(kind, "scalar");
+    assert_eq!(explained["children"][0], serde_json::json!({"node": "number", "detail": "1"}));
+    let plain = scalar("1", "1");
+    let wrong = r#"invalid parameter \"explain\": neither \"true\" nor \"false\": \"yes\""#;
+    check(
+        &router,
+        &[
+            ("/api/v1/query?time=1&query=1", 200, &plain),
+            ("/api/v1/query?time=1&query=1&explain=false", 200, &plain),
+            ("/api/v1/query?time=1&query=1&explain=yes", 400, &error("bad_data", wrong)),
+        ],
+    )
+    .await;
+}
