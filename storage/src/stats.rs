@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use crate::head::commit::Committed;
+use crate::head::commit::Done;
 
 /// What a store holds, and what it has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,14 +77,14 @@ impl Default for Counters {
 
 impl Counters {
     /// Counts one commit.
-    pub(crate) fn note_commit(&self, committed: Committed, log_bytes: u64, newest_ms: i64) {
+    pub(crate) fn note_commit(&self, committed: Done) {
         self.samples.fetch_add(committed.samples as u64, Ordering::Relaxed);
         self.duplicates.fetch_add(committed.duplicates as u64, Ordering::Relaxed);
         self.rejected.fetch_add(committed.rejected as u64, Ordering::Relaxed);
         self.out_of_order.fetch_add(committed.out_of_order as u64, Ordering::Relaxed);
         self.log_records.fetch_add(u64::from(committed.log_bytes > 0), Ordering::Relaxed);
         self.log_bytes_written.fetch_add(committed.log_bytes as u64, Ordering::Relaxed);
-        self.note_log(log_bytes, newest_ms);
+        self.note_log(committed.log_bytes_open, committed.newest_ms);
     }
 
     /// Sets what the log holds.

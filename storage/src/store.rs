@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::StoreError;
 use crate::head::Head;
-use crate::head::commit::{self, Bounds, Committed, Log, Pending, Queue};
+use crate::head::commit::{self, Bounds, Done, Log, Pending, Queue};
 use crate::index::partition::Partition;
 use crate::keys;
 use crate::lsm::{Location, Lsm, WriteSet};
@@ -306,21 +306,23 @@ async fn lead(inner: Arc<Inner>) {
             return;
         }
         let samples = group.iter().map(Pending::sample_count).sum();
-        let release = || inner.queue.release(samples);
-        match log.commit(&inner.lsm, &inner.head, inner.bounds(), group, release).await {
-            Ok(committed) => note(&inner, &log, committed),
-            Err(error) => {
-                tracing::error!(%error, "a write to the log has failed; the store takes no more");
-                inner.queue.fail(&error);
+        let done = |committed: Option<Done>| {
+            inner.queue.release(samples);
+            if let Some(done) = committed {
+                note(&inner, done);
             }
+        };
+        let result = log.commit(&inner.lsm, &inner.head, inner.bounds(), group, done).await;
+        if let Err(error) = result {
+            tracing::error!(%error, "a write to the log has failed; the store takes no more");
+            inner.queue.fail(&error);
         }
     }
 }
 
-fn note(inner: &Inner, log: &Log, committed: Committed) {
-    let log_bytes = log.bytes();
-    inner.counters.note_commit(committed, log_bytes, log.newest_ms);
-    if log_bytes > inner.options.log_bytes_max {
+fn note(inner: &Inner, done: Done) {
+    inner.counters.note_commit(done);
+    if done.log_bytes_open > inner.options.log_bytes_max {
         inner.log_is_large.notify_one();
     }
 }

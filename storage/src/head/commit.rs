@@ -196,17 +196,21 @@ pub(crate) struct Log {
 
 /// What a commit has done, for the counters.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Committed {
+pub(crate) struct Done {
     /// Accepted samples.
     pub(crate) samples: usize,
     /// Samples that were held already.
     pub(crate) duplicates: usize,
     /// Refused samples.
     pub(crate) rejected: usize,
+    /// Accepted samples that were older than the newest of their series.
+    pub(crate) out_of_order: usize,
     /// Bytes of the log record.
     pub(crate) log_bytes: usize,
-    /// Samples taken out of order.
-    pub(crate) out_of_order: usize,
+    /// Bytes of the log that are not sealed yet.
+    pub(crate) log_bytes_open: u64,
+    /// Time of the newest sample of all.
+    pub(crate) newest_ms: i64,
 }
 
 impl Log {
@@ -235,43 +239,54 @@ impl Log {
         self.failed.clone()
     }
 
-    /// Commits what waits in a group; then gives its room back, and answers.
+    /// Commits what waits in a group; then tells `done`, with nothing where it has failed, and
+    /// answers.
     pub(crate) async fn commit(
         &mut self,
         lsm: &Lsm,
         head: &Head,
         bounds: Bounds,
         group: Vec<Pending>,
-        release: impl FnOnce(),
-    ) -> Result<Committed, StoreError> {
+        done: impl FnOnce(Option<Done>),
+    ) -> Result<(), StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
-        let mut committed = Committed::default();
         let result = match self.failed.clone() {
             Some(error) => Err(error),
             None => {
                 self.begin();
+                let mut out_of_order = 0;
                 for pending in &group {
-                    outcomes.push(self.decide(head, bounds, pending, &mut committed));
+                    outcomes.push(self.decide(head, bounds, pending, &mut out_of_order));
                 }
-                self.write(lsm, head, &mut committed).await
+                let log_bytes = self.write(lsm, head).await;
+                log_bytes.map(|log_bytes| Done { out_of_order, log_bytes, ..Done::default() })
             }
         };
-        release();
-        if let Err(error) = &result {
-            self.failed.get_or_insert_with(|| error.clone());
-            for pending in group {
-                let _ = pending.answer.send(Err(error.clone()));
+        match result {
+            Err(error) => {
+                self.failed.get_or_insert_with(|| error.clone());
+                done(None);
+                for pending in group {
+                    let _ = pending.answer.send(Err(error.clone()));
+                }
+                Err(error)
             }
-            return Err(error.clone());
+            Ok(committed) => {
+                done(Some(Done {
+                    samples: outcomes.iter().map(|o| o.accepted).sum(),
+                    duplicates: outcomes.iter().map(|o| o.duplicates).sum(),
+                    rejected: outcomes.iter().map(|o| o.rejected).sum(),
+                    log_bytes_open: self.bytes(),
+                    newest_ms: self.newest_ms,
+                    ..committed
+                }));
+                for (pending, outcome) in group.into_iter().zip(outcomes) {
+                    // Whoever has gone meanwhile does not need the answer.
+                    let _ = pending.answer.send(Ok(outcome));
+                }
+                Ok(())
+            }
         }
-        for (pending, outcome) in group.into_iter().zip(outcomes) {
-            committed.samples += outcome.accepted;
-            committed.duplicates += outcome.duplicates;
-            committed.rejected += outcome.rejected;
-            // Whoever has gone meanwhile does not need the answer.
-            let _ = pending.answer.send(Ok(outcome));
-        }
-        Ok(committed)
     }
 
     fn begin(&mut self) {
@@ -287,7 +302,7 @@ impl Log {
         head: &Head,
         bounds: Bounds,
         pending: &Pending,
-        committed: &mut Committed,
+        out_of_order: &mut usize,
     ) -> AppendOutcome {
         let mut outcome = AppendOutcome::default();
         let slots_hold = pending.generation == head.generation();
@@ -299,7 +314,7 @@ impl Log {
                     let mut shard = head.shard(slot);
                     if let Some(series) = shard.series(slot) {
                         let run = Run { batch: &pending.batch, index, bounds };
-                        committed.out_of_order += self.decide_run(slot, series, &run, &mut outcome);
+                        *out_of_order += self.decide_run(slot, series, &run, &mut outcome);
                     }
                 }
                 None => self.decide_new(head, bounds, &pending.batch, index, &mut outcome),
@@ -385,26 +400,21 @@ impl Log {
         out_of_order
     }
 
-    /// Makes the record durable, then applies it.
-    async fn write(
-        &mut self,
-        lsm: &Lsm,
-        head: &Head,
-        committed: &mut Committed,
-    ) -> Result<(), StoreError> {
+    /// Makes the record durable, then applies it. Returns its length.
+    async fn write(&mut self, lsm: &Lsm, head: &Head) -> Result<usize, StoreError> {
         if self.columns.runs.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let record = self.columns.encode();
         let sequence = self.epochs.get(&self.epoch).map_or(0, |info| info.record_count);
-        committed.log_bytes = record.len();
+        let log_bytes = record.len();
         let mut set = WriteSet::default();
         set.put(keys::log(self.epoch, sequence), record);
         self.committed_at = Some(Instant::now());
         lsm.commit(set).await?;
         let info = self.epochs.entry(self.epoch).or_default();
         info.record_count += 1;
-        info.bytes += committed.log_bytes as u64;
+        info.bytes += log_bytes as u64;
         info.ref_count = self.columns.first_ref + self.columns.definitions.len() as u32;
         let epoch = self.epoch;
         let newest_ms =
@@ -413,7 +423,7 @@ impl Log {
         if !self.created.is_empty() {
             head.file(self.created.drain(..));
         }
-        Ok(())
+        Ok(log_bytes)
     }
 }
 

@@ -182,6 +182,10 @@ impl HeadSeries {
     fn window_at(&mut self, window: i64, epoch: u32) -> usize {
         let found = self.windows.binary_search_by_key(&(window, epoch), |w| (w.window, w.epoch));
         let at = found.unwrap_or_else(|at| {
+            // A vector's first allocation has room for four: too much for a million of them.
+            if self.windows.len() == self.windows.capacity() {
+                self.windows.reserve_exact(1);
+            }
             self.windows.insert(at, OpenWindow::new(window, epoch));
             at
         });

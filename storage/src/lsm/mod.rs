@@ -37,6 +37,8 @@ const MEMTABLE_BYTES: usize = 32 << 20;
 const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
 /// How old a file without use must be before it is deleted: readers may still be at it.
 const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20 * 60);
+/// The same for files of the write-ahead log.
+const LOG_GARBAGE_AGE_MIN: Duration = Duration::from_secs(60);
 /// How often such files are looked for.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
@@ -213,6 +215,12 @@ fn settings(location: &Location, options: &StoreOptions) -> Settings {
         min_age: GARBAGE_AGE_MIN,
         dry_run: false,
     });
+    // Nobody reads the files of the write-ahead log but a start.
+    let log_directory = Some(GarbageCollectorDirectoryOptions {
+        interval: Some(LOG_GARBAGE_AGE_MIN),
+        min_age: LOG_GARBAGE_AGE_MIN,
+        dry_run: false,
+    });
     Settings {
         // Commits flush by themselves: a timer would only add its period to each of them.
         flush_interval: None,
@@ -223,7 +231,7 @@ fn settings(location: &Location, options: &StoreOptions) -> Settings {
         compactor_options: None,
         garbage_collector_options: Some(GarbageCollectorOptions {
             manifest_options: directory,
-            wal_options: directory,
+            wal_options: log_directory,
             wal_fence_options: None,
             compacted_options: directory,
             compactions_options: directory,

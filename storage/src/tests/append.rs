@@ -276,3 +276,32 @@ fn files_and_memory_are_opened_by_url() {
     });
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
+    harness::run(async {
+        let objects = harness::memory();
+        let clock = Arc::new(ManualClock::new(10 * WINDOW_MS));
+        let options =
+            StoreOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..harness::options() };
+        let store = open_with(&objects, options.clone()).await.unwrap();
+        let times = [8 * WINDOW_MS, 9 * WINDOW_MS, 10 * WINDOW_MS];
+        let samples = times.map(|t| (t, 1.0));
+        store.append(batch(&labels(&[("a", "b")]), &samples)).await.unwrap();
+        store.maintain().await.unwrap();
+        let check = async |store: &Store| {
+            let mut held = Vec::new();
+            store.inner().head.for_each(|_, series| {
+                held.extend(times.map(|t| series.overlaps(t, t)));
+            });
+            assert_eq!(held, [false, true, true], "the last closed window stays for a while");
+            assert_eq!(read_all(store).await.unwrap()[0].1.len(), 3);
+        };
+        check(&store).await;
+        drop(store);
+        let store = open_with(&objects, options).await.unwrap();
+        check(&store).await;
+        store.seal_all().await.unwrap();
+        assert_eq!(store.stats().log_bytes, 0, "the log is empty once everything is sealed");
+    });
+}
