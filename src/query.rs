@@ -19,6 +19,8 @@ pub(crate) struct QuerySettings {
     pub(crate) lookback_delta: Option<Duration>,
     /// Whether the answer says how it was done.
     pub(crate) explain: bool,
+    /// Whether the answer says how many samples each step saw.
+    pub(crate) count_seen: bool,
 }
 
 /// When a query is evaluated.
@@ -41,6 +43,8 @@ pub(crate) struct Evaluation {
     pub(crate) limits: BudgetLimits,
     /// Whether the answer says how it was done.
     pub(crate) explain: bool,
+    /// Whether the answer says how many samples each step saw.
+    pub(crate) count_seen: bool,
 }
 
 /// Whoever evaluates queries: the engine, or a stand-in of the tests.
@@ -69,6 +73,7 @@ impl Evaluate for Engine {
                 subquery_step_ms: Some(evaluation.subquery_step_ms),
                 limits: evaluation.limits.clone(),
                 explain: evaluation.explain,
+                count_seen: evaluation.count_seen,
             };
             match when {
                 When::Instant(time_ms) => self.instant(source, query, time_ms, &options).await,
@@ -145,6 +150,7 @@ impl Queries {
             subquery_step_ms: millis(subquery_step),
             limits: BudgetLimits { timeout: Some(left), ..self.limits.clone() },
             explain: settings.explain,
+            count_seen: settings.count_seen,
         };
         // The engine looks at its budget; this bounds what it waits for.
         let output = match tokio::time::timeout(

@@ -20,6 +20,7 @@ fn answer(kind: Kind) -> QueryOutput {
         annotations: Annotations::default(),
         stats: QueryStats::default(),
         explained: None,
+        seen: None,
     }
 }
 

@@ -12,9 +12,10 @@ use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, Sourc
 use crate::error::QueryError;
 use crate::exec::operator::Context;
 use crate::exec::output::execute;
+use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, parse};
 use crate::plan::{Estimate, Plan, PlanOptions, plan};
-use crate::result::{QueryOutput, QueryStats};
+use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
 use crate::tile::TileShape;
 use crate::window::Steps;
 
@@ -67,6 +68,9 @@ pub struct QueryOptions {
     pub limits: BudgetLimits,
     /// Whether the answer says how it was done.
     pub explain: bool,
+    /// Whether the answer says how many samples each step saw. This decodes them once more,
+    /// and counts them once more towards the limit.
+    pub count_seen: bool,
 }
 
 /// Answers queries over any source.
@@ -194,7 +198,15 @@ impl Engine {
         );
         let mut annotations = plan.annotations.clone();
         let (sender, receiver) = oneshot::channel();
-        let task = Task { ctx: ctx.clone(), plan, sets, is_instant: plan_options.is_instant };
+        let task = Task {
+            ctx: ctx.clone(),
+            plan,
+            sets,
+            is_instant: plan_options.is_instant,
+            count_seen: options.count_seen,
+            started,
+            stats,
+        };
         let work = move || {
             // Nobody waits any more where sending fails.
             let _ = sender.send(task.run());
@@ -203,15 +215,11 @@ impl Engine {
             Some(pool) => pool.spawn(work),
             None => rayon::spawn(work),
         }
-        let value = receiver
+        let Done { value, seen, stats } = receiver
             .await
             .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))?;
-        stats.execute_seconds = started.elapsed().as_secs_f64();
-        stats.sample_count = budget.sample_count();
-        stats.series_count = budget.series_count();
-        stats.memory_bytes_peak = budget.memory_bytes_peak();
         annotations.merge(ctx.take_annotations());
-        Ok(QueryOutput { value, annotations, stats, explained })
+        Ok(QueryOutput { value, annotations, stats, explained, seen })
     }
 }
 
@@ -230,12 +238,46 @@ struct Task {
     plan: Plan,
     sets: Vec<Arc<dyn SeriesSet>>,
     is_instant: bool,
+    count_seen: bool,
+    started: Instant,
+    /// The figures of what came before.
+    stats: QueryStats,
+}
+
+/// What a task has found.
+struct Done {
+    value: Value,
+    seen: Option<SeenSamples>,
+    stats: QueryStats,
 }
 
 impl Task {
-    fn run(self) -> Result<crate::result::Value, QueryError> {
+    fn execute(&self) -> Result<Done, QueryError> {
+        let value = execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?;
+        let budget = &self.ctx.budget;
+        // Counting below is no part of these figures.
+        let stats = QueryStats {
+            execute_seconds: self.started.elapsed().as_secs_f64(),
+            sample_count: budget.sample_count(),
+            series_count: budget.series_count(),
+            memory_bytes_peak: budget.memory_bytes_peak(),
+            ..self.stats
+        };
+        let seen = if self.count_seen { Some(self.seen()?) } else { None };
+        Ok(Done { value, seen, stats })
+    }
+
+    fn seen(&self) -> Result<SeenSamples, QueryError> {
+        let Context { budget, tile_shape, delayed_name_removal, .. } = &self.ctx;
+        // Annotations have been collected.
+        let ctx = Context::new(budget.clone(), *tile_shape, *delayed_name_removal);
+        let root = &self.plan.root;
+        Ok(SeenSamples { steps: root.steps, counts: tally(&ctx, &self.sets, root)? })
+    }
+
+    fn run(self) -> Result<Done, QueryError> {
         // A panic here would end the process; it is a mistake of ours, but of one query only.
-        let execution = || execute(&self.ctx, &self.plan, &self.sets, self.is_instant);
+        let execution = || self.execute();
         catch_unwind(AssertUnwindSafe(execution)).unwrap_or_else(|panic| {
             Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
         })

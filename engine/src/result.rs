@@ -17,6 +17,19 @@ pub struct QueryOutput {
     pub stats: QueryStats,
     /// How it was done, where that was asked for.
     pub explained: Option<Explained>,
+    /// How many samples each step saw, where that was asked for.
+    pub seen: Option<SeenSamples>,
+}
+
+/// How many samples each step of a query saw.
+///
+/// Shape: one count a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenSamples {
+    /// The steps.
+    pub steps: Steps,
+    /// The counts.
+    pub counts: Vec<u64>,
 }
 
 /// What a query cost.

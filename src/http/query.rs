@@ -115,6 +115,7 @@ impl<'a> Request<'a> {
         }
         settings.explain = params.flag("explain")?;
         let (query, stats) = (params.query()?, params.text("stats")?);
+        settings.count_seen = stats == "all";
         Ok(Request { query, when, settings, limit, stats })
     }
 }

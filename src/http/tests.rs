@@ -115,7 +115,7 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
         }
     };
     let stats = QueryStats::default();
-    Ok(QueryOutput { value, annotations, stats, explained: None })
+    Ok(QueryOutput { value, annotations, stats, explained: None, seen: None })
 }
 
 fn source() -> Arc<dyn Source> {

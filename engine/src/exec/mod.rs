@@ -17,4 +17,5 @@ pub mod rearranged;
 pub mod rollup;
 pub mod scan;
 pub mod select;
+pub mod tally;
 pub mod unique;

@@ -1,7 +1,7 @@
 //! The value of a query.
 
 use engine::plan::{Explained, Load};
-use engine::result::{RawSeries, Row};
+use engine::result::{RawSeries, Row, SeenSamples};
 use engine::window::Steps;
 use engine::{QueryOutput, Value};
 use model::Labels;
@@ -38,6 +38,7 @@ pub(crate) struct ValuePieces {
     value: Value,
     cost: Option<QueryCost>,
     explained: Option<Explained>,
+    seen: Option<SeenSamples>,
     /// Which series comes next; `None` before anything is written.
     series_index: Option<usize>,
     /// Which point of it comes next.
@@ -53,6 +54,7 @@ impl ValuePieces {
             value: output.value,
             cost,
             explained: output.explained,
+            seen: output.seen,
             series_index: None,
             point_index: 0,
             has_points: false,
@@ -77,7 +79,7 @@ impl ValuePieces {
             out.push(b']');
         }
         if let Some(cost) = &self.cost {
-            push_cost(out, cost);
+            push_cost(out, cost, self.seen.as_ref());
         }
         if let Some(explained) = &self.explained {
             out.extend_from_slice(b",\"explain\":");
@@ -235,8 +237,9 @@ fn push_comma(out: &mut Vec<u8>, has_points: &mut bool) {
 ///
 /// Of its phases only some exist here: evaluation is loading and computing, the inner part is
 /// computing, and results need no sorting of their own. Prometheus holds 16 bytes a sample,
-/// so the peak in samples is that of the memory by 16.
-fn push_cost(out: &mut Vec<u8>, cost: &QueryCost) {
+/// so the peak in samples is that of the memory by 16. What a query has seen counts a sample at
+/// each step that sees it; where that is not known, what has been decoded stands for it.
+fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
     let stats = &cost.stats;
     let evaluate_seconds = stats.load_seconds + stats.execute_seconds;
     let timings = [
@@ -252,17 +255,34 @@ fn push_cost(out: &mut Vec<u8>, cost: &QueryCost) {
         push_name(out, position, name);
         push_number(out, seconds);
     }
+    let seen_count = seen.map_or(stats.sample_count, |seen| seen.counts.iter().sum());
     let samples = [
-        ("totalQueryableSamples", stats.sample_count),
+        ("totalQueryableSamples", seen_count),
         ("samplesRead", stats.sample_count),
         ("peakSamples", stats.memory_bytes_peak / 16),
     ];
     out.extend_from_slice(b"},\"samples\":{");
+    if let Some(seen) = seen {
+        push_seen(out, seen);
+    }
     for (position, (name, count)) in samples.into_iter().enumerate() {
         push_name(out, position, name);
         push_integer(out, count);
     }
     out.extend_from_slice(b"}}");
+}
+
+/// Writes the counts of the steps, and the comma behind them.
+fn push_seen(out: &mut Vec<u8>, seen: &SeenSamples) {
+    out.extend_from_slice(b"\"totalQueryableSamplesPerStep\":");
+    for (step_index, count) in seen.counts.iter().enumerate() {
+        out.extend_from_slice(if step_index == 0 { &b"[["[..] } else { &b",["[..] });
+        push_timestamp_short(out, seen.steps.time(step_index));
+        out.push(b',');
+        push_integer(out, *count);
+        out.push(b']');
+    }
+    out.extend_from_slice(b"],");
 }
 
 /// Writes a node of the plan and what lies below it. A node that loads series bears its
@@ -327,6 +347,7 @@ mod tests {
             annotations: Annotations::default(),
             stats: QueryStats::default(),
             explained: None,
+            seen: None,
         };
         let mut pieces = ValuePieces::new(output, cost);
         let mut whole = Vec::new();

@@ -144,3 +144,44 @@ async fn plans_are_explained_with_what_selectors_load() {
     )
     .await;
 }
+
+/// Each query over the steps 0 s to 6 s, two seconds apart, has these counts.
+///
+/// The figures are those of Prometheus 3.14 on the same samples.
+#[tokio::test]
+async fn samples_are_counted_as_prometheus_does() {
+    let router = with_engine(&[]);
+    let cases: &[(&str, [u64; 4])] = &[
+        ("1", [0, 0, 0, 0]),
+        ("up", [0, 2, 2, 2]),
+        ("sum(up)%2Bcount(up)", [0, 4, 4, 4]),
+        ("rate(up[2s])", [0, 2, 0, 0]),
+        ("count_over_time(up[4s])", [0, 2, 2, 0]),
+        // Nothing matches, and yet both sides are seen.
+        ("topk(1,up)+and+down", [0, 3, 3, 3]),
+        ("timestamp(down)", [0, 1, 1, 1]),
+        // Evaluated once, seen by every step.
+        ("up+@+1", [2, 2, 2, 2]),
+        // The ranges over the subquery count, not what it looks at itself.
+        ("max_over_time(down[4s:1s])", [0, 2, 4, 4]),
+    ];
+    for (query, counts) in cases {
+        let path = format!("/api/v1/query_range?start=0&end=6&step=2&stats=all&query={query}");
+        let text = ask(&router, "GET", &path).await.text;
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let samples = &read["data"]["stats"]["samples"];
+        let per_step: Vec<_> =
+            counts.iter().enumerate().map(|(step, n)| serde_json::json!([step * 2, n])).collect();
+        assert_eq!(samples["totalQueryableSamplesPerStep"], serde_json::json!(per_step), "{query}");
+        assert_eq!(samples["totalQueryableSamples"], counts.iter().sum::<u64>(), "{query}");
+        assert!(samples["peakSamples"].is_u64() && read["data"]["stats"]["timings"].is_object());
+    }
+    for (query, count) in [("up[2s]", 2), ("down[4s:1s]", 1), ("up", 2)] {
+        let path = format!("/api/v1/query?time=1.5&stats=all&query={query}");
+        let text = ask(&router, "GET", &path).await.text;
+        let seen = format!(r#""totalQueryableSamplesPerStep":[[1.5,{count}]],"#);
+        assert!(text.contains(&seen), "{query}: {text}");
+        let text = ask(&router, "GET", &path.replace("=all", "=true")).await.text;
+        assert!(text.contains("totalQueryableSamples") && !text.contains("PerStep"), "{text}");
+    }
+}

@@ -121,6 +121,18 @@ impl RollupOperator {
         RollupOperator::build(ctx, steps, Origin::Set(set), ranges, function, Note::None, false)
     }
 
+    /// An operator that gives how many samples are in each range, with what the mode of the
+    /// range looks at beyond it.
+    pub fn range_sizes(
+        ctx: &Context,
+        steps: Steps,
+        input: &RangeInput,
+        origin: Origin,
+    ) -> Result<RollupOperator, QueryError> {
+        let function = Function::Border(Border::Count);
+        RollupOperator::build(ctx, steps, origin, ranges(input), function, Note::None, false)
+    }
+
     fn build(
         ctx: &Context,
         steps: Steps,
