@@ -37,10 +37,9 @@ const IN_ORDER_SPAN_MS: i64 = 60 * 60 * 1000;
 /// A write that waits for its commit.
 pub(crate) struct Pending {
     batch: Batch,
-    /// The slot of each series, where it was known.
+    /// The slot of each series, where there was one. Series may have been forgotten since, so
+    /// it counts only if its labels are still the same.
     slots: Vec<Option<u32>>,
-    /// The generation of the head that the slots belong to.
-    generation: u64,
     answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
 }
 
@@ -51,9 +50,8 @@ impl Pending {
         batch: Batch,
         answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     ) -> Pending {
-        let generation = head.generation();
         let slots = (0..batch.series.len()).map(|i| head.find(batch.labels_bytes(i))).collect();
-        Pending { batch, slots, generation, answer }
+        Pending { batch, slots, answer }
     }
 
     /// How many samples wait.
@@ -305,48 +303,55 @@ impl Log {
         out_of_order: &mut usize,
     ) -> AppendOutcome {
         let mut outcome = AppendOutcome::default();
-        let slots_hold = pending.generation == head.generation();
         for index in 0..pending.batch.series.len() {
-            let labels = pending.batch.labels_bytes(index);
-            let known = pending.slots[index].filter(|_| slots_hold);
-            match known.or_else(|| head.find(labels)) {
-                Some(slot) => {
-                    let mut shard = head.shard(slot);
-                    if let Some(series) = shard.series(slot) {
-                        let run = Run { batch: &pending.batch, index, bounds };
-                        *out_of_order += self.decide_run(slot, series, &run, &mut outcome);
-                    }
-                }
-                None => self.decide_new(head, bounds, &pending.batch, index, &mut outcome),
+            let run = Run { batch: &pending.batch, index, bounds };
+            let known = pending.slots[index];
+            let decided = known
+                .and_then(|slot| self.decide_at(head, slot, &run, &mut outcome))
+                .or_else(|| {
+                    let slot = head.find(pending.batch.labels_bytes(index))?;
+                    self.decide_at(head, slot, &run, &mut outcome)
+                });
+            match decided {
+                Some(count) => *out_of_order += count,
+                None => self.decide_new(head, &run, &mut outcome),
             }
         }
         outcome
     }
 
-    /// The same for a series that is not in the head: it is created once a sample is accepted.
-    fn decide_new(
+    /// The same for one series, as [`Log::decide_run`]; none if the slot is not, or no longer,
+    /// that of the series.
+    fn decide_at(
         &mut self,
         head: &Head,
-        bounds: Bounds,
-        batch: &Batch,
-        index: usize,
+        slot: u32,
+        run: &Run<'_>,
         outcome: &mut AppendOutcome,
-    ) {
-        let labels = batch.labels(index);
+    ) -> Option<usize> {
+        let labels = run.batch.labels_bytes(run.index);
+        let mut shard = head.shard(slot);
+        let series = shard.series(slot).filter(|series| series.labels.as_bytes() == labels)?;
+        Some(self.decide_run(slot, series, run, outcome))
+    }
+
+    /// The same for a series that is not in the head: it is created once a sample is accepted.
+    fn decide_new(&mut self, head: &Head, run: &Run<'_>, outcome: &mut AppendOutcome) {
+        let batch = run.batch;
+        let labels = batch.labels(run.index);
         let is_too_long = |(name, value): (&str, &str)| {
             name.len() > keys::NAME_BYTES_MAX || value.len() > keys::VALUE_BYTES_MAX
         };
         if labels.iter().any(is_too_long) {
-            for at in batch.samples(index) {
+            for at in batch.samples(run.index) {
                 let reason = RejectReason::LabelTooLong;
                 outcome.reject(|| labels.clone(), batch.timestamps[at], reason);
             }
             return;
         }
         let mut series = HeadSeries::new(labels);
-        let run = Run { batch, index, bounds };
         let accepted_before = outcome.accepted;
-        self.decide_run(0, &mut series, &run, outcome);
+        self.decide_run(0, &mut series, run, outcome);
         if outcome.accepted > accepted_before {
             let labels = series.labels.clone();
             let slot = head.create(series);

@@ -114,9 +114,8 @@ impl Head {
 
     /// Forgets series that hold nothing and for which `is_idle` says so. Returns how many.
     ///
-    /// No slot that was found before may be used after this: the caller keeps commits out.
+    /// The caller keeps commits out, so that no slot is given away before this has returned.
     pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
-        self.generation.fetch_add(1, Ordering::AcqRel);
         let mut count = 0;
         for shard_index in 0..SHARD_COUNT {
             let mut gone = Vec::new();
@@ -135,6 +134,9 @@ impl Head {
                 self.forget_one(slot, &labels);
             }
         }
+        // Last, and before a slot is given away: whoever has found one of them has read an
+        // earlier generation, and will see that it has changed.
+        self.generation.fetch_add(1, Ordering::AcqRel);
         count
     }
 
@@ -181,7 +183,7 @@ impl Head {
     }
 
     /// Changes when slots that were found before may mean other series.
-    pub(crate) fn generation(&self) -> u64 {
+    fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceError};
 
 use super::harness::{self, batch, labels, open, open_with, read_all};
+use crate::head::commit::{Bounds, Pending};
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{AppendOutcome, Clock, ManualClock, RejectReason, Store, StoreError, StoreOptions};
 
@@ -243,6 +244,38 @@ fn idle_series_leave_the_head_and_stay_readable() {
         assert_eq!(read_all(&store).await.unwrap().len(), 3);
         assert_eq!(store.stats().head_series, 3);
     });
+}
+
+#[test]
+fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
+    for is_reused in [false, true] {
+        harness::run(async {
+            let store = open(&harness::memory()).await.unwrap();
+            let (old, other) = (labels(&[("n", "old")]), labels(&[("n", "other")]));
+            store.append(batch(&old, &[(1, 1.0)])).await.unwrap();
+            store.seal_all().await.unwrap();
+            let inner = store.inner();
+            let (answer, outcome) = tokio::sync::oneshot::channel();
+            let pending = Pending::new(&inner.head, batch(&old, &[(2, 2.0)]), answer);
+            {
+                let _log = inner.log.lock().await;
+                assert_eq!(inner.head.forget(|_| true), 1);
+            }
+            let mut expected = vec![(old, vec![(1, 1.0_f64.to_bits()), (2, 2.0_f64.to_bits())])];
+            if is_reused {
+                store.append(batch(&other, &[(1, 5.0)])).await.unwrap();
+                expected.push((other, vec![(1, 5.0_f64.to_bits())]));
+            }
+            let bounds =
+                Bounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
+            let mut log = inner.log.lock().await;
+            log.commit(&inner.lsm, &inner.head, bounds, vec![pending], |_| {}).await.unwrap();
+            drop(log);
+            let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };
+            assert_eq!(outcome.await.unwrap(), Ok(accepted));
+            assert_eq!(read_all(&store).await.unwrap(), expected);
+        });
+    }
 }
 
 #[test]
