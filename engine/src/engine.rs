@@ -271,8 +271,7 @@ impl Task {
         let Context { budget, tile_shape, delayed_name_removal, .. } = &self.ctx;
         // Annotations have been collected.
         let ctx = Context::new(budget.clone(), *tile_shape, *delayed_name_removal);
-        let root = &self.plan.root;
-        Ok(SeenSamples { steps: root.steps, counts: tally(&ctx, &self.sets, root)? })
+        tally(&ctx, &self.sets, &self.plan.root)
     }
 
     fn run(self) -> Result<Done, QueryError> {

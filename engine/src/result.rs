@@ -23,13 +23,15 @@ pub struct QueryOutput {
 
 /// How many samples each step of a query saw.
 ///
-/// Shape: one count a step.
+/// Shape: one count of each kind a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenSamples {
     /// The steps.
     pub steps: Steps,
-    /// The counts.
+    /// How many samples each step saw.
     pub counts: Vec<u64>,
+    /// How many samples each step was the first to see.
+    pub read_counts: Vec<u64>,
 }
 
 /// What a query cost.

@@ -16,24 +16,28 @@ use crate::exec::rollup::{RollupOperator, raw_series};
 use crate::exec::scan::{all_series, scan};
 use crate::exec::select::InstantSelector;
 use crate::plan::{InstantValue, Node, NodeKind, RangeInput, RangeOrigin};
+use crate::result::SeenSamples;
 use crate::tile::Tile;
-use crate::window::Steps;
+use crate::window::{Reach, Steps};
 
 /// How many samples each step of a node sees: of an instant selector those that it yields, of
-/// a range all that are in it.
+/// a range all that are in it; and how many of them it reads, that is, sees for the first time.
 ///
 /// Errors: as for evaluation; samples count towards the query's limit once more.
-/// Source: `TotalSamplesPerStep` of Prometheus. What is evaluated once counts at every step; of
-/// a subquery only the ranges over it count.
+/// Source: `TotalSamplesPerStep` and `SamplesReadPerStep` of Prometheus. What is evaluated once
+/// is seen by every step, and read by the first; of a subquery the ranges over it are seen, and
+/// what is below it is read.
 pub fn tally(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
     node: &Node,
-) -> Result<Vec<u64>, QueryError> {
-    let _charge = Charge::new(&ctx.budget, node.steps.count as u64 * 8)?;
-    let mut counts = vec![0; node.steps.count];
-    add(ctx, sets, node, &mut counts)?;
-    Ok(counts)
+) -> Result<SeenSamples, QueryError> {
+    let count = node.steps.count;
+    let _charge = Charge::new(&ctx.budget, count as u64 * 16)?;
+    let (counts, read_counts) = (vec![0; count], vec![0; count]);
+    let mut seen = SeenSamples { steps: node.steps, counts, read_counts };
+    add(ctx, sets, node, &mut seen)?;
+    Ok(seen)
 }
 
 /// Adds what a node and those below it see.
@@ -41,7 +45,7 @@ fn add(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
     node: &Node,
-    counts: &mut [u64],
+    seen: &mut SeenSamples,
 ) -> Result<(), QueryError> {
     match &node.kind {
         NodeKind::Number(_) | NodeKind::String(_) => Ok(()),
@@ -51,75 +55,138 @@ fn add(
             InstantValue::Sample | InstantValue::Timestamp => {
                 let set = Arc::clone(&sets[instant.selector]);
                 let selector = InstantSelector::new(ctx, set, node.steps, instant.clone())?;
-                add_values(ctx, &selector, |_| 1, counts)
+                let counts = counts_of(ctx, &selector, |_| 1)?;
+                add_to(&mut seen.counts, &counts);
+                add_to(&mut seen.read_counts, &counts);
+                Ok(())
             }
         },
-        NodeKind::Range(input) => {
-            let count = samples_of_range(ctx, sets, input)?;
-            counts.iter_mut().for_each(|sum| *sum += count);
-            Ok(())
-        }
+        NodeKind::Range(input) => samples_of_range(ctx, sets, input, seen),
         NodeKind::Rollup(rollup) => {
-            rollup.args.iter().try_for_each(|arg| add(ctx, sets, arg, counts))?;
-            add_ranges(ctx, sets, node.steps, &rollup.input, counts)
+            rollup.args.iter().try_for_each(|arg| add(ctx, sets, arg, seen))?;
+            add_ranges(ctx, sets, &rollup.input, seen)
         }
-        NodeKind::Call { args, .. } => args.iter().try_for_each(|arg| add(ctx, sets, arg, counts)),
-        NodeKind::Negate(operand) => add(ctx, sets, operand, counts),
+        NodeKind::Call { args, .. } => args.iter().try_for_each(|arg| add(ctx, sets, arg, seen)),
+        NodeKind::Negate(operand) => add(ctx, sets, operand, seen),
         NodeKind::Binary { lhs, rhs, .. } => {
-            add(ctx, sets, lhs, counts)?;
-            add(ctx, sets, rhs, counts)
+            add(ctx, sets, lhs, seen)?;
+            add(ctx, sets, rhs, seen)
         }
         NodeKind::Aggregate(aggregation) => {
             if let Some(param) = &aggregation.param {
-                add(ctx, sets, param, counts)?;
+                add(ctx, sets, param, seen)?;
             }
-            add(ctx, sets, &aggregation.input, counts)
+            add(ctx, sets, &aggregation.input, seen)
         }
         NodeKind::Invariant(inner) => {
-            let once: u64 = tally(ctx, sets, inner)?.iter().sum();
-            counts.iter_mut().for_each(|sum| *sum += once);
+            let once = tally(ctx, sets, inner)?;
+            let count: u64 = once.counts.iter().sum();
+            seen.counts.iter_mut().for_each(|sum| *sum += count);
+            seen.read_counts[0] += once.read_counts.iter().sum::<u64>();
             Ok(())
         }
     }
 }
 
-/// How many samples an answer of ranges is made from.
+/// Adds how many samples an answer of ranges, which has one step, is made from.
 fn samples_of_range(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
     input: &RangeInput,
-) -> Result<u64, QueryError> {
-    match &input.origin {
-        RangeOrigin::Subquery(None) => Ok(0),
-        RangeOrigin::Subquery(Some(inner)) => Ok(tally(ctx, sets, inner)?.iter().sum()),
+    seen: &mut SeenSamples,
+) -> Result<(), QueryError> {
+    let (count, read_count) = match &input.origin {
+        RangeOrigin::Subquery(None) => (0, 0),
+        RangeOrigin::Subquery(Some(inner)) => {
+            let inner = tally(ctx, sets, inner)?;
+            (inner.counts.iter().sum(), inner.read_counts.iter().sum())
+        }
         RangeOrigin::Selector(_) => {
-            let Some(origin) = origin(ctx, sets, input)? else { return Ok(0) };
+            let Some(origin) = origin(ctx, sets, input)? else { return Ok(()) };
             let (series, _charge) = raw_series(ctx, input, &origin)?;
-            Ok(series.iter().map(|raw| raw.times.len() as u64).sum())
+            let count = series.iter().map(|raw| raw.times.len() as u64).sum();
+            (count, count)
+        }
+    };
+    seen.counts[0] += count;
+    seen.read_counts[0] += read_count;
+    Ok(())
+}
+
+/// Adds what ranges that a function takes hold.
+fn add_ranges(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    input: &RangeInput,
+    seen: &mut SeenSamples,
+) -> Result<(), QueryError> {
+    let Some(whole) = origin(ctx, sets, input)? else { return Ok(()) };
+    let steps = seen.steps;
+    let sizes = RollupOperator::range_sizes(ctx, steps, input, whole)?;
+    let sizes = counts_of(ctx, &sizes, |size| size as u64)?;
+    add_to(&mut seen.counts, &sizes);
+    if let RangeOrigin::Subquery(Some(inner)) = &input.origin {
+        add_read_below(input, &tally(ctx, sets, inner)?, seen);
+        return Ok(());
+    }
+    seen.read_counts[0] += sizes[0];
+    // A range whose time is fixed is read once.
+    if steps.count == 1 || input.times.step_ms == 0 {
+        return Ok(());
+    }
+    let Some(whole) = origin(ctx, sets, input)? else { return Ok(()) };
+    // The part of each range that lies beyond the end of the one before.
+    let reach_ms = input.range_ms.saturating_add(input.margin.back_ms);
+    let fresh = RangeInput {
+        range_ms: reach_ms.min(steps.step_ms.saturating_sub(input.margin.ahead_ms)),
+        margin: Reach { back_ms: 0, ..input.margin },
+        ..input.clone()
+    };
+    let sizes = RollupOperator::range_sizes(ctx, steps, &fresh, whole)?;
+    let sizes = counts_of(ctx, &sizes, |size| size as u64)?;
+    add_to(&mut seen.read_counts[1..], &sizes[1..]);
+    Ok(())
+}
+
+/// Adds what has been read below a subquery, each time of it to the first step whose range it
+/// can be in; what lies between two ranges is left out.
+///
+/// Source: `MergeSamplesReadFromSubquery` of Prometheus.
+fn add_read_below(input: &RangeInput, inner: &SeenSamples, seen: &mut SeenSamples) {
+    let Steps { start_ms, step_ms, count } = seen.steps;
+    if count == 1 {
+        seen.read_counts[0] += inner.read_counts.iter().sum::<u64>();
+        return;
+    }
+    // Where the time is fixed there is no step that it could be moved to.
+    let is_fixed = input.times.step_ms == 0;
+    let offset_ms = if is_fixed { 0 } else { start_ms.saturating_sub(input.times.first_ms) };
+    for (index, read_count) in inner.read_counts.iter().enumerate() {
+        let time_ms = inner.steps.time(index).saturating_add(offset_ms);
+        let behind_ms = time_ms.saturating_sub(start_ms).max(0).unsigned_abs();
+        let step = behind_ms.div_ceil(step_ms.unsigned_abs().max(1));
+        let step = usize::try_from(step).map_or(count - 1, |step| step.min(count - 1));
+        if time_ms > seen.steps.time(step).saturating_sub(input.range_ms) {
+            seen.read_counts[step] += read_count;
         }
     }
 }
 
-fn add_ranges(
-    ctx: &Context,
-    sets: &[Arc<dyn SeriesSet>],
-    steps: Steps,
-    input: &RangeInput,
-    counts: &mut [u64],
-) -> Result<(), QueryError> {
-    let Some(origin) = origin(ctx, sets, input)? else { return Ok(()) };
-    let sizes = RollupOperator::range_sizes(ctx, steps, input, origin)?;
-    add_values(ctx, &sizes, |size| size as u64, counts)
+fn add_to(sums: &mut [u64], counts: &[u64]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
+    }
 }
 
 /// Adds up over all series what the values of a step count for.
-fn add_values(
+fn counts_of(
     ctx: &Context,
     operator: &dyn VectorOperator,
     count_of: impl Fn(f64) -> u64 + Sync,
-    counts: &mut [u64],
-) -> Result<(), QueryError> {
-    let counts = Mutex::new(counts);
+) -> Result<Vec<u64>, QueryError> {
+    let step_count = operator.steps().count;
+    let _charge = Charge::new(&ctx.budget, step_count as u64 * 8)?;
+    let counts = Mutex::new(vec![0; step_count]);
     scan(ctx, operator, &all_series(operator), |series, first_step, tile: &Tile| {
         // Numbers stay whole where another thread has panicked.
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,5 +202,6 @@ fn add_values(
                 }
             }
         }
-    })
+    })?;
+    Ok(counts.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

@@ -255,34 +255,39 @@ fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
         push_name(out, position, name);
         push_number(out, seconds);
     }
-    let seen_count = seen.map_or(stats.sample_count, |seen| seen.counts.iter().sum());
-    let samples = [
-        ("totalQueryableSamples", seen_count),
-        ("samplesRead", stats.sample_count),
-        ("peakSamples", stats.memory_bytes_peak / 16),
-    ];
     out.extend_from_slice(b"},\"samples\":{");
-    if let Some(seen) = seen {
-        push_seen(out, seen);
+    let totals = [
+        ("totalQueryableSamples", seen.map(|seen| &seen.counts)),
+        ("samplesRead", seen.map(|seen| &seen.read_counts)),
+    ];
+    for (position, (name, counts)) in totals.into_iter().enumerate() {
+        if let Some((seen, counts)) = seen.zip(counts) {
+            push_name(out, position, &format!("{name}PerStep"));
+            push_steps(out, &seen.steps, counts);
+            out.push(b',');
+        } else if position > 0 {
+            out.push(b',');
+        }
+        let total = counts.map_or(stats.sample_count, |counts| counts.iter().sum());
+        push_name(out, 0, name);
+        push_integer(out, total);
     }
-    for (position, (name, count)) in samples.into_iter().enumerate() {
-        push_name(out, position, name);
-        push_integer(out, count);
-    }
+    push_name(out, 1, "peakSamples");
+    push_integer(out, stats.memory_bytes_peak / 16);
     out.extend_from_slice(b"}}");
 }
 
-/// Writes the counts of the steps, and the comma behind them.
-fn push_seen(out: &mut Vec<u8>, seen: &SeenSamples) {
-    out.extend_from_slice(b"\"totalQueryableSamplesPerStep\":");
-    for (step_index, count) in seen.counts.iter().enumerate() {
-        out.extend_from_slice(if step_index == 0 { &b"[["[..] } else { &b",["[..] });
-        push_timestamp_short(out, seen.steps.time(step_index));
+/// Writes a count for each step.
+fn push_steps(out: &mut Vec<u8>, steps: &Steps, counts: &[u64]) {
+    out.push(b'[');
+    for (step_index, count) in counts.iter().enumerate() {
+        out.extend_from_slice(if step_index == 0 { &b"["[..] } else { &b",["[..] });
+        push_timestamp_short(out, steps.time(step_index));
         out.push(b',');
         push_integer(out, *count);
         out.push(b']');
     }
-    out.extend_from_slice(b"],");
+    out.push(b']');
 }
 
 /// Writes a node of the plan and what lies below it. A node that loads series bears its

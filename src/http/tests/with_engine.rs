@@ -145,42 +145,56 @@ async fn plans_are_explained_with_what_selectors_load() {
     .await;
 }
 
-/// Each query over the steps 0 s to 6 s, two seconds apart, has these counts.
+/// Each query over the steps 0 s to 6 s, two seconds apart, sees and reads so many samples.
 ///
 /// The figures are those of Prometheus 3.14 on the same samples.
 #[tokio::test]
 async fn samples_are_counted_as_prometheus_does() {
     let router = with_engine(&[]);
-    let cases: &[(&str, [u64; 4])] = &[
-        ("1", [0, 0, 0, 0]),
-        ("up", [0, 2, 2, 2]),
-        ("sum(up)%2Bcount(up)", [0, 4, 4, 4]),
-        ("rate(up[2s])", [0, 2, 0, 0]),
-        ("count_over_time(up[4s])", [0, 2, 2, 0]),
+    let cases: &[(&str, [u64; 4], [u64; 4])] = &[
+        ("1", [0, 0, 0, 0], [0, 0, 0, 0]),
+        ("up", [0, 2, 2, 2], [0, 2, 2, 2]),
+        ("sum(up)%2Bcount(up)", [0, 4, 4, 4], [0, 4, 4, 4]),
+        ("rate(up[2s])", [0, 2, 0, 0], [0, 2, 0, 0]),
+        ("count_over_time(up[4s])", [0, 2, 2, 0], [0, 2, 0, 0]),
         // Nothing matches, and yet both sides are seen.
-        ("topk(1,up)+and+down", [0, 3, 3, 3]),
-        ("timestamp(down)", [0, 1, 1, 1]),
+        ("topk(1,up)+and+down", [0, 3, 3, 3], [0, 3, 3, 3]),
+        ("timestamp(down)", [0, 1, 1, 1], [0, 1, 1, 1]),
         // Evaluated once, seen by every step.
-        ("up+@+1", [2, 2, 2, 2]),
-        // The ranges over the subquery count, not what it looks at itself.
-        ("max_over_time(down[4s:1s])", [0, 2, 4, 4]),
+        ("up+@+1", [2, 2, 2, 2], [2, 0, 0, 0]),
+        // The ranges over the subquery are seen, what lies below it is read.
+        ("max_over_time(down[4s:1s])", [0, 2, 4, 4], [0, 2, 2, 2]),
+        ("max_over_time(sum(up)[4s:1s])", [0, 2, 4, 4], [0, 4, 4, 4]),
+        ("max_over_time(rate(up[2s])[4s:1s])", [0, 0, 0, 0], [0, 2, 0, 0]),
+        ("max_over_time(up[1s:1s])", [0, 2, 2, 2], [0, 2, 2, 2]),
+        ("max_over_time(up[4s:1s]+offset+1s)", [0, 2, 6, 8], [0, 2, 4, 4]),
+        ("count_over_time(up[1s])", [0, 0, 0, 0], [0, 0, 0, 0]),
+        ("rate(up[2s]+anchored)", [0, 2, 2, 2], [0, 2, 0, 0]),
+        ("rate(up[2s]+smoothed)", [2, 2, 2, 2], [2, 0, 0, 0]),
+        ("rate(up[2s]+anchored)%2Bsum(max_over_time(up[5s]+@+3))", [2, 4, 4, 4], [2, 2, 0, 0]),
+        ("up+smoothed", [0, 0, 0, 0], [0, 0, 0, 0]),
     ];
-    for (query, counts) in cases {
+    for (query, seen, read) in cases {
         let path = format!("/api/v1/query_range?start=0&end=6&step=2&stats=all&query={query}");
         let text = ask(&router, "GET", &path).await.text;
-        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let samples = &read["data"]["stats"]["samples"];
-        let per_step: Vec<_> =
-            counts.iter().enumerate().map(|(step, n)| serde_json::json!([step * 2, n])).collect();
-        assert_eq!(samples["totalQueryableSamplesPerStep"], serde_json::json!(per_step), "{query}");
-        assert_eq!(samples["totalQueryableSamples"], counts.iter().sum::<u64>(), "{query}");
-        assert!(samples["peakSamples"].is_u64() && read["data"]["stats"]["timings"].is_object());
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let samples = &answer["data"]["stats"]["samples"];
+        for (name, counts) in [("totalQueryableSamples", seen), ("samplesRead", read)] {
+            let steps = counts.iter().enumerate();
+            let steps: Vec<_> = steps.map(|(step, n)| serde_json::json!([step * 2, n])).collect();
+            assert_eq!(samples[format!("{name}PerStep")], serde_json::json!(steps), "{query}");
+            assert_eq!(samples[name], counts.iter().sum::<u64>(), "{name} of {query}");
+        }
+        assert!(samples["peakSamples"].is_u64() && answer["data"]["stats"]["timings"].is_object());
     }
     for (query, count) in [("up[2s]", 2), ("down[4s:1s]", 1), ("up", 2)] {
         let path = format!("/api/v1/query?time=1.5&stats=all&query={query}");
         let text = ask(&router, "GET", &path).await.text;
-        let seen = format!(r#""totalQueryableSamplesPerStep":[[1.5,{count}]],"#);
-        assert!(text.contains(&seen), "{query}: {text}");
+        let samples = format!(
+            "\"totalQueryableSamplesPerStep\":[[1.5,{count}]],\"totalQueryableSamples\":{count},\
+             \"samplesReadPerStep\":[[1.5,{count}]],\"samplesRead\":{count},\"peakSamples\":"
+        );
+        assert!(text.contains(&samples), "{query}: {text}");
         let text = ask(&router, "GET", &path.replace("=all", "=true")).await.text;
         assert!(text.contains("totalQueryableSamples") && !text.contains("PerStep"), "{text}");
     }
