@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError};
 
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::operator::Context;
 use crate::exec::output::execute;
 use crate::exec::tally::tally;
@@ -145,7 +146,11 @@ impl Engine {
         options: &QueryOptions,
     ) -> Result<String, QueryError> {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
-        Ok(plan(&parse(query, &self.options.parse)?, &plan_options)?.to_string())
+        let show = || Ok(prepare(query, &self.options.parse, &plan_options)?.to_string());
+        match &self.pool {
+            Some(pool) => pool.install(|| guarded(show)),
+            None => guarded(show),
+        }
     }
 
     fn plan_options(
@@ -178,7 +183,9 @@ impl Engine {
         let budget = Budget::new(options.limits.clone());
         let _guard = CancelOnDrop(budget.clone());
         let started = Instant::now();
-        let plan = plan(&parse(query, &self.options.parse)?, &plan_options)?;
+        let (text, parse_options) = (query.to_owned(), self.options.parse);
+        let plan = self.compute(move || prepare(&text, &parse_options, &plan_options)).await?;
+        let scalars = Charge::new(&budget, plan.scalar_bytes)?;
         let mut stats = QueryStats {
             prepare_seconds: started.elapsed().as_secs_f64(),
             ..QueryStats::default()
@@ -197,7 +204,6 @@ impl Engine {
             self.options.delayed_name_removal,
         );
         let mut annotations = plan.annotations.clone();
-        let (sender, receiver) = oneshot::channel();
         let task = Task {
             ctx: ctx.clone(),
             plan,
@@ -208,19 +214,50 @@ impl Engine {
             stats,
         };
         let work = move || {
+            let _scalars = scalars;
+            task.run()
+        };
+        let Done { value, seen, stats } = self.compute(work).await?;
+        annotations.merge(ctx.take_annotations());
+        Ok(QueryOutput { value, annotations, stats, explained, seen })
+    }
+
+    /// Does a part of a query on the engine's threads, whose stacks are large enough for the
+    /// deepest query.
+    async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, QueryError> {
+        let (sender, receiver) = oneshot::channel();
+        let work = move || {
             // Nobody waits any more where sending fails.
-            let _ = sender.send(task.run());
+            let _ = sender.send(guarded(work));
         };
         match &self.pool {
             Some(pool) => pool.spawn(work),
             None => rayon::spawn(work),
         }
-        let Done { value, seen, stats } = receiver
+        receiver
             .await
-            .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))?;
-        annotations.merge(ctx.take_annotations());
-        Ok(QueryOutput { value, annotations, stats, explained, seen })
+            .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))
     }
+}
+
+/// The plan of a query.
+fn prepare(
+    query: &str,
+    parse_options: &ParseOptions,
+    plan_options: &PlanOptions,
+) -> Result<Plan, QueryError> {
+    plan(&parse(query, parse_options)?, plan_options)
+}
+
+/// Does a part of a query. A panic there would end the process; it is a mistake of ours, but of
+/// one query only.
+fn guarded<T>(work: impl FnOnce() -> Result<T, QueryError>) -> Result<T, QueryError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
+    })
 }
 
 /// Makes a query stop when nobody waits for it any more.
@@ -252,7 +289,7 @@ struct Done {
 }
 
 impl Task {
-    fn execute(&self) -> Result<Done, QueryError> {
+    fn run(self) -> Result<Done, QueryError> {
         let value = execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?;
         let budget = &self.ctx.budget;
         // Counting below is no part of these figures.
@@ -272,14 +309,6 @@ impl Task {
         // Annotations have been collected.
         let ctx = Context::new(budget.clone(), *tile_shape, *delayed_name_removal);
         tally(&ctx, &self.sets, &self.plan.root)
-    }
-
-    fn run(self) -> Result<Done, QueryError> {
-        // A panic here would end the process; it is a mistake of ours, but of one query only.
-        let execution = || self.execute();
-        catch_unwind(AssertUnwindSafe(execution)).unwrap_or_else(|panic| {
-            Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
-        })
     }
 }
 

@@ -29,14 +29,15 @@ impl Steps {
             return None;
         }
         let span = end_ms.abs_diff(start_ms);
-        let count = usize::try_from(span / step_ms.unsigned_abs()).ok()?.checked_add(1)?;
+        let count = usize::try_from(span / step_ms.unsigned_abs()).ok()?.saturating_add(1);
         Some(Steps { start_ms, step_ms, count })
     }
 
     /// The time of a step.
     #[inline]
     pub fn time(&self, step_index: usize) -> i64 {
-        self.start_ms + step_index as i64 * self.step_ms
+        // The product may pass what `i64` holds though the sum does not.
+        self.start_ms.wrapping_add((step_index as i64).wrapping_mul(self.step_ms))
     }
 
     /// The last time.
@@ -70,9 +71,11 @@ impl LookTimes {
     /// The times that a selector with these modifiers looks at. Times beyond 2^61 ms are clamped.
     pub fn new(steps: Steps, at_ms: Option<i64>, offset_ms: i64) -> LookTimes {
         let first = at_ms.unwrap_or(steps.start_ms);
+        // Two clamped times are at most 2^62 ms apart, which keeps their sums within `i64`.
+        let span_max = (1 << 62) / steps.count.max(1) as i64;
         LookTimes {
             first_ms: clamped(i128::from(first) - i128::from(offset_ms)),
-            step_ms: if at_ms.is_some() { 0 } else { steps.step_ms },
+            step_ms: if at_ms.is_some() { 0 } else { steps.step_ms.min(span_max) },
             count: steps.count,
         }
     }

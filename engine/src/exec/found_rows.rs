@@ -50,7 +50,8 @@ impl FoundRows {
             return Ok(*slot);
         }
         let words = self.steps.count.div_ceil(64);
-        self.charge.grow(((self.steps.count + words) * 8) as u64)?;
+        let label_bytes = meta.labels.as_bytes().len();
+        self.charge.grow(((self.steps.count + words) * 8 + label_bytes) as u64)?;
         let slot = self.rows.len() as u32;
         self.slot_of.insert(key, slot);
         let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);

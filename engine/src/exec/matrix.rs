@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use model::Labels;
 use rayon::prelude::*;
 
 use crate::error::QueryError;
@@ -9,6 +10,9 @@ use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::tile::{Tile, TileShape, copy_bits};
 use crate::window::Steps;
+
+/// Label sets of more bytes are charged by every matrix that holds them.
+const LARGE_LABELS_BYTES: usize = 4 << 10;
 
 /// All values of some series over all steps.
 ///
@@ -34,7 +38,10 @@ impl Matrix {
         let words = steps.count.div_ceil(64);
         let row_bytes = (steps.count as u64).saturating_add(words as u64).saturating_mul(8);
         let meta_bytes = size_of::<SeriesMeta>() as u64;
-        let bytes = (series.len() as u64).saturating_mul(row_bytes.saturating_add(meta_bytes));
+        let large_bytes: u64 = series.iter().map(|meta| large_bytes(&meta.labels)).sum();
+        let bytes = (series.len() as u64)
+            .saturating_mul(row_bytes.saturating_add(meta_bytes))
+            .saturating_add(large_bytes);
         let charge = Charge::new(&ctx.budget, bytes)?;
         Ok(Matrix {
             words,
@@ -135,6 +142,13 @@ impl Matrix {
     }
 }
 
+/// The bytes of a label set that is so large that only the query itself can have made it. The
+/// matrix may outlive the operator that has charged for it; others are charged by who loads them.
+fn large_bytes(labels: &Labels) -> u64 {
+    let bytes = labels.as_bytes().len();
+    if bytes > LARGE_LABELS_BYTES { bytes as u64 } else { 0 }
+}
+
 /// Evaluates an operator over all its series and steps, in parallel over stripes of series.
 ///
 /// Errors: what the operator's readers give, and the limits of the query.
@@ -198,7 +212,7 @@ fn copy_bits_out(to: &mut [u64], from: &[u64], from_start: usize, len: usize) {
 
 #[cfg(test)]
 mod tests {
-    use model::{Budget, BudgetLimits, Labels};
+    use model::{Budget, BudgetLimits};
     use proptest::prelude::*;
 
     use super::*;

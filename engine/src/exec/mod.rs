@@ -19,3 +19,4 @@ pub mod scan;
 pub mod select;
 pub mod tally;
 pub mod unique;
+pub mod watch;

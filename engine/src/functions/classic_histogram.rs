@@ -89,14 +89,16 @@ pub(super) fn evaluate(
     warn_of_unbounded(ctx, span, &*input, &unbounded)?;
     let output_count = histograms.len().saturating_mul(requests.len());
     let bytes = output_count.saturating_mul(size_of::<SeriesMeta>() + size_of::<(u32, u32)>());
-    let charge = Charge::new(&ctx.budget, bytes as u64)?;
+    let mut charge = Charge::new(&ctx.budget, bytes as u64)?;
     let mut series = Vec::with_capacity(output_count);
     let mut outputs = Vec::with_capacity(series.capacity());
     for (index, histogram) in histograms.iter().enumerate() {
+        ctx.budget.check()?;
         for (request_index, request) in requests.iter().enumerate() {
             let mut meta =
                 SeriesMeta { labels: histogram.labels.clone(), drop_name: true }.dropping_name(ctx);
             if let Some((name, value)) = &request.label {
+                charge.grow((meta.labels.as_bytes().len() + name.len() + value.len()) as u64)?;
                 meta.labels = meta.labels.to_builder().set(name, value).build();
             }
             series.push(meta);

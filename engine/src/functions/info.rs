@@ -16,6 +16,7 @@ use crate::exec::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
+use crate::exec::watch::Watch;
 use crate::parse::ast::{Expr, ExprKind};
 use crate::tile::is_present;
 
@@ -87,12 +88,14 @@ pub(super) fn evaluate(
     let info = materialize(ctx, info)?;
     let identities = Identities::new(selector, &base, &info);
     let mut found = FoundRows::new(ctx, base.steps())?;
+    let mut watch = Watch::new(&ctx.budget);
     let mut enriched: HashMap<(usize, Vec<u32>), Option<u32>, foldhash::fast::RandomState> =
         HashMap::default();
     for step in 0..base.steps().count {
         ctx.budget.check()?;
         let newest = identities.newest(&base, &info, step)?;
         for (index, meta) in base.series().iter().enumerate() {
+            watch.work(1)?;
             let (values, presence) = base.row(index);
             if !is_present(presence, step) {
                 continue;

@@ -3,7 +3,7 @@
 use model::MatcherError;
 use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
 use model::re2::compile_anchored;
-use regex::{Captures, Regex};
+use regex::{Captures, Regex, RegexBuilder};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -14,6 +14,10 @@ use crate::window::Steps;
 
 /// The longest label value that these functions make, in bytes.
 pub const LABEL_VALUE_BYTES_MAX: usize = 1 << 20;
+/// The most that the bytes of a label times the bytes of the compiled expression may be.
+const MATCH_COST_MAX: usize = 1 << 33;
+/// No compiled expression has more bytes.
+const PATTERN_COMPILED_BYTES: usize = 4 << 20;
 const _: () = assert!(LABEL_VALUE_BYTES_MAX <= LABEL_BYTES_MAX);
 
 /// `label_replace`: where the whole source label matches, the target label becomes the
@@ -36,12 +40,31 @@ pub(super) fn replace(
     })?;
     check_name("label_replace", "destination", target)?;
     let template = Template::parse(replacement, &regex);
+    let mut checked_bytes = MATCH_COST_MAX / PATTERN_COMPILED_BYTES;
     relabel(ctx, input, target, |meta, value| {
-        let captures = regex.captures(meta.labels.get(source));
+        let text = meta.labels.get(source);
+        if text.len() > checked_bytes {
+            check_match_cost(&regex, text.len())?;
+            checked_bytes = text.len();
+        }
+        let captures = regex.captures(text);
         if let Some(captures) = &captures {
             template.pieces(captures).for_each(|piece| value.push(piece));
         }
-        captures.is_some()
+        Ok(captures.is_some())
+    })
+}
+
+/// Refuses an expression that is too large for a text so long: one match cannot be stopped,
+/// and may take as long as the product of the two.
+fn check_match_cost(regex: &Regex, text_bytes: usize) -> Result<(), QueryError> {
+    let limit = MATCH_COST_MAX / text_bytes;
+    let compiled = RegexBuilder::new(regex.as_str()).size_limit(limit).build();
+    compiled.map(|_| ()).map_err(|_| {
+        QueryError::Execution(format!(
+            "regular expression in label_replace() compiles to more than {limit} bytes, the limit \
+             is that for a label of {text_bytes} bytes"
+        ))
     })
 }
 
@@ -66,7 +89,7 @@ pub(super) fn join(
             }
             value.push(meta.labels.get(source));
         }
-        true
+        Ok(true)
     })
 }
 
@@ -92,13 +115,14 @@ fn relabel(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
     target: &str,
-    write: impl Fn(&SeriesMeta, &mut LabelValue) -> bool,
+    mut write: impl FnMut(&SeriesMeta, &mut LabelValue) -> Result<bool, QueryError>,
 ) -> Result<Operand, QueryError> {
     let mut charge = Charge::new(&ctx.budget, 0)?;
     let mut series = Vec::with_capacity(input.series().len());
     for meta in input.series() {
+        ctx.budget.check()?;
         let mut value = LabelValue::default();
-        if !write(meta, &mut value) {
+        if !write(meta, &mut value)? {
             series.push(meta.clone());
             continue;
         }

@@ -9,6 +9,7 @@ use crate::parse::ast::{
     Aggregate, AggregateOp, At, Binary, Call, DurationExpr, Expr, ExprKind, MatrixSelector,
     RangeMode, Span, Subquery, ValueType, VectorSelector,
 };
+use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, Plan, PlanOptions, RangeInput, RangeOrigin,
@@ -36,7 +37,13 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     if !options.is_instant {
         check_range_type(root.value_type)?;
     }
-    Ok(Plan { root, selections: planner.selections, annotations: planner.annotations })
+    let scalar_bytes = cost::scalar_bytes_peak(&root);
+    Ok(Plan {
+        root,
+        selections: planner.selections,
+        annotations: planner.annotations,
+        scalar_bytes,
+    })
 }
 
 /// Source: `NewRangeQuery` of Prometheus.
@@ -340,7 +347,7 @@ impl Planner<'_> {
         match call.function.name {
             "start" => start_ms as f64 / 1000.0,
             "end" => self.options.end_ms as f64 / 1000.0,
-            "range" => (self.options.end_ms - start_ms) as f64 / 1000.0,
+            "range" => self.options.end_ms.saturating_sub(start_ms) as f64 / 1000.0,
             _ if self.options.end_ms == start_ms => 0.0,
             _ => self.options.steps.step_ms as f64 / 1000.0,
         }
@@ -449,7 +456,7 @@ impl Planner<'_> {
     ) -> Result<i64, QueryError> {
         let PlanOptions { steps, end_ms, is_instant, .. } = self.options;
         let step_ms = if *is_instant { 0 } else { steps.step_ms };
-        duration.evaluate(step_ms, end_ms - steps.start_ms, may_be_negative)
+        duration.evaluate(step_ms, end_ms.saturating_sub(steps.start_ms), may_be_negative)
     }
 
     fn at_ms(&self, at: At) -> i64 {

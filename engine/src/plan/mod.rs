@@ -5,6 +5,7 @@
 //! Nothing here is as large as the data; limits on steps are checked before anything is loaded.
 
 mod build;
+mod cost;
 mod explain;
 mod invariance;
 
@@ -43,6 +44,8 @@ pub struct Plan {
     pub selections: Vec<Selection>,
     /// What can be said of the query before there is any data.
     pub annotations: Annotations,
+    /// At most so many bytes of scalars, a number a step each, are held at once.
+    pub scalar_bytes: u64,
 }
 
 /// An expression with the steps that it is evaluated over.

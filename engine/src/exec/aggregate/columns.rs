@@ -305,7 +305,9 @@ fn assemble(
                 Pick::Quantile(_) => groups.metas[group].clone(),
                 Pick::CountValues { label, is_dropped } => {
                     let label = (!is_dropped).then_some(label.as_str());
-                    counted(&groups.metas[group], label, key)
+                    let meta = counted(&groups.metas[group], label, key);
+                    output.charge.grow(meta.labels.as_bytes().len() as u64)?;
+                    meta
                 }
                 Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
                     input.series()[groups.order[key as usize] as usize].clone()

@@ -21,6 +21,7 @@ use crate::exec::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
+use crate::exec::watch::Watch;
 use crate::parse::ast::{BinaryOp, Cardinality};
 use crate::tile::is_present;
 
@@ -28,9 +29,6 @@ use super::incompatible_floats;
 use super::join::Operation;
 use super::kernel;
 use super::matching::{Groups, group_labels};
-
-/// How many steps of a match group pass between two looks at the query's budget.
-const STEPS_BETWEEN_CHECKS: usize = 256;
 
 /// Evaluates an operation whose steps must be looked at one by one.
 ///
@@ -61,6 +59,7 @@ pub(super) fn evaluate(
         results: FoundRows::new(ctx, many.steps())?,
         latest: Vec::new(),
         refusal: None,
+        watch: Watch::new(&ctx.budget),
     };
     for (group, (many_members, one_members)) in many_members.iter().zip(&one_members).enumerate() {
         evaluation.group(group, many_members, one_members)?;
@@ -117,6 +116,7 @@ struct Evaluation<'a> {
     /// The group and step of the latest value of each result.
     latest: Vec<Option<(usize, usize)>>,
     refusal: Option<Refusal>,
+    watch: Watch,
 }
 
 /// What the many side or the one side puts into an operation: a series, or a fill value.
@@ -133,12 +133,11 @@ impl Evaluation<'_> {
         }
         let mut slots = HashMap::default();
         for step in 0..self.many.steps().count {
-            if step % STEPS_BETWEEN_CHECKS == 0 {
-                self.ctx.budget.check()?;
-            }
+            self.watch.work(1)?;
             if !is_present(&self.active, step) || self.is_refused_before(step) {
                 continue;
             }
+            self.watch.work(many.len() + one.len())?;
             let Some(one) = self.single(one, step) else { continue };
             let mut has_met = false;
             for index in many {

@@ -4,9 +4,11 @@ use hashbrown::{HashMap, HashSet};
 use model::Labels;
 
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::drain;
+use crate::exec::watch::Watch;
 use crate::parse::ast::{Binary, BinaryOp, Cardinality, Matching, Span};
 use crate::tile::Tile;
 use crate::window::Steps;
@@ -45,21 +47,25 @@ pub(super) struct Pairs {
     many: Vec<u32>,
     one: Vec<u32>,
     series: Vec<SeriesMeta>,
+    /// For the bytes of their labels.
+    charge: Charge,
 }
 
 impl Pairs {
     /// Pairs the series of both sides; `None` where a step may turn out to be ambiguous, or
     /// missing sides are filled.
+    ///
+    /// Errors: the limits of the query.
     pub(super) fn new(
         ctx: &Context,
         operation: &Operation<'_>,
         groups: &Groups,
         lhs: &dyn VectorOperator,
         rhs: &dyn VectorOperator,
-    ) -> Option<Pairs> {
+    ) -> Result<Option<Pairs>, QueryError> {
         let matching = operation.matching;
         if matching.fill_left.is_some() || matching.fill_right.is_some() {
-            return None;
+            return Ok(None);
         }
         let ((many, many_groups), (one, one_groups)) = if operation.is_swapped() {
             ((rhs, &groups.rhs), (lhs, &groups.lhs))
@@ -69,19 +75,25 @@ impl Pairs {
         let mut one_of_group = vec![None; groups.count];
         for (index, group) in one_groups.iter().enumerate() {
             if one_of_group[*group as usize].replace(index as u32).is_some() {
-                return None;
+                return Ok(None);
             }
         }
-        let mut pairs = Pairs { many: Vec::new(), one: Vec::new(), series: Vec::new() };
+        let mut watch = Watch::new(&ctx.budget);
+        let charge = Charge::new(&ctx.budget, 0)?;
+        let mut pairs = Pairs { many: Vec::new(), one: Vec::new(), series: Vec::new(), charge };
         for (index, group) in many_groups.iter().enumerate() {
             let Some(one_index) = one_of_group[*group as usize] else { continue };
             let many_labels = &many.series()[index].labels;
             let one_labels = &one.series()[one_index as usize].labels;
             pairs.many.push(index as u32);
             pairs.one.push(one_index);
-            pairs.series.push(operation.result(ctx, many_labels, one_labels));
+            let meta = operation.result(ctx, many_labels, one_labels);
+            let label_bytes = meta.labels.as_bytes().len();
+            watch.work(label_bytes)?;
+            pairs.charge.grow((label_bytes + size_of::<SeriesMeta>()) as u64)?;
+            pairs.series.push(meta);
         }
-        pairs.is_unambiguous(matching).then_some(pairs)
+        Ok(pairs.is_unambiguous(matching).then_some(pairs))
     }
 
     /// Whether no two results can clash: one per group where both sides are one, and no

@@ -181,7 +181,7 @@ fn vectors(
         return set::evaluate(ctx, binary.op, &groups, lhs, rhs);
     }
     let operation = join::Operation { binary, matching, span };
-    match join::Pairs::new(ctx, &operation, &groups, &*lhs, &*rhs) {
+    match join::Pairs::new(ctx, &operation, &groups, &*lhs, &*rhs)? {
         Some(pairs) => join::stream(ctx, &operation, pairs, lhs, rhs),
         None => {
             let joined = ambiguous::evaluate(ctx, &operation, &groups, &*lhs, &*rhs)?;

@@ -2,6 +2,8 @@
 
 use model::is_stale;
 
+use crate::error::QueryError;
+use crate::exec::watch::Watch;
 use crate::window::{LookTimes, Reach};
 
 /// Decoded samples of one series: those of the current range, and those read ahead.
@@ -70,6 +72,9 @@ impl Frame<'_> {
 /// Every sample enters once and leaves once, in order; a sample may leave before any range
 /// has been asked for.
 pub(super) trait Kernel: Send {
+    /// Whether a value may cost as much as the range is long.
+    const LOOKS_AT_ALL: bool = false;
+
     /// A sample has come into the range, which begins at `lo`; it is now the last one.
     #[inline]
     fn enter(&mut self, _samples: Samples<'_>, _lo: usize, _at: usize) {}
@@ -148,6 +153,8 @@ impl Buffer {
     }
 
     /// Moves the range over the steps of one tile's row and writes the values.
+    ///
+    /// Errors: those of the watch.
     #[inline]
     pub(super) fn roll<K: Kernel>(
         &mut self,
@@ -156,7 +163,8 @@ impl Buffer {
         first_step: usize,
         values: &mut [f64],
         presence: &mut [u64],
-    ) {
+        watch: &mut Watch,
+    ) -> Result<(), QueryError> {
         let samples = Samples { times: &self.times, values: &self.values, base: self.base };
         let (mut lo, mut hi) = (self.lo, self.hi);
         let mut step = first_step;
@@ -176,6 +184,9 @@ impl Buffer {
                     lo += 1;
                 }
                 if lo < hi {
+                    if K::LOOKS_AT_ALL {
+                        watch.work(hi - lo)?;
+                    }
                     let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
                     if let Some(value) = kernel.value(&frame) {
                         *out = value;
@@ -187,5 +198,6 @@ impl Buffer {
             *presence = word;
         }
         (self.lo, self.hi) = (lo, hi);
+        Ok(())
     }
 }

@@ -72,6 +72,8 @@ fn interpolate(a: (i64, f64), b: (i64, f64), time_ms: i64, is_counter: bool) -> 
 }
 
 impl Kernel for ExtendedRate {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let (times, values) = (frame.times(), frame.values());
         let borders = (frame.start_ms, frame.end_ms);
@@ -102,6 +104,8 @@ impl Kernel for ExtendedRate {
 pub(super) struct AnchoredNeighbours(pub(super) Neighbours);
 
 impl Kernel for AnchoredNeighbours {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let within = frame.times().partition_point(|t| *t <= frame.start_ms);
         if within == frame.times().len() {

@@ -23,6 +23,7 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::select::series_of;
+use crate::exec::watch::{Intake, Watch};
 use crate::parse::ast::RangeMode;
 use crate::plan::{Instant, RangeInput, Rollup};
 use crate::tile::{Tile, TileShape};
@@ -333,19 +334,23 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
         operator.ctx.budget.check()?;
         tile.reset(self.rows.len(), step_count);
         let until_ms = operator.ranges.until_ms(self.step + step_count - 1);
+        let are_decoded = matches!(self.feed, Feed::Cursors { .. });
+        let mut intake = Intake::new(&operator.ctx.budget, are_decoded)?;
+        let mut watch = Watch::new(&operator.ctx.budget);
         if let Feed::Grid(grid) = &mut self.feed {
-            grid.pull(until_ms, |row, time_ms, value| {
+            grid.pull(until_ms, &mut intake, |row, time_ms, value| {
                 self.rows[row].buffer.push(time_ms, value);
             })?;
         }
-        let mut sample_count = 0;
         let mut bytes = 0;
         for (index, row) in self.rows.iter_mut().enumerate() {
             if let Feed::Cursors { cursors, batch } = &mut self.feed {
-                sample_count += take(&mut cursors[index], until_ms, batch, &mut row.buffer)?;
+                take(&mut cursors[index], until_ms, batch, &mut intake, &mut row.buffer)?;
             }
+            watch.work(step_count)?;
             let (values, presence) = tile.row_mut(index);
-            row.buffer.roll(&mut row.kernel, &operator.ranges, self.step, values, presence);
+            let ranges = &operator.ranges;
+            row.buffer.roll(&mut row.kernel, ranges, self.step, values, presence, &mut watch)?;
             if let Some(message) = row.kernel.error() {
                 return Err(QueryError::Execution(message));
             }
@@ -353,7 +358,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             row.buffer.compact();
             bytes += row.buffer.bytes();
         }
-        operator.ctx.budget.charge_samples(sample_count)?;
+        intake.finish()?;
         self.charge_to(bytes)?;
         self.step += step_count;
         Ok(())
@@ -375,27 +380,27 @@ impl<K> RollupReader<'_, K> {
     }
 }
 
-/// Moves samples up to a bound from a cursor to a buffer, and counts them.
+/// Moves samples up to a bound from a cursor to a buffer.
 fn take(
     cursor: &mut Option<Box<dyn Cursor + '_>>,
     until_ms: i64,
     batch: &mut SampleBatch,
+    intake: &mut Intake,
     buffer: &mut Buffer,
-) -> Result<u64, QueryError> {
-    let mut sample_count = 0;
+) -> Result<(), QueryError> {
     while let Some(open) = cursor {
         batch.clear();
         let advance = open.next_batch(until_ms, batch)?;
         let (times, values) = batch.samples();
+        intake.add(times.len())?;
         buffer.extend(times, values);
-        sample_count += times.len() as u64;
         match advance {
             Advance::Full => {}
             Advance::Reached => break,
             Advance::End => *cursor = None,
         }
     }
-    Ok(sample_count)
+    Ok(())
 }
 
 /// Where the rows of a reader take their samples from.
@@ -443,6 +448,7 @@ impl GridFeed<'_> {
     fn pull(
         &mut self,
         until_ms: i64,
+        intake: &mut Intake,
         mut push: impl FnMut(usize, i64, f64),
     ) -> Result<(), QueryError> {
         while self.next_step < self.steps.count && self.steps.time(self.next_step) <= until_ms {
@@ -458,6 +464,7 @@ impl GridFeed<'_> {
             self.reader.next_tile(width, tile)?;
             for row in 0..self.row_count {
                 let (values, presence) = tile.row(row);
+                intake.add(presence.iter().map(|word| word.count_ones() as usize).sum())?;
                 for (word_index, word) in presence.iter().enumerate() {
                     let mut bits = *word;
                     while bits != 0 {

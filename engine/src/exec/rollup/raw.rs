@@ -1,12 +1,13 @@
 //! Range selectors and subqueries as the answer of an instant query: the samples themselves.
 
-use model::{Labels, SampleBatch};
+use model::Labels;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::exec::rollup::buffer::Buffer;
-use crate::exec::rollup::{Feed, GridFeed, Origin, extended, take, whole_reach};
+use crate::exec::rollup::{Feed, Origin, extended, take, whole_reach};
+use crate::exec::watch::Intake;
 use crate::parse::ast::RangeMode;
 use crate::plan::RangeInput;
 
@@ -37,12 +38,18 @@ pub fn raw_series(
         ctx.budget.check()?;
         let mut times = Vec::new();
         let mut values = Vec::new();
+        let are_decoded = matches!(origin, Origin::Set(_));
+        let mut intake = Intake::new(&ctx.budget, are_decoded)?;
         match Feed::new(ctx, origin, &[index as u32]) {
-            Feed::Grid(mut grid) => pull_all(&mut grid, until_ms, &mut times, &mut values)?,
+            Feed::Grid(mut grid) => grid.pull(until_ms, &mut intake, |_, time_ms, value| {
+                times.push(time_ms);
+                values.push(value);
+            })?,
             Feed::Cursors { mut cursors, mut batch } => {
                 let mut buffer = Buffer::default();
-                let count = take_all(&mut cursors, until_ms, &mut batch, &mut buffer)?;
-                ctx.budget.charge_samples(count)?;
+                for cursor in &mut cursors {
+                    take(cursor, until_ms, &mut batch, &mut intake, &mut buffer)?;
+                }
                 (times, values) = buffer.into_samples();
             }
         }
@@ -58,35 +65,11 @@ pub fn raw_series(
                 input.mode == RangeMode::Smoothed,
             ),
         };
+        intake.finish()?;
         charge.grow((times.len() * 16 + size_of::<Labels>()) as u64)?;
         if !times.is_empty() {
             found.push(RawSamples { meta, times, values });
         }
     }
     Ok((found, charge))
-}
-
-fn pull_all(
-    grid: &mut GridFeed<'_>,
-    until_ms: i64,
-    times: &mut Vec<i64>,
-    values: &mut Vec<f64>,
-) -> Result<(), QueryError> {
-    grid.pull(until_ms, |_, time_ms, value| {
-        times.push(time_ms);
-        values.push(value);
-    })
-}
-
-fn take_all(
-    cursors: &mut [Option<Box<dyn model::Cursor + '_>>],
-    until_ms: i64,
-    batch: &mut SampleBatch,
-    buffer: &mut Buffer,
-) -> Result<u64, QueryError> {
-    let mut count = 0;
-    for cursor in cursors {
-        count += take(cursor, until_ms, batch, buffer)?;
-    }
-    Ok(count)
 }

@@ -16,6 +16,8 @@ pub(super) struct Variance {
 }
 
 impl Kernel for Variance {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let mut count = 0.0;
         let mut mean = Sum::default();
@@ -40,6 +42,8 @@ pub(super) struct Quantile {
 }
 
 impl Kernel for Quantile {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         self.scratch.clear();
         self.scratch.extend_from_slice(frame.values());
@@ -54,6 +58,8 @@ pub(super) struct Mad {
 }
 
 impl Kernel for Mad {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         if frame.values().iter().any(|value| value.is_nan()) {
             return Some(f64::NAN);

@@ -35,6 +35,8 @@ fn regression(times: &[i64], values: &[f64], intercept_ms: i64) -> (f64, f64) {
 pub(super) struct Slope;
 
 impl Kernel for Slope {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let times = frame.times();
         (times.len() >= 2).then(|| regression(times, frame.values(), times[0]).0)
@@ -51,6 +53,8 @@ pub(super) struct Prediction {
 }
 
 impl Kernel for Prediction {
+    const LOOKS_AT_ALL: bool = true;
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let times = frame.times();
         if times.len() < 2 {
@@ -73,6 +77,8 @@ pub(super) struct Smoothing {
 }
 
 impl Kernel for Smoothing {
+    const LOOKS_AT_ALL: bool = true;
+
     /// Source: `funcDoubleExponentialSmoothing` of Prometheus.
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let factor = self.smoothing[frame.step];

@@ -1,0 +1,70 @@
+//! What a plan will hold in memory that is known before anything is loaded.
+
+use crate::parse::ast::ValueType;
+use crate::plan::{Node, NodeKind, RangeInput, RangeOrigin};
+
+/// The most bytes of scalars, one number a step, that the evaluation of a node holds at once.
+///
+/// Operators charge for their own tiles and matrices; scalars are plain vectors, so that they
+/// are charged for by the plan.
+pub(super) fn scalar_bytes_peak(node: &Node) -> u64 {
+    scalars(node).peak
+}
+
+/// Bytes of scalars.
+#[derive(Clone, Copy, Default)]
+struct Scalars {
+    /// While the node is evaluated.
+    peak: u64,
+    /// By the result, as long as it lives.
+    held: u64,
+}
+
+impl Scalars {
+    /// What is evaluated after something that is still held.
+    fn then(self, next: Scalars) -> Scalars {
+        Scalars {
+            peak: self.peak.max(self.held.saturating_add(next.peak)),
+            held: self.held.saturating_add(next.held),
+        }
+    }
+
+    /// The same result as one scalar more, beside what it is made of.
+    fn into_scalar(self, bytes: u64) -> Scalars {
+        Scalars { peak: self.peak.max(self.held.saturating_add(bytes)), held: bytes }
+    }
+
+    /// The same with a result that holds no scalar.
+    fn released(self) -> Scalars {
+        Scalars { held: 0, ..self }
+    }
+}
+
+fn scalars(node: &Node) -> Scalars {
+    let all = |nodes: &[Node]| nodes.iter().map(scalars).fold(Scalars::default(), Scalars::then);
+    let below = match &node.kind {
+        NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Instant(_) => Scalars::default(),
+        NodeKind::Range(input) => range(input),
+        NodeKind::Rollup(rollup) => all(&rollup.args).then(range(&rollup.input)),
+        NodeKind::Call { args, .. } => all(args),
+        NodeKind::Negate(operand) => scalars(operand),
+        NodeKind::Binary { lhs, rhs, .. } => scalars(lhs).then(scalars(rhs)),
+        NodeKind::Aggregate(aggregation) => {
+            let param = aggregation.param.as_ref().map_or(Scalars::default(), |p| scalars(p));
+            param.then(scalars(&aggregation.input)).released()
+        }
+        NodeKind::Invariant(inner) => scalars(inner).released(),
+    };
+    if node.value_type == ValueType::Scalar {
+        below.into_scalar((node.steps.count as u64).saturating_mul(8))
+    } else {
+        below
+    }
+}
+
+fn range(input: &RangeInput) -> Scalars {
+    match &input.origin {
+        RangeOrigin::Subquery(Some(inner)) => scalars(inner),
+        RangeOrigin::Selector(_) | RangeOrigin::Subquery(None) => Scalars::default(),
+    }
+}
