@@ -1,0 +1,406 @@
+//! What the fuzz targets do with their input, and what must hold. Shared with `fuzz/`.
+
+#![allow(dead_code, reason = "each fuzz target uses one of the entries")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::parse::{ParseOptions, format, parse, to_json};
+use engine::tile::TileShape;
+use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
+use futures::executor::block_on;
+use model::memory::MemorySource;
+use model::{BudgetLimits, Labels, Source, stale_nan};
+
+const START_MS: i64 = 1_700_000_000_000;
+const STEP_MS: i64 = 15_000;
+
+/// Parses any bytes. What parses is printed, and what is printed parses to the same.
+pub fn parse_bytes(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(tree) = parse(&text, &ParseOptions::ALL) else { return };
+    let printed = tree.to_string();
+    let _ = (format(&tree), to_json(&tree));
+    // Two signs let an offset take in what follows it; printed, there is but one. An empty second
+    // argument of `info` is printed as nothing at all. Prometheus does both.
+    if text.contains("offset") || text.contains("info") {
+        return;
+    }
+    match parse(&printed, &ParseOptions::ALL) {
+        Ok(again) => assert_eq!(again.to_string(), printed, "{text}"),
+        Err(error) => panic!("{text}: printed as {printed}, which is refused: {error}"),
+    }
+}
+
+/// Engines that have to agree, and something to query.
+pub struct Stage {
+    plain: Engine,
+    odd: Engine,
+    source: Arc<dyn Source>,
+}
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage::new()
+    }
+}
+
+impl Stage {
+    /// Two engines that differ in what no answer may depend on.
+    pub fn new() -> Stage {
+        let engine = |threads, tile_shape| {
+            Engine::new(EngineOptions { threads, tile_shape, ..EngineOptions::default() })
+        };
+        Stage {
+            plain: engine(1, TileShape::default()),
+            odd: engine(2, TileShape { series: 3, steps: 7 }),
+            source: source(),
+        }
+    }
+
+    /// Makes a query of the bytes, evaluates it at an instant and over a range, with tiles of
+    /// two shapes. Nothing may panic, and the answers are the same.
+    pub fn evaluate_bytes(&self, bytes: &[u8]) {
+        let mut choices = Choices { bytes, next: 0 };
+        let query = if choices.below(2) == 0 {
+            write_vector(&mut choices, 4)
+        } else {
+            let query = write_vector(&mut choices, 3);
+            mutated(&query, &mut choices)
+        };
+        self.evaluate(&query);
+    }
+
+    fn evaluate(&self, query: &str) {
+        let ask = |engine: &Engine, step_count: i64| {
+            let source = Arc::clone(&self.source);
+            let options = options();
+            block_on(async {
+                if step_count == 1 {
+                    return engine.instant(source, query, START_MS, &options).await;
+                }
+                let start_ms = START_MS - (step_count - 1) * STEP_MS;
+                engine.range(source, query, start_ms, START_MS, STEP_MS, &options).await
+            })
+        };
+        for step_count in [1, 21] {
+            let first = ask(&self.plain, step_count);
+            let second = ask(&self.odd, step_count);
+            for answer in [&first, &second] {
+                if let Err(error) = answer {
+                    let text = error.to_string();
+                    assert!(!text.contains("unexpected error"), "{query}: {text}");
+                }
+            }
+            if !INEXACT.iter().any(|part| query.contains(part)) {
+                agree(query, &first, &second);
+            }
+        }
+    }
+}
+
+fn agree(
+    query: &str,
+    first: &Result<QueryOutput, QueryError>,
+    second: &Result<QueryOutput, QueryError>,
+) {
+    match (first, second) {
+        (Ok(first), Ok(second)) => {
+            let (first, second) = (cells(&first.value), cells(&second.value));
+            assert_eq!(first.len(), second.len(), "{query}");
+            for (first, second) in first.iter().zip(&second) {
+                let is_same = first.0 == second.0 && first.1 == second.1;
+                assert!(is_same && is_close(first.2, second.2), "{query}: {first:?} {second:?}");
+            }
+        }
+        // Tiles of another size need other memory.
+        (Err(QueryError::Source(_)), _) | (_, Err(QueryError::Source(_))) => {}
+        (Err(_), Err(_)) => {}
+        (Ok(_), Err(error)) | (Err(error), Ok(_)) => panic!("{query}: only one engine: {error}"),
+    }
+}
+
+/// What rounds differently where partial results are merged in another order; comparisons and
+/// grouping by value make much of the last digit. Other operations are exact, or the same.
+const INEXACT: [&str; 3] = ["std", "avg", "sum"];
+
+/// Sums of partial sums round differently, which later operations may magnify somewhat.
+fn is_close(first: f64, second: f64) -> bool {
+    let is_small = (first - second).abs() <= 1e-9 * first.abs().max(second.abs()).max(1.0);
+    first.to_bits() == second.to_bits() || is_small || (first.is_nan() && second.is_nan())
+}
+
+/// Labels, time and value of everything in an answer.
+fn cells(value: &Value) -> Vec<(String, i64, f64)> {
+    match value {
+        Value::String { .. } => Vec::new(),
+        Value::Scalar { time_ms, value } => vec![(String::new(), *time_ms, *value)],
+        Value::Vector { time_ms, samples } => {
+            samples.iter().map(|(labels, value)| (labels.to_string(), *time_ms, *value)).collect()
+        }
+        Value::Samples(series) => series
+            .iter()
+            .flat_map(|series| {
+                let samples = series.timestamps.iter().zip(&series.values);
+                samples.map(|(time, value)| (series.labels.to_string(), *time, *value))
+            })
+            .collect(),
+        Value::Grid { rows, .. } => rows
+            .iter()
+            .flat_map(|row| {
+                row.iter().map(|(step, value)| (row.labels.to_string(), step as i64, value))
+            })
+            .collect(),
+    }
+}
+
+fn options() -> QueryOptions {
+    let limits = BudgetLimits {
+        samples_max: 2_000_000,
+        memory_bytes_max: 64 << 20,
+        series_max: 10_000,
+        timeout: Some(Duration::from_secs(10)),
+    };
+    QueryOptions { limits, ..QueryOptions::default() }
+}
+
+/// Series with resets, gaps, staleness markers, NaN and infinities. Their values are quarters,
+/// so that sums do not depend on their order.
+fn source() -> Arc<dyn Source> {
+    let mut source = MemorySource::new();
+    let mut state = 7u64;
+    let mut random = |bound: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    for name in ["a", "b", "c_bucket"] {
+        for series in 0..8 {
+            let (i, job) = (series.to_string(), (series % 3).to_string());
+            let le = ["0.1", "1", "5", "+Inf"][series % 4];
+            let labels =
+                Labels::from_pairs([("__name__", name), ("i", &i), ("job", &job), ("le", le)]);
+            let mut time_ms = START_MS - 1_800_000 + random(20_000) as i64;
+            while time_ms < START_MS + 60_000 {
+                let value = match random(40) {
+                    0 => f64::NAN,
+                    1 => f64::INFINITY,
+                    2 => f64::NEG_INFINITY,
+                    3 => stale_nan(),
+                    4 => -0.0,
+                    _ => random(400) as f64 / 4.0 - 20.0,
+                };
+                source.append(&labels, time_ms, value);
+                time_ms += if random(20) == 0 { 400_000 } else { 5_000 + random(25_000) as i64 };
+            }
+        }
+    }
+    Arc::new(source)
+}
+
+/// Bytes as a row of choices; past their end, always the first.
+struct Choices<'a> {
+    bytes: &'a [u8],
+    next: usize,
+}
+
+impl Choices<'_> {
+    fn below(&mut self, bound: usize) -> usize {
+        let byte = self.bytes.get(self.next).copied().unwrap_or(0);
+        self.next += 1;
+        usize::from(byte) % bound
+    }
+
+    fn pick<'t>(&mut self, items: &[&'t str]) -> &'t str {
+        items[self.below(items.len())]
+    }
+}
+
+const SELECTORS: [&str; 8] = [
+    "a",
+    "b",
+    "c_bucket",
+    "{i=~\"[0-3]\"}",
+    "a{job!=\"1\"}",
+    "nothing",
+    "b{i=\"2\"}",
+    "{job=\"0\"}",
+];
+const MODIFIERS: [&str; 8] = [
+    "",
+    " offset 1m",
+    " offset -30s",
+    " @ 1699999900",
+    " @ start()",
+    " @ end() offset 7s",
+    "",
+    " @ -1e9",
+];
+const RANGES: [&str; 8] = ["1m", "5m", "17s", "1h", "1ms", "step()", "10m", "290y"];
+const RESOLUTIONS: [&str; 6] = ["15s", "1m", "7s", "", "13m", "step()"];
+const NUMBERS: [&str; 12] =
+    ["0", "1", "2.5", "-1", "0.5", "1e308", "NaN", "Inf", "-Inf", "1e-320", "time()", "9e18"];
+const OPERATORS: [&str; 20] = [
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "^",
+    "atan2",
+    "==",
+    "!=",
+    "<",
+    ">=",
+    "== bool",
+    "> bool",
+    "and",
+    "or",
+    "unless",
+    "</",
+    ">/",
+    "+ fill(0)",
+    "- fill_left(1) fill_right(2)",
+];
+const MATCHINGS: [&str; 6] = [
+    "",
+    "on (job)",
+    "ignoring (__name__)",
+    "on (i) group_left ()",
+    "ignoring (i) group_right (le)",
+    "on ()",
+];
+const AGGREGATIONS: [&str; 8] = ["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"];
+const RANKINGS: [&str; 6] = ["topk", "bottomk", "quantile", "limitk", "limit_ratio", "topk"];
+const GROUPINGS: [&str; 5] = ["", "by (job)", "without (i)", "by (__name__, le)", "by (nothing)"];
+const ROLLUPS: [&str; 24] = [
+    "rate",
+    "increase",
+    "delta",
+    "irate",
+    "idelta",
+    "resets",
+    "changes",
+    "sum_over_time",
+    "avg_over_time",
+    "min_over_time",
+    "max_over_time",
+    "count_over_time",
+    "last_over_time",
+    "first_over_time",
+    "stddev_over_time",
+    "stdvar_over_time",
+    "mad_over_time",
+    "deriv",
+    "present_over_time",
+    "absent_over_time",
+    "ts_of_max_over_time",
+    "ts_of_last_over_time",
+    "ts_of_min_over_time",
+    "ts_of_first_over_time",
+];
+const FUNCTIONS: [&str; 20] = [
+    "abs",
+    "ceil",
+    "sgn",
+    "exp",
+    "ln",
+    "sqrt",
+    "absent",
+    "sort",
+    "sort_desc",
+    "timestamp",
+    "day_of_year",
+    "hour",
+    "days_in_month",
+    "info",
+    "floor",
+    "-",
+    "+",
+    "deg",
+    "acosh",
+    "month",
+];
+
+/// Writes a range vector.
+fn write_range(choices: &mut Choices<'_>, depth: usize) -> String {
+    let range = choices.pick(&RANGES);
+    let modifier = choices.pick(&MODIFIERS);
+    if depth > 0 && choices.below(3) == 0 {
+        let inner = write_vector(choices, depth - 1);
+        return format!("({inner})[{range}:{}]{modifier}", choices.pick(&RESOLUTIONS));
+    }
+    let extended = ["", "", " anchored", " smoothed"][choices.below(4)];
+    format!("{}[{range}]{extended}{modifier}", choices.pick(&SELECTORS))
+}
+
+/// Writes an instant vector.
+fn write_vector(choices: &mut Choices<'_>, depth: usize) -> String {
+    if depth == 0 {
+        return format!("{}{}", choices.pick(&SELECTORS), choices.pick(&MODIFIERS));
+    }
+    let depth = depth - 1;
+    match choices.below(12) {
+        0 => format!("{}{}", choices.pick(&SELECTORS), choices.pick(&MODIFIERS)),
+        1 | 2 => format!("{}({})", choices.pick(&ROLLUPS), write_range(choices, depth)),
+        3 => {
+            let (op, grouping) = (choices.pick(&AGGREGATIONS), choices.pick(&GROUPINGS));
+            format!("{op} {grouping} ({})", write_vector(choices, depth))
+        }
+        4 => {
+            let (op, grouping) = (choices.pick(&RANKINGS), choices.pick(&GROUPINGS));
+            let number = choices.pick(&NUMBERS);
+            format!("{op} {grouping} ({number}, {})", write_vector(choices, depth))
+        }
+        5 | 6 => {
+            let lhs = write_vector(choices, depth);
+            let (op, matching) = (choices.pick(&OPERATORS), choices.pick(&MATCHINGS));
+            let (op, fill) = op.split_once(" fill").map_or((op, ""), |(op, _)| (op, "fill (0)"));
+            format!("({lhs}) {op} {matching} {fill} ({})", write_vector(choices, depth))
+        }
+        7 => {
+            let number = choices.pick(&NUMBERS);
+            let op = choices.pick(&OPERATORS[..13]);
+            format!("({}) {op} {number}", write_vector(choices, depth))
+        }
+        8 => format!("{}({})", choices.pick(&FUNCTIONS), write_vector(choices, depth)),
+        9 => {
+            let target = choices.pick(&["i", "job", "__name__", "x"]);
+            let inner = write_vector(choices, depth);
+            format!("label_replace({inner}, \"{target}\", \"$1\", \"le\", \"(.).*\")")
+        }
+        10 => {
+            let number = choices.pick(&NUMBERS);
+            format!("histogram_quantile({number}, {})", write_vector(choices, depth))
+        }
+        _ => {
+            let number = choices.pick(&NUMBERS);
+            match choices.below(4) {
+                0 => format!("quantile_over_time({number}, {})", write_range(choices, depth)),
+                1 => format!("predict_linear({}, {number})", write_range(choices, depth)),
+                2 => format!("count_values(\"v\", {})", write_vector(choices, depth)),
+                _ => format!("vector(scalar({}))", write_vector(choices, depth)),
+            }
+        }
+    }
+}
+
+/// The query with some parts cut out, doubled or swapped for others.
+fn mutated(query: &str, choices: &mut Choices<'_>) -> String {
+    const PIECES: [&str; 16] = [
+        "(", ")", "[", "]", "1m", "sum", "{", "}", " or ", "-", "1e308", "\"", ":", " offset ",
+        " @ ", ",",
+    ];
+    let mut chars: Vec<char> = query.chars().collect();
+    for _ in 0..=choices.below(3) {
+        let at = (choices.below(256) * 256 + choices.below(256)) % (chars.len() + 1);
+        let end = (at + choices.below(6)).min(chars.len());
+        let piece: Vec<char> = match choices.below(3) {
+            0 => Vec::new(),
+            1 => chars[at..end].repeat(2),
+            _ => choices.pick(&PIECES).chars().collect(),
+        };
+        chars.splice(at..end, piece);
+    }
+    chars.into_iter().collect()
+}
