@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Engine, QueryError, QueryOptions, QueryOutput};
 use model::{BoxFuture, Budget, BudgetLimits, Source};
+use tokio::sync::Semaphore;
 
 use crate::cli::Args;
 use crate::gate::{Gate, GateError};
@@ -112,11 +113,14 @@ pub(crate) struct Queries {
     limits: BudgetLimits,
     timeout: Duration,
     lookback_delta: Duration,
+    /// Who may parse apart: so many as there are cores.
+    parsers: Arc<Semaphore>,
 }
 
 impl Queries {
     /// Queries under the limits of the command line.
     pub(crate) fn new(args: &Args, engine: Box<dyn Evaluate>) -> Queries {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Queries {
             engine,
             gate: Gate::new(args.query_concurrency_max as usize, args.query_queue_max as usize),
@@ -128,6 +132,33 @@ impl Queries {
             },
             timeout: args.query_timeout,
             lookback_delta: args.lookback_delta,
+            parsers: Arc::new(Semaphore::new(cores)),
+        }
+    }
+
+    /// Parses where it does not hold up those who wait for other things: a short text may hold
+    /// expressions that take long to compile, and much memory.
+    ///
+    /// Errors: [`QueryFailure::TimedOut`].
+    pub(crate) async fn parse_apart<T: Send + 'static>(
+        &self,
+        parse: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, QueryFailure> {
+        let parsing = async {
+            let parsers = Arc::clone(&self.parsers);
+            let place = parsers.acquire_owned().await.expect("the semaphore is never closed");
+            tokio::task::spawn_blocking(move || {
+                let parsed = parse();
+                // Kept where nobody waits any more, too.
+                drop(place);
+                parsed
+            })
+            .await
+        };
+        match tokio::time::timeout(self.timeout, parsing).await {
+            Ok(Ok(parsed)) => Ok(parsed),
+            Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Ok(Err(_)) | Err(_) => Err(QueryFailure::TimedOut),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use model::{MetadataQuery, SourceError};
+use model::{Matcher, MetadataQuery, SourceError};
 
 use super::error::ApiError;
 use super::json::body::{LabelsPieces, Ready, TextPieces, success};
@@ -19,7 +19,7 @@ pub(super) async fn names(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let (query, limit) = lookup(&params)?;
+    let (query, limit) = lookup(&shared, &params).await?;
     let budget = shared.queries.lookup_budget();
     let mut names = in_time(&shared, source_of(&shared)?.label_names(&query, &budget)).await?;
     let warnings = truncate(&mut names, limit);
@@ -33,7 +33,7 @@ pub(super) async fn values(
     params: Params,
 ) -> Result<Response, ApiError> {
     let name = label_name(uri.path())?;
-    let (query, limit) = lookup(&params)?;
+    let (query, limit) = lookup(&shared, &params).await?;
     let budget = shared.queries.lookup_budget();
     let source = source_of(&shared)?;
     let mut values = in_time(&shared, source.label_values(&name, &query, &budget)).await?;
@@ -52,8 +52,9 @@ pub(super) async fn series(
     }
     let limit = params.limit()?;
     let (start_ms, end_ms) = times(&params)?;
-    let selectors =
-        params.selectors().map_err(|error| ApiError::invalid_parameter("match[]", error))?;
+    let selectors = selectors(&shared, &params)
+        .await?
+        .map_err(|error| ApiError::invalid_parameter("match[]", error))?;
     let query = MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) };
     let budget = shared.queries.lookup_budget();
     let mut series = in_time(&shared, source_of(&shared)?.series(&query, &budget)).await?;
@@ -84,11 +85,23 @@ async fn in_time<T>(
 }
 
 /// What a lookup asks for, and the limit as the client gave it.
-fn lookup(params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
+async fn lookup(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
     let limit = params.limit()?;
     let (start_ms, end_ms) = times(params)?;
-    let selectors = params.selectors().map_err(ApiError::bad_data)?;
+    let selectors = selectors(shared, params).await?.map_err(ApiError::bad_data)?;
     Ok((MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) }, limit))
+}
+
+/// The selectors of a request, or what the parser says of them.
+async fn selectors(
+    shared: &Shared,
+    params: &Params,
+) -> Result<Result<Vec<Vec<Matcher>>, String>, ApiError> {
+    let texts = params.selectors();
+    if texts.is_empty() {
+        return Ok(Ok(Vec::new()));
+    }
+    Ok(shared.queries.parse_apart(move || texts.parse()).await?)
 }
 
 fn times(params: &Params) -> Result<(i64, i64), ApiError> {

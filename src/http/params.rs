@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{Method, header};
-use engine::parse::{parse_selector, require_condition};
+use engine::parse::{MATCHERS_MAX, REGEXES_MAX, parse_selector, require_condition};
 use model::Matcher;
 
 use super::error::ApiError;
@@ -16,6 +16,8 @@ use crate::units::quoted;
 const FORM_BYTES_MAX: usize = 10 << 20;
 /// The most parameters that are read; Go's server has the same limit.
 const PARAMETERS_MAX: usize = 10_000;
+/// The most selectors that a request may have.
+const SELECTORS_MAX: usize = 1_000;
 
 /// The parameters of a request. A form's come before those of the address, so that they win.
 ///
@@ -114,20 +116,10 @@ impl Params {
         }
     }
 
-    /// Every `match[]`, parsed.
-    ///
-    /// Errors: the parser's, and a selector that would match every series.
-    pub(crate) fn selectors(&self) -> Result<Vec<Vec<Matcher>>, String> {
-        let mut selectors = Vec::new();
-        for (_, bytes) in self.pairs.iter().filter(|(name, _)| name == b"match[]") {
-            let text = std::str::from_utf8(bytes).map_err(|_| invalid_utf8().to_owned())?;
-            let selector = parse_selector(text).map_err(|error| error.to_string())?;
-            selectors.push(selector);
-        }
-        for selector in &selectors {
-            require_condition(selector).map_err(|error| error.to_string())?;
-        }
-        Ok(selectors)
+    /// Every `match[]`, as it came.
+    pub(crate) fn selectors(&self) -> SelectorTexts {
+        let selectors = self.pairs.iter().filter(|(name, _)| name == b"match[]");
+        SelectorTexts(selectors.map(|(_, text)| text.clone()).collect())
     }
 
     /// Whether there is at least one parameter of that name.
@@ -169,6 +161,52 @@ impl Params {
 
     fn note(&mut self, error: String) {
         self.error.get_or_insert(error);
+    }
+}
+
+/// The selectors of a request, not parsed yet.
+#[derive(Debug)]
+pub(crate) struct SelectorTexts(Vec<Vec<u8>>);
+
+impl SelectorTexts {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The matchers of each selector. Compiling many regular expressions takes a while.
+    ///
+    /// Errors: the parser's, a selector that would match every series, and more selectors, or
+    /// more matchers and regular expressions in all of them, than a request may have.
+    pub(crate) fn parse(self) -> Result<Vec<Vec<Matcher>>, String> {
+        if self.0.len() > SELECTORS_MAX {
+            return Err(format!(
+                "request has more than {SELECTORS_MAX} selectors, which is the limit"
+            ));
+        }
+        let (mut matcher_count, mut regex_count) = (0, 0);
+        let mut selectors = Vec::new();
+        for bytes in &self.0 {
+            let text = std::str::from_utf8(bytes).map_err(|_| invalid_utf8().to_owned())?;
+            let selector = parse_selector(text).map_err(|error| error.to_string())?;
+            matcher_count += selector.len();
+            regex_count += selector.iter().filter(|m| m.is_compiled()).count();
+            for (what, count, limit) in [
+                ("matchers", matcher_count, MATCHERS_MAX),
+                ("regular expressions", regex_count, REGEXES_MAX),
+            ] {
+                if count > limit {
+                    return Err(format!(
+                        "request has more than {limit} {what}, which is the limit"
+                    ));
+                }
+            }
+            selectors.push(selector);
+        }
+        for selector in &selectors {
+            require_condition(selector).map_err(|error| error.to_string())?;
+        }
+        Ok(selectors)
     }
 }
 
@@ -263,6 +301,26 @@ mod tests {
         let params = params(&"a=1&".repeat(PARAMETERS_MAX + 1));
         assert_eq!(params.pairs.len(), PARAMETERS_MAX);
         assert!(params.check().is_err());
+    }
+
+    #[test]
+    fn the_limits_of_a_query_hold_for_all_selectors_of_a_request() {
+        let selectors = |count: usize, selector: fn(usize) -> String| {
+            let pairs: Vec<_> = (0..count).map(|i| format!("match[]={}", selector(i))).collect();
+            params(&pairs.join("&")).selectors().parse().map(|selectors| selectors.len())
+        };
+        let plain = |i| format!("up_{i}");
+        let regex = |i| format!("{{a%3D~\"b.{i}\"}}");
+        let wide = |_| format!("{{a=\"b\"{}}}", ",c!=\"d\"".repeat(99));
+        let refused = |limit: usize, what: &str| {
+            Err(format!("request has more than {limit} {what}, which is the limit"))
+        };
+        assert_eq!(selectors(SELECTORS_MAX, plain), Ok(SELECTORS_MAX));
+        assert_eq!(selectors(SELECTORS_MAX + 1, plain), refused(SELECTORS_MAX, "selectors"));
+        assert_eq!(selectors(REGEXES_MAX, regex), Ok(REGEXES_MAX));
+        assert_eq!(selectors(REGEXES_MAX + 1, regex), refused(REGEXES_MAX, "regular expressions"));
+        assert_eq!(selectors(MATCHERS_MAX / 100, wide), Ok(MATCHERS_MAX / 100));
+        assert_eq!(selectors(MATCHERS_MAX / 100 + 1, wide), refused(MATCHERS_MAX, "matchers"));
     }
 
     #[test]

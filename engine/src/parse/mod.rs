@@ -47,7 +47,7 @@ pub const NODES_MAX: usize = 20_000;
 /// The most matchers that a query may have.
 pub const MATCHERS_MAX: usize = 20_000;
 /// The most regular expressions that a query may have, not counting plain alternatives.
-pub const REGEXES_MAX: usize = 256;
+pub const REGEXES_MAX: usize = 64;
 /// The most parts that a query may have inside of aggregations, each counted once for every
 /// aggregation around it: promql-parser copies the operand of each aggregation.
 pub const AGGREGATED_NODES_MAX: usize = 500_000;
