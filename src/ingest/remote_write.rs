@@ -264,11 +264,11 @@ impl WriteError {
         match self {
             WriteError::Unsupported(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             WriteError::Receive(_) | WriteError::Rejected(_) => StatusCode::BAD_REQUEST,
-            WriteError::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             WriteError::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             WriteError::Decode(DecodeError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             WriteError::Decode(_) => StatusCode::BAD_REQUEST,
-            WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            // Senders drop what is answered with 408, and send again after 503.
+            WriteError::Slow(_) | WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
             WriteError::Store(error) => match error {
                 StoreError::Overloaded { .. }
                 | StoreError::Unavailable(_)

@@ -215,7 +215,7 @@ async fn a_client_that_does_not_send_is_let_go() {
     let receiver = Receiver::new(Limits::default()).await;
     let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let (status, text) = receiver.send(never).await;
-    assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(text.contains("(--remote-write.body-timeout)"), "{text}");
 }
 
