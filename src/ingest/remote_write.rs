@@ -134,7 +134,8 @@ impl RemoteWrite {
         if rejects.is_empty() { Ok(()) } else { Err(WriteError::Rejected(rejects)) }
     }
 
-    /// Collects a body into an empty buffer.
+    /// Collects a body into an empty buffer, which grows with what arrives: a length that is
+    /// only declared takes nothing from others.
     async fn receive(
         &self,
         body: Body,
@@ -146,9 +147,7 @@ impl RemoteWrite {
         if declared_bytes > limit {
             return Err(WriteError::BodyTooLarge(limit));
         }
-        reservation.add(declared_bytes)?;
         buffer.clear();
-        buffer.reserve(declared_bytes);
         let mut chunks = body.into_data_stream();
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(WriteError::Receive)?;
@@ -156,8 +155,10 @@ impl RemoteWrite {
             if bytes > limit {
                 return Err(WriteError::BodyTooLarge(limit));
             }
-            if bytes > declared_bytes {
-                reservation.add(chunk.len())?;
+            reservation.add(chunk.len())?;
+            if bytes > buffer.capacity() {
+                let capacity = (2 * bytes).min(declared_bytes.max(bytes));
+                buffer.reserve_exact(capacity - buffer.len());
             }
             buffer.extend_from_slice(&chunk);
         }

@@ -220,6 +220,26 @@ async fn a_client_that_does_not_send_is_let_go() {
 }
 
 #[tokio::test]
+async fn a_length_that_is_only_declared_takes_nothing_from_others() {
+    let limits = Limits { inflight_bytes_max: 1_000, ..Limits::default() };
+    let receiver = Receiver::new(limits).await;
+    let started = Body::from_stream(
+        futures::stream::iter([Ok::<_, std::io::Error>(vec![0; 10])])
+            .chain(futures::stream::pending()),
+    );
+    let request = Request::post("/api/v1/write").header(header::CONTENT_LENGTH, 1_000);
+    let mut sending = Box::pin(receiver.send_request(request.body(started).unwrap()));
+    assert!(futures::poll!(sending.as_mut()).is_pending());
+    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", ""), 10.0);
+    let series: &[(&str, &str)] = &[("__name__", "up")];
+    let now = crate::ingest::now_ms();
+    let (status, text) = receiver.send(compressed(&message(&[(series, now, 1.0)]))).await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{text}");
+    drop(sending);
+    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", ""), 0.0);
+}
+
+#[tokio::test]
 async fn large_messages_take_the_other_thread_and_end_alike() {
     let receiver = Receiver::new(Limits::default()).await;
     let now = crate::ingest::now_ms();
