@@ -102,6 +102,10 @@ pub struct Args {
     #[arg(long = "query.max-series", value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_series_max: u64,
 
+    /// How many steps a query or a subquery may have.
+    #[arg(long = "query.max-steps", value_name = "COUNT", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub query_steps_max: u64,
+
     /// How much memory one query may hold, as a size.
     #[arg(long = "query.max-memory", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub query_memory_bytes_max: u64,
@@ -313,6 +317,7 @@ impl Args {
         EngineOptions {
             delayed_name_removal: self.delayed_name_removal,
             parse: self.parse_options(),
+            steps_max: self.query_steps_max,
             ..EngineOptions::default()
         }
     }
@@ -336,6 +341,7 @@ impl Args {
             ("query.max-queue", self.query_queue_max.to_string()),
             ("query.max-samples", self.query_samples_max.to_string()),
             ("query.max-series", self.query_series_max.to_string()),
+            ("query.max-steps", self.query_steps_max.to_string()),
             ("query.timeout", format_duration(self.query_timeout)),
             ("remote-write.body-timeout", format_duration(write.body_timeout)),
             ("remote-write.max-body-size", format_bytes(write.body_bytes_max)),
@@ -396,6 +402,13 @@ mod tests {
     fn limits_of_remote_write_default_to_those_of_the_receiver() {
         let limits = parse(&[]).unwrap().remote_write.limits();
         assert_eq!(format!("{limits:?}"), format!("{:?}", Limits::default()));
+    }
+
+    #[test]
+    fn the_limit_of_steps_is_that_of_the_engine() {
+        let steps_max = |args: &[&str]| parse(args).unwrap().engine_options().steps_max;
+        assert_eq!(steps_max(&[]), EngineOptions::default().steps_max);
+        assert_eq!(steps_max(&["--query.max-steps=7"]), 7);
     }
 
     #[test]
