@@ -1,0 +1,129 @@
+//! The process under load: started, watched through `/proc`, ended by its id.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ticks of the kernel's accounting a second: fixed in its interface to programs.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// How long a start may take before the harness gives up.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Builds the release binary and returns its path.
+pub fn build() -> io::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--package", "tessella"])
+        .current_dir(&root)
+        .status()?;
+    if !status.success() {
+        return Err(io::Error::other("the release binary cannot be built"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    Ok(target.join("release/tessella"))
+}
+
+/// A running server.
+pub struct Server {
+    pub address: String,
+    child: Child,
+}
+
+impl Server {
+    /// Starts the binary on a free port and returns once it is ready.
+    pub fn start(binary: &Path, directory: &Path) -> io::Result<Server> {
+        let mut child = Command::new(binary)
+            .arg("--web.listen-address=127.0.0.1:0")
+            .arg(format!("--storage.url={}", directory.display()))
+            .arg("--self-metrics=false")
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let pipe = child.stderr.take().ok_or_else(|| io::Error::other("no pipe for the log"))?;
+        let mut server = Server { address: String::new(), child };
+        let mut log = BufReader::new(pipe);
+        server.address = address_in(&mut log)?;
+        // The pipe is drained for as long as the process lives, or it would block on its log.
+        std::thread::spawn(move || io::copy(&mut log, &mut io::stderr()));
+        let started = Instant::now();
+        while !server.is_ready() {
+            if started.elapsed() > START_TIMEOUT {
+                return Err(io::Error::other("the server does not become ready"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.get("/-/ready").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    }
+
+    /// A whole answer, head and all.
+    fn get(&self, path: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// A metric without labels, as the server shows it.
+    pub fn metric(&self, name: &str) -> io::Result<f64> {
+        let text = self.get("/metrics")?;
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+            .ok_or_else(|| io::Error::other(format!("the server shows no {name}")))
+    }
+
+    /// User and system time so far.
+    pub fn cpu_seconds(&self) -> io::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name in parentheses may hold blanks; fields are counted behind it.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks: f64 =
+            rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
+        Ok(ticks / TICKS_PER_SECOND)
+    }
+
+    /// Resident memory now and at its peak.
+    pub fn resident_bytes(&self) -> io::Result<(u64, u64)> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        Ok((field("VmRSS:"), field("VmHWM:")))
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address in the start line of the log: `address=127.0.0.1:1234`.
+fn address_in(log: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    while log.read_line(&mut line)? > 0 {
+        if let Some((_, rest)) = line.split_once("address=") {
+            let address = rest.split_whitespace().next().unwrap_or_default();
+            return Ok(address.trim_matches('"').to_owned());
+        }
+        line.clear();
+    }
+    Err(io::Error::other("the server ended before it named its address"))
+}
