@@ -1,8 +1,8 @@
 //! Every key of the store, byte by byte.
 //!
 //! Numbers are big-endian so that bytes sort as numbers do; a partition is its number of days
-//! since the epoch with the sign bit flipped. The first byte names the segment; a partition is
-//! a segment of its own (9 bytes).
+//! since the epoch with the sign bit flipped. Each partition is a segment (9 bytes), and so is
+//! each log epoch (5 bytes), because they are deleted whole; `d` and `m` are one segment each.
 //!
 //! ```text
 //! log record      l  epoch:4  sequence:8
@@ -35,11 +35,12 @@ pub(crate) const VALUE_BYTES_MAX: usize = 16 << 10;
 
 /// How many bytes of a key name its segment, for whole keys and for prefixes of them.
 pub(crate) fn segment_len(key: &[u8]) -> Option<usize> {
-    match key.first()? {
-        b'p' if key.len() >= 9 => Some(9),
-        b'p' => None,
-        _ => Some(1),
-    }
+    let len = match key.first()? {
+        b'p' => 9,
+        b'l' => 5,
+        _ => 1,
+    };
+    (key.len() >= len).then_some(len)
 }
 
 fn push_ordered(key: &mut Vec<u8>, number: i64) {
@@ -81,7 +82,9 @@ fn take_text(rest: &mut &[u8]) -> Option<String> {
 }
 
 /// The prefix of all log records.
-pub(crate) const LOG_PREFIX: &[u8] = b"l";
+const LOG_PREFIX: &[u8] = b"l";
+/// What follows all log records.
+pub(crate) const LOG_END: &[u8] = b"m";
 
 /// A log record.
 pub(crate) fn log(epoch: u32, sequence: u64) -> Vec<u8> {
@@ -95,6 +98,11 @@ pub(crate) fn log_epoch(epoch: u32) -> Vec<u8> {
     let mut key = LOG_PREFIX.to_vec();
     key.extend_from_slice(&epoch.to_be_bytes());
     key
+}
+
+/// The epoch of a log segment.
+pub(crate) fn parse_log_epoch(segment: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(segment.strip_prefix(LOG_PREFIX)?.try_into().ok()?))
 }
 
 /// Epoch and sequence of a log record's key.
@@ -353,6 +361,9 @@ mod tests {
         assert!(partition(-1) < partition(0));
         assert_eq!(parse_ordered(&watermark(-5), WATERMARKS_PREFIX), Some(-5));
         assert_eq!(parse_log(&log(3, 9)), Some((3, 9)));
+        assert_eq!(parse_log_epoch(&log_epoch(3)), Some(3));
+        assert_eq!(segment_len(&log(3, 9)), Some(log_epoch(3).len()));
+        assert_eq!(segment_len(&block(7, -1, 2, 3)), Some(partition(-1).len()));
         assert_eq!(parse_directory(&directory(7, -1, 2)), Some((7, 11, 2)));
         assert_eq!(directory_of_block(&block(7, -1, 2, 3)), Some(directory(7, -1, 2)));
     }

@@ -23,8 +23,6 @@ use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_win
 
 /// How often the background task looks for something to seal or to delete.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(60);
-/// Keys that are deleted in one write.
-const DELETE_KEYS: u64 = 10_000;
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
 pub struct Store {
@@ -90,7 +88,7 @@ impl Store {
             head,
             log: tokio::sync::Mutex::new(log),
             counters: Counters::default(),
-            sealing: tokio::sync::Mutex::new(seal::State::new(meta.watermarks)),
+            sealing: tokio::sync::Mutex::new(seal::State::new(&meta)),
             partitions: RwLock::new(meta.partitions),
             queue: Queue::default(),
             idle: Notify::new(),
@@ -101,7 +99,7 @@ impl Store {
         let owner = format!("process {}", std::process::id());
         set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner.as_bytes()));
         inner.lsm.commit(set).await?;
-        seal::delete_dead_log(&inner).await?;
+        seal::drop_dead_log(&inner, &mut *inner.sealing.lock().await).await?;
         let task = background.then(|| tokio::spawn(maintain_forever(Arc::clone(&inner))));
         Ok(Store { inner, background: Mutex::new(task) })
     }
@@ -237,25 +235,6 @@ impl Inner {
     pub(crate) fn set_series_count(&self, partition: i64, series_count: u32) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.insert(partition, series_count);
-    }
-
-    /// Deletes numbered keys, the last first, a bounded number in a write.
-    pub(crate) async fn delete_numbered(
-        &self,
-        count: u64,
-        key: impl Fn(u64) -> Vec<u8>,
-    ) -> Result<(), StoreError> {
-        let mut end = count;
-        while end > 0 {
-            let start = end.saturating_sub(DELETE_KEYS);
-            let mut set = WriteSet::default();
-            for number in start..end {
-                set.delete(&key(number));
-            }
-            self.lsm.commit(set).await?;
-            end = start;
-        }
-        Ok(())
     }
 
     fn bounds(&self) -> Bounds {

@@ -544,8 +544,7 @@ pub(crate) async fn replay(
     let mut log = Log::new(next_epoch);
     let mut slots_of_refs: Vec<u32> = Vec::new();
     let mut epoch_before = None;
-    let end = [keys::LOG_PREFIX[0] + 1];
-    let mut scan = lsm.scan(&keys::log_epoch(first_epoch), &end).await?;
+    let mut scan = lsm.scan(&keys::log_epoch(first_epoch), keys::LOG_END).await?;
     while let Some((key, value)) = scan.next().await? {
         let corrupt = |detail: String| StoreError::Corrupt {
             location: format!("log record {}", keys::printable(&key)),

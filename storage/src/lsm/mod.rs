@@ -35,6 +35,9 @@ const FETCH_TASKS_MAX: usize = 4;
 const MEMTABLE_BYTES: usize = 32 << 20;
 /// Bytes that are not written out yet, from which writers wait.
 const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
+/// Files that are not merged yet, from which the memtable is not written out. Those of the log
+/// are never merged; of any other key there may be slatedb's default of 8.
+const FILES_UNMERGED_MAX: usize = 1024;
 /// How old a file without use must be before it is deleted: readers may still be at it.
 const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20 * 60);
 /// The same for files of the write-ahead log.
@@ -45,7 +48,7 @@ const GARBAGE_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// An open tree.
 pub(crate) struct Lsm {
     db: Db,
-    drain_before: drain::DrainBefore,
+    dead: drain::Dead,
 }
 
 /// Writes that become visible and durable together.
@@ -71,7 +74,7 @@ struct Segments;
 
 impl PrefixExtractor for Segments {
     fn name(&self) -> &str {
-        "tessella-partitions-1"
+        "tessella-segments-2"
     }
 
     fn prefix_len(&self, target: &PrefixTarget) -> Option<usize> {
@@ -88,11 +91,11 @@ impl Lsm {
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
         let settings = settings(location, options);
-        let drain_before = drain::DrainBefore::new();
+        let dead = drain::Dead::default();
         let compactor =
             CompactorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
                 .with_options(compactor_options())
-                .with_scheduler_supplier(Arc::new(drain_before.clone()));
+                .with_scheduler_supplier(Arc::new(dead.clone()));
         let db = Db::builder(location.path.clone(), Arc::clone(&location.object_store))
             .with_settings(settings)
             .with_sst_block_size(SstBlockSize::Block64Kib)
@@ -102,12 +105,17 @@ impl Lsm {
             .build()
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Lsm { db, drain_before })
+        Ok(Lsm { db, dead })
     }
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
-    pub(crate) fn drain_before(&self, partition: i64) {
-        self.drain_before.set(partition);
+    pub(crate) fn drop_partitions_before(&self, partition: i64) {
+        self.dead.drop_partitions_before(partition);
+    }
+
+    /// Lets go of the files of log epochs before one. No start reads them again.
+    pub(crate) fn drop_log_before(&self, epoch: u32) {
+        self.dead.drop_log_before(epoch);
     }
 
     /// Writes what is in memory to files of their segments.
@@ -227,6 +235,7 @@ fn settings(location: &Location, options: &StoreOptions) -> Settings {
         manifest_poll_interval: poll_interval(1),
         l0_sst_size_bytes: MEMTABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
+        l0_max_ssts: FILES_UNMERGED_MAX,
         // Given by its builder, which knows how to drop partitions.
         compactor_options: None,
         garbage_collector_options: Some(GarbageCollectorOptions {

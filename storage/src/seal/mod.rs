@@ -10,7 +10,7 @@
 //!   publish    one write: run directories, the window's watermark (sealed up to the epoch),
 //!              the first log epoch that still counts, and the intents go
 //!   forget     the head drops what is sealed
-//! delete   log records of epochs of which every window is sealed
+//! drop     log epochs of which every window is sealed, with all their files
 //! ```
 //!
 //! A crash before *publish* leaves blocks that nobody reads, and intents by which the next
@@ -34,7 +34,7 @@ use crate::keys;
 use crate::store::Inner;
 use crate::window::{WINDOW_MS, window_of};
 
-pub(crate) use recover::{delete_dead_log, recover};
+pub(crate) use recover::{Meta, drop_dead_log, recover};
 pub(crate) use retention::delete_expired;
 
 /// How long after its end a window stays open for samples that come a little late.
@@ -55,14 +55,20 @@ pub(crate) enum Which {
 pub(crate) struct State {
     /// The epoch up to which a window is sealed.
     watermarks: BTreeMap<i64, u32>,
+    /// The first log epoch that counts, as the store has it.
+    first_epoch: u32,
     /// The last window that had closed when closed ones were sealed.
     closed_window: i64,
 }
 
 impl State {
     /// The state after a start.
-    pub(crate) fn new(watermarks: BTreeMap<i64, u32>) -> State {
-        State { watermarks, closed_window: i64::MIN }
+    pub(crate) fn new(meta: &Meta) -> State {
+        State {
+            watermarks: meta.watermarks.clone(),
+            first_epoch: meta.first_epoch,
+            closed_window: i64::MIN,
+        }
     }
 }
 

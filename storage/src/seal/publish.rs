@@ -81,7 +81,7 @@ pub(super) async fn seal_window(
     forget(inner, window, epoch, &items);
     inner.counters.note_seal(block_count, block_bytes);
     tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
-    recover::delete_dead_log(inner).await
+    recover::drop_dead_log(inner, state).await
 }
 
 /// Runs something that takes a while where it holds nobody up.
@@ -121,6 +121,7 @@ async fn publish(
     }
     set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch + 1, first_epoch));
     inner.lsm.commit(set).await?;
+    state.first_epoch = first_epoch;
     state.watermarks.insert(window, epoch);
     for other in &outdated {
         state.watermarks.remove(other);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::State;
 use crate::error::StoreError;
 use crate::head::record::{push_varint, take_count};
 use crate::keys;
@@ -58,8 +59,7 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
         set.delete(&key);
         lsm.commit(set).await?;
     }
-    let start = keys::log_epoch(0);
-    delete_range(lsm, &start, &keys::log_epoch(meta.first_epoch)).await?;
+    lsm.drop_log_before(meta.first_epoch);
     Ok(meta)
 }
 
@@ -70,8 +70,7 @@ pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<
     while let Some((key, _)) = scan.next().await? {
         found.push(key);
     }
-    // The last first: definitions outlive what refers to them.
-    for group in found.rchunks(DELETE_KEYS) {
+    for group in found.chunks(DELETE_KEYS) {
         let mut set = WriteSet::default();
         for key in group {
             set.delete(key);
@@ -81,26 +80,28 @@ pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<
     Ok(())
 }
 
-/// Deletes the log records of epochs of which nothing is open any more.
-pub(crate) async fn delete_dead_log(inner: &Inner) -> Result<(), StoreError> {
-    let dead: Vec<(u32, u64)> = {
+/// Lets go of log epochs of which nothing is open any more.
+pub(crate) async fn drop_dead_log(inner: &Inner, state: &mut State) -> Result<(), StoreError> {
+    let (current, first) = {
         let mut log = inner.log.lock().await;
         let current = log.epoch;
-        let mut dead = Vec::new();
-        // In order, so that the first epoch that counts stays the lowest that is left.
+        // In order: what counts is everything from the first epoch on.
         while let Some((epoch, info)) = log.epochs.first_key_value()
             && *epoch < current
             && info.windows.is_empty()
         {
-            dead.push((*epoch, info.record_count));
             log.epochs.pop_first();
         }
         inner.counters.note_log(log.bytes(), log.newest_ms);
-        dead
+        (current, log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch))
     };
-    for (epoch, record_count) in dead {
-        inner.delete_numbered(record_count, |number| keys::log(epoch, number)).await?;
+    if first > state.first_epoch {
+        let mut set = WriteSet::default();
+        set.put(keys::EPOCH.to_vec(), encode_epochs(current, first));
+        inner.lsm.commit(set).await?;
+        state.first_epoch = first;
     }
+    inner.lsm.drop_log_before(state.first_epoch);
     Ok(())
 }
 

@@ -47,9 +47,9 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         inner.counters.note_deleted();
         tracing::info!(partition, "a day beyond the retention has been deleted");
     }
-    inner.lsm.drain_before(first_kept);
+    inner.lsm.drop_partitions_before(first_kept);
     if has_open {
-        recover::delete_dead_log(inner).await?;
+        recover::drop_dead_log(inner, &mut state).await?;
     }
     state.watermarks.retain(|window, _| *window >= first_window);
     Ok(())
