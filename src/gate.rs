@@ -1,14 +1,15 @@
 //! How many queries run at once, and how many may wait for a place.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A number of places, with a bounded queue in front of them.
 #[derive(Debug)]
 pub struct Gate {
-    places: Semaphore,
+    places: Arc<Semaphore>,
     places_max: usize,
     waiting: AtomicUsize,
     waiting_max: usize,
@@ -32,8 +33,8 @@ pub enum GateError {
 
 /// A place. It is free again once this is dropped.
 #[derive(Debug)]
-pub struct Place<'a> {
-    _permit: SemaphorePermit<'a>,
+pub struct Place {
+    _permit: OwnedSemaphorePermit,
     /// How long it took to get it.
     pub waited: Duration,
 }
@@ -52,7 +53,7 @@ impl Gate {
     pub fn new(places_max: usize, waiting_max: usize) -> Gate {
         let places_max = places_max.min(Semaphore::MAX_PERMITS);
         Gate {
-            places: Semaphore::new(places_max),
+            places: Arc::new(Semaphore::new(places_max)),
             places_max,
             waiting: AtomicUsize::new(0),
             waiting_max,
@@ -62,8 +63,8 @@ impl Gate {
     /// Waits for a place, in the order of arrival, at most for the given time.
     ///
     /// Errors: a full queue at once, a place that does not come free in time.
-    pub async fn enter(&self, timeout: Duration) -> Result<Place<'_>, GateError> {
-        if let Ok(permit) = self.places.try_acquire() {
+    pub async fn enter(&self, timeout: Duration) -> Result<Place, GateError> {
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(Place { _permit: permit, waited: Duration::ZERO });
         }
         let started = Instant::now();
@@ -72,7 +73,8 @@ impl Gate {
         if waiting > self.waiting_max {
             return Err(GateError::QueueFull { waiting, limit: self.waiting_max });
         }
-        let permit = match tokio::time::timeout(timeout, self.places.acquire()).await {
+        let places = Arc::clone(&self.places);
+        let permit = match tokio::time::timeout(timeout, places.acquire_owned()).await {
             Ok(permit) => permit.expect("the semaphore is never closed"),
             Err(_) => return Err(GateError::TimedOut),
         };

@@ -1,5 +1,6 @@
 //! Connections: how many there may be, how long they may be silent, and how they end.
 
+mod patient;
 mod targets;
 
 use std::io;
@@ -15,11 +16,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
+use self::patient::PatientWrites;
 use self::targets::EscapedTargets;
 
 /// How long to wait before accepting again after the system refused, as it does where no file
 /// descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How long a client may accept nothing of an answer before its connection is closed.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What holds for all connections.
 #[derive(Debug, Clone, Copy)]
@@ -60,10 +64,11 @@ pub(crate) async fn serve(
                 continue;
             }
         };
+        let stream = EscapedTargets::new(PatientWrites::new(stream, WRITE_PATIENCE));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.read_timeout)
-            .serve_connection(TokioIo::new(EscapedTargets::new(stream)), service.clone());
+            .serve_connection(TokioIo::new(stream), service.clone());
         let connection = graceful.watch(connection);
         connections.spawn(async move {
             if let Err(error) = connection.await {

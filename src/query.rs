@@ -8,7 +8,7 @@ use model::{BoxFuture, Budget, BudgetLimits, Source};
 use tokio::sync::Semaphore;
 
 use crate::cli::Args;
-use crate::gate::{Gate, GateError};
+use crate::gate::{Gate, GateError, Place};
 use crate::metrics::Metrics;
 
 /// What a client may set for one query.
@@ -89,7 +89,8 @@ impl Evaluate for Engine {
 /// An answered query.
 pub(crate) struct Answer {
     pub(crate) output: QueryOutput,
-    pub(crate) waited: Duration,
+    /// Kept until the answer is sent: it takes memory as long.
+    pub(crate) place: Arc<Place>,
 }
 
 /// Why a query was not answered.
@@ -174,7 +175,7 @@ impl Queries {
     ) -> Result<Answer, QueryFailure> {
         let started = Instant::now();
         let timeout = settings.timeout.map_or(self.timeout, |t| t.min(self.timeout));
-        let place = self.gate.enter(timeout).await?;
+        let place = Arc::new(self.gate.enter(timeout).await?);
         let left = timeout.saturating_sub(started.elapsed());
         let evaluation = Evaluation {
             lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
@@ -194,7 +195,7 @@ impl Queries {
             Err(_) => return Err(QueryFailure::TimedOut),
         };
         metrics.query(&output.stats, place.waited);
-        Ok(Answer { output, waited: place.waited })
+        Ok(Answer { output, place })
     }
 
     /// A budget for a lookup of series or labels, under the limits of a query.

@@ -9,7 +9,7 @@ use engine::Value;
 use engine::parse::ast::{Expr, ExprKind};
 
 use super::error::ApiError;
-use super::json::body::{Ready, success};
+use super::json::body::{Holding, Ready, success};
 use super::json::text::push_text;
 use super::json::value::{QueryCost, ValuePieces};
 use super::params::Params;
@@ -155,9 +155,11 @@ fn encode(request: &Request<'_>, answer: crate::query::Answer) -> Response {
         ));
     }
     warnings.extend(annotations);
-    let cost = (!request.stats.is_empty())
-        .then_some(QueryCost { stats: output.stats, queue_seconds: answer.waited.as_secs_f64() });
-    success(ValuePieces::new(output, cost), &warnings, &infos)
+    let cost = (!request.stats.is_empty()).then_some(QueryCost {
+        stats: output.stats,
+        queue_seconds: answer.place.waited.as_secs_f64(),
+    });
+    success(Holding(ValuePieces::new(output, cost), answer.place), &warnings, &infos)
 }
 
 /// Keeps at most so many series, 0 for all; whether some were cut.

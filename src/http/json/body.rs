@@ -51,6 +51,15 @@ impl Pieces for LabelsPieces {
     }
 }
 
+/// Pieces that keep something until the last of them is sent, such as a place at the gate.
+pub(crate) struct Holding<P, T>(pub(crate) P, pub(crate) T);
+
+impl<P: Pieces, T: Send + 'static> Pieces for Holding<P, T> {
+    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
+        self.0.push_next(out)
+    }
+}
+
 /// JSON that stands already.
 pub(crate) struct Ready(pub(crate) Vec<u8>);
 
@@ -194,6 +203,19 @@ mod tests {
             text(response).await,
             r#"{"status":"success","data":{},"warnings":["w"],"infos":["i"]}"#
         );
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_held_as_long_as_something_is_to_be_sent() {
+        for (count, is_held) in [(10, false), (50_000, true)] {
+            let texts = (0..count).map(|i| format!("value number {i}")).collect();
+            let place = std::sync::Arc::new(());
+            let pieces = Holding(TextPieces::new(texts), std::sync::Arc::clone(&place));
+            let response = success(pieces, &[], &[]);
+            assert_eq!(std::sync::Arc::strong_count(&place) > 1, is_held);
+            text(response).await;
+            assert_eq!(std::sync::Arc::strong_count(&place), 1);
+        }
     }
 
     #[tokio::test]
