@@ -107,6 +107,21 @@ pub(crate) enum QueryFailure {
     TimedOut,
 }
 
+/// A lookup of series or labels. Dropping it stops what still works for it.
+pub(crate) struct Lookup {
+    /// What it may cost.
+    pub(crate) budget: Budget,
+    /// How long it may take.
+    pub(crate) timeout: Duration,
+    _place: Place,
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        self.budget.cancel();
+    }
+}
+
 /// The engine behind its gate.
 pub(crate) struct Queries {
     engine: Box<dyn Evaluate>,
@@ -198,9 +213,13 @@ impl Queries {
         Ok(Answer { output, place })
     }
 
-    /// A budget for a lookup of series or labels, under the limits of a query.
-    pub(crate) fn lookup_budget(&self) -> Budget {
-        Budget::new(BudgetLimits { timeout: Some(self.timeout), ..self.limits.clone() })
+    /// Begins a lookup of series or labels: it takes a place as a query does, under the same
+    /// limits.
+    pub(crate) async fn begin_lookup(&self) -> Result<Lookup, GateError> {
+        let place = self.gate.enter(self.timeout).await?;
+        let timeout = self.timeout.saturating_sub(place.waited);
+        let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
+        Ok(Lookup { budget: Budget::new(limits), timeout, _place: place })
     }
 
     /// The gate.

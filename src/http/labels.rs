@@ -8,10 +8,11 @@ use axum::response::Response;
 use model::{Matcher, MetadataQuery, SourceError};
 
 use super::error::ApiError;
-use super::json::body::{LabelsPieces, Ready, TextPieces, success};
+use super::json::body::{Holding, LabelsPieces, Ready, TextPieces, success};
 use super::params::{Params, parse_integer, unescape};
 use super::router::source_of;
 use super::time::{MAX, MIN};
+use crate::query::Lookup;
 use crate::server::Shared;
 
 /// `/api/v1/labels`.
@@ -19,11 +20,12 @@ pub(super) async fn names(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let (query, limit) = lookup(&shared, &params).await?;
-    let budget = shared.queries.lookup_budget();
-    let mut names = in_time(&shared, source_of(&shared)?.label_names(&query, &budget)).await?;
+    let (query, limit) = wanted(&shared, &params).await?;
+    let lookup = shared.queries.begin_lookup().await?;
+    let mut names =
+        in_time(&lookup, source_of(&shared)?.label_names(&query, &lookup.budget)).await?;
     let warnings = truncate(&mut names, limit);
-    Ok(success(TextPieces::new(names), &warnings, &[]))
+    Ok(success(Holding(TextPieces::new(names), lookup), &warnings, &[]))
 }
 
 /// `/api/v1/label/<name>/values`.
@@ -33,12 +35,12 @@ pub(super) async fn values(
     params: Params,
 ) -> Result<Response, ApiError> {
     let name = label_name(uri.path())?;
-    let (query, limit) = lookup(&shared, &params).await?;
-    let budget = shared.queries.lookup_budget();
+    let (query, limit) = wanted(&shared, &params).await?;
+    let lookup = shared.queries.begin_lookup().await?;
     let source = source_of(&shared)?;
-    let mut values = in_time(&shared, source.label_values(&name, &query, &budget)).await?;
+    let mut values = in_time(&lookup, source.label_values(&name, &query, &lookup.budget)).await?;
     let warnings = truncate(&mut values, limit);
-    Ok(success(TextPieces::new(values), &warnings, &[]))
+    Ok(success(Holding(TextPieces::new(values), lookup), &warnings, &[]))
 }
 
 /// `/api/v1/series`.
@@ -56,10 +58,10 @@ pub(super) async fn series(
         .await?
         .map_err(|error| ApiError::invalid_parameter("match[]", error))?;
     let query = MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) };
-    let budget = shared.queries.lookup_budget();
-    let mut series = in_time(&shared, source_of(&shared)?.series(&query, &budget)).await?;
+    let lookup = shared.queries.begin_lookup().await?;
+    let mut series = in_time(&lookup, source_of(&shared)?.series(&query, &lookup.budget)).await?;
     let warnings = truncate(&mut series, limit);
-    Ok(success(LabelsPieces::new(series), &warnings, &[]))
+    Ok(success(Holding(LabelsPieces::new(series), lookup), &warnings, &[]))
 }
 
 /// `/api/v1/metadata`: nothing is known of any metric yet.
@@ -75,17 +77,17 @@ pub(super) async fn metadata(params: Params) -> Result<Response, ApiError> {
 
 /// Bounds what a lookup waits for; what it computes is bounded by its budget.
 async fn in_time<T>(
-    shared: &Shared,
-    lookup: impl Future<Output = Result<T, SourceError>>,
+    lookup: &Lookup,
+    finding: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, ApiError> {
-    match tokio::time::timeout(shared.args.query_timeout, lookup).await {
+    match tokio::time::timeout(lookup.timeout, finding).await {
         Ok(found) => Ok(found?),
         Err(_) => Err(ApiError::timed_out("series lookup")),
     }
 }
 
 /// What a lookup asks for, and the limit as the client gave it.
-async fn lookup(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
+async fn wanted(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
     let limit = params.limit()?;
     let (start_ms, end_ms) = times(params)?;
     let selectors = selectors(shared, params).await?.map_err(ApiError::bad_data)?;

@@ -620,6 +620,28 @@ async fn a_query_stops_when_its_client_leaves() {
 }
 
 #[tokio::test]
+async fn lookups_take_a_place_as_queries_do() {
+    let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
+    let shared = shared_with(&limits, Scripted::default());
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let gate = shared.queries.gate();
+    for path in ["labels", "label/job/values", "series?match[]=up"] {
+        let path = format!("/api/v1/{path}");
+        let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
+        assert!(futures::poll!(&mut running).is_pending());
+        let mut waiting = Box::pin(ask(&router, "GET", &path));
+        while gate.waiting() == 0 {
+            assert!(futures::poll!(&mut waiting).is_pending());
+            tokio::task::yield_now().await;
+        }
+        drop(running);
+        assert_eq!(waiting.await.status, 200);
+        assert_eq!(gate.running(), 0);
+    }
+}
+
+#[tokio::test]
 async fn queries_and_requests_are_counted() {
     let router = ready(&[]);
     for path in ["/api/v1/query?query=1", "/api/v1/query", "/api/v1/label/job/values"] {
