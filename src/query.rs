@@ -46,6 +46,8 @@ pub(crate) struct Evaluation {
     pub(crate) explain: bool,
     /// Whether the answer says how many samples each step saw.
     pub(crate) count_seen: bool,
+    /// Its place at the gate, kept until nothing computes for it any more.
+    pub(crate) place: Arc<Place>,
 }
 
 /// Whoever evaluates queries: the engine, or a stand-in of the tests.
@@ -75,6 +77,7 @@ impl Evaluate for Engine {
                 limits: evaluation.limits.clone(),
                 explain: evaluation.explain,
                 count_seen: evaluation.count_seen,
+                held: Some(Arc::clone(&evaluation.place) as Arc<_>),
             };
             match when {
                 When::Instant(time_ms) => self.instant(source, query, time_ms, &options).await,
@@ -198,6 +201,7 @@ impl Queries {
             limits: BudgetLimits { timeout: Some(left), ..self.limits.clone() },
             explain: settings.explain,
             count_seen: settings.count_seen,
+            place: Arc::clone(&place),
         };
         // The engine looks at its budget; this bounds what it waits for.
         let output = match tokio::time::timeout(

@@ -72,6 +72,9 @@ pub struct QueryOptions {
     /// Whether the answer says how many samples each step saw. This decodes them once more,
     /// and counts them once more towards the limit.
     pub count_seen: bool,
+    /// Kept until nothing computes for the query any more, which may be after its future is
+    /// dropped.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Answers queries over any source.
@@ -209,6 +212,7 @@ impl Engine {
             plan,
             sets,
             is_instant: plan_options.is_instant,
+            _held: options.held.clone(),
             count_seen: options.count_seen,
             started,
             stats,
@@ -279,6 +283,7 @@ struct Task {
     started: Instant,
     /// The figures of what came before.
     stats: QueryStats,
+    _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What a task has found.
