@@ -34,11 +34,11 @@ pub struct Args {
     pub cors_origin: Origin,
 
     /// Enable the admin endpoints of the API (their operations are not built yet and say so).
-    #[arg(long = "web.enable-admin-api")]
+    #[arg(long = "web.enable-admin-api", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_admin_api: bool,
 
     /// Enable shutting down and reloading the configuration by requests to /-/quit and /-/reload.
-    #[arg(long = "web.enable-lifecycle")]
+    #[arg(long = "web.enable-lifecycle", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_lifecycle: bool,
 
     /// How many connections may be open at once; more wait to be accepted.
@@ -409,6 +409,17 @@ mod tests {
         let steps_max = |args: &[&str]| parse(args).unwrap().engine_options().steps_max;
         assert_eq!(steps_max(&[]), EngineOptions::default().steps_max);
         assert_eq!(steps_max(&["--query.max-steps=7"]), 7);
+    }
+
+    #[test]
+    fn endpoints_are_enabled_with_and_without_a_value() {
+        for (value, is_enabled) in [("", true), ("=true", true), ("=false", false)] {
+            let [admin, lifecycle] =
+                ["admin-api", "lifecycle"].map(|name| format!("--web.enable-{name}{value}"));
+            let args = parse(&[&admin, &lifecycle]).unwrap();
+            assert_eq!((args.enable_admin_api, args.enable_lifecycle), (is_enabled, is_enabled));
+        }
+        assert!(!parse(&[]).unwrap().enable_lifecycle);
     }
 
     #[test]
