@@ -107,7 +107,7 @@ pub struct Args {
     pub query_steps_max: u64,
 
     /// How much memory one query may hold, as a size.
-    #[arg(long = "query.max-memory", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
+    #[arg(long = "query.max-memory", value_name = "SIZE", default_value = "1GiB", value_parser = parse_positive_bytes)]
     pub query_memory_bytes_max: u64,
 
     /// How many queries run at once; more wait for their turn.
@@ -297,6 +297,13 @@ fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn parse_positive_bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("must be greater than 0".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn parse_decompressed(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes > DECOMPRESSED_BYTES_CEILING as u64 => {
@@ -454,6 +461,7 @@ mod tests {
             ("--web.listen", "unexpected argument '--web.listen'"),
             ("--query.timeout=5", "not a valid duration string: \"5\""),
             ("--query.timeout=0", "must be greater than 0"),
+            ("--query.max-memory=0", "must be greater than 0"),
             ("--query.max-memory=lots", "not a valid size: \"lots\""),
             ("--query.max-concurrency=0", "0 is not in 1..=4294967295"),
             ("--web.listen-address=localhost", "is not an address and port"),
