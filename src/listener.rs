@@ -90,7 +90,8 @@ async fn accept(
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
     let (stream, _) = listener.accept().await?;
-    // Answers are written whole: waiting for more to send only delays them.
-    stream.set_nodelay(true)?;
+    // Answers are written whole: waiting for more to send only delays them. Where a client has
+    // left already this fails, and so does what follows.
+    let _ = stream.set_nodelay(true);
     Ok((stream, place))
 }
