@@ -9,6 +9,7 @@ use model::{Budget, Labels, Matcher, SourceError};
 use roaring::RoaringBitmap;
 
 use super::{Lookup, Term, combine, term, wants};
+use crate::chunk::ChunkError;
 use crate::error::StoreError;
 use crate::head::series::{Part, frame_overlaps};
 use crate::keys;
@@ -201,9 +202,10 @@ pub(crate) async fn load(
         budget.check()?;
         for (key, bytes) in blocks {
             for (id, frames) in block::decode_block(&key, &bytes)? {
-                if ids.contains(id) {
+                if let Ok(at) = labels.binary_search_by_key(&id, |(id, _)| *id) {
+                    let place = FramesPlace { key: &key, labels: &labels[at].1 };
                     let parts = parts.entry(id).or_default();
-                    push_frames(&key, &bytes.slice(frames), range, parts)?;
+                    push_frames(&place, &bytes.slice(frames), range, parts)?;
                 }
             }
         }
@@ -213,19 +215,34 @@ pub(crate) async fn load(
     Ok(Loaded { series })
 }
 
+/// Whose frames are read, and where they stand.
+struct FramesPlace<'a> {
+    key: &'a Bytes,
+    labels: &'a Labels,
+}
+
 /// Splits the frames of a series that stand end to end, and keeps those in the range.
+///
+/// The checksum of a frame that is kept is verified by its decoder; one that its header puts
+/// outside of the range is verified here, or a damaged header would hide samples.
+/// Errors: damaged frames, naming the series.
 fn push_frames(
-    key: &Bytes,
+    place: &FramesPlace<'_>,
     frames: &Bytes,
     (start_ms, end_ms): (i64, i64),
     parts: &mut Vec<Part>,
-) -> Result<(), StoreError> {
+) -> Result<(), SourceError> {
+    let damaged = |error: ChunkError| {
+        error.at(place.labels.to_string(), format!("key {}", keys::printable(place.key)))
+    };
     for frame in crate::chunk::frames(frames) {
-        let (offset, header) = frame.map_err(|e| value::corrupt(key, e.to_string()))?;
+        let (offset, header) = frame.map_err(damaged)?;
         let bytes = frames.slice(offset..);
         if header.min_ms <= end_ms && header.max_ms >= start_ms {
             debug_assert!(frame_overlaps(&bytes, start_ms, end_ms));
-            parts.push(Part::Frame { bytes, key: Some(key.clone()) });
+            parts.push(Part::Frame { bytes, key: Some(place.key.clone()) });
+        } else {
+            header.verify(&bytes).map_err(damaged)?;
         }
     }
     Ok(())
