@@ -1,6 +1,7 @@
 //! The store: opens, appends, seals and closes; reading is in [`crate::read`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) sealing: tokio::sync::Mutex<seal::State>,
     /// Partitions by number, and how many series are registered in each.
     pub(crate) partitions: RwLock<BTreeMap<i64, u32>>,
+    /// Set once the store is to be closed: a seal ends before its next window.
+    pub(crate) is_closing: AtomicBool,
     queue: Queue,
     /// Told when nobody leads any more.
     idle: Notify,
@@ -90,6 +93,7 @@ impl Store {
             counters: Counters::default(),
             sealing: tokio::sync::Mutex::new(seal::State::new(&meta)),
             partitions: RwLock::new(meta.partitions),
+            is_closing: AtomicBool::new(false),
             queue: Queue::default(),
             idle: Notify::new(),
             log_is_large: Notify::new(),
@@ -151,7 +155,8 @@ impl Store {
     pub async fn close(&self) -> Result<(), StoreError> {
         let task = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
-            // Not in the middle of a seal: that would be safe, but half of it is lost.
+            // Not in the middle of a window: that would be safe, but its work would be lost.
+            self.inner.is_closing.store(true, Ordering::Relaxed);
             let _sealing = self.inner.sealing.lock().await;
             task.abort();
         }
@@ -164,12 +169,15 @@ impl Store {
             idle.await;
         }
         let failed = self.inner.log.lock().await.failed();
-        if failed.is_none() {
+        let disowned = if failed.is_none() {
             let mut set = WriteSet::default();
             set.delete(keys::OWNER);
-            self.inner.lsm.commit(set).await?;
-        }
-        self.inner.lsm.close().await
+            self.inner.lsm.commit(set).await
+        } else {
+            Ok(())
+        };
+        let closed = self.inner.lsm.close().await;
+        disowned.and(closed)
     }
 
     /// What the tasks of the store share.
@@ -314,12 +322,16 @@ async fn maintain(inner: &Arc<Inner>) -> Result<(), StoreError> {
 }
 
 async fn maintain_forever(inner: Arc<Inner>) {
+    let mut has_failed = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
-            () = inner.log_is_large.notified() => {}
+            // What has just failed is not tried again at the rate of commits.
+            () = inner.log_is_large.notified(), if !has_failed => {}
         }
-        match maintain(&inner).await {
+        let result = maintain(&inner).await;
+        has_failed = result.is_err();
+        match result {
             Ok(()) => {}
             Err(error @ (StoreError::Fenced | StoreError::Closed)) => {
                 tracing::error!(%error, "background maintenance has ended");

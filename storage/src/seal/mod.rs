@@ -26,6 +26,7 @@ mod retention;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use model::Labels;
 
@@ -82,7 +83,10 @@ struct Item {
     id: u32,
 }
 
-/// Seals what is to be sealed, one window after the other.
+/// Seals what is to be sealed, one window after the other, until the store is closed.
+///
+/// A window that cannot be sealed keeps none of the others from it; its samples stay in the
+/// log. The first error is returned at the end.
 pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<(), StoreError> {
     let mut state = inner.sealing.lock().await;
     let now_ms = inner.options.clock.now_ms();
@@ -100,12 +104,28 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<(), StoreEr
         }
         (log.epoch.saturating_sub(1), windows)
     };
+    let mut first_error = None;
     for window in windows {
-        publish::seal_window(inner, &mut state, window, epoch).await?;
+        if inner.is_closing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match publish::seal_window(inner, &mut state, window, epoch).await {
+            Ok(()) => {}
+            Err(error @ (StoreError::Fenced | StoreError::Closed)) => return Err(error),
+            Err(error) => {
+                tracing::error!(window, %error, "a window could not be sealed");
+                first_error.get_or_insert(error);
+            }
+        }
     }
-    state.closed_window = state.closed_window.max(closed_window);
     forget_idle(inner, now_ms).await;
-    Ok(())
+    match first_error {
+        Some(error) => Err(error),
+        None => {
+            state.closed_window = state.closed_window.max(closed_window);
+            Ok(())
+        }
+    }
 }
 
 /// Lets go of series that hold nothing and have had no sample for a while.
