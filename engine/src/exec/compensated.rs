@@ -46,11 +46,16 @@ impl Sum {
 }
 
 /// Adds a number to a compensated sum; free of branches, so that loops over it vectorise.
+///
+/// What rounding takes is found without knowing which of the two is larger: it is a float, and
+/// the same one, either way.
+/// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B.
 #[inline(always)]
 pub fn add(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
     let total = sum + value;
-    let (large, small) = if sum.abs() >= value.abs() { (sum, value) } else { (value, sum) };
-    let compensated = compensation + ((large - total) + small);
+    let of_value = total - sum;
+    let of_sum = total - of_value;
+    let compensated = compensation + ((sum - of_sum) + (value - of_value));
     (total, if total.abs() > f64::MAX { 0.0 } else { compensated })
 }
 
@@ -86,7 +91,56 @@ fn running_mean(sum: Sum, count: usize, values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Neumaier's form, which asks which of the two is larger.
+    fn add_by_size(sum: f64, compensation: f64, value: f64) -> (f64, f64) {
+        let total = sum + value;
+        if total.is_infinite() {
+            return (total, 0.0);
+        }
+        let (large, small) = if sum.abs() >= value.abs() { (sum, value) } else { (value, sum) };
+        (total, compensation + ((large - total) + small))
+    }
+
+    fn any_float() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            any::<u64>().prop_map(f64::from_bits),
+            -1e6..1e6f64,
+            (0u64..4).prop_map(|by| f64::from_bits(f64::MAX.to_bits() - by)),
+            (0u64..4).prop_map(|by| -f64::from_bits(f64::MAX.to_bits() - by)),
+            prop::sample::select(vec![
+                0.0,
+                -0.0,
+                f64::NAN,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::MAX,
+                f64::MIN,
+                f64::MIN_POSITIVE,
+                f64::from_bits(1),
+                2f64.powi(970),
+                -2f64.powi(970),
+                2f64.powi(969),
+                -2f64.powi(969),
+            ]),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn size_need_not_be_known(sum in any_float(), compensation in -1.0..1.0f64, value in any_float()) {
+            let (total, kept) = add(sum, compensation, value);
+            let (expected_total, expected_kept) = add_by_size(sum, compensation, value);
+            prop_assert!(total.to_bits() == expected_total.to_bits() || total.is_nan());
+            prop_assert_eq!(total.is_nan(), expected_total.is_nan());
+            prop_assert!(kept == expected_kept || (kept.is_nan() && expected_kept.is_nan()));
+        }
+    }
 
     #[test]
     fn small_numbers_survive_beside_large_ones() {

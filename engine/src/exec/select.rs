@@ -158,28 +158,38 @@ impl Row<'_> {
             let is_last = advance != Advance::Full;
             self.is_done = advance == Advance::End;
             let (sample_times, samples) = batch.samples();
+            let (mut newest_ms, mut newest) = (self.newest_ms, self.newest);
             let mut at = 0;
+            // The presence of 64 steps is gathered before it is written: a change of one bit in
+            // memory would wait for the one before it.
+            let mut word = 0;
             while step < values.len() {
                 let time_ms = times.first_ms + step as i64 * times.step_ms;
                 while at < sample_times.len() && sample_times[at] <= time_ms {
                     at += 1;
                 }
                 if at > 0 {
-                    self.newest_ms = sample_times[at - 1];
-                    self.newest = samples[at - 1];
+                    newest_ms = sample_times[at - 1];
+                    newest = samples[at - 1];
                 }
                 if at == sample_times.len() && !is_last {
                     // The newest sample for this step may be in the next batch.
                     break;
                 }
-                if self.newest_ms > time_ms.saturating_sub(times.lookback_ms)
-                    && !is_stale(self.newest)
-                {
-                    values[step] = yields(self.newest_ms, self.newest);
-                    presence[step / 64] |= 1 << (step % 64);
+                let is_seen =
+                    newest_ms > time_ms.saturating_sub(times.lookback_ms) && !is_stale(newest);
+                values[step] = yields(newest_ms, newest);
+                word |= u64::from(is_seen) << (step % 64);
+                if step % 64 == 63 {
+                    presence[step / 64] |= word;
+                    word = 0;
                 }
                 step += 1;
             }
+            if word != 0 {
+                presence[step / 64] |= word;
+            }
+            (self.newest_ms, self.newest) = (newest_ms, newest);
             if is_last {
                 return Ok(sample_count);
             }
