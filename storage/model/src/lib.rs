@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod budget;
 pub mod cursor;
+pub mod histogram;
 pub mod labels;
 pub mod matcher;
 pub mod memory;
@@ -16,6 +17,7 @@ pub mod source;
 pub use batch::{Batch, BatchSeries};
 pub use budget::{Budget, BudgetError, BudgetLimits};
 pub use cursor::{Advance, Cursor, SAMPLE_BATCH_LEN, SampleBatch};
+pub use histogram::{Histogram, ResetHint, Span};
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use sample::{STALE_NAN_BITS, is_stale, stale_nan};

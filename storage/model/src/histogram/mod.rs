@@ -1,0 +1,168 @@
+//! Native histograms as sample values: one type for all kinds, with the arithmetic of Prometheus.
+//!
+//! A histogram counts observations in buckets. Exponential buckets divide each power of two into
+//! `2^schema` parts; custom buckets have the bounds that they bring along. Only populated buckets
+//! are kept: spans say where they are, counts how many observations each holds.
+//!
+//! ```text
+//! spans   (offset 2, length 3)   (offset 4, length 1)      the first offset is an index,
+//! index   2    3    4            9                         later ones are gaps
+//! counts  7.0  0.0  1.0          5.0
+//! ```
+//!
+//! Encodings and quantiles are the business of others.
+
+use std::sync::Arc;
+
+use crate::sample;
+
+/// The schema of histograms with custom buckets.
+///
+/// Source: `CustomBucketsSchema` in `model/histogram/generic.go` of Prometheus.
+pub const CUSTOM_BUCKETS_SCHEMA: i8 = -53;
+
+/// The coarsest exponential schema: bounds grow sixteen-fold twice over.
+pub const EXPONENTIAL_SCHEMA_MIN: i8 = -4;
+
+/// The finest exponential schema: 256 buckets for each power of two.
+pub const EXPONENTIAL_SCHEMA_MAX: i8 = 8;
+
+/// What is known of a counter reset between the sample before and this one.
+///
+/// Source: `CounterResetHint` in `model/histogram/histogram.go` of Prometheus. The numbers are
+/// those of the remote write protocols; two bits hold them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum ResetHint {
+    /// Nothing: compare the counts to find out.
+    #[default]
+    Unknown = 0,
+    /// The counter was reset after the sample before.
+    Reset = 1,
+    /// The counter went on from the sample before.
+    NotReset = 2,
+    /// No counter: counts go up and down, and nothing is reset.
+    Gauge = 3,
+}
+
+impl ResetHint {
+    /// The hint with this number, or `None` above 3.
+    #[inline]
+    pub fn from_number(number: u8) -> Option<ResetHint> {
+        match number {
+            0 => Some(ResetHint::Unknown),
+            1 => Some(ResetHint::Reset),
+            2 => Some(ResetHint::NotReset),
+            3 => Some(ResetHint::Gauge),
+            _ => None,
+        }
+    }
+
+    /// The number of the hint, 0 to 3.
+    #[inline]
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// A run of adjacent buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Span {
+    /// The index of the first bucket in the first span of a side; in later spans how many buckets
+    /// lie between the last one before and the first one here.
+    pub offset: i32,
+    /// How many buckets.
+    pub length: u32,
+}
+
+/// A native histogram; counts are absolute, so integers up to 2^53 are exact.
+///
+/// Invariants of a histogram that [`Histogram::validate`] accepts: the lengths of the spans of a
+/// side add up to the number of its counts; no span but the first of an exponential histogram has
+/// a negative offset; no count is negative; custom bounds ascend strictly, and with them there is
+/// neither a zero bucket nor a negative side. Operations do not panic on histograms that break
+/// them, but their results mean nothing then.
+///
+/// `==` is [`Histogram::identical`], which compares every field bit by bit; PromQL compares with
+/// [`Histogram::equals`].
+///
+/// Source: `FloatHistogram` in `model/histogram/float_histogram.go` of Prometheus.
+#[derive(Debug, Clone, Default)]
+pub struct Histogram {
+    /// Counter or gauge, and what is known of resets.
+    pub reset_hint: ResetHint,
+    /// −4 to 8 for exponential buckets, [`CUSTOM_BUCKETS_SCHEMA`] for custom ones.
+    pub schema: i8,
+    /// The zero bucket holds observations whose absolute value is at most this.
+    pub zero_threshold: f64,
+    /// Observations in the zero bucket.
+    pub zero_count: f64,
+    /// All observations, those without a bucket (NaN) included.
+    pub count: f64,
+    /// The sum of all observations; the stale NaN marks the end of the series.
+    pub sum: f64,
+    /// Where the buckets above zero are; of custom buckets, all of them.
+    pub positive_spans: Vec<Span>,
+    /// Where the buckets below zero are, by the absolute values of their bounds.
+    pub negative_spans: Vec<Span>,
+    /// Observations of each bucket above zero, ascending.
+    pub positive_counts: Vec<f64>,
+    /// Observations of each bucket below zero, descending from zero.
+    pub negative_counts: Vec<f64>,
+    /// Upper bounds of custom buckets, ascending, without the last one at +Inf; empty for
+    /// exponential buckets. Histograms of one series share them.
+    pub custom_bounds: Arc<[f64]>,
+}
+
+impl Histogram {
+    /// The histogram that ends a series: the selectors see nothing from here on.
+    pub fn stale() -> Histogram {
+        Histogram { sum: sample::stale_nan(), ..Histogram::default() }
+    }
+
+    /// Whether this is a staleness marker: its sum is the stale NaN, all else is ignored.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        sample::is_stale(self.sum)
+    }
+
+    /// Whether the buckets have bounds of their own.
+    #[inline]
+    pub fn has_custom_buckets(&self) -> bool {
+        self.schema == CUSTOM_BUCKETS_SCHEMA
+    }
+
+    /// Bytes on the heap that belong to this histogram.
+    ///
+    /// Custom bounds are shared and therefore not counted.
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Span>() * (self.positive_spans.capacity() + self.negative_spans.capacity())
+            + size_of::<f64>() * (self.positive_counts.capacity() + self.negative_counts.capacity())
+    }
+
+    /// Whether every field, hints and unused ones included, has the same bits.
+    pub fn identical(&self, other: &Histogram) -> bool {
+        let numbers =
+            |h: &Histogram| [h.zero_threshold, h.zero_count, h.count, h.sum].map(f64::to_bits);
+        self.reset_hint == other.reset_hint
+            && self.schema == other.schema
+            && numbers(self) == numbers(other)
+            && self.positive_spans == other.positive_spans
+            && self.negative_spans == other.negative_spans
+            && same_bits(&self.positive_counts, &other.positive_counts)
+            && same_bits(&self.negative_counts, &other.negative_counts)
+            && same_bits(&self.custom_bounds, &other.custom_bounds)
+    }
+}
+
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Histogram) -> bool {
+        self.identical(other)
+    }
+}
+
+impl Eq for Histogram {}
+
+fn same_bits(left: &[f64], right: &[f64]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(l, r)| l.to_bits() == r.to_bits())
+}
