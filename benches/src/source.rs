@@ -190,6 +190,10 @@ impl SeriesSet for ChunkSet {
         self.at(series_index).sample_count
     }
 
+    fn has_histograms(&self, _series_index: usize) -> bool {
+        false
+    }
+
     fn encoded_bytes(&self) -> usize {
         (0..self.len()).map(|index| self.at(index).frames.len()).sum()
     }

@@ -322,6 +322,8 @@ impl Request<'_> {
             labels_end: self.batch.labels_arena.len() as u32,
             samples_start: samples_start as u32,
             samples_end: self.batch.timestamps.len() as u32,
+            histograms_start: self.batch.histograms.len() as u32,
+            histograms_end: self.batch.histograms.len() as u32,
         });
     }
 

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use crate::cursor::HistogramSample;
 use crate::labels::Labels;
 
 /// A write on its way from a decoder to the store.
 ///
 /// Shape: series `i` owns `labels(i)`, a range of one byte arena in packed form, and
-/// `samples(i)`, a range of two parallel arrays.
+/// `samples(i)`, a range of two parallel arrays, and `histograms(i)`.
 /// Units: timestamps in ms since the epoch.
 /// Invariant: labels are canonical (checked by the decoder that fills the batch);
 /// one label set may occur more than once; times may be in any order.
@@ -21,6 +22,79 @@ pub struct Batch {
     pub timestamps: Vec<i64>,
     /// Sample values, as many as times.
     pub values: Vec<f64>,
+    /// Since when the counters of the first samples count, 0 where that is not known. It may
+    /// be shorter than the times, and mostly is empty: what is missing is 0.
+    pub starts: Vec<i64>,
+    /// Native histograms, checked by the decoder.
+    pub histograms: Vec<HistogramSample>,
+    /// Exemplars, in the order of the request.
+    pub exemplars: Vec<BatchExemplar>,
+    /// What metrics are, in the order of the request.
+    pub metadata: Vec<BatchMetadata>,
+}
+
+/// An exemplar of a series of the same batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchExemplar {
+    /// Which series.
+    pub series_index: u32,
+    /// Its own labels, such as a trace id.
+    pub labels: Labels,
+    /// Its time, ms since the epoch.
+    pub timestamp_ms: i64,
+    /// The value that was observed.
+    pub value: f64,
+}
+
+/// What a metric is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchMetadata {
+    /// Its name.
+    pub metric: String,
+    /// Its type.
+    pub kind: MetricKind,
+    /// What it counts or measures.
+    pub help: String,
+    /// The unit of its values.
+    pub unit: String,
+}
+
+/// The type of a metric.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetricKind {
+    /// Nobody has said.
+    #[default]
+    Unknown,
+    /// Only grows, but for resets.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Observations in buckets, classic or native.
+    Histogram,
+    /// Observations in buckets that can go down.
+    GaugeHistogram,
+    /// Observations with quantiles.
+    Summary,
+    /// Labels that describe something.
+    Info,
+    /// One of some states.
+    StateSet,
+}
+
+impl MetricKind {
+    /// The word for it in Prometheus' API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MetricKind::Unknown => "unknown",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::GaugeHistogram => "gaugehistogram",
+            MetricKind::Summary => "summary",
+            MetricKind::Info => "info",
+            MetricKind::StateSet => "stateset",
+        }
+    }
 }
 
 /// Where the parts of one series stand in a [`Batch`].
@@ -34,6 +108,10 @@ pub struct BatchSeries {
     pub samples_start: u32,
     /// One past the last sample.
     pub samples_end: u32,
+    /// First histogram.
+    pub histograms_start: u32,
+    /// One past the last histogram.
+    pub histograms_end: u32,
 }
 
 impl Batch {
@@ -51,7 +129,18 @@ impl Batch {
             labels_end: self.labels_arena.len() as u32,
             samples_start,
             samples_end: self.timestamps.len() as u32,
+            histograms_start: self.histograms.len() as u32,
+            histograms_end: self.histograms.len() as u32,
         });
+    }
+
+    /// Adds histograms to the series that was added last.
+    ///
+    /// Panics: there is none.
+    pub fn push_histograms(&mut self, samples: &[HistogramSample]) {
+        self.histograms.extend_from_slice(samples);
+        let series = self.series.last_mut().expect("histograms follow their series");
+        series.histograms_end = self.histograms.len() as u32;
     }
 
     /// The packed labels of a series.
@@ -73,9 +162,22 @@ impl Batch {
         series.samples_start as usize..series.samples_end as usize
     }
 
-    /// How many samples there are in all.
+    /// Where the histograms of a series stand.
+    #[inline]
+    pub fn histograms(&self, series_index: usize) -> Range<usize> {
+        let series = &self.series[series_index];
+        series.histograms_start as usize..series.histograms_end as usize
+    }
+
+    /// Since when the counter of a float sample counts; 0 where that is not known.
+    #[inline]
+    pub fn start(&self, sample_index: usize) -> i64 {
+        self.starts.get(sample_index).copied().unwrap_or(0)
+    }
+
+    /// How many samples there are in all, floats and histograms.
     pub fn sample_count(&self) -> usize {
-        self.timestamps.len()
+        self.timestamps.len() + self.histograms.len()
     }
 
     /// Empties the batch and keeps its memory.
@@ -84,5 +186,9 @@ impl Batch {
         self.series.clear();
         self.timestamps.clear();
         self.values.clear();
+        self.starts.clear();
+        self.histograms.clear();
+        self.exemplars.clear();
+        self.metadata.clear();
     }
 }

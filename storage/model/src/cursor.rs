@@ -1,21 +1,44 @@
 //! The forward-only reader of one series, a batch at a time.
 
+use std::sync::Arc;
+
+use crate::histogram::Histogram;
 use crate::source::SourceError;
 
-/// The most samples that one call hands over.
+/// The most floats that one call hands over.
 pub const SAMPLE_BATCH_LEN: usize = 512;
+/// The most histograms that one call hands over.
+pub const HISTOGRAM_BATCH_LEN: usize = 64;
 
-/// Samples in two plain arrays; the first `len` of each are valid.
+/// A native histogram as a sample.
+#[derive(Debug, Clone)]
+pub struct HistogramSample {
+    /// Its time, ms since the epoch.
+    pub timestamp_ms: i64,
+    /// Since when its counter counts, ms since the epoch; 0 where that is not known.
+    pub start_ms: i64,
+    /// Its value; a staleness marker is one whose sum is.
+    pub histogram: Arc<Histogram>,
+}
+
+/// Samples of one series: floats in two plain arrays, of which the first `len` are valid, and
+/// histograms beside them.
 ///
 /// Units: timestamps in ms since the epoch.
-/// Invariant: timestamps strictly ascend.
+/// Invariant: timestamps strictly ascend, among floats, among histograms and of both together.
 pub struct SampleBatch {
-    /// How many samples are valid.
+    /// How many floats are valid.
     pub len: usize,
     /// Their times.
     pub timestamps: [i64; SAMPLE_BATCH_LEN],
     /// Their values; staleness markers are included.
     pub values: [f64; SAMPLE_BATCH_LEN],
+    /// Since when the counters of the first floats count, 0 where that is not known. It may be
+    /// shorter than `len`, and mostly is empty: what is missing is 0.
+    pub starts: Vec<i64>,
+    /// The native histograms, at most [`HISTOGRAM_BATCH_LEN`]. Those who want floats alone look
+    /// here once a batch.
+    pub histograms: Vec<HistogramSample>,
 }
 
 impl SampleBatch {
@@ -25,6 +48,8 @@ impl SampleBatch {
             len: 0,
             timestamps: [0; SAMPLE_BATCH_LEN],
             values: [0.0; SAMPLE_BATCH_LEN],
+            starts: Vec::new(),
+            histograms: Vec::new(),
         })
     }
 
@@ -32,15 +57,23 @@ impl SampleBatch {
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
+        self.starts.clear();
+        self.histograms.clear();
     }
 
     /// Whether another sample would not fit.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.len == SAMPLE_BATCH_LEN
+        self.len == SAMPLE_BATCH_LEN || self.histograms.len() >= HISTOGRAM_BATCH_LEN
     }
 
-    /// Adds one sample. Panics when the batch is full.
+    /// How many samples there are, floats and histograms.
+    #[inline]
+    pub fn sample_count(&self) -> usize {
+        self.len + self.histograms.len()
+    }
+
+    /// Adds one float. Panics when the batch is full.
     #[inline]
     pub fn push(&mut self, timestamp_ms: i64, value: f64) {
         self.timestamps[self.len] = timestamp_ms;
@@ -48,7 +81,24 @@ impl SampleBatch {
         self.len += 1;
     }
 
-    /// The valid times and values.
+    /// Adds one float whose counter counts since `start_ms`, 0 where that is not known. Panics
+    /// when the batch is full.
+    #[inline]
+    pub fn push_with_start(&mut self, timestamp_ms: i64, value: f64, start_ms: i64) {
+        if start_ms != 0 {
+            self.starts.resize(self.len, 0);
+            self.starts.push(start_ms);
+        }
+        self.push(timestamp_ms, value);
+    }
+
+    /// Since when the counter of a float counts; 0 where that is not known.
+    #[inline]
+    pub fn start(&self, index: usize) -> i64 {
+        self.starts.get(index).copied().unwrap_or(0)
+    }
+
+    /// The valid times and values of the floats.
     #[inline]
     pub fn samples(&self) -> (&[i64], &[f64]) {
         (&self.timestamps[..self.len], &self.values[..self.len])
@@ -73,7 +123,8 @@ pub enum Advance {
 /// hundred cursors stay in L2 together.
 pub trait Cursor: Send {
     /// Appends the next samples with `timestamp <= until_ms` to `batch`, in ascending
-    /// order, until the batch is full or the bound is reached. Bounds never decrease.
+    /// order, until the batch is full or the bound is reached. Bounds never decrease. All that
+    /// one call hands over, floats and histograms, is earlier than what the next one does.
     ///
     /// Errors: damaged bytes, naming the series.
     fn next_batch(

@@ -14,9 +14,11 @@ pub mod re2;
 pub mod sample;
 pub mod source;
 
-pub use batch::{Batch, BatchSeries};
+pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
 pub use budget::{Budget, BudgetError, BudgetLimits};
-pub use cursor::{Advance, Cursor, SAMPLE_BATCH_LEN, SampleBatch};
+pub use cursor::{
+    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch,
+};
 pub use histogram::{Histogram, ResetHint, Span};
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher, MatcherError};

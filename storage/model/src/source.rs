@@ -93,6 +93,10 @@ pub trait SeriesSet: Send + Sync {
     /// About how many samples the series holds in the range (an upper bound).
     fn sample_count_estimate(&self, series_index: usize) -> usize;
 
+    /// Whether the series may hold native histograms in the range; known before they are
+    /// decoded.
+    fn has_histograms(&self, series_index: usize) -> bool;
+
     /// How many bytes of encoded samples are held.
     fn encoded_bytes(&self) -> usize;
 }

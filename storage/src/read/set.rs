@@ -58,6 +58,10 @@ impl SeriesSet for LoadedSet {
         self.series[series_index].1.sample_count()
     }
 
+    fn has_histograms(&self, _series_index: usize) -> bool {
+        false
+    }
+
     fn encoded_bytes(&self) -> usize {
         self.encoded_bytes
     }
