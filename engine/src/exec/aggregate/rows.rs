@@ -3,7 +3,8 @@
 //! Each stripe of rows, sorted by group, is read tile by tile; a tile's rows are folded into one
 //! partial, group after group, which stays in L1. A group that lies in one stripe is finished on
 //! the spot; of one that crosses borders each stripe leaves a partial, and they are merged in the
-//! order of the stripes, so that the answer does not depend on the number of threads.
+//! order of the stripes. Where stripes end is fixed, and tiles end inside them: so the order of
+//! all additions is fixed, and no bit of the answer depends on tiles or threads.
 
 use std::ops::Range;
 
@@ -14,9 +15,12 @@ use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::partial::{Fold, Partial};
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
-use crate::exec::operator::{Context, VectorOperator};
-use crate::tile::{Tile, TileShape, copy_bits};
+use crate::exec::operator::{Context, TileReader, VectorOperator};
+use crate::tile::{TILE_SERIES, Tile, TileShape, copy_bits};
 use crate::window::Steps;
+
+/// Rows of a stripe.
+const STRIPE_ROWS: usize = TILE_SERIES;
 
 /// Evaluates an aggregation that merges.
 pub(super) fn reduce(
@@ -29,8 +33,8 @@ pub(super) fn reduce(
     let shape = ctx.tile_shape_for(steps);
     let mut output = Matrix::new(ctx, groups.metas.clone(), steps)?;
     let stripes: Vec<Stripe> = (0..groups.order.len())
-        .step_by(shape.series)
-        .map(|start| Stripe::new(groups, start..(start + shape.series).min(groups.order.len())))
+        .step_by(STRIPE_ROWS)
+        .map(|start| Stripe::new(groups, start..(start + STRIPE_ROWS).min(groups.order.len())))
         .collect();
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
@@ -87,11 +91,17 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn run(&self, values: &mut [f64], presence: &mut [u64]) -> Result<Vec<Border>, QueryError> {
-        let rows = self.stripe.rows.clone();
-        let shape = TileShape { series: rows.len(), ..self.shape };
+        let all = self.stripe.rows.clone();
+        let height = self.shape.series.clamp(1, all.len());
+        let shape = TileShape { series: height, ..self.shape };
         let _charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
         let mut tile = Tile::new(shape);
-        let mut reader = self.input.open(&self.groups.order[rows]);
+        let mut readers: Vec<(Range<usize>, Box<dyn TileReader + '_>)> = all
+            .clone()
+            .step_by(height)
+            .map(|start| start..(start + height).min(all.end))
+            .map(|rows| (rows.clone(), self.input.open(&self.groups.order[rows])))
+            .collect();
         let mut partial = Partial::new(self.fold, shape.steps);
         let mut borders = self.borders()?;
         let words = self.steps.count.div_ceil(64);
@@ -99,17 +109,22 @@ impl Task<'_> {
         while step < self.steps.count {
             self.ctx.budget.check()?;
             let width = shape.steps.min(self.steps.count - step);
-            reader.next_tile(width, &mut tile)?;
-            for group in self.stripe.groups.clone() {
-                self.fold_group(group, &tile, &mut partial);
-                if self.stripe.whole.contains(&group) {
-                    let index = group - self.stripe.whole.start;
-                    let row = &mut values[index * self.steps.count..][..self.steps.count];
-                    partial.finish(&mut row[step..step + width]);
-                    let words = &mut presence[index * words..][..words];
-                    copy_bits(words, step, partial.presence(), width);
-                } else if let Some(border) = borders.iter_mut().find(|b| b.group == group) {
-                    border.partial.place(step, &partial);
+            for (rows, reader) in &mut readers {
+                reader.next_tile(width, &mut tile)?;
+                let last = self.groups.group_of_row(rows.end - 1);
+                for group in self.groups.group_of_row(rows.start)..=last {
+                    if !self.fold_group(group, rows, &tile, &mut partial) {
+                        continue;
+                    }
+                    if self.stripe.whole.contains(&group) {
+                        let index = group - self.stripe.whole.start;
+                        let row = &mut values[index * self.steps.count..][..self.steps.count];
+                        partial.finish(&mut row[step..step + width]);
+                        let words = &mut presence[index * words..][..words];
+                        copy_bits(words, step, partial.presence(), width);
+                    } else if let Some(border) = borders.iter_mut().find(|b| b.group == group) {
+                        border.partial.place(step, &partial);
+                    }
                 }
             }
             step += width;
@@ -127,15 +142,24 @@ impl Task<'_> {
         .collect()
     }
 
-    /// Folds the rows of a group that lie in the tile.
-    fn fold_group(&self, group: usize, tile: &Tile, partial: &mut Partial) {
-        partial.reset(tile.steps());
-        let all = self.groups.rows(group);
-        let here = &self.stripe.rows;
+    /// Folds the rows of a group that lie in the tile; gives whether the group has no further
+    /// ones in the stripe.
+    fn fold_group(
+        &self,
+        group: usize,
+        here: &Range<usize>,
+        tile: &Tile,
+        partial: &mut Partial,
+    ) -> bool {
+        let (all, stripe) = (self.groups.rows(group), &self.stripe.rows);
+        if all.start.max(stripe.start) >= here.start {
+            partial.reset(tile.steps());
+        }
         for row in all.start.max(here.start)..all.end.min(here.end) {
             let (values, presence) = tile.row(row - here.start);
             partial.update(values, presence);
         }
+        all.end.min(stripe.end) <= here.end
     }
 }
 
