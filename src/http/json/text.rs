@@ -43,6 +43,8 @@ pub(crate) fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
     out.push(b'}');
 }
 
+/// Writes a text in quotes. A byte that is not UTF-8 is written as what replaces such: Go's
+/// library does so too, and the writer of label sets, which writes the byte, gives no JSON.
 fn push_escaped(out: &mut Vec<u8>, text: &str, is_special: impl Fn(u8) -> bool) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let bytes = text.as_bytes();
@@ -50,6 +52,15 @@ fn push_escaped(out: &mut Vec<u8>, text: &str, is_special: impl Fn(u8) -> bool) 
     out.push(b'"');
     let mut copied = 0;
     for (at, byte) in bytes.iter().enumerate() {
+        if *byte == 0xf4 {
+            // The stand-ins for bytes that are not UTF-8, U+10FF80 to U+10FFFF.
+            if let Some([0xf4, 0x8f, 0xbe | 0xbf, _]) = bytes.get(at..at + 4) {
+                out.extend_from_slice(&bytes[copied..at]);
+                out.extend_from_slice(b"\\ufffd");
+                copied = at + 4;
+            }
+            continue;
+        }
         if !is_special(*byte) {
             continue;
         }
@@ -106,6 +117,15 @@ mod tests {
             written(push_label_text, text),
             "\"<a>&\\\"\\\\\\n\\r\\t\\u0001\u{7f}\u{2028}\u{2029}\u{201c}é\""
         );
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_replaced() {
+        let stand_in = |byte: u32| char::from_u32(model::labels::INVALID_BYTE_BASE + byte).unwrap();
+        let text: String =
+            ['a', stand_in(0x80), '\u{10ff7f}', stand_in(0xff), '<'].iter().collect();
+        assert_eq!(written(push_label_text, &text), "\"a\\ufffd\u{10ff7f}\\ufffd<\"");
+        assert_eq!(written(push_text, &text), "\"a\\ufffd\u{10ff7f}\\ufffd\\u003c\"");
     }
 
     #[test]
