@@ -24,6 +24,22 @@ pub enum Severity {
     Info,
 }
 
+/// Where the cause of an annotation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// What is shown.
+    pub at: Span,
+    /// The operands of what says it, all together: of two with one message, the later in the
+    /// order of evaluation is shown.
+    pub operands: Span,
+}
+
+impl From<Span> for Cause {
+    fn from(span: Span) -> Cause {
+        Cause { at: span, operands: span }
+    }
+}
+
 /// One annotation: a message and where in the query its cause stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Annotation {
@@ -31,8 +47,8 @@ pub struct Annotation {
     pub severity: Severity,
     /// The message without the `PromQL …:` prefix and without the position.
     pub message: String,
-    /// Where its cause stands, if it stands in the query.
-    pub position: Option<(u32, u32)>,
+    /// Where its cause stands.
+    pub cause: Cause,
     /// What was mended, where buckets were.
     pub repair: Option<BucketRepair>,
 }
@@ -83,8 +99,8 @@ impl BucketRepair {
     }
 }
 
-/// A set of annotations: each message once. Of several places with one message the last
-/// in the query is kept.
+/// A set of annotations: each message once. Of several places with one message that is kept
+/// which is evaluated last.
 ///
 /// Source: `Annotations` of Prometheus, which tells them apart by their texts alone.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -96,13 +112,13 @@ pub struct Annotations {
 
 impl Annotations {
     /// Adds a warning.
-    pub fn warn(&mut self, message: impl Into<String>, span: Span) {
-        self.add(Severity::Warning, message.into(), span);
+    pub fn warn(&mut self, message: impl Into<String>, cause: impl Into<Cause>) {
+        self.add(Severity::Warning, message.into(), cause.into());
     }
 
     /// Adds an info.
-    pub fn info(&mut self, message: impl Into<String>, span: Span) {
-        self.add(Severity::Info, message.into(), span);
+    pub fn info(&mut self, message: impl Into<String>, cause: impl Into<Cause>) {
+        self.add(Severity::Info, message.into(), cause.into());
     }
 
     /// Adds the info that buckets were mended.
@@ -110,14 +126,13 @@ impl Annotations {
         self.insert(Annotation {
             severity: Severity::Info,
             message: message.into(),
-            position: Some((span.start, span.end)),
+            cause: span.into(),
             repair: Some(repair),
         });
     }
 
-    fn add(&mut self, severity: Severity, message: String, span: Span) {
-        let position = Some((span.start, span.end));
-        self.insert(Annotation { severity, message, position, repair: None });
+    fn add(&mut self, severity: Severity, message: String, cause: Cause) {
+        self.insert(Annotation { severity, message, cause, repair: None });
     }
 
     fn insert(&mut self, annotation: Annotation) {
@@ -132,7 +147,7 @@ impl Annotations {
             }
             Entry::Occupied(mut entry) => {
                 let kept = entry.get_mut();
-                kept.position = later(kept.position, annotation.position);
+                kept.cause = later(kept.cause, annotation.cause);
                 kept.repair = match (kept.repair, annotation.repair) {
                     (Some(kept), Some(added)) => Some(kept.merge(&added)),
                     (kept, added) => kept.or(added),
@@ -178,10 +193,8 @@ impl Annotations {
                 if let Some(repair) = &annotation.repair {
                     line.push_str(&repair.to_text());
                 }
-                if let Some((start, _)) = annotation.position {
-                    let (row, column) = row_and_column(query, start as usize);
-                    let _ = write!(line, " ({row}:{column})");
-                }
+                let (row, column) = row_and_column(query, annotation.cause.at.start as usize);
+                let _ = write!(line, " ({row}:{column})");
                 lines.push(line);
             }
             if omitted > 0 {
@@ -193,14 +206,16 @@ impl Annotations {
     }
 }
 
-/// Of two places with one message, the one that Prometheus keeps: what is evaluated later,
-/// which is the outer of two calls, else the later in the query.
-fn later(a: Option<(u32, u32)>, b: Option<(u32, u32)>) -> Option<(u32, u32)> {
-    let contains = |outer: (u32, u32), inner: (u32, u32)| outer.0 <= inner.0 && inner.1 <= outer.1;
-    match (a, b) {
-        (Some(a), Some(b)) if contains(a, b) => Some(a),
-        (Some(a), Some(b)) if contains(b, a) => Some(b),
-        (a, b) => a.max(b),
+/// Of two causes of one message, the one that Prometheus keeps: what is evaluated later, which is
+/// the outer of two calls, else the later in the query.
+fn later(a: Cause, b: Cause) -> Cause {
+    let contains = |outer: Span, inner: Span| outer.start <= inner.start && inner.end <= outer.end;
+    match (contains(a.operands, b.operands), contains(b.operands, a.operands)) {
+        (true, false) => a,
+        (false, true) => b,
+        _ => {
+            std::cmp::max_by_key(a, b, |cause| (cause.operands.start, cause.at.start, cause.at.end))
+        }
     }
 }
 
@@ -234,6 +249,19 @@ mod tests {
         let (warnings, infos) = annotations.to_strings("0123\n56789", 0);
         assert_eq!(warnings, ["PromQL warning: w (2:3)"]);
         assert_eq!(infos, ["PromQL info: w (1:2)"]);
+    }
+
+    #[test]
+    fn of_nested_causes_the_outer_is_kept_wherever_it_is_shown() {
+        let span = |start, end| Span { start, end };
+        let inner = Cause { at: span(8, 9), operands: span(8, 12) };
+        let outer = Cause { at: span(2, 3), operands: span(2, 13) };
+        for (first, second) in [(inner, outer), (outer, inner)] {
+            let mut annotations = Annotations::default();
+            annotations.warn("w", first);
+            annotations.warn("w", second);
+            assert_eq!(annotations.iter().map(|a| a.cause).collect::<Vec<_>>(), [outer]);
+        }
     }
 
     #[test]

@@ -88,9 +88,9 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
     let mut annotations = Annotations::default();
     if query == "annotated" {
         for at in 0..12 {
-            annotations.warn(format!("warning {at:02}"), Default::default());
+            annotations.warn(format!("warning {at:02}"), engine::parse::ast::Span::default());
         }
-        annotations.info("an info", Default::default());
+        annotations.info("an info", engine::parse::ast::Span::default());
     }
     let value = match (query, when) {
         ("lookback", When::Instant(time_ms)) => {

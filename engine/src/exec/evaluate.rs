@@ -39,6 +39,7 @@ pub fn evaluate(
         NodeKind::Range(_) => Err(QueryError::Execution("unexpected range vector".to_owned())),
         NodeKind::Rollup(rollup) => roll_up(ctx, sets, steps, rollup),
         NodeKind::Call { call, args } => {
+            functions::check_texts(call)?;
             let args = args.iter().map(|arg| evaluate(ctx, sets, arg)).collect::<Result<_, _>>()?;
             functions::call(ctx, steps, call, args)
         }

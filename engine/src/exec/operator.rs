@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use model::{Budget, Labels, METRIC_NAME};
 
-use crate::annotations::{Annotations, BucketRepair};
+use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
 use crate::parse::ast::Span;
 use crate::tile::{Tile, TileShape};
@@ -111,13 +111,13 @@ impl Context {
     }
 
     /// Adds a warning. Callers do so once per tile or series, never per sample.
-    pub fn warn(&self, message: impl Into<String>, span: Span) {
-        self.annotate(|annotations| annotations.warn(message, span));
+    pub fn warn(&self, message: impl Into<String>, cause: impl Into<Cause>) {
+        self.annotate(|annotations| annotations.warn(message, cause));
     }
 
     /// Adds an info.
-    pub fn info(&self, message: impl Into<String>, span: Span) {
-        self.annotate(|annotations| annotations.info(message, span));
+    pub fn info(&self, message: impl Into<String>, cause: impl Into<Cause>) {
+        self.annotate(|annotations| annotations.info(message, cause));
     }
 
     /// Adds the info that buckets were mended.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::elementwise::{Name, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
@@ -15,6 +16,18 @@ use super::classic_histogram::{self, Question, Request};
 use super::info::{self, InfoSelector};
 use super::sort::{self, Direction};
 use super::{date, label, math, vector_scalar};
+
+/// Refuses a call for its texts alone, before its arguments are evaluated.
+///
+/// Errors: label names and expressions that cannot be, in Prometheus' words.
+pub fn check_texts(call: &Call) -> Result<(), QueryError> {
+    let text = |arg: &Expr| match &unwrapped(arg).kind {
+        ExprKind::String(text) => Some(text.clone()),
+        _ => None,
+    };
+    let texts: Vec<String> = call.args.iter().filter_map(text).collect();
+    label::check(call.function.name, &texts.iter().map(String::as_str).collect::<Vec<_>>())
+}
 
 /// Calls a function on evaluated arguments, none of which is a range.
 ///
@@ -110,6 +123,10 @@ impl Arguments {
 }
 
 /// Where an argument stands, without the parentheses around it.
+fn argument_cause(call: &Call, index: usize) -> Cause {
+    Cause { at: argument_span(call, index), operands: call.arguments_span() }
+}
+
 fn argument_span(call: &Call, index: usize) -> Span {
     call.args.get(index).map_or_else(Span::default, |argument| unwrapped(argument).span)
 }
@@ -172,7 +189,7 @@ fn classic(ctx: &Context, call: &Call, mut args: Arguments) -> Result<Operand, Q
     match call.function.name {
         "histogram_quantile" => {
             let quantiles = args.scalar()?;
-            classic_histogram::check_quantiles(ctx, &quantiles, argument_span(call, 0));
+            classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, 0));
             let shares = Arc::from(quantiles);
             let requests = ask(Question::Quantile { shares, only: None });
             classic_histogram::evaluate(ctx, argument_span(call, 1), args.vector()?, requests)
@@ -202,7 +219,7 @@ fn quantiles(
     let mut index = 2;
     while args.values.len() > 0 {
         let quantiles = args.scalar()?;
-        classic_histogram::check_quantiles(ctx, &quantiles, argument_span(call, index));
+        classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, index));
         index += 1;
         // A series a value: one that changes from step to step makes several.
         let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use model::Labels;
 
-use crate::annotations::BucketRepair;
+use crate::annotations::{BucketRepair, Cause};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
@@ -65,12 +65,12 @@ pub(super) struct Request {
 }
 
 /// Warns of quantiles outside of 0 to 1, once a value.
-pub(super) fn check_quantiles(ctx: &Context, quantiles: &[f64], span: Span) {
+pub(super) fn check_quantiles(ctx: &Context, quantiles: &[f64], cause: Cause) {
     let mut latest = None;
     for quantile in quantiles.iter().filter(|quantile| !(0.0..=1.0).contains(*quantile)) {
         if latest.replace(quantile.to_bits()) != Some(quantile.to_bits()) {
             let shown = general(*quantile);
-            ctx.warn(format!("quantile value should be between 0 and 1, got {shown}"), span);
+            ctx.warn(format!("quantile value should be between 0 and 1, got {shown}"), cause);
         }
     }
 }

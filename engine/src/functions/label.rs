@@ -30,14 +30,7 @@ pub(super) fn replace(
     input: Box<dyn VectorOperator>,
     [target, replacement, source, pattern]: [&str; 4],
 ) -> Result<Operand, QueryError> {
-    let regex = compile_anchored(pattern).map_err(|error| {
-        QueryError::Execution(match error {
-            MatcherError::Syntax(_) => {
-                format!("invalid regular expression in label_replace(): {pattern}")
-            }
-            error @ MatcherError::TooLarge { .. } => error.to_string(),
-        })
-    })?;
+    let regex = compiled(pattern)?;
     check_name("label_replace", "destination", target)?;
     let template = Template::parse(replacement, &regex);
     let mut checked_bytes = MATCH_COST_MAX / PATTERN_COMPILED_BYTES;
@@ -53,6 +46,30 @@ pub(super) fn replace(
         }
         Ok(captures.is_some())
     })
+}
+
+fn compiled(pattern: &str) -> Result<Regex, QueryError> {
+    compile_anchored(pattern).map_err(|error| {
+        QueryError::Execution(match error {
+            MatcherError::Syntax(_) => {
+                format!("invalid regular expression in label_replace(): {pattern}")
+            }
+            error @ MatcherError::TooLarge { .. } => error.to_string(),
+        })
+    })
+}
+
+/// Refuses texts that [`replace`] and [`join`] refuse, before the vector is evaluated, which may
+/// be refused as well: Prometheus looks at the texts first.
+pub(super) fn check(name: &str, texts: &[&str]) -> Result<(), QueryError> {
+    match (name, texts) {
+        ("label_replace", [target, _, _, pattern]) => {
+            compiled(pattern)?;
+            check_name("label_replace", "destination", target)
+        }
+        ("label_join", [target, _, sources @ ..]) => check_names(target, sources.iter().copied()),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses an expression that is too large for a text so long: one match cannot be stopped,
@@ -78,10 +95,7 @@ pub(super) fn join(
     separator: &str,
     sources: &[String],
 ) -> Result<Operand, QueryError> {
-    for source in sources {
-        check_name("label_join", "source", source)?;
-    }
-    check_name("label_join", "destination", target)?;
+    check_names(target, sources.iter().map(String::as_str))?;
     relabel(ctx, input, target, |meta, value| {
         for (position, source) in sources.iter().enumerate() {
             if position > 0 {
@@ -142,6 +156,14 @@ fn relabel(
         Some(settled) => unique(ctx, Box::new(settled)),
         None => unique(ctx, Box::new(relabeled)),
     }))
+}
+
+fn check_names<'a>(
+    target: &str,
+    mut sources: impl Iterator<Item = &'a str>,
+) -> Result<(), QueryError> {
+    sources.try_for_each(|source| check_name("label_join", "source", source))?;
+    check_name("label_join", "destination", target)
 }
 
 fn check_name(function: &str, role: &str, name: &str) -> Result<(), QueryError> {

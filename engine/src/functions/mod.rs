@@ -15,7 +15,7 @@ mod vector_scalar;
 
 use crate::parse::ast::ValueType;
 
-pub use call::call;
+pub use call::{call, check_texts};
 pub(crate) use date::rfc3339;
 pub use info::InfoSelector;
 pub use label::LABEL_VALUE_BYTES_MAX;

@@ -13,6 +13,14 @@ pub struct Span {
     pub end: u32,
 }
 
+impl Span {
+    /// From the first byte of some spans to the last; empty where there are none.
+    pub fn hull(spans: impl IntoIterator<Item = Span>) -> Span {
+        let hull = |a: Span, b: Span| Span { start: a.start.min(b.start), end: a.end.max(b.end) };
+        spans.into_iter().reduce(hull).unwrap_or_default()
+    }
+}
+
 /// What an expression evaluates to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
@@ -416,4 +424,11 @@ pub struct Call {
     pub function: &'static crate::functions::Signature,
     /// Its arguments; types and number are checked.
     pub args: Vec<Expr>,
+}
+
+impl Call {
+    /// Where the arguments stand, all together.
+    pub fn arguments_span(&self) -> Span {
+        Span::hull(self.args.iter().map(|arg| arg.span))
+    }
 }

@@ -23,6 +23,9 @@ use crate::window::{LookTimes, Reach, Steps, subquery_grid};
 /// limit on steps.
 pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     check_steps(options.steps.count as u64, options)?;
+    if !options.is_instant {
+        check_range_type(expr.value_type())?;
+    }
     let mut marks = Vec::new();
     invariance::mark(expr, &mut marks);
     let mut planner = Planner {
@@ -34,9 +37,6 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     };
     let is_range = options.steps.start_ms != options.end_ms;
     let root = planner.visit(expr, Scope { steps: options.steps, is_once: false, is_range })?;
-    if !options.is_instant {
-        check_range_type(root.value_type)?;
-    }
     let scalar_bytes = cost::scalar_bytes_peak(&root);
     Ok(Plan {
         root,
@@ -44,6 +44,20 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
         annotations: planner.annotations,
         scalar_bytes,
     })
+}
+
+/// Lets the argument of `timestamp` look at the time of its `@` instead of the one that its
+/// offset moves that to: of the samples that the moved time would see, up to `ahead_ms` beyond it,
+/// those that the other sees.
+///
+/// Source: `rangeEvalTimestampFunctionOverVectorSelector` of Prometheus, which forgets the offset,
+/// over samples that have been loaded with it.
+fn look_at_pinned(instant: &mut Instant, offset_ms: i64, ahead_ms: i64) {
+    let end_ms = offset_ms.min(ahead_ms);
+    let Reach { back_ms, .. } = instant.reach;
+    instant.times.first_ms = instant.times.first_ms.saturating_add(end_ms);
+    let apart_ms = offset_ms.max(0).saturating_sub(end_ms);
+    instant.reach.back_ms = back_ms.saturating_sub(apart_ms).max(0);
 }
 
 /// Source: `NewRangeQuery` of Prometheus.
@@ -205,7 +219,13 @@ impl Planner<'_> {
             && let Some(ExprKind::Selector(selector)) = arg(0)
         {
             self.skip(&call.args[0]);
-            let instant = self.instant(selector, scope.steps, InstantValue::Timestamp)?;
+            let mut instant = self.instant(selector, scope.steps, InstantValue::Timestamp)?;
+            if selector.at.is_some() {
+                let offset_ms = self.offset_ms(selector.offset.as_ref())?;
+                let is_smoothed = selector.mode == RangeMode::Smoothed;
+                let ahead_ms = if is_smoothed { self.options.lookback_ms } else { 0 };
+                look_at_pinned(&mut instant, offset_ms, ahead_ms);
+            }
             return Ok(NodeKind::Instant(instant));
         }
         if call.function.name == "info" {
@@ -361,12 +381,15 @@ impl Planner<'_> {
     ) -> Result<Instant, QueryError> {
         let times = self.times(selector.at, selector.offset.as_ref(), steps)?;
         let lookback_ms = self.options.lookback_ms;
-        let (yields, ahead_ms) = match selector.mode {
-            RangeMode::Smoothed => (InstantValue::Smoothed, lookback_ms),
-            RangeMode::Plain | RangeMode::Anchored => (yields, 0),
+        let is_smoothed = selector.mode == RangeMode::Smoothed;
+        let loaded =
+            Reach { back_ms: lookback_ms, ahead_ms: if is_smoothed { lookback_ms } else { 0 } };
+        let selector = self.select(selector, times.reach(loaded));
+        // Times are those of samples, which are not smoothed.
+        let (yields, reach) = match yields {
+            InstantValue::Sample if is_smoothed => (InstantValue::Smoothed, loaded),
+            yields => (yields, Reach { ahead_ms: 0, ..loaded }),
         };
-        let reach = Reach { back_ms: lookback_ms, ahead_ms };
-        let selector = self.select(selector, times.reach(reach));
         let drops_name = yields == InstantValue::Timestamp;
         Ok(Instant { selector, times, reach, yields, drops_name })
     }

@@ -13,6 +13,7 @@ mod partial;
 mod rows;
 mod topk;
 
+use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, VectorOperator};
@@ -41,7 +42,8 @@ pub fn aggregate(
     input: &dyn VectorOperator,
     param: Option<Operand>,
 ) -> Result<Matrix, QueryError> {
-    let span = aggregation.param.as_ref().map_or(Span::default(), |param| param.span);
+    let at = aggregation.param.as_ref().map_or(Span::default(), |param| param.span);
+    let cause = Cause { at, operands: Span::hull([at, aggregation.input.span]) };
     let fold = match aggregation.op {
         AggregateOp::Sum => Fold::Sum,
         AggregateOp::Avg => Fold::Avg,
@@ -57,7 +59,7 @@ pub fn aggregate(
         | AggregateOp::LimitRatio
         | AggregateOp::Quantile
         | AggregateOp::CountValues => {
-            let Some(pick) = pick(ctx, steps, aggregation, param, span)? else {
+            let Some(pick) = pick(ctx, steps, aggregation, param, cause)? else {
                 return Matrix::new(ctx, Vec::new(), steps);
             };
             let groups = match &pick {
@@ -80,7 +82,7 @@ fn pick(
     steps: Steps,
     aggregation: &Aggregation,
     param: Option<Operand>,
-    span: Span,
+    cause: Cause,
 ) -> Result<Option<Pick>, QueryError> {
     let values = match param {
         Some(Operand::Scalar(values)) => values,
@@ -91,19 +93,19 @@ fn pick(
         Some(Operand::Vector(_)) | None => vec![0.0; steps.count],
     };
     let has_nan = values.iter().any(|value| value.is_nan());
-    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = extreme(&values, f64::INFINITY, f64::max);
+    let min = extreme(&values, f64::NEG_INFINITY, f64::min);
     let refused = |text: String| Err(QueryError::Execution(text));
     match aggregation.op {
         AggregateOp::Quantile => {
             if has_nan {
-                ctx.warn(invalid_quantile(f64::NAN), span);
+                ctx.warn(invalid_quantile(f64::NAN), cause);
             }
             if max > 1.0 {
-                ctx.warn(invalid_quantile(max), span);
+                ctx.warn(invalid_quantile(max), cause);
             }
             if min < 0.0 {
-                ctx.warn(invalid_quantile(min), span);
+                ctx.warn(invalid_quantile(min), cause);
             }
             Ok(Some(Pick::Quantile(values)))
         }
@@ -115,10 +117,10 @@ fn pick(
                 return refused("Ratio value is NaN".to_owned());
             }
             if max > 1.0 {
-                ctx.warn(invalid_ratio(max, 1.0), span);
+                ctx.warn(invalid_ratio(max, 1.0), cause);
             }
             if min < -1.0 {
-                ctx.warn(invalid_ratio(min, -1.0), span);
+                ctx.warn(invalid_ratio(min, -1.0), cause);
             }
             Ok(Some(Pick::LimitRatio(values)))
         }
@@ -142,6 +144,16 @@ fn pick(
             }))
         }
     }
+}
+
+/// The largest or least value; NaN where there is one, unless `beyond_all` is there too.
+///
+/// Source: `math.Max` and `math.Min` of Go.
+fn extreme(values: &[f64], beyond_all: f64, choose: fn(f64, f64) -> f64) -> f64 {
+    if values.iter().any(|value| value.is_nan()) && !values.contains(&beyond_all) {
+        return f64::NAN;
+    }
+    values.iter().copied().fold(-beyond_all, choose)
 }
 
 /// Source: `NewInvalidRatioWarning` of Prometheus.

@@ -40,7 +40,7 @@ pub(super) fn extent(
     if is_smoothed {
         last = times[..newest].partition_point(|t| *t < end_ms);
     }
-    if times[last] <= start_ms || (is_smoothed && times[first] > end_ms) {
+    if times[last] <= start_ms {
         return None;
     }
     let between = |at: usize, time_ms: i64| {
@@ -77,6 +77,9 @@ impl Kernel for ExtendedRate {
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let (times, values) = (frame.times(), frame.values());
         let borders = (frame.start_ms, frame.end_ms);
+        if self.is_smoothed && times.first().is_some_and(|first| *first > frame.end_ms) {
+            return None;
+        }
         let extent = extent(times, values, borders, self.is_smoothed, self.is_counter)?;
         let mut rise = extent.right - extent.left;
         if self.is_counter {

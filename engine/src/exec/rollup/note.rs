@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::annotations::Cause;
 use crate::exec::operator::Context;
 use crate::exec::rollup::{Function, Origin};
 use crate::number_text::general;
@@ -21,7 +22,7 @@ pub(super) enum Note {
         /// By series, the place of its name in `names`.
         name_of: Vec<Option<u32>>,
         names: Vec<(String, AtomicBool)>,
-        span: Span,
+        cause: Cause,
     },
     /// A φ outside 0 to 1 at some step.
     ///
@@ -29,7 +30,7 @@ pub(super) enum Note {
     InvalidPhi {
         phi: std::sync::Arc<[f64]>,
         said: Mutex<HashSet<u64>>,
-        span: Span,
+        cause: Cause,
     },
 }
 
@@ -39,8 +40,9 @@ impl Note {
             Function::Rate { is_counter: true, .. }
             | Function::ExtendedRate { is_counter: true, .. } => non_counter(rollup, origin),
             Function::Quantile { phi } if phi.iter().any(|phi| is_invalid(*phi)) => {
-                let span = rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span);
-                Note::InvalidPhi { phi: phi.clone(), said: Mutex::default(), span }
+                let at = rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span);
+                let cause = Cause { at, operands: rollup.call.arguments_span() };
+                Note::InvalidPhi { phi: phi.clone(), said: Mutex::default(), cause }
             }
             _ => Note::None,
         }
@@ -51,7 +53,7 @@ impl Note {
     pub(super) fn take(&self, ctx: &Context, series: u32, first_step: usize, presence: &[u64]) {
         match self {
             Note::None => {}
-            Note::NonCounter { name_of, names, span } => {
+            Note::NonCounter { name_of, names, cause } => {
                 let Some(name) = name_of[series as usize] else { return };
                 let (name, is_said) = &names[name as usize];
                 if presence.iter().any(|word| *word != 0) && !is_said.swap(true, Ordering::Relaxed)
@@ -61,17 +63,17 @@ impl Note {
                             "metric might not be a counter, name does not end in \
                              _total/_sum/_count/_bucket: {name:?}"
                         ),
-                        *span,
+                        *cause,
                     );
                 }
             }
-            Note::InvalidPhi { phi, said, span } => {
+            Note::InvalidPhi { phi, said, cause } => {
                 let steps = (0..presence.len() * 64).filter(|i| is_present(presence, *i));
                 for phi in steps.map(|index| phi[first_step + index]).filter(|phi| is_invalid(*phi))
                 {
                     let is_new = said.lock().is_ok_and(|mut said| said.insert(phi.to_bits()));
                     if is_new {
-                        ctx.warn(invalid_quantile(phi), *span);
+                        ctx.warn(invalid_quantile(phi), *cause);
                     }
                 }
             }
@@ -115,9 +117,10 @@ fn non_counter(rollup: &Rollup, origin: &Origin) -> Note {
         return Note::None;
     }
     // The range vector that Prometheus makes of a subquery has no place in the query.
-    let span = match origin {
+    let at = match origin {
         Origin::Set(_) => rollup.input.span,
         Origin::Operator(_) => Span::default(),
     };
-    Note::NonCounter { name_of, names, span }
+    let cause = Cause { at, operands: rollup.call.arguments_span() };
+    Note::NonCounter { name_of, names, cause }
 }
