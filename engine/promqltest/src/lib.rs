@@ -10,6 +10,7 @@ mod compare;
 mod data;
 mod duration;
 mod expect;
+pub mod generate;
 mod histogram;
 mod known;
 mod pin;

@@ -3,9 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "support/random.rs"]
-#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-mod random;
 #[path = "support/stored.rs"]
 #[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 mod stored;
@@ -18,7 +15,7 @@ use engine::{Engine, EngineOptions};
 use model::Source;
 use model::memory::MemorySource;
 use promqltest::{EvalReport, Failure, KnownFailures, Script, run_script};
-use stored::Stores;
+use stored::{Cut, Stores};
 
 /// Where the scripts of Prometheus are, unless `PROMQLTEST_DIR` says so: beside the workspace.
 const SHARED_DIR: &str = "../shared/promqltest";
@@ -72,7 +69,7 @@ enum Kind {
 async fn run(kind: Kind, script: &Script, engine: &Engine) -> Vec<EvalReport> {
     let mut stores = match kind {
         Kind::Memory => None,
-        Kind::Store { seed } => Some(Stores::new(seed)),
+        Kind::Store { seed } => Some(Stores::new(seed, Cut::default())),
     };
     let reports = run_script(script, engine, async |samples: &MemorySource| match &mut stores {
         None => Arc::new(samples.clone()) as Arc<dyn Source>,

@@ -45,20 +45,26 @@ impl Answer {
         };
         let value = match output.value {
             Value::Scalar { time_ms, value } => Shape::Scalar(time_ms, value),
-            Value::String { value, .. } => Shape::String(value),
-            Value::Vector { time_ms, samples } => Shape::Vector(time_ms, samples),
+            Value::String { value, .. } => Shape::String(readable(&value)),
+            Value::Vector { time_ms, samples } => {
+                let samples = samples.into_iter().map(|(l, v)| (readable_labels(&l), v));
+                Shape::Vector(time_ms, samples.collect())
+            }
             Value::Grid { steps, rows } => Shape::Matrix(
                 rows.iter()
                     .map(|row| {
                         let samples = row.iter().map(|(i, value)| (steps.time(i), value));
-                        (row.labels.clone(), samples.collect())
+                        (readable_labels(&row.labels), samples.collect())
                     })
                     .collect(),
             ),
             Value::Samples(series) => Shape::Matrix(
                 series
                     .into_iter()
-                    .map(|s| (s.labels, s.timestamps.into_iter().zip(s.values).collect()))
+                    .map(|s| {
+                        let samples = s.timestamps.into_iter().zip(s.values);
+                        (readable_labels(&s.labels), samples.collect())
+                    })
                     .collect(),
             ),
         };
@@ -117,8 +123,18 @@ impl Answer {
         }
     }
 
+    /// Whether there are warnings or infos.
+    pub fn is_annotated(&self) -> bool {
+        match self {
+            Answer::Error(_) => false,
+            Answer::Value { annotations, .. } => {
+                !annotations.warnings.is_empty() || !annotations.infos.is_empty()
+            }
+        }
+    }
+
     /// How the engine's answer differs from this one of Prometheus.
-    pub fn check(&self, query: &str, found: &Answer, is_ordered: bool) -> Result<(), String> {
+    pub fn check(&self, found: &Answer, is_ordered: bool) -> Result<(), String> {
         match (self, found) {
             (Answer::Error(expected), Answer::Error(found)) => {
                 let (expected, found) = (comparable_error(expected), comparable_error(found));
@@ -137,7 +153,7 @@ impl Answer {
                 Answer::Value { value: found, annotations },
             ) => {
                 expected.check(found, is_ordered)?;
-                expected_annotations.check(query, annotations)
+                expected_annotations.check(annotations)
             }
         }
     }
@@ -160,9 +176,8 @@ fn comparable_error(error: &str) -> String {
 /// A message without what Prometheus and the engine may differ in.
 ///
 /// How many samples an info is about: Prometheus adds the count of all steps before to that of
-/// each step, which doubles it step by step. Where its cause stands, if several calls may give
-/// the same message: Prometheus names the one that it evaluates last.
-fn comparable_annotation(query: &str, line: &str) -> String {
+/// each step, which doubles it step by step.
+fn comparable_annotation(line: &str) -> String {
     let mut line = match line.split_once(", over ") {
         Some((head, rest)) => {
             let tail = rest.split_once(" samples ").map_or(rest, |(_, tail)| tail);
@@ -170,15 +185,12 @@ fn comparable_annotation(query: &str, line: &str) -> String {
         }
         None => line.to_owned(),
     };
-    let count =
-        |words: &[&str]| words.iter().map(|word| query.matches(word).count()).sum::<usize>();
-    let causes = if line.contains("might not be a counter") {
-        count(&["rate", "increase"])
-    } else {
-        count(&["quantile"])
-    };
-    if causes > 1 {
-        line.truncate(line.rfind(" (").unwrap_or(line.len()));
+    // Powers round differently; a value that a message names is no exacter than an answer's.
+    if let Some((head, rest)) = line.split_once(", got ") {
+        let (number, tail) = rest.split_at(rest.find([' ', ',']).unwrap_or(rest.len()));
+        if let Ok(number) = number.parse::<f64>() {
+            line = format!("{head}, got {number:.9e}{tail}");
+        }
     }
     line
 }
@@ -200,12 +212,12 @@ fn is_met_on_the_way(error: &str) -> bool {
 }
 
 impl Annotations {
-    fn check(&self, query: &str, found: &Annotations) -> Result<(), String> {
+    fn check(&self, found: &Annotations) -> Result<(), String> {
         for (kind, expected, found) in
             [("warnings", &self.warnings, &found.warnings), ("infos", &self.infos, &found.infos)]
         {
             let comparable = |lines: &BTreeSet<String>| -> BTreeSet<String> {
-                lines.iter().map(|line| comparable_annotation(query, line)).collect()
+                lines.iter().map(|line| comparable_annotation(line)).collect()
             };
             if comparable(expected) != comparable(found) && expected.len() <= ANNOTATIONS_MAX {
                 return Err(format!("expected the {kind} {expected:#?}, found {found:#?}"));
@@ -283,6 +295,17 @@ fn same_sample(expected: (i64, f64), found: (i64, f64)) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("expected (time, value) {expected:?}, found {found:?}"))
+}
+
+/// A text in which what stands for bytes that are not UTF-8 is what JSON has for them.
+fn readable(text: &str) -> String {
+    text.replace(|c| ('\u{10ff80}'..='\u{10ffff}').contains(&c), "\u{fffd}")
+}
+
+fn readable_labels(labels: &Labels) -> Labels {
+    let pairs: Vec<(&str, String)> =
+        labels.iter().map(|(name, value)| (name, readable(value))).collect();
+    Labels::from_pairs(pairs.iter().map(|(name, value)| (*name, value.as_str())))
 }
 
 fn labels(metric: &Json) -> Labels {

@@ -6,33 +6,23 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod answer;
-mod generator;
 #[path = "../../../../tests/support/process.rs"]
 #[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 mod process;
 mod prometheus;
-#[path = "../support/random.rs"]
-#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-mod random;
-mod samples;
-#[path = "../support/stored.rs"]
-#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-mod stored;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use answer::Answer;
-use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
-use generator::{Generator, Query};
 use model::Source;
 use process::percent_encode;
 use prometheus::Prometheus;
-use random::Random;
-use samples::{SPAN_MS, START_MS};
-use stored::Stores;
+use promqltest::generate::{
+    Category, Generator, Grammar, Query, Random, SPAN_MS, START_MS, parts, samples,
+};
 
 const QUERIES: u64 = 1000;
 const SEED: u64 = 1;
@@ -47,13 +37,30 @@ struct Times {
     step_ms: Option<i64>,
 }
 
+/// How many comparisons there were, and of how many the answers differ.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    comparisons: u64,
+    differences: u64,
+}
+
+impl Counts {
+    fn add(&mut self, differs: bool) {
+        self.comparisons += 1;
+        self.differences += u64::from(differs);
+    }
+}
+
 #[derive(Default)]
 struct Tally {
-    /// Comparisons and differences by what the query is made of.
-    by_part: BTreeMap<&'static str, (u64, u64)>,
-    comparisons: u64,
-    errors: u64,
-    empty: u64,
+    all: Counts,
+    /// By what the query is made of.
+    by_part: BTreeMap<(Category, &'static str), Counts>,
+    by_category: BTreeMap<Category, Counts>,
+    /// Those that Prometheus answers with an error, with nothing, with warnings or infos.
+    errors: Counts,
+    empty: Counts,
+    annotated: Counts,
     differences: Vec<String>,
 }
 
@@ -68,56 +75,35 @@ fn random_queries_are_answered_as_prometheus_does() {
         return;
     };
     let seed = number_from_env("DIFFERENTIAL_SEED", SEED);
-    let samples = samples::samples(seed);
+    let samples = samples(seed);
     let prometheus = Prometheus::start(&binary);
     prometheus.write(&samples);
     let source: Arc<dyn Source> = Arc::new(samples);
     let engine = Engine::new(EngineOptions::default());
+    let mut random = Random::new(seed);
     let mut generator = Generator::new(seed, true);
+    let mut grammar = Grammar::new(seed);
     let mut tally = Tally::default();
-    for _ in 0..number_from_env("DIFFERENTIAL_QUERIES", QUERIES) {
-        let query = generator.query();
-        for times in [instant(generator.random()), range(generator.random())] {
+    for index in 0..number_from_env("DIFFERENTIAL_QUERIES", QUERIES) {
+        let query = if index % 2 == 0 { generator.query() } else { grammar.query() };
+        for times in [instant(&mut random), range(&mut random)] {
             let expected = ask_prometheus(&prometheus, &query.text, times);
             let found = ask_engine(&engine, &source, &query.text, times);
             let is_ordered = query.is_ordered && times.step_ms.is_none();
-            tally.add(&query, times, &expected, expected.check(&query.text, &found, is_ordered));
+            tally.add(&query, times, &expected, expected.check(&found, is_ordered));
         }
     }
     tally.print();
     assert!(tally.differences.is_empty(), "seed {seed}: {} differences", tally.differences.len());
 }
 
-/// The store cuts samples into chunks, blocks and partitions, and tiles cut series and steps:
-/// no answer depends on where.
-#[test]
-fn random_queries_are_answered_alike_wherever_samples_and_tiles_are_cut() {
-    let samples = samples::samples(SEED);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let mut stores = Stores::new(SEED);
-    let store = runtime.block_on(stores.store(&samples));
-    let memory: Arc<dyn Source> = Arc::new(samples);
-    let engine = Engine::new(EngineOptions::default());
-    let tile_shape = TileShape { series: 3, steps: 7 };
-    let cutting = Engine::new(EngineOptions { tile_shape, threads: 2, ..Default::default() });
-    let mut generator = Generator::new(SEED + 1, true);
-    let mut tally = Tally::default();
-    for _ in 0..number_from_env("DIFFERENTIAL_QUERIES", QUERIES) {
-        let query = generator.query();
-        for times in [instant(generator.random()), range(generator.random())] {
-            let expected = ask_engine(&engine, &memory, &query.text, times);
-            let found = ask_engine(&cutting, &store, &query.text, times);
-            let is_ordered = times.step_ms.is_none();
-            tally.add(&query, times, &expected, expected.check(&query.text, &found, is_ordered));
-        }
-    }
-    runtime.block_on(stores.close());
-    tally.print();
-    assert!(tally.differences.is_empty(), "{} differences", tally.differences.len());
-}
-
-/// A time in or near the data, now and then on a sample.
+/// A time in or near the data, now and then on a sample; seldom far from it, though near enough
+/// for the distances between times to fit Go's durations, which Prometheus keeps them in.
 fn time(random: &mut Random) -> i64 {
+    if random.one_in(24) {
+        const FAR_MS: [i64; 6] = [0, -1, -1_500, -3_000_000_000_123, 6_000_000_000_000, 999];
+        return FAR_MS[random.below(6) as usize];
+    }
     let time_ms = START_MS - 600_000 + random.below(SPAN_MS as u64 + 1_200_000) as i64;
     if random.one_in(2) { (time_ms - START_MS) / 15_000 * 15_000 + START_MS } else { time_ms }
 }
@@ -135,7 +121,10 @@ fn range(random: &mut Random) -> Times {
 }
 
 fn ask_prometheus(prometheus: &Prometheus, query: &str, times: Times) -> Answer {
-    let seconds = |ms: i64| format!("{}.{:03}", ms / 1000, ms % 1000);
+    let seconds = |ms: i64| {
+        let sign = if ms < 0 { "-" } else { "" };
+        format!("{sign}{}.{:03}", ms.unsigned_abs() / 1000, ms.unsigned_abs() % 1000)
+    };
     let query = percent_encode(query);
     let json = match times.step_ms {
         None => prometheus
@@ -168,13 +157,25 @@ fn ask_engine(engine: &Engine, source: &Arc<dyn Source>, query: &str, times: Tim
 
 impl Tally {
     fn add(&mut self, query: &Query, times: Times, expected: &Answer, outcome: Result<(), String>) {
-        self.comparisons += 1;
-        self.errors += u64::from(expected.is_error());
-        self.empty += u64::from(expected.is_empty());
-        for part in &query.parts {
-            let counts = self.by_part.entry(part).or_default();
-            counts.0 += 1;
-            counts.1 += u64::from(outcome.is_err());
+        let differs = outcome.is_err();
+        self.all.add(differs);
+        for (applies, counts) in [
+            (expected.is_error(), &mut self.errors),
+            (expected.is_empty(), &mut self.empty),
+            (expected.is_annotated(), &mut self.annotated),
+        ] {
+            if applies {
+                counts.add(differs);
+            }
+        }
+        let parts = parts(&query.text);
+        let mut categories: Vec<Category> = parts.iter().map(|(category, _)| *category).collect();
+        categories.dedup();
+        for category in categories {
+            self.by_category.entry(category).or_default().add(differs);
+        }
+        for part in parts {
+            self.by_part.entry(part).or_default().add(differs);
         }
         if let Err(difference) = outcome {
             self.differences.push(format!("{}\n  {times:?}\n  {difference}", query.text));
@@ -185,15 +186,19 @@ impl Tally {
         for difference in self.differences.iter().take(PRINTED) {
             println!("{difference}\n");
         }
-        for (part, (comparisons, differences)) in &self.by_part {
-            println!("{part:32} {comparisons:6} {differences:6}");
+        let row = |name: &str, counts: &Counts| {
+            println!("{name:32} {:6} {:6}", counts.comparisons, counts.differences);
+        };
+        println!("{:32} {:>6} {:>6}", "", "asked", "differ");
+        for (category, counts) in &self.by_category {
+            row(&format!("{category:?}"), counts);
+            for (part, counts) in self.by_part.iter().filter(|(part, _)| part.0 == *category) {
+                row(&format!("  {}", part.1), counts);
+            }
         }
-        println!(
-            "{} comparisons ({} of errors, {} without a value), {} differences",
-            self.comparisons,
-            self.errors,
-            self.empty,
-            self.differences.len()
-        );
+        row("answered with an error", &self.errors);
+        row("answered without a value", &self.empty);
+        row("answered with annotations", &self.annotated);
+        row("all", &self.all);
     }
 }

@@ -4,22 +4,34 @@ use std::sync::Arc;
 
 use model::memory::MemorySource;
 use model::{Batch, Labels, Source};
+use promqltest::generate::Random;
 use storage::{Store, StoreOptions};
 
-use crate::random::Random;
+/// How samples are cut into runs, and how often open windows are sealed.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// So many samples of a series are appended at once, at most.
+    pub run_max: u64,
+    /// Everything is sealed after one append in so many.
+    pub sealed_one_in: u64,
+}
 
-/// So many samples of a series are appended at once, at most.
-const RUN_MAX: u64 = 100;
+impl Default for Cut {
+    fn default() -> Cut {
+        Cut { run_max: 100, sealed_one_in: 4 }
+    }
+}
 
 /// Makes stores in memory, one at a time: the one before is closed.
 pub struct Stores {
     random: Random,
+    cut: Cut,
     open: Option<Arc<Store>>,
 }
 
 impl Stores {
-    pub fn new(seed: u64) -> Stores {
-        Stores { random: Random::new(seed), open: None }
+    pub fn new(seed: u64, cut: Cut) -> Stores {
+        Stores { random: Random::new(seed), cut, open: None }
     }
 
     /// A new store with these samples.
@@ -37,7 +49,7 @@ impl Stores {
             let count = batch.sample_count();
             let outcome = store.append(batch).await.unwrap();
             assert_eq!(outcome.accepted, count, "{outcome:?}");
-            if self.random.one_in(4) {
+            if self.random.one_in(self.cut.sealed_one_in) {
                 store.seal_all().await.unwrap();
             }
         }
@@ -59,7 +71,7 @@ impl Stores {
                 timestamps.iter().copied().zip(values.iter().copied()).collect();
             let mut rest = &samples[..];
             while !rest.is_empty() {
-                let count = (1 + self.random.below(RUN_MAX) as usize).min(rest.len());
+                let count = (1 + self.random.below(self.cut.run_max) as usize).min(rest.len());
                 runs.push((labels.clone(), rest[..count].to_vec()));
                 rest = &rest[count..];
             }

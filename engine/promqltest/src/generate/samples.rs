@@ -4,7 +4,7 @@
 use model::memory::MemorySource;
 use model::{Labels, stale_nan};
 
-use crate::random::Random;
+use crate::generate::Random;
 
 /// The first time, in ms: far from the epoch, and on no round step.
 pub const START_MS: i64 = 1_700_000_003_000;
@@ -66,6 +66,10 @@ pub fn samples(seed: u64) -> MemorySource {
     add(&mut source, &mut random, &labels, &steady(), |random, _| {
         random.below(4_000_000_000) as f64 - 1_000_000_000.0
     });
+    for name in ["a \"quoted\" name", "b\\c", "Ä\n"] {
+        let own = [("service.name", name), ("job", "a")];
+        add_counter(&mut source, &mut random, &with(&own, "http.requests", &[]));
+    }
     source
 }
 

@@ -1,13 +1,17 @@
 //! Numbers that look random and are the same in every run.
 
 /// A generator of SplitMix64.
+#[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
+    /// The numbers that a seed decides.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
+    /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,6 +30,7 @@ impl Random {
         self.below(times) == 0
     }
 
+    /// One of some items.
     pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
         items[self.below(items.len() as u64) as usize]
     }

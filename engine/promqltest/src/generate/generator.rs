@@ -1,11 +1,9 @@
 //! Random queries of every kind over the samples.
 
-use std::collections::BTreeSet;
-
 use engine::functions::{Signature, all};
 use engine::parse::ast::ValueType;
 
-use crate::random::Random;
+use crate::generate::{Query, Random};
 
 /// Plain metrics; what orders or ranks its operand gets `unique`, whose values all differ.
 const METRICS: [&str; 13] = [
@@ -90,33 +88,28 @@ const MAGNIFYING: [&str; 13] = [
     "month",
 ];
 
-/// A query and what it is made of.
-pub struct Query {
-    pub text: String,
-    /// Functions, operators, modifiers.
-    pub parts: BTreeSet<&'static str>,
-    /// Whether an instant query promises an order.
-    pub is_ordered: bool,
-}
-
+/// Writes queries kind by kind: every function, aggregation, operator and modifier, each on
+/// operands that fit it.
+#[derive(Debug)]
 pub struct Generator {
     random: Random,
-    parts: BTreeSet<&'static str>,
     /// Extended range selectors, fill modifiers, duration expressions, and functions.
     is_experimental: bool,
 }
 
 impl Generator {
+    /// A generator whose queries a seed decides.
     pub fn new(seed: u64, is_experimental: bool) -> Generator {
-        Generator { random: Random::new(seed), parts: BTreeSet::new(), is_experimental }
+        Generator { random: Random::new(seed), is_experimental }
     }
 
+    /// The numbers behind it.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
+    /// The next query.
     pub fn query(&mut self) -> Query {
-        self.parts.clear();
         let mut is_ordered = false;
         let text = match self.random.below(24) {
             0 => {
@@ -128,25 +121,14 @@ impl Generator {
             3 => self.string(),
             _ => self.vector(3),
         };
-        Query { text, parts: std::mem::take(&mut self.parts), is_ordered }
-    }
-
-    fn part(&mut self, part: &'static str) -> &'static str {
-        self.parts.insert(part);
-        part
+        Query { text, is_ordered }
     }
 
     fn pick(&mut self, items: &[&'static str]) -> &'static str {
         self.random.pick(items)
     }
 
-    fn pick_part(&mut self, items: &[&'static str]) -> &'static str {
-        let item = self.pick(items);
-        self.part(item)
-    }
-
     fn string(&mut self) -> String {
-        self.part("string");
         self.pick(&[r#""text""#, "'a\\tb'", "`raw\\n`", r#""""#]).to_owned()
     }
 
@@ -155,16 +137,16 @@ impl Generator {
             return self.pick(&NUMBERS).to_owned();
         }
         match self.random.below(7) {
-            0 => format!("{}()", self.part("time")),
-            1 => format!("{}()", self.part("pi")),
-            2 | 3 => format!("{}({})", self.part("scalar"), self.vector(depth - 1)),
+            0 => "time()".to_owned(),
+            1 => "pi()".to_owned(),
+            2 | 3 => format!("{}({})", "scalar", self.vector(depth - 1)),
             4 => {
-                let operator = self.pick_part(&COMPARISONS);
+                let operator = self.pick(&COMPARISONS);
                 format!("({} {operator} bool {})", self.scalar(depth - 1), self.scalar(depth - 1))
             }
             5 => format!("-{}", self.scalar(depth - 1)),
             _ => {
-                let operator = self.pick_part(&ARITHMETIC);
+                let operator = self.pick(&ARITHMETIC);
                 format!("({} {operator} {})", self.scalar(depth - 1), self.scalar(depth - 1))
             }
         }
@@ -182,7 +164,7 @@ impl Generator {
             9 => self.special(depth),
             10 => format!("-{}", self.vector(depth)),
             11 => {
-                let operator = self.pick_part(&ARITHMETIC);
+                let operator = self.pick(&ARITHMETIC);
                 let (vector, scalar) = (self.vector(depth), self.scalar(depth));
                 match operator {
                     // What is left of huge numbers is but the error of their last digits.
@@ -191,13 +173,13 @@ impl Generator {
                 }
             }
             12 => {
-                let operator = self.pick_part(&COMPARISONS);
+                let operator = self.pick(&COMPARISONS);
                 let bool = if self.random.one_in(2) { " bool" } else { "" };
                 let (vector, scalar) = (self.vector(depth), self.scalar(depth));
                 self.with_scalar(&format!("{operator}{bool}"), &vector, &scalar)
             }
             13 => {
-                let operator = self.pick_part(&SETS);
+                let operator = self.pick(&SETS);
                 let matching = self.matching();
                 format!("({} {operator}{matching} {})", self.vector(depth), self.vector(depth))
             }
@@ -225,7 +207,7 @@ impl Generator {
         let mut matchers: Vec<String> = Vec::new();
         while self.random.one_in(3) {
             let matcher = self.pick(&MATCHERS);
-            let label = matcher.split(['=', '!']).next().unwrap();
+            let label = matcher.split(['=', '!']).next().unwrap_or_default();
             // Prometheus' storage reorders the matchers, and absent() looks at their order
             // where several name one label.
             if !matchers.iter().any(|known| known.starts_with(label)) {
@@ -237,22 +219,18 @@ impl Generator {
             let names =
                 self.pick(&["load|other", "requests_total|load", "lonely|sparse", "target_.*"]);
             matchers.push(format!("__name__=~\"{names}\""));
-            self.part("name matcher");
             return format!("{{{}}}", matchers.join(","));
         }
         if matchers.is_empty() {
             return metric.to_owned();
         }
-        self.part("matchers");
         format!("{metric}{{{}}}", matchers.join(","))
     }
 
     fn modifiers(&mut self) -> String {
         let mut modifiers = String::new();
         if self.random.one_in(6) {
-            self.part("offset");
             let offset = if self.is_experimental && self.random.one_in(4) {
-                self.part("duration expression");
                 format!("({} + 2 * {})", self.pick(&OFFSETS), self.pick(&DURATIONS))
             } else {
                 self.pick(&OFFSETS).to_owned()
@@ -260,7 +238,6 @@ impl Generator {
             modifiers.push_str(&format!(" offset {offset}"));
         }
         if self.random.one_in(8) {
-            self.part("@");
             let at = match self.random.below(4) {
                 0 => "start()".to_owned(),
                 1 => "end()".to_owned(),
@@ -277,7 +254,6 @@ impl Generator {
 
     fn duration(&mut self) -> String {
         if self.is_experimental && self.random.one_in(10) {
-            self.part("duration expression");
             let (a, b) = (self.pick(&DURATIONS), self.pick(&DURATIONS));
             return match self.random.below(4) {
                 0 => format!("({a} + {b})"),
@@ -291,7 +267,6 @@ impl Generator {
 
     fn range(&mut self, depth: u32) -> String {
         if depth > 0 && self.random.one_in(5) {
-            self.part("subquery");
             let inner = self.vector(depth - 1);
             let duration = self.pick(&["1m", "5m", "10m", "30m", "47s"]);
             let step = self.pick(&["", "30s", "1m", "17s", "5m"]);
@@ -311,7 +286,6 @@ impl Generator {
             .filter(|f| self.is_experimental || !f.is_experimental)
             .collect();
         let function = functions[self.random.below(functions.len() as u64) as usize];
-        self.part(function.name);
         let mut count = function.args.len();
         if function.variadic != 0 && self.random.one_in(2) {
             count -= 1;
@@ -320,7 +294,7 @@ impl Generator {
             && ["rate", "increase", "delta"].contains(&function.name)
             && self.random.one_in(4)
         {
-            let mode = self.pick_part(&["anchored", "smoothed"]);
+            let mode = self.pick(&["anchored", "smoothed"]);
             let metric = self.pick(&METRICS);
             let selector = self.plain_selector(metric);
             return format!("{}({selector}[{}] {mode})", function.name, self.pick(&DURATIONS));
@@ -346,8 +320,8 @@ impl Generator {
 
     fn grouping(&mut self) -> String {
         let word = match self.random.below(5) {
-            0 | 1 => self.part("by"),
-            2 => self.part("without"),
+            0 | 1 => "by",
+            2 => "without",
             _ => return String::new(),
         };
         format!(" {word} ({})", self.labels())
@@ -365,11 +339,9 @@ impl Generator {
         let grouping = self.grouping();
         match self.random.below(12) {
             0 => {
-                self.part("quantile");
                 format!("quantile{grouping} ({}, {})", self.pick(&FRACTIONS), self.vector(depth))
             }
             1 => {
-                self.part("count_values");
                 let label = self.pick(&["value", "job", "n"]);
                 // Rounded, since the last digit of a sine is nobody's promise.
                 let vector = self.vector(depth);
@@ -377,7 +349,7 @@ impl Generator {
             }
             2 => self.ranked(&grouping),
             _ => {
-                let operator = self.pick_part(&SIMPLE_AGGREGATES);
+                let operator = self.pick(&SIMPLE_AGGREGATES);
                 let vector = self.vector(depth);
                 if operator.starts_with("std") {
                     // Of small differences between large numbers only the order of the
@@ -392,10 +364,10 @@ impl Generator {
     /// An aggregation that chooses series, over values that all differ.
     fn ranked(&mut self, grouping: &str) -> String {
         let operator = match self.random.below(6) {
-            0 if self.is_experimental => self.part("limitk"),
-            1 if self.is_experimental => self.part("limit_ratio"),
-            2 | 3 => self.part("topk"),
-            _ => self.part("bottomk"),
+            0 if self.is_experimental => "limitk",
+            1 if self.is_experimental => "limit_ratio",
+            2 | 3 => "topk",
+            _ => "bottomk",
         };
         let parameter = match operator {
             "limit_ratio" => self.pick(&["0.5", "-0.5", "0.1", "1", "-1", "0", "2", "NaN"]),
@@ -422,36 +394,36 @@ impl Generator {
     fn ordered(&mut self) -> String {
         let distinct = self.distinct();
         match self.random.below(4) {
-            0 => format!("{}({distinct})", self.part("sort")),
-            1 => format!("{}({distinct})", self.part("sort_desc")),
+            0 => format!("{}({distinct})", "sort"),
+            1 => format!("{}({distinct})", "sort_desc"),
             2 if self.is_experimental => {
-                format!("{}({distinct}, \"n\")", self.part("sort_by_label"))
+                format!("{}({distinct}, \"n\")", "sort_by_label")
             }
             3 if self.is_experimental => {
-                format!("{}({distinct}, \"parity\", \"n\")", self.part("sort_by_label_desc"))
+                format!("{}({distinct}, \"parity\", \"n\")", "sort_by_label_desc")
             }
-            _ => format!("{}(3, {distinct})", self.part("topk")),
+            _ => format!("{}(3, {distinct})", "topk"),
         }
     }
 
     fn matching(&mut self) -> String {
         match self.random.below(4) {
-            0 => format!(" {} ({})", self.part("on"), self.labels()),
-            1 => format!(" {} ({})", self.part("ignoring"), self.labels()),
+            0 => format!(" on ({})", self.labels()),
+            1 => format!(" ignoring ({})", self.labels()),
             _ => String::new(),
         }
     }
 
     fn binary(&mut self, depth: u32) -> String {
         let mut operator = if self.random.one_in(3) {
-            let comparison = self.pick_part(&COMPARISONS).to_owned();
+            let comparison = self.pick(&COMPARISONS).to_owned();
             if self.random.one_in(2) { comparison + " bool" } else { comparison }
         } else {
-            self.pick_part(&["+", "-", "*", "/", "^", "atan2"]).to_owned()
+            self.pick(&["+", "-", "*", "/", "^", "atan2"]).to_owned()
         };
         let is_filling = self.is_experimental && self.random.one_in(5);
         let fill = if is_filling {
-            let fill = self.pick_part(&["fill", "fill_left", "fill_right"]);
+            let fill = self.pick(&["fill", "fill_left", "fill_right"]);
             format!(" {fill} ({})", self.pick(&["0", "1.5", "-2", "NaN"]))
         } else {
             String::new()
@@ -466,15 +438,12 @@ impl Generator {
                 &("latency_bucket", "job", "latency_count"),
                 &("load", "job, instance", "other"),
             ]);
-            self.part("on");
             let (many, one) = (self.plain_selector(many), self.plain_selector(one));
             let include =
                 self.pick(&["", " (version)", " (version, cluster)", " (revision)", " (nowhere)"]);
             return if self.random.one_in(2) {
-                self.part("group_left");
                 format!("({many} {operator} on ({on}) group_left{include}{fill} {one})")
             } else {
-                self.part("group_right");
                 format!("({one} {operator} on ({on}) group_right{include}{fill} {many})")
             };
         }
@@ -486,19 +455,16 @@ impl Generator {
     fn special(&mut self, depth: u32) -> String {
         let fraction = self.pick(&FRACTIONS);
         match self.random.below(10) {
-            0 => format!("{}({})", self.part("absent"), self.vector(depth)),
-            1 => format!("{}({})", self.part("absent_over_time"), self.range(depth)),
+            0 => format!("{}({})", "absent", self.vector(depth)),
+            1 => format!("{}({})", "absent_over_time", self.range(depth)),
             2 => {
-                self.part("histogram_quantile");
                 format!("histogram_quantile({fraction}, {})", self.buckets())
             }
             3 => {
-                self.part("histogram_fraction");
                 let (lower, upper) = (self.pick(&NUMBERS), self.pick(&NUMBERS));
                 format!("histogram_fraction({lower}, {upper}, {})", self.buckets())
             }
             4 => {
-                self.part("label_join");
                 let target = self.pick(&["new", "job", "instance", "__name__"]);
                 format!(
                     "label_join({}, \"{target}\", \"-\", \"job\", \"nowhere\", \"instance\")",
@@ -506,7 +472,6 @@ impl Generator {
                 )
             }
             5 if self.is_experimental => {
-                self.part("info");
                 let selector = self.pick(&[
                     "",
                     ", {version=~\".+\"}",
@@ -517,17 +482,14 @@ impl Generator {
                 format!("info({}{selector})", self.plain_selector(metric))
             }
             6 if self.is_experimental => {
-                self.part("double_exponential_smoothing");
                 let (smoothing, trend) =
                     (self.pick(&["0.5", "0.1", "1", "0"]), self.pick(&["0.3", "0.9", "2"]));
                 format!("double_exponential_smoothing({}, {smoothing}, {trend})", self.range(depth))
             }
             7 if self.is_experimental => {
-                self.part("histogram_quantiles");
                 format!("histogram_quantiles({}, \"q\", {fraction}, 0.75)", self.buckets())
             }
             _ => {
-                self.part("label_replace");
                 let target = self.pick(&["new", "job", "instance", "__name__"]);
                 let source = self.pick(&["instance", "job", "__name__", "nowhere"]);
                 let regex = self.pick(&["(.*)", "(.)(.*)", "a", "([0-9]+)|x", ""]);
