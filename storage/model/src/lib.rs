@@ -10,6 +10,7 @@ pub mod histogram;
 pub mod labels;
 pub mod matcher;
 pub mod memory;
+pub mod number_text;
 pub mod re2;
 pub mod sample;
 pub mod source;
