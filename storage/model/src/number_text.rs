@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 ///
 /// Source: `strconv.FormatFloat(value, 'g', -1, 64)` of Go.
 pub fn general(value: f64) -> String {
-    special(value).unwrap_or_else(|| from_scientific(&format!("{value:e}"), 6))
+    special(value).unwrap_or_else(|| from_scientific(&scientific(value), 6))
 }
 
 /// A number like `%.2g`: rounded to some significant digits, without trailing zeros.
@@ -50,6 +50,26 @@ fn special(value: f64) -> Option<String> {
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+/// The shortest text that reads back the same, as `-d.ddde-x`.
+///
+/// Where two are equally near, Go takes the even one; the formatter of `std` does not.
+fn scientific(value: f64) -> String {
+    let mut buffer = zmij::Buffer::new();
+    let text = buffer.format_finite(value.abs());
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    let skipped = all.len() - digits.len();
+    let digits = digits.trim_end_matches('0');
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    let Some(first) = digits.get(..1) else { return format!("{sign}0e0") };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let exponent = exponent + whole.len() as i32 - 1 - skipped as i32;
+    let point = if digits.len() > 1 { "." } else { "" };
+    format!("{sign}{first}{point}{}e{exponent}", &digits[1..])
 }
 
 /// From `-d.ddde-x` to what `%g` makes of it; `limit` is the exponent from which on it stays.
@@ -165,6 +185,11 @@ mod tests {
             (123456789.0, "1.23456789e+08"),
             (0.0001, "0.0001"),
             (0.00001234, "1.234e-05"),
+            (f64::from_bits(0x4306_8844_00e6_60e2), "7.927843927357722e+14"),
+            (-5e-324, "-5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (120.0, "120"),
+            (0.05, "0.05"),
             (f64::NAN, "NaN"),
             (f64::INFINITY, "+Inf"),
             (f64::NEG_INFINITY, "-Inf"),
