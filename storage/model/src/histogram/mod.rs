@@ -12,7 +12,35 @@
 //!
 //! Encodings and quantiles are the business of others.
 
+mod accumulator;
+mod arithmetic;
+mod bounds;
+mod bucket;
+mod cell;
+mod error;
+mod layer;
+mod log2;
+mod reset;
+mod spans;
+mod sum;
+#[cfg(test)]
+mod tests;
+mod text;
+mod trim;
+mod validate;
+mod wire;
+mod zero;
+
 use std::sync::Arc;
+
+pub use arithmetic::Combined;
+pub use bounds::exponential_bound;
+pub use bucket::Bucket;
+pub use error::{HistogramError, Side};
+pub use log2::log2;
+pub use reset::decide_hint;
+pub use sum::{HistogramMean, HistogramSum};
+pub use wire::{WireCounts, WireHistogram};
 
 use crate::sample;
 
@@ -26,6 +54,11 @@ pub const EXPONENTIAL_SCHEMA_MIN: i8 = -4;
 
 /// The finest exponential schema: 256 buckets for each power of two.
 pub const EXPONENTIAL_SCHEMA_MAX: i8 = 8;
+
+/// The finest schema that is known, but not kept: it is reduced on arrival.
+///
+/// Source: `ExponentialSchemaMaxReserved` in `model/histogram/generic.go` of Prometheus.
+pub const RESERVED_SCHEMA_MAX: i8 = 52;
 
 /// What is known of a counter reset between the sample before and this one.
 ///
@@ -132,6 +165,27 @@ impl Histogram {
         self.schema == CUSTOM_BUCKETS_SCHEMA
     }
 
+    /// Whether two histograms are the same data: the same kind, layout and counts, bit by bit.
+    ///
+    /// Reset hints do not matter, and neither do spans without buckets. A layout with empty
+    /// buckets differs from one without them, so compact both first. This is what `==` and `!=`
+    /// of PromQL mean, and `changes`.
+    ///
+    /// Source: `Equals` in `model/histogram/float_histogram.go` of Prometheus.
+    pub fn equals(&self, other: &Histogram) -> bool {
+        self.schema == other.schema
+            && self.count.to_bits() == other.count.to_bits()
+            && self.sum.to_bits() == other.sum.to_bits()
+            && (!self.has_custom_buckets()
+                || same_bounds(&self.custom_bounds, &other.custom_bounds))
+            && self.zero_threshold == other.zero_threshold
+            && self.zero_count.to_bits() == other.zero_count.to_bits()
+            && spans::same_layout(&self.negative_spans, &other.negative_spans)
+            && same_bits(&self.negative_counts, &other.negative_counts)
+            && spans::same_layout(&self.positive_spans, &other.positive_spans)
+            && same_bits(&self.positive_counts, &other.positive_counts)
+    }
+
     /// Bytes on the heap that belong to this histogram.
     ///
     /// Custom bounds are shared and therefore not counted.
@@ -153,6 +207,20 @@ impl Histogram {
             && same_bits(&self.negative_counts, &other.negative_counts)
             && same_bits(&self.custom_bounds, &other.custom_bounds)
     }
+
+    /// Spans and counts above zero, or below.
+    fn layer(&self, positive: bool) -> (&[Span], &[f64]) {
+        match positive {
+            true => (&self.positive_spans, &self.positive_counts),
+            false => (&self.negative_spans, &self.negative_counts),
+        }
+    }
+
+    /// Indices and counts of a side, ascending.
+    fn counts(&self, positive: bool) -> impl Iterator<Item = (i64, f64)> + '_ {
+        let (spans, counts) = self.layer(positive);
+        spans::Indices::new(spans, counts.len()).zip(counts.iter().copied())
+    }
 }
 
 impl PartialEq for Histogram {
@@ -165,4 +233,9 @@ impl Eq for Histogram {}
 
 fn same_bits(left: &[f64], right: &[f64]) -> bool {
     left.len() == right.len() && left.iter().zip(right).all(|(l, r)| l.to_bits() == r.to_bits())
+}
+
+/// Whether custom bounds are the same numbers.
+fn same_bounds(left: &Arc<[f64]>, right: &Arc<[f64]>) -> bool {
+    Arc::ptr_eq(left, right) || left == right
 }

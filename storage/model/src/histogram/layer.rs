@@ -1,0 +1,241 @@
+//! The buckets on one side of zero, and what changes where they are.
+
+use super::Span;
+use super::cell::{Cell, Summed};
+use super::spans::{Indices, SpanBuilder, coarser_layout, merged};
+
+/// Spans with their cells.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layer<C> {
+    pub(super) spans: Vec<Span>,
+    pub(super) cells: Vec<C>,
+}
+
+impl<C: Cell> Layer<C> {
+    /// Indices and cells, ascending.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i64, C)> + '_ {
+        Indices::new(&self.spans, self.cells.len()).zip(self.cells.iter().copied())
+    }
+
+    /// Merges buckets into those of a schema that is coarser by `shift`.
+    ///
+    /// Source: `reduceResolution` and `kahanReduceResolution` in `model/histogram` of Prometheus.
+    pub(super) fn coarsen(&mut self, shift: u32) {
+        let (spans, positions) = coarser_layout(&self.spans, self.cells.len(), shift);
+        let cells = merged(&self.cells, &positions, C::absorb);
+        *self = Layer { spans, cells };
+    }
+
+    /// Adds the buckets of another layer but its first `skipped` ones.
+    ///
+    /// A bucket that is missing here is inserted: at the end of the span before if it is adjacent
+    /// to it, else at the start of the span behind, else in a span of its own. Spans that become
+    /// adjacent stay apart.
+    ///
+    /// Source: `addBuckets` and `kahanAddBuckets` in `model/histogram/float_histogram.go` of
+    /// Prometheus.
+    pub(super) fn merge(
+        &mut self,
+        spans: &[Span],
+        others: impl Iterator<Item = C>,
+        skipped: usize,
+    ) {
+        let others = others.skip(skipped);
+        if self.spans == spans {
+            let own = self.cells.iter_mut().skip(skipped);
+            own.zip(others).for_each(|(cell, other)| *cell = cell.merge(other));
+            return;
+        }
+        let others: Vec<C> = others.collect();
+        let indices = Indices::new(spans, skipped + others.len()).skip(skipped);
+        let union = Union::new(&self.spans, self.cells.len(), indices);
+        if union.others.iter().any(|position| matches!(position, Position::New(_))) {
+            let mut cells = vec![C::new(0.0); union.len];
+            for (cell, position) in self.cells.iter().zip(union.own) {
+                cells[position] = *cell;
+            }
+            *self = Layer { spans: union.spans, cells };
+        }
+        for (other, position) in others.into_iter().zip(union.others) {
+            match position {
+                Position::New(at) => self.cells[at] = other,
+                Position::Shared(at) => self.cells[at] = self.cells[at].merge(other),
+            }
+        }
+    }
+
+    /// Cuts empty buckets off the ends of spans, and runs of more than `empty_max` of them out of
+    /// the middle; then fills gaps of up to that many buckets. No adjacent spans remain.
+    ///
+    /// Source: `compactBuckets` in `model/histogram/generic.go` of Prometheus.
+    pub(super) fn compact(&mut self, empty_max: usize) {
+        let is_apart = |span: &Span| usize::try_from(span.offset).is_ok_and(|gap| gap > empty_max);
+        let is_compact = self.cells.iter().all(|cell| cell.count() != 0.0)
+            && self.spans.iter().all(|span| span.length > 0)
+            && self.spans.iter().skip(1).all(is_apart);
+        if is_compact {
+            return;
+        }
+        let kept = self.without_empty_runs(empty_max);
+        let mut spans = SpanBuilder::with_capacity(self.spans.len());
+        let mut cells = Vec::with_capacity(kept.len());
+        for (index, cell) in kept {
+            if let Some(end) = spans.end()
+                && index > end
+                && usize::try_from(index - end).is_ok_and(|gap| gap <= empty_max)
+            {
+                for _ in end..index {
+                    spans.extend();
+                    cells.push(C::new(0.0));
+                }
+            }
+            spans.push(index);
+            cells.push(cell);
+        }
+        *self = Layer { spans: spans.finish(), cells };
+    }
+
+    /// The buckets that stay when every run of adjacent buckets loses the empty ones at its ends,
+    /// and more than `empty_max` empty ones in a row anywhere.
+    fn without_empty_runs(&self, empty_max: usize) -> Vec<(i64, C)> {
+        let mut kept: Vec<(i64, C)> = Vec::with_capacity(self.cells.len());
+        // Empty buckets since the last one that is kept and adjacent to it.
+        let mut empty: Vec<(i64, C)> = Vec::new();
+        for (index, cell) in self.iter() {
+            let end = empty.last().or(kept.last()).map(|(last, _)| last + 1);
+            if end != Some(index) {
+                empty.clear();
+            }
+            if !cell.is_empty() {
+                if empty.len() <= empty_max {
+                    kept.append(&mut empty);
+                }
+                empty.clear();
+                kept.push((index, cell));
+            } else if end == Some(index) {
+                empty.push((index, cell));
+            }
+        }
+        kept
+    }
+
+    /// Custom buckets out of sums, without those that are empty.
+    ///
+    /// Source: `addCustomBucketsWithMismatches` in `model/histogram/float_histogram.go` of
+    /// Prometheus.
+    pub(super) fn from_sums(sums: &[Summed]) -> Layer<C> {
+        let mut spans = SpanBuilder::default();
+        let mut cells = Vec::new();
+        for (index, sum) in (0..).zip(sums).filter(|(_, sum)| !sum.is_empty()) {
+            spans.push(index);
+            cells.push(C::from_summed(*sum));
+        }
+        Layer { spans: spans.finish(), cells }
+    }
+}
+
+/// Adds up the cells of custom buckets in those of other bounds, all of which are among their own.
+///
+/// Shape: `sums` has one for each of `bounds` and one for +Inf.
+pub(super) fn pour_into<C: Cell>(
+    buckets: impl Iterator<Item = (i64, C)>,
+    own_bounds: &[f64],
+    bounds: &[f64],
+    sums: &mut [Summed],
+) {
+    let mut target = 0;
+    for (index, cell) in buckets {
+        match usize::try_from(index).ok().and_then(|index| own_bounds.get(index)) {
+            Some(own) => {
+                while bounds.get(target).is_some_and(|bound| bound < own) {
+                    target += 1;
+                }
+            }
+            None => target = bounds.len(),
+        }
+        sums[target] = cell.pour_into(sums[target]);
+    }
+}
+
+/// Where a bucket of the other layer goes.
+enum Position {
+    New(usize),
+    Shared(usize),
+}
+
+/// Two layouts in one.
+struct Union {
+    spans: Vec<Span>,
+    len: usize,
+    /// Where each own bucket goes, ascending.
+    own: Vec<usize>,
+    /// Where each bucket of the other goes, ascending.
+    others: Vec<Position>,
+}
+
+impl Union {
+    fn new(own_spans: &[Span], own_len: usize, others: impl Iterator<Item = i64>) -> Union {
+        let mut own = OwnBuckets::new(own_spans, own_len);
+        let mut spans = SpanBuilder::with_capacity(own_spans.len() + 1);
+        let mut union = Union { spans: Vec::new(), len: 0, own: Vec::new(), others: Vec::new() };
+        union.own.reserve(own_len);
+        for index in others {
+            while own.next.is_some_and(|(next, _)| next < index) {
+                union.take_own(&mut own, &mut spans);
+            }
+            match own.next {
+                Some((next, _)) if next == index => {
+                    union.others.push(Position::Shared(union.len));
+                    union.take_own(&mut own, &mut spans);
+                }
+                next => {
+                    union.others.push(Position::New(union.len));
+                    union.len += 1;
+                    if spans.end() == Some(index) {
+                        spans.extend();
+                    } else {
+                        spans.start(index);
+                        own.joins = next.is_some_and(|(next, _)| next == index + 1);
+                    }
+                }
+            }
+        }
+        while own.next.is_some() {
+            union.take_own(&mut own, &mut spans);
+        }
+        union.spans = spans.finish();
+        union
+    }
+
+    fn take_own(&mut self, own: &mut OwnBuckets<'_>, spans: &mut SpanBuilder) {
+        if let Some((index, starts_span)) = own.take() {
+            self.own.push(self.len);
+            self.len += 1;
+            let joins = std::mem::take(&mut own.joins);
+            if starts_span && !joins { spans.start(index) } else { spans.extend() }
+        }
+    }
+}
+
+/// The buckets of the layout that is added to.
+struct OwnBuckets<'a> {
+    indices: Indices<'a>,
+    /// The next bucket, and whether it is the first of its span.
+    next: Option<(i64, bool)>,
+    /// Whether the next one, first of its span, belongs to the span of the bucket before it.
+    joins: bool,
+}
+
+impl<'a> OwnBuckets<'a> {
+    fn new(spans: &'a [Span], len: usize) -> OwnBuckets<'a> {
+        let mut own = OwnBuckets { indices: Indices::new(spans, len), next: None, joins: false };
+        own.take();
+        own
+    }
+
+    fn take(&mut self) -> Option<(i64, bool)> {
+        let starts_span = self.indices.at_span_start();
+        let next = self.indices.next().map(|index| (index, starts_span));
+        std::mem::replace(&mut self.next, next)
+    }
+}

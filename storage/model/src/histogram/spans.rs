@@ -1,0 +1,210 @@
+//! Where buckets are: indices out of spans, and spans out of indices.
+
+use super::Span;
+
+/// The furthest index, on either side of 0, that [`super::Histogram::validate`] accepts.
+///
+/// The finest schema covers all numbers with indices up to 2^18; the limit keeps every distance
+/// between two buckets in an `i32`.
+pub(super) const INDEX_MAX: i64 = 1 << 30;
+
+/// The indices of the buckets of one side, ascending, as many as there are counts.
+///
+/// Never more than the spans have, and never more than `len`, whatever the spans claim.
+#[derive(Clone)]
+pub(super) struct Indices<'a> {
+    spans: &'a [Span],
+    next: i64,
+    left_in_span: u32,
+    left: usize,
+}
+
+impl<'a> Indices<'a> {
+    pub(super) fn new(spans: &'a [Span], len: usize) -> Indices<'a> {
+        Indices { spans, next: 0, left_in_span: 0, left: len }
+    }
+
+    /// Whether the next index is the first one of a span.
+    pub(super) fn at_span_start(&self) -> bool {
+        self.left_in_span == 0
+    }
+}
+
+impl Iterator for Indices<'_> {
+    type Item = i64;
+
+    #[inline]
+    fn next(&mut self) -> Option<i64> {
+        if self.left == 0 {
+            return None;
+        }
+        while self.left_in_span == 0 {
+            let (span, rest) = self.spans.split_first()?;
+            self.spans = rest;
+            self.next += i64::from(span.offset);
+            self.left_in_span = span.length;
+        }
+        let index = self.next;
+        self.next += 1;
+        self.left_in_span -= 1;
+        self.left -= 1;
+        Some(index)
+    }
+}
+
+/// The same indices, descending, each with the position of its count.
+#[derive(Clone)]
+pub(super) struct ReverseIndices<'a> {
+    spans: &'a [Span],
+    end: i64,
+    left_in_span: u32,
+    left: usize,
+}
+
+impl<'a> ReverseIndices<'a> {
+    pub(super) fn new(spans: &'a [Span], len: usize) -> ReverseIndices<'a> {
+        let (mut end, mut left) = (0, len);
+        for (position, span) in spans.iter().enumerate() {
+            let taken = u32::try_from(left).map_or(span.length, |left| left.min(span.length));
+            end += i64::from(span.offset) + i64::from(taken);
+            left -= taken as usize;
+            if left == 0 {
+                let spans = &spans[..=position];
+                return ReverseIndices { spans, end, left_in_span: taken, left: len };
+            }
+        }
+        let left_in_span = spans.last().map_or(0, |span| span.length);
+        ReverseIndices { spans, end, left_in_span, left: len - left }
+    }
+}
+
+impl Iterator for ReverseIndices<'_> {
+    type Item = (usize, i64);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, i64)> {
+        if self.left == 0 {
+            return None;
+        }
+        while self.left_in_span == 0 {
+            let (last, rest) = self.spans.split_last()?;
+            self.end -= i64::from(last.offset);
+            self.left_in_span = rest.last()?.length;
+            self.spans = rest;
+        }
+        self.end -= 1;
+        self.left_in_span -= 1;
+        self.left -= 1;
+        Some((self.left, self.end))
+    }
+}
+
+/// Spans under construction, from ascending indices.
+#[derive(Default)]
+pub(super) struct SpanBuilder {
+    spans: Vec<Span>,
+    end: i64,
+}
+
+impl SpanBuilder {
+    pub(super) fn with_capacity(spans: usize) -> SpanBuilder {
+        SpanBuilder { spans: Vec::with_capacity(spans), end: 0 }
+    }
+
+    /// The index after the last bucket, if there is one.
+    #[inline]
+    pub(super) fn end(&self) -> Option<i64> {
+        (!self.spans.is_empty()).then_some(self.end)
+    }
+
+    /// Adds a bucket to the last span where it is adjacent, and in a span of its own otherwise.
+    #[inline]
+    pub(super) fn push(&mut self, index: i64) {
+        if self.end() == Some(index) {
+            self.extend();
+        } else {
+            self.start(index);
+        }
+    }
+
+    /// Adds a bucket behind the last one.
+    #[inline]
+    pub(super) fn extend(&mut self) {
+        if let Some(span) = self.spans.last_mut() {
+            span.length = span.length.saturating_add(1);
+            self.end += 1;
+        }
+    }
+
+    /// Adds a bucket in a span of its own.
+    #[inline]
+    pub(super) fn start(&mut self, index: i64) {
+        let offset = saturating_i32(index - self.end);
+        self.spans.push(Span { offset, length: 1 });
+        self.end = index + 1;
+    }
+
+    pub(super) fn finish(self) -> Vec<Span> {
+        self.spans
+    }
+}
+
+fn saturating_i32(value: i64) -> i32 {
+    value.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
+}
+
+/// The index that a bucket has in a schema that is coarser by `shift`.
+#[inline]
+pub(super) fn coarser_index(index: i64, shift: u32) -> i64 {
+    ((index - 1) >> shift) + 1
+}
+
+/// What merging the buckets of a finer schema gives: spans, and for each bucket the position of
+/// the one that takes it in, ascending.
+///
+/// Shape: positions as many as buckets, below the number of buckets that the spans have.
+///
+/// Source: `reduceResolution` in `model/histogram/generic.go` of Prometheus.
+pub(super) fn coarser_layout(spans: &[Span], len: usize, shift: u32) -> (Vec<Span>, Vec<usize>) {
+    let mut out = SpanBuilder::with_capacity(spans.len().min(len));
+    let mut positions = Vec::with_capacity(len);
+    let mut count = 0;
+    for index in Indices::new(spans, len) {
+        let index = coarser_index(index, shift);
+        if out.end().is_none_or(|end| index >= end) {
+            out.push(index);
+            count += 1;
+        }
+        positions.push(count - 1);
+    }
+    (out.finish(), positions)
+}
+
+/// Cells added up by the positions that [`coarser_layout`] gives them.
+pub(super) fn merged<T: Copy>(cells: &[T], positions: &[usize], add: impl Fn(T, T) -> T) -> Vec<T> {
+    let mut merged: Vec<T> = Vec::with_capacity(positions.last().map_or(0, |last| last + 1));
+    for (&cell, &position) in cells.iter().zip(positions) {
+        match merged.get_mut(position) {
+            Some(target) => *target = add(*target, cell),
+            None => merged.push(cell),
+        }
+    }
+    merged
+}
+
+/// Whether both describe the same spans, where spans without buckets belong to the next one.
+///
+/// Adjacent spans are not the same as one long span.
+///
+/// Source: `spansMatch` in `model/histogram/histogram.go` of Prometheus.
+pub(super) fn same_layout(left: &[Span], right: &[Span]) -> bool {
+    left == right || populated(left).eq(populated(right))
+}
+
+fn populated(spans: &[Span]) -> impl Iterator<Item = (i64, u32)> {
+    let mut offset = 0;
+    spans.iter().filter_map(move |span| {
+        offset += i64::from(span.offset);
+        (span.length > 0).then(|| (std::mem::take(&mut offset), span.length))
+    })
+}
