@@ -1,21 +1,63 @@
-//! Bits into bytes, eight at a time: the sink that `tsz::StdEncoder` seals into.
+//! Bits into bytes, eight at a time, and back: the sink that `tsz::StdEncoder` seals into, and
+//! the loads of our decoders.
 
 use tsz::Bit;
 use tsz::stream::Write;
 
-/// A writer of bits, highest first, that appends to the caller's bytes.
+/// How many bits an 8-byte load at any bit offset gives at least.
+pub(super) const LOADED_BITS: u32 = 57;
+
+/// Bits that do not fill eight bytes yet, highest first.
 ///
-/// `tsz::stream::BufferedWriter` gives the same bytes, but touches each bit on its own.
 /// Invariant: the lowest `free` bits of `word` are 0, and `1 <= free <= 64`.
-pub(super) struct BitWriter<'a> {
-    out: &'a mut Vec<u8>,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PendingBits {
     word: u64,
     free: u32,
 }
 
+impl PendingBits {
+    pub(super) fn new() -> PendingBits {
+        PendingBits { word: 0, free: 64 }
+    }
+
+    /// Adds the lowest `count` bits, at most 64; those above may be anything.
+    #[inline]
+    pub(super) fn push(&mut self, bits: u64, count: u32, out: &mut Vec<u8>) {
+        let count = count.min(64);
+        if count == 0 {
+            return;
+        }
+        let bits = bits & (u64::MAX >> (64 - count));
+        if count < self.free {
+            self.free -= count;
+            self.word |= bits << self.free;
+            return;
+        }
+        let over = count - self.free;
+        out.extend_from_slice(&(self.word | bits >> over).to_be_bytes());
+        self.free = 64 - over;
+        self.word = if over == 0 { 0 } else { bits << self.free };
+    }
+
+    /// Writes what is left; zero bits fill its last byte.
+    pub(super) fn close(self, out: &mut Vec<u8>) {
+        let byte_count = (64 - self.free).div_ceil(8) as usize;
+        out.extend_from_slice(&self.word.to_be_bytes()[..byte_count]);
+    }
+}
+
+/// A writer of bits, highest first, that appends to the caller's bytes.
+///
+/// `tsz::stream::BufferedWriter` gives the same bytes, but touches each bit on its own.
+pub(super) struct BitWriter<'a> {
+    out: &'a mut Vec<u8>,
+    pending: PendingBits,
+}
+
 impl<'a> BitWriter<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>) -> BitWriter<'a> {
-        BitWriter { out, word: 0, free: 64 }
+        BitWriter { out, pending: PendingBits::new() }
     }
 }
 
@@ -33,28 +75,55 @@ impl Write for BitWriter<'_> {
     /// Writes the lowest `count` bits; those above may be anything.
     #[inline]
     fn write_bits(&mut self, bits: u64, count: u32) {
-        let count = count.min(64);
-        if count == 0 {
-            return;
-        }
-        let bits = bits & (u64::MAX >> (64 - count));
-        if count < self.free {
-            self.free -= count;
-            self.word |= bits << self.free;
-            return;
-        }
-        let over = count - self.free;
-        self.out.extend_from_slice(&(self.word | bits >> over).to_be_bytes());
-        self.free = 64 - over;
-        self.word = if over == 0 { 0 } else { bits << self.free };
+        self.pending.push(bits, count, self.out);
     }
 
     /// Writes what is left. The bytes are in the caller's vector, so the box is empty.
     fn close(self) -> Box<[u8]> {
-        let byte_count = (64 - self.free).div_ceil(8) as usize;
-        self.out.extend_from_slice(&self.word.to_be_bytes()[..byte_count]);
+        self.pending.close(self.out);
         Box::default()
     }
+}
+
+/// The bits from `bit` on, at the top of a word; at least [`LOADED_BITS`] of them.
+#[inline(always)]
+pub(super) fn load(bytes: &[u8], bit: usize) -> u64 {
+    let at = bit / 8;
+    let word = match bytes.get(at..at + 8).and_then(<[u8]>::first_chunk::<8>) {
+        Some(eight) => u64::from_be_bytes(*eight),
+        None => load_tail(bytes, at),
+    };
+    word << (bit % 8)
+}
+
+/// Eight bytes of which the last ones may lie beyond the end: those are 0.
+#[cold]
+#[inline(never)]
+fn load_tail(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    if let Some(rest) = bytes.get(at..) {
+        let len = rest.len().min(8);
+        eight[..len].copy_from_slice(&rest[..len]);
+    }
+    u64::from_be_bytes(eight)
+}
+
+/// `count` bits, 1 to 64, from `bit` on.
+#[inline]
+pub(super) fn read_bits(bytes: &[u8], bit: usize, count: u32) -> u64 {
+    if count <= LOADED_BITS {
+        load(bytes, bit) >> (64 - count)
+    } else {
+        read_wide(bytes, bit, count)
+    }
+}
+
+/// More bits than one load gives.
+#[inline(never)]
+pub(super) fn read_wide(bytes: &[u8], bit: usize, count: u32) -> u64 {
+    let high = load(bytes, bit) >> (64 - LOADED_BITS);
+    let rest = count - LOADED_BITS;
+    high << rest | load(bytes, bit + LOADED_BITS as usize) >> (64 - rest)
 }
 
 #[cfg(test)]

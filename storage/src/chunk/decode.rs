@@ -7,24 +7,31 @@
 use model::{Advance, SampleBatch};
 
 use super::ChunkError;
-use super::frame::FrameHeader;
+use super::bits::{LOADED_BITS, load, read_bits, read_wide};
+use super::frame::{Encoding, FrameHeader};
+use super::starts::{self, StartsReader};
 
 /// Length of the mark that ends a stream: `1111`, then 32 zero bits.
 pub(super) const END_MARKER_BITS: usize = 36;
 const END_MARKER: u64 = 0b1111 << 32;
-/// How many bits an 8-byte load at any bit offset gives at least.
-const LOADED_BITS: u32 = 57;
 /// How many samples are passed over at a time.
 const SKIPPED_LEN: usize = 64;
 /// Start of the stream, control bit and first delta: the first value follows.
 const FIRST_VALUE_BIT: usize = 64 + 1 + 14;
 
-/// A forward-only reader of one chunk, resumed at ever later bounds.
+/// A forward-only reader of one chunk of floats, resumed at ever later bounds.
 ///
-/// It holds some registers and a reference, and allocates nothing.
+/// It holds some registers and a reference; only starts make it allocate, once.
 /// Invariant: the samples that it gives strictly ascend, whatever the bytes are.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
+    gorilla: Gorilla<'a>,
+    starts: Option<Box<StartsReader<'a>>>,
+}
+
+/// The reader of times and values.
+#[derive(Debug, Clone)]
+struct Gorilla<'a> {
     /// The frame, and whatever lies behind it.
     bytes: &'a [u8],
     /// Where the next sample begins, in bits from the start of the frame.
@@ -96,21 +103,18 @@ impl<'a> Decoder<'a> {
             let (expected, found) = (header.frame_len(), bytes.len());
             return Err(ChunkError::Truncated { expected, found });
         }
-        let first_bit = header.payload_start() * 8;
-        let decoder = Decoder {
-            bytes,
-            bit: first_bit + FIRST_VALUE_BIT,
-            end_bit: header.payload_end() * 8,
-            state: State { offset_ms: 0, delta_ms: 0, value_bits: 0, window: Window::new(0, 64) },
-            min_ms: header.min_ms,
-            span_ms: header.max_ms.abs_diff(header.min_ms),
-            count: header.count,
-            remaining: header.count,
+        let payload = &bytes[..header.payload_end()];
+        let (end, starts) = match header.encoding {
+            Encoding::Gorilla => (header.payload_end(), None),
+            Encoding::GorillaStarts => {
+                let (end, column) = starts::split(payload, header.payload_start())?;
+                (end, Some(Box::new(StartsReader::new(column, header.min_ms))))
+            }
+            Encoding::Histograms => {
+                return Err(ChunkError::UnknownEncoding { tag: header.encoding as u8 });
+            }
         };
-        match read_bits(bytes, first_bit + 64, 15) {
-            0 => Ok(decoder),
-            _ => Err(decoder.damaged("the first delta is not 0")),
-        }
+        Ok(Decoder { gorilla: Gorilla::new(bytes, header, end)?, starts })
     }
 
     /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or
@@ -123,10 +127,14 @@ impl<'a> Decoder<'a> {
         batch: &mut SampleBatch,
     ) -> Result<Advance, ChunkError> {
         let start = batch.len;
-        let taken =
-            self.run(until_ms, &mut batch.timestamps[start..], &mut batch.values[start..])?;
-        batch.len += taken;
-        Ok(if self.remaining == 0 {
+        if self.starts.is_some() {
+            self.next_with_starts(until_ms, batch)?;
+        } else {
+            let (timestamps, values) = (&mut batch.timestamps, &mut batch.values);
+            batch.len +=
+                self.gorilla.run(until_ms, &mut timestamps[start..], &mut values[start..])?;
+        }
+        Ok(if self.gorilla.remaining == 0 {
             Advance::End
         } else if batch.is_full() {
             Advance::Full
@@ -135,19 +143,98 @@ impl<'a> Decoder<'a> {
         })
     }
 
+    /// Times, values and starts; nothing of them where one is damaged.
+    #[cold]
+    fn next_with_starts(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<(), ChunkError> {
+        let before = (self.gorilla.clone(), self.starts.as_deref().cloned());
+        let start = batch.len;
+        let starts_before = batch.starts.len();
+        let (timestamps, values) = (&mut batch.timestamps, &mut batch.values);
+        let taken = self.gorilla.run(until_ms, &mut timestamps[start..], &mut values[start..])?;
+        batch.starts.resize(start, 0);
+        let timestamps = &timestamps[start..start + taken];
+        let result = self.read_starts(timestamps, |start_ms| batch.starts.push(start_ms));
+        match result {
+            Ok(()) => batch.len += taken,
+            Err(_) => {
+                batch.starts.truncate(starts_before);
+                self.restore(before);
+            }
+        }
+        result
+    }
+
+    /// Goes back to where it stood, so that asking again fails again.
+    fn restore(&mut self, (gorilla, starts): (Gorilla<'a>, Option<StartsReader<'a>>)) {
+        self.gorilla = gorilla;
+        self.starts = starts.map(Box::new);
+    }
+
+    fn read_starts(&mut self, timestamps: &[i64], push: impl FnMut(i64)) -> Result<(), ChunkError> {
+        let Some(starts) = self.starts.as_deref_mut() else { return Ok(()) };
+        starts
+            .read(timestamps, push)
+            .and_then(|()| match self.gorilla.remaining {
+                0 => starts.check_end(),
+                _ => Ok(()),
+            })
+            .map_err(|detail| self.gorilla.damaged(detail))
+    }
+
     /// Passes over the samples with `timestamp < start_ms`, without keeping them.
     ///
     /// A selection that begins inside a chunk starts with this.
     pub fn skip_before(&mut self, start_ms: i64) -> Result<(), ChunkError> {
         let Some(until_ms) = start_ms.checked_sub(1) else { return Ok(()) };
         let (mut timestamps, mut values) = ([0; SKIPPED_LEN], [0.0; SKIPPED_LEN]);
-        while self.run(until_ms, &mut timestamps, &mut values)? == SKIPPED_LEN {}
-        Ok(())
+        loop {
+            let taken = self.gorilla.run(until_ms, &mut timestamps, &mut values)?;
+            if self.starts.is_some() {
+                let before = (self.gorilla.clone(), self.starts.as_deref().cloned());
+                let result = self.read_starts(&timestamps[..taken], |_| {});
+                if result.is_err() {
+                    self.restore(before);
+                    return result;
+                }
+            }
+            if taken < SKIPPED_LEN {
+                return Ok(());
+            }
+        }
     }
 
     /// Samples that have not been handed over or passed over yet.
     pub fn remaining(&self) -> usize {
-        self.remaining as usize
+        self.gorilla.remaining as usize
+    }
+}
+
+impl<'a> Gorilla<'a> {
+    /// A reader of the payload that ends at a byte of the frame.
+    fn new(
+        bytes: &'a [u8],
+        header: &FrameHeader,
+        payload_end: usize,
+    ) -> Result<Gorilla<'a>, ChunkError> {
+        let first_bit = header.payload_start() * 8;
+        let decoder = Gorilla {
+            bytes,
+            bit: first_bit + FIRST_VALUE_BIT,
+            end_bit: payload_end * 8,
+            state: State { offset_ms: 0, delta_ms: 0, value_bits: 0, window: Window::new(0, 64) },
+            min_ms: header.min_ms,
+            span_ms: header.max_ms.abs_diff(header.min_ms),
+            count: header.count,
+            remaining: header.count,
+        };
+        match read_bits(bytes, first_bit + 64, 15) {
+            0 => Ok(decoder),
+            _ => Err(decoder.damaged("the first delta is not 0")),
+        }
     }
 
     /// Decodes samples that are not later than `until_ms`, as many as there is room for.
@@ -205,7 +292,7 @@ impl<'a> Decoder<'a> {
         Ok(taken)
     }
 
-    /// [`Decoder::run`] for the samples after the first of the chunk.
+    /// [`Gorilla::run`] for the samples after the first of the chunk.
     ///
     /// ```text
     /// repeat: load 8 bytes at the sample's first bit
@@ -341,45 +428,4 @@ fn read_delta_of_deltas(word: u64) -> (i64, u32) {
 fn sign_extended(word: u64, count: u32) -> i64 {
     let unused = 64 - count;
     (word.wrapping_sub(1 << unused) as i64 >> unused) + 1
-}
-
-/// The bits from `bit` on, at the top of a word; at least [`LOADED_BITS`] of them.
-#[inline(always)]
-fn load(bytes: &[u8], bit: usize) -> u64 {
-    let at = bit / 8;
-    let word = match bytes.get(at..at + 8).and_then(<[u8]>::first_chunk::<8>) {
-        Some(eight) => u64::from_be_bytes(*eight),
-        None => load_tail(bytes, at),
-    };
-    word << (bit % 8)
-}
-
-/// Eight bytes of which the last ones may lie beyond the end: those are 0.
-#[cold]
-#[inline(never)]
-fn load_tail(bytes: &[u8], at: usize) -> u64 {
-    let mut eight = [0; 8];
-    if let Some(rest) = bytes.get(at..) {
-        let len = rest.len().min(8);
-        eight[..len].copy_from_slice(&rest[..len]);
-    }
-    u64::from_be_bytes(eight)
-}
-
-/// `count` bits, 1 to 64, from `bit` on.
-#[inline]
-fn read_bits(bytes: &[u8], bit: usize, count: u32) -> u64 {
-    if count <= LOADED_BITS {
-        load(bytes, bit) >> (64 - count)
-    } else {
-        read_wide(bytes, bit, count)
-    }
-}
-
-/// More bits than one load gives.
-#[inline(never)]
-fn read_wide(bytes: &[u8], bit: usize, count: u32) -> u64 {
-    let high = load(bytes, bit) >> (64 - LOADED_BITS);
-    let rest = count - LOADED_BITS;
-    high << rest | load(bytes, bit + LOADED_BITS as usize) >> (64 - rest)
 }

@@ -4,7 +4,10 @@ use tsz::{DataPoint, Encode, StdEncoder};
 
 use super::bits::BitWriter;
 use super::frame::{self, Encoding};
-use super::{CHUNK_SAMPLES_MAX, ordered_bits};
+use super::{CHUNK_SAMPLES_MAX, ordered_bits, starts};
+
+/// Samples of a chunk with starts, which take more bytes each.
+const STARTS_SAMPLES_MAX: usize = 1 << 14;
 
 /// Appends samples to `out` as frames, one after the other; returns how many frames.
 ///
@@ -16,26 +19,44 @@ use super::{CHUNK_SAMPLES_MAX, ordered_bits};
 /// Units: ms since the epoch.
 /// Panics: the lengths differ, or times do not strictly ascend.
 pub fn encode(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
+    encode_pieces(timestamps, values, &[], out)
+}
+
+/// The same with the time since when the counter of each sample counts, 0 where that is not
+/// known. `starts` may be shorter: what is missing is 0. Where a frame has none, it is the one
+/// that [`encode`] gives.
+pub fn encode_with_starts(
+    timestamps: &[i64],
+    values: &[f64],
+    starts: &[i64],
+    out: &mut Vec<u8>,
+) -> usize {
+    encode_pieces(timestamps, values, starts, out)
+}
+
+fn encode_pieces(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut Vec<u8>) -> usize {
     assert_eq!(timestamps.len(), values.len(), "as many times as values");
+    let len_max = if starts.is_empty() { CHUNK_SAMPLES_MAX } else { STARTS_SAMPLES_MAX };
     let mut frame_count = 0;
     let mut start = 0;
     while start < timestamps.len() {
-        let len = piece_len(&timestamps[start..]);
-        encode_frame(&timestamps[start..start + len], &values[start..start + len], out);
-        start += len;
+        let end = start + piece_len(&timestamps[start..], len_max);
+        let starts = starts.get(start..end.min(starts.len())).unwrap_or_default();
+        encode_frame(&timestamps[start..end], &values[start..end], starts, out);
+        start = end;
         frame_count += 1;
     }
     frame_count
 }
 
 /// How many of the samples one chunk can hold: at least one, if there is any.
-fn piece_len(timestamps: &[i64]) -> usize {
+fn piece_len(timestamps: &[i64], len_max: usize) -> usize {
     let mut delta_before = 0;
     for (index, pair) in timestamps.windows(2).enumerate() {
         assert!(pair[0] < pair[1], "times ascend: {} before {}", pair[0], pair[1]);
         // With a span that fits, no difference below can overflow.
         let span = pair[1].checked_sub(timestamps[0]);
-        if span.is_none() || index + 1 == CHUNK_SAMPLES_MAX {
+        if span.is_none() || index + 1 == len_max {
             return index + 1;
         }
         let delta = pair[1] - pair[0];
@@ -58,7 +79,7 @@ pub(super) fn is_held(delta_of_deltas: i64) -> bool {
 
 /// Appends one frame. The header's length is known only when the payload is: so the payload
 /// is written behind room for the longest header, and moved up to the real one.
-fn encode_frame(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) {
+fn encode_frame(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut Vec<u8>) {
     let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else { return };
     let frame_start = out.len();
     let payload_start = frame_start + frame::HEADER_BYTES_MAX;
@@ -70,12 +91,18 @@ fn encode_frame(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) {
         encoder.encode(DataPoint::new(ordered_bits(*timestamp), *value));
     }
     encoder.close();
+    let encoding = if starts.iter().all(|start_ms| *start_ms == 0) {
+        Encoding::Gorilla
+    } else {
+        starts::write(timestamps, starts, out);
+        Encoding::GorillaStarts
+    };
 
     let payload_len = out.len() - payload_start;
     let mut header = [0; frame::HEADER_BYTES_MAX];
     let header_len = frame::write_header(
         &mut header,
-        Encoding::Gorilla,
+        encoding,
         timestamps.len(),
         max_ms.abs_diff(*min_ms),
         payload_len,

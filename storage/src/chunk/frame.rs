@@ -1,6 +1,6 @@
 //! The frame around a payload: what it says of itself, and whether it is whole.
 
-use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits};
+use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits, starts};
 
 /// The longest header: a tag, a count, a span and a length.
 pub(super) const HEADER_BYTES_MAX: usize = 1 + 3 + 9 + 3;
@@ -10,6 +10,8 @@ const CHECKSUM_BYTES: usize = 4;
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
 /// Start, control bit, first delta, first value and end marker of a Gorilla payload.
 const GORILLA_FIXED_BITS: usize = 64 + 1 + 14 + 64 + super::decode::END_MARKER_BITS;
+/// Start, mark of the time before, and control of the first sample of a histogram payload.
+const HISTOGRAM_FIXED_BITS: usize = 64 + 1 + 10;
 
 /// How a payload is encoded: the tag of its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +19,27 @@ const GORILLA_FIXED_BITS: usize = 64 + 1 + 14 + 64 + super::decode::END_MARKER_B
 pub enum Encoding {
     /// Float samples in the bit format of the `tsz` crate.
     Gorilla = 1,
+    /// The same, and behind it since when the counter of each sample counts.
+    GorillaStarts = 2,
+    /// Native histograms.
+    Histograms = 16,
+}
+
+impl Encoding {
+    /// Whether the samples are native histograms.
+    pub fn is_histograms(self) -> bool {
+        self == Encoding::Histograms
+    }
+
+    /// The least bits of a payload of so many samples.
+    fn payload_bits_min(self, count: usize) -> usize {
+        let gorilla = GORILLA_FIXED_BITS + 2 * (count - 1);
+        match self {
+            Encoding::Gorilla => gorilla,
+            Encoding::GorillaStarts => gorilla + 8 * (1 + starts::LENGTH_BYTES),
+            Encoding::Histograms => HISTOGRAM_FIXED_BITS + 2 * (count - 1),
+        }
+    }
 }
 
 /// What a frame says of itself.
@@ -50,6 +73,8 @@ impl FrameHeader {
         let mut at = 0;
         let encoding = match bytes.first() {
             Some(1) => Encoding::Gorilla,
+            Some(2) => Encoding::GorillaStarts,
+            Some(16) => Encoding::Histograms,
             Some(tag) => return Err(ChunkError::UnknownEncoding { tag: *tag }),
             None => return Err(ChunkError::Truncated { expected: 1, found: 0 }),
         };
@@ -61,7 +86,7 @@ impl FrameHeader {
             return Err(ChunkError::Header { field: "sample count", found: count });
         }
         if payload_len > PAYLOAD_BYTES_MAX
-            || (payload_len as usize) * 8 < GORILLA_FIXED_BITS + 2 * (count as usize - 1)
+            || (payload_len as usize) * 8 < encoding.payload_bits_min(count as usize)
         {
             return Err(ChunkError::Header { field: "payload length", found: payload_len });
         }

@@ -13,9 +13,9 @@
 //!   1      1–3           1–9           1–3           20 and more                 4
 //! ```
 //!
-//! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats; 2–15 are kept for
-//!   denser float codecs, 16–31 for histograms; 0 is never written, so that zeroed bytes are
-//!   never a chunk.
+//! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats, 2 the same with
+//!   starts, 16 histograms; 3–15 are kept for denser float codecs, 17–31 for histograms; 0 is
+//!   never written, so that zeroed bytes are never a chunk.
 //! - *varints* are LEB128, seven bits a byte, lowest first, and always of the shortest form.
 //! - *span* is max time − min time, below 2⁶³.
 //! - *min time* is not written twice: whatever the encoding, the payload begins with it, as 8
@@ -43,19 +43,27 @@
 //! only 14 bits. A `d` of n bits is positive up to and including 2ⁿ⁻¹. `1111` with 32 zero bits
 //! ends the stream; zero bits fill its last byte. Any other `d` does not fit the format, so a
 //! chunk is cut before that sample ([`encode`]).
+//!
+//! # Starts and histograms
+//!
+//! Since when a counter counts stands in a column behind the Gorilla payload ([`starts`]).
+//! Histograms have a payload of their own ([`histogram`]).
 
 mod bits;
 mod decode;
 mod encode;
 mod error;
 mod frame;
+pub mod histogram;
+mod starts;
 #[cfg(test)]
 mod tests;
 
 pub use decode::Decoder;
-pub use encode::encode;
+pub use encode::{encode, encode_with_starts};
 pub use error::ChunkError;
 pub use frame::{Encoding, FrameHeader, Frames, frames};
+pub use histogram::{HistogramDecoder, HistogramEncoder, encode_histograms};
 
 /// The most samples in one chunk: its payload stays below 1 MiB whatever the samples are.
 pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;

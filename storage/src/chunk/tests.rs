@@ -411,7 +411,7 @@ fn errors_name_what_was_found() {
         bytes
     };
     check(&with(0, 0), "unknown chunk encoding 0");
-    check(&with(0, 16), "unknown chunk encoding 16");
+    check(&with(0, 17), "unknown chunk encoding 17");
     check(&with(1, 0), "sample count in the chunk header is invalid: 0");
     check(&with(1, 0x7f), "payload length in the chunk header is invalid: 31");
     check(&with(4, 0), "time span in the chunk header is invalid: 13616");

@@ -1,0 +1,177 @@
+//! Histograms in a frame: the payload behind tag 16.
+//!
+//! Each sample is relative to the one before it, so that most cost what their observations do:
+//! a bucket nobody hit takes one bit. Layouts are written where they change, which buckets
+//! that appear do not interrupt: the columns of the others go on.
+//!
+//! ```text
+//! min time:64 │ 0, or 1 number(min time − time before) │ sample × count │ 0…0
+//!
+//! sample:   time │ control │ sum │ column × columns
+//!           time, not of the first: by the delta of deltas d, as in the Gorilla payload
+//!             0   d = 0      10 d:7      110 d:9      1110 d:12      1111 d:64
+//!           control:
+//!             0   as before: layout, hint, mode, excess, and how the start follows
+//!             10  the very histogram of the sample before: nothing follows
+//!             11  hint:2 mode:2 new layout:1 new excess:1 start:2
+//!                 number(fold(time − start)) for start = 3
+//!                 layout where it is new, number(fold(excess)) where that is
+//!           mode  0 no count falls   1 counts may fall   2 they begin at 0 again
+//!                 3 stale: neither sum nor columns follow, and neither is changed
+//!           start 0 not known   1 that of the sample before   2 its time   3 written here,
+//!                 and 1 from the next sample on
+//!           sum   a float column
+//!
+//! layout:   integer:1 │ schema:8 │ threshold │ spans above zero │ spans below │ bounds
+//!           threshold: code:8   0 for 0, c for 2^(c − 243), 255 for any, then threshold:64
+//!           spans:     number(spans) │ ( number(fold(offset)) │ number(length) ) × spans
+//!           bounds:    number(bounds) │ ( 0 number(bound × 1000), or 1 bound:64 ) × bounds
+//! columns:  the zero bucket, buckets above zero, buckets below; where the counts are not
+//!           integers, the count before them all
+//!
+//! integer column, by its growth g since the sample before, and g' and k, which are expected:
+//!   the first     number(count)
+//!   others        u: in mode 0 and 2: fold(g − g') if g <= 2g', else g;  in mode 1: fold(g − g')
+//!                 0 × (u >> k) │ 1 │ the low k bits of u     where u >> k is below 16
+//!                 0 × 16 │ number(u)                         else
+//! float column, by its xor x with the sample before:
+//!   0                                              x = 0
+//!   10    significant bits                         x fits the last window
+//!   11    leading zeros:6  significant − 1:6  significant bits
+//!
+//! number(n):  bits − 1:6 │ n in so many bits
+//! fold(n):    2n, or −2n − 1 below 0
+//! ```
+//!
+//! *Excess*: the count minus the zero bucket and all others, 0 unless NaN has been observed.
+//!
+//! *g'* and *k* follow the numbers of a column ([`column::IntegerColumn::advance`]). Both come
+//! from means with four fractional bits, of which the newest number has all, then a half, two
+//! times a quarter, four times an eighth, and from then on a sixteenth. g' is the mean growth,
+//! rounded, in modes 0 and 2 not below 0; k is the whole part of log₂ of the mean of u, 0 below
+//! 2. After the first number, g' is 0 and the mean of u is taken for 2^(bits of the count / 3);
+//! after the second for 2^(bits of the growth / 2); for a 0 it is 0.
+//!
+//! *Layouts*: a column goes on where schema, threshold, bounds and number kind are as before and
+//! a bucket has the index of an earlier one; others begin anew. Spans are written and come back
+//! in their fewest form: no empty ones, none that continue the one before.
+//!
+//! *Hints* come back as they were given. That of the first sample, if it says that the counter
+//! was not reset, holds only if the histogram before it in the series is the one at *time
+//! before*, which it was decided against.
+
+mod column;
+mod decode;
+mod encode;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use model::ResetHint;
+
+pub use decode::HistogramDecoder;
+pub use encode::{HistogramEncoder, encode_histograms};
+pub use layout::{HISTOGRAM_BUCKETS_MAX, is_storable};
+
+use column::{FloatColumn, IntegerColumn};
+use layout::Layout;
+
+/// Bytes of payload from which a frame takes no further sample.
+const PAYLOAD_BYTES_FULL: usize = 1 << 18;
+/// Zeros in front of a number that is not in Rice code.
+const ESCAPE_ZEROS: u32 = 16;
+/// The code of a zero threshold that is not a power of two; and what 2⁰ has.
+const THRESHOLD_ANY: u64 = 255;
+const THRESHOLD_ONE: i64 = 243;
+
+/// How the counts of a sample go on from those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// No count falls.
+    Rising = 0,
+    /// Counts may fall.
+    Signed = 1,
+    /// Counts begin at 0 again.
+    FromZero = 2,
+    /// There are none: the sample is a staleness marker.
+    Stale = 3,
+}
+
+/// How the start of a sample follows from the sample before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartRule {
+    /// It is not known.
+    Unknown = 0,
+    /// It is the same.
+    Same = 1,
+    /// It is the time of the sample before.
+    TimeBefore = 2,
+    /// It is written.
+    Written = 3,
+}
+
+/// What a sample is relative to. Encoder and decoder hold the same.
+#[derive(Debug, Clone)]
+struct State {
+    time_ms: i64,
+    delta_ms: i64,
+    start_ms: i64,
+    start_rule: StartRule,
+    hint: ResetHint,
+    is_signed: bool,
+    /// Whether the last sample was a staleness marker.
+    is_stale: bool,
+    /// The count less those of all buckets.
+    excess: i64,
+    sum: FloatColumn,
+    layout: Layout,
+    /// One a column, where the layout has integers.
+    integers: Vec<IntegerColumn>,
+    /// One a column, where it has not.
+    floats: Vec<FloatColumn>,
+}
+
+impl State {
+    fn new() -> State {
+        State {
+            time_ms: 0,
+            delta_ms: 0,
+            start_ms: 0,
+            start_rule: StartRule::Unknown,
+            hint: ResetHint::Unknown,
+            is_signed: false,
+            is_stale: false,
+            excess: 0,
+            sum: FloatColumn::default(),
+            layout: Layout::empty(),
+            integers: vec![IntegerColumn::default(); 1],
+            floats: Vec::new(),
+        }
+    }
+
+    /// The start that a rule gives; `time_before_ms` is that of the sample before.
+    fn start_by(&self, rule: StartRule, time_before_ms: i64) -> i64 {
+        match rule {
+            StartRule::Unknown => 0,
+            StartRule::Same | StartRule::Written => self.start_ms,
+            StartRule::TimeBefore => time_before_ms,
+        }
+    }
+
+    fn set_layout(&mut self, layout: Layout) {
+        if layout.is_integer {
+            self.integers = layout.carry(&self.layout, &self.integers);
+            self.floats.clear();
+        } else {
+            self.floats = layout.carry(&self.layout, &self.floats);
+            self.integers.clear();
+        }
+        self.layout = layout;
+    }
+
+    fn begin_at_zero(&mut self) {
+        for column in &mut self.integers {
+            column.value = 0;
+        }
+    }
+}
