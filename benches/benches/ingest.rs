@@ -1,4 +1,5 @@
-//! A remote write request from its compressed bytes to a batch, and by prost's owned types.
+//! Remote write requests of both protocols from their compressed bytes to a batch, and by prost's
+//! owned types.
 
 use std::hint::black_box;
 
@@ -6,7 +7,7 @@ use benches::data::{Kind, labels, samples};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use model::Batch;
 use prost::Message;
-use tessella::ingest::{Decoder, Limits, decode::decompress};
+use tessella::ingest::{Decoder, Limits, Version, decode::decompress};
 
 /// As many series of one sample as Prometheus sends in a request.
 const SERIES: usize = 2_000;
@@ -41,6 +42,81 @@ struct Sample {
     timestamp: i64,
 }
 
+/// The messages of the second protocol, as Prometheus sends them: metadata with every series.
+mod v2 {
+    use prost::Message;
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct Request {
+        #[prost(string, repeated, tag = "4")]
+        pub(super) symbols: Vec<String>,
+        #[prost(message, repeated, tag = "5")]
+        pub(super) timeseries: Vec<TimeSeries>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct TimeSeries {
+        #[prost(uint32, repeated, tag = "1")]
+        pub(super) labels_refs: Vec<u32>,
+        #[prost(message, repeated, tag = "2")]
+        pub(super) samples: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) histograms: Vec<Histogram>,
+        #[prost(message, optional, tag = "5")]
+        pub(super) metadata: Option<Metadata>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(super) struct Sample {
+        #[prost(double, tag = "1")]
+        pub(super) value: f64,
+        #[prost(int64, tag = "2")]
+        pub(super) timestamp: i64,
+        #[prost(int64, tag = "3")]
+        pub(super) start_timestamp: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(super) struct Metadata {
+        #[prost(int32, tag = "1")]
+        pub(super) kind: i32,
+        #[prost(uint32, tag = "3")]
+        pub(super) help_ref: u32,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(super) struct BucketSpan {
+        #[prost(sint32, tag = "1")]
+        pub(super) offset: i32,
+        #[prost(uint32, tag = "2")]
+        pub(super) length: u32,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(super) struct Histogram {
+        #[prost(uint64, tag = "1")]
+        pub(super) count: u64,
+        #[prost(double, tag = "3")]
+        pub(super) sum: f64,
+        #[prost(sint32, tag = "4")]
+        pub(super) schema: i32,
+        #[prost(message, repeated, tag = "11")]
+        pub(super) positive_spans: Vec<BucketSpan>,
+        #[prost(sint64, repeated, tag = "12")]
+        pub(super) positive_deltas: Vec<i64>,
+        #[prost(int64, tag = "15")]
+        pub(super) timestamp: i64,
+    }
+}
+
+/// What the series of a request hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Content {
+    Floats,
+    FloatsWithStarts,
+    Histograms,
+}
+
 fn request() -> Vec<u8> {
     let series = |index| {
         let (timestamps, values) = samples(index, 1, Kind::Counter);
@@ -50,7 +126,57 @@ fn request() -> Vec<u8> {
             samples: vec![Sample { value: values[0], timestamp: timestamps[0] }],
         }
     };
-    let message = WriteRequest { timeseries: (0..SERIES).map(series).collect() };
+    compressed(&WriteRequest { timeseries: (0..SERIES).map(series).collect() })
+}
+
+fn request_v2(content: Content) -> Vec<u8> {
+    let mut symbols = vec![String::new(), "What is counted here, and in which unit.".into()];
+    let mut known = std::collections::HashMap::new();
+    let mut reference = |text: &str| {
+        *known.entry(text.to_owned()).or_insert_with(|| {
+            symbols.push(text.to_owned());
+            symbols.len() as u32 - 1
+        })
+    };
+    let mut series = |index| {
+        let (timestamps, values) = samples(index, 1, Kind::Counter);
+        let labels = labels(index, 32);
+        let refs = labels.iter().flat_map(|(name, value)| [name, value]);
+        let (timestamp, value) = (timestamps[0], values[0]);
+        let mut made = v2::TimeSeries {
+            labels_refs: refs.map(&mut reference).collect(),
+            metadata: Some(v2::Metadata { kind: 1, help_ref: 1 }),
+            ..v2::TimeSeries::default()
+        };
+        if content == Content::Histograms {
+            made.histograms = vec![histogram(index as i64, timestamp)];
+        } else {
+            let has_start = content == Content::FloatsWithStarts;
+            let start_timestamp = if has_start { timestamp - 3_600_000 } else { 0 };
+            made.samples = vec![v2::Sample { value, timestamp, start_timestamp }];
+        }
+        made
+    };
+    let timeseries = (0..SERIES).map(&mut series).collect();
+    compressed(&v2::Request { symbols, timeseries })
+}
+
+/// A histogram of 20 buckets in three spans.
+fn histogram(index: i64, timestamp: i64) -> v2::Histogram {
+    let deltas: Vec<i64> = (0..20).map(|bucket| (bucket * 7 + index) % 5 - 1 + index % 3).collect();
+    let counts = deltas.iter().scan(100, |count, delta| {
+        *count += delta;
+        Some(*count as u64)
+    });
+    let count = counts.sum();
+    let mut positive_deltas = deltas;
+    positive_deltas[0] += 100;
+    let span = |offset, length| v2::BucketSpan { offset, length };
+    let positive_spans = vec![span(-5, 10), span(2, 4), span(3, 6)];
+    v2::Histogram { count, sum: 1.5, schema: 3, positive_spans, positive_deltas, timestamp }
+}
+
+fn compressed(message: &impl Message) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(&message.encode_to_vec()).expect("it is small")
 }
 
@@ -59,17 +185,28 @@ fn bench(criterion: &mut Criterion) {
     let limits = Limits::default();
     let mut message = Vec::new();
     let length = decompress(&body, &limits, &mut message).expect("just compressed");
-    let mut decoder = Decoder::default();
-    let mut batch = Batch::default();
 
     let mut group = criterion.benchmark_group("ingest");
     group.throughput(Throughput::Elements(SERIES as u64));
-    group.bench_function("decode in place", |b| {
-        b.iter(|| {
-            black_box(decoder.decode(&message, length, &limits, &mut batch)).expect("it is good");
+    for (name, version, body) in [
+        ("decode in place", Version::V1, &body),
+        ("decode in place, v2", Version::V2, &request_v2(Content::Floats)),
+        ("decode in place, v2 with starts", Version::V2, &request_v2(Content::FloatsWithStarts)),
+        ("decode in place, v2 histograms", Version::V2, &request_v2(Content::Histograms)),
+    ] {
+        let mut message = Vec::new();
+        let length = decompress(body, &limits, &mut message).expect("just compressed");
+        let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
+        let mut grant = |_| Ok(());
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let decoded =
+                    decoder.decode(version, &message, length, &limits, &mut grant, &mut batch);
+                assert!(black_box(decoded).expect("it is good").rejects.is_empty());
+            });
         });
-    });
-    assert_eq!(batch.sample_count(), SERIES);
+        assert_eq!(batch.sample_count(), SERIES);
+    }
     group.bench_function("decompress", |b| {
         let mut out = Vec::new();
         b.iter(|| black_box(decompress(&body, &limits, &mut out)).expect("it is good"));

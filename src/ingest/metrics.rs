@@ -5,7 +5,8 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
-use super::rejects::{Reason, Rejects};
+use super::decode::{Decoded, Version};
+use super::rejects::{Counts, Reason};
 
 /// Upper bounds of the durations of a request's stages, in seconds.
 const DURATION_BUCKETS: [f64; 11] =
@@ -14,15 +15,12 @@ const DURATION_BUCKETS: [f64; 11] =
 /// What ingest counts, registered with the server's other metrics.
 #[derive(Debug, Clone)]
 pub struct IngestMetrics {
-    /// Samples that were acknowledged.
-    pub(super) samples: IntCounter,
     /// Samples that were held already.
     pub(super) duplicates: IntCounter,
-    rejected: IntCounterVec,
-    /// Exemplars passed over.
-    pub(super) exemplars: IntCounter,
-    /// Metadata entries passed over.
-    pub(super) metadata: IntCounter,
+    v1: VersionMetrics,
+    v2: VersionMetrics,
+    /// Samples of series with invalid labels, under the name that Prometheus gives them.
+    invalid_labels: IntCounter,
     /// Bytes of requests as they were sent.
     pub(super) body_bytes: IntCounter,
     /// Bytes of requests once decompressed.
@@ -35,6 +33,22 @@ pub struct IngestMetrics {
     /// Writes of the server's own metrics that failed.
     pub(super) self_metrics_failures: IntCounter,
 }
+
+/// What is counted for each protocol by itself.
+#[derive(Debug, Clone)]
+struct VersionMetrics {
+    /// Samples that were acknowledged: floats, histograms.
+    samples: [IntCounter; 2],
+    /// Samples that were refused: the same for each reason.
+    samples_rejected: [[IntCounter; 2]; Reason::ALL.len()],
+    exemplars_dropped: IntCounter,
+    exemplars_rejected: IntCounter,
+    metadata_dropped: IntCounter,
+    metadata_rejected: IntCounter,
+}
+
+/// The values of the label `type`, as in Prometheus' own metrics.
+const TYPES: [&str; 2] = ["float", "histogram"];
 
 impl IngestMetrics {
     /// Fresh metrics. Panics where the registry holds one of their names, which no input can
@@ -52,36 +66,18 @@ impl IngestMetrics {
             ),
         );
         let counter = |name: &str, help: &str| register(registry, IntCounter::new(name, help));
-        let rejected = register(
-            registry,
-            IntCounterVec::new(
-                Opts::new(
-                    "tessella_remote_write_samples_rejected_total",
-                    "Samples that were refused, by reason.",
-                ),
-                &["reason"],
-            ),
-        );
-        for reason in Reason::ALL {
-            rejected.with_label_values(&[reason.as_str()]);
-        }
+        let vectors = Vectors::new(registry);
         IngestMetrics {
-            samples: counter(
-                "tessella_remote_write_samples_total",
-                "Samples that were acknowledged.",
-            ),
             duplicates: counter(
                 "tessella_remote_write_samples_duplicate_total",
                 "Acknowledged samples that were held already.",
             ),
-            rejected,
-            exemplars: counter(
-                "tessella_remote_write_exemplars_dropped_total",
-                "Exemplars that were dropped: they are not stored yet.",
-            ),
-            metadata: counter(
-                "tessella_remote_write_metadata_dropped_total",
-                "Metadata entries that were dropped: they are not stored yet.",
+            v1: vectors.of("1"),
+            v2: vectors.of("2"),
+            invalid_labels: counter(
+                "prometheus_api_remote_write_invalid_labels_samples_total",
+                "The total number of received remote write samples and histogram samples which \
+                 were rejected due to invalid labels.",
             ),
             body_bytes: counter(
                 "tessella_remote_write_received_bytes_total",
@@ -108,10 +104,105 @@ impl IngestMetrics {
         }
     }
 
-    /// Counts what was refused.
-    pub(super) fn count_rejects(&self, rejects: &Rejects) {
-        for (reason, samples) in rejects.samples().filter(|(_, samples)| *samples > 0) {
-            self.rejected.with_label_values(&[reason.as_str()]).inc_by(samples);
+    fn of(&self, version: Version) -> &VersionMetrics {
+        match version {
+            Version::V1 => &self.v1,
+            Version::V2 => &self.v2,
+        }
+    }
+
+    /// Counts what was acknowledged.
+    pub(super) fn count_written(&self, version: Version, written: Counts) {
+        let [floats, histograms] = &self.of(version).samples;
+        floats.inc_by(written.floats);
+        histograms.inc_by(written.histograms);
+    }
+
+    /// Counts what was decoded and is not stored yet.
+    pub(super) fn count_dropped(&self, version: Version, exemplars: usize, metadata: usize) {
+        let metrics = self.of(version);
+        metrics.exemplars_dropped.inc_by(exemplars as u64);
+        metrics.metadata_dropped.inc_by(metadata as u64);
+    }
+
+    /// Counts what was refused or passed over.
+    pub(super) fn count_rejected(&self, version: Version, decoded: &Decoded) {
+        let metrics = self.of(version);
+        for (reason, counts) in decoded.rejects.counts() {
+            let [floats, histograms] = &metrics.samples_rejected[reason as usize];
+            floats.inc_by(counts.floats);
+            histograms.inc_by(counts.histograms);
+            metrics.exemplars_rejected.inc_by(counts.exemplars);
+            if matches!(reason, Reason::InvalidLabels | Reason::DuplicateLabel | Reason::Reference)
+            {
+                self.invalid_labels.inc_by(counts.floats + counts.histograms);
+            }
+        }
+        metrics.exemplars_rejected.inc_by(decoded.exemplars_passed_over);
+        metrics.metadata_rejected.inc_by(decoded.metadata_passed_over);
+    }
+}
+
+/// The metrics with a label for the protocol.
+struct Vectors {
+    samples: IntCounterVec,
+    samples_rejected: IntCounterVec,
+    exemplars_dropped: IntCounterVec,
+    exemplars_rejected: IntCounterVec,
+    metadata_dropped: IntCounterVec,
+    metadata_rejected: IntCounterVec,
+}
+
+impl Vectors {
+    fn new(registry: &Registry) -> Vectors {
+        let vector = |name: &str, labels: &[&str], help: &str| {
+            register(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        Vectors {
+            samples: vector(
+                "tessella_remote_write_samples_total",
+                &["version", "type"],
+                "Samples that were acknowledged.",
+            ),
+            samples_rejected: vector(
+                "tessella_remote_write_samples_rejected_total",
+                &["version", "type", "reason"],
+                "Samples that were refused, by reason.",
+            ),
+            exemplars_dropped: vector(
+                "tessella_remote_write_exemplars_dropped_total",
+                &["version"],
+                "Exemplars that were dropped: they are not stored yet.",
+            ),
+            exemplars_rejected: vector(
+                "tessella_remote_write_exemplars_rejected_total",
+                &["version"],
+                "Exemplars that were refused or passed over.",
+            ),
+            metadata_dropped: vector(
+                "tessella_remote_write_metadata_dropped_total",
+                &["version"],
+                "Metadata entries that were dropped: they are not stored yet.",
+            ),
+            metadata_rejected: vector(
+                "tessella_remote_write_metadata_rejected_total",
+                &["version"],
+                "Metadata entries that were passed over.",
+            ),
+        }
+    }
+
+    fn of(&self, version: &str) -> VersionMetrics {
+        VersionMetrics {
+            samples: TYPES.map(|kind| self.samples.with_label_values(&[version, kind])),
+            samples_rejected: Reason::ALL.map(|reason| {
+                let reason = reason.as_str();
+                TYPES.map(|kind| self.samples_rejected.with_label_values(&[version, kind, reason]))
+            }),
+            exemplars_dropped: self.exemplars_dropped.with_label_values(&[version]),
+            exemplars_rejected: self.exemplars_rejected.with_label_values(&[version]),
+            metadata_dropped: self.metadata_dropped.with_label_values(&[version]),
+            metadata_rejected: self.metadata_rejected.with_label_values(&[version]),
         }
     }
 }

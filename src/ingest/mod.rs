@@ -10,6 +10,7 @@
 //! routing to [`http`](crate::http).
 
 pub mod decode;
+mod inflight;
 mod limits;
 mod metrics;
 #[cfg(test)]
@@ -19,10 +20,11 @@ mod remote_write;
 pub mod self_metrics;
 mod wire;
 
-pub use decode::{DecodeError, Decoded, Decoder};
+pub use decode::{DecodeError, Decoded, Decoder, Version};
+pub use inflight::Full;
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 pub use metrics::IngestMetrics;
-pub use rejects::{Reason, Rejects};
+pub use rejects::{Counts, Reason, Rejects};
 pub use remote_write::RemoteWrite;
 pub use wire::WireError;
 

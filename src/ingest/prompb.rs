@@ -1,5 +1,6 @@
-//! The messages of `prompb` for prost, to test against, with bytes in place of strings: like Prometheus' decoder, and
-//! unlike prost's strings, ours leaves the judgement of UTF-8 to the check of labels.
+//! The messages of both protocols for prost, to test against, with bytes in place of strings: like
+//! Prometheus' decoder, and unlike prost's strings, ours leaves the judgement of UTF-8 to the check
+//! of labels.
 
 use prost::Message;
 
@@ -57,22 +58,36 @@ pub(super) struct BucketSpan {
     pub(super) length: u32,
 }
 
+/// How many observations; the second protocol numbers them alike.
+#[derive(Clone, Copy, PartialEq, prost::Oneof)]
+pub(super) enum Count {
+    #[prost(uint64, tag = "1")]
+    Integer(u64),
+    #[prost(double, tag = "2")]
+    Float(f64),
+}
+
+/// How many observations in the zero bucket.
+#[derive(Clone, Copy, PartialEq, prost::Oneof)]
+pub(super) enum ZeroCount {
+    #[prost(uint64, tag = "6")]
+    Integer(u64),
+    #[prost(double, tag = "7")]
+    Float(f64),
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Histogram {
-    #[prost(uint64, tag = "1")]
-    pub(super) count_int: u64,
-    #[prost(double, tag = "2")]
-    pub(super) count_float: f64,
+    #[prost(oneof = "Count", tags = "1, 2")]
+    pub(super) count: Option<Count>,
     #[prost(double, tag = "3")]
     pub(super) sum: f64,
     #[prost(sint32, tag = "4")]
     pub(super) schema: i32,
     #[prost(double, tag = "5")]
     pub(super) zero_threshold: f64,
-    #[prost(uint64, tag = "6")]
-    pub(super) zero_count_int: u64,
-    #[prost(double, tag = "7")]
-    pub(super) zero_count_float: f64,
+    #[prost(oneof = "ZeroCount", tags = "6, 7")]
+    pub(super) zero_count: Option<ZeroCount>,
     #[prost(message, repeated, tag = "8")]
     pub(super) negative_spans: Vec<BucketSpan>,
     #[prost(sint64, repeated, tag = "9")]
@@ -120,5 +135,179 @@ impl WriteRequest {
             ..TimeSeries::default()
         });
         WriteRequest { timeseries: timeseries.collect(), metadata: Vec::new() }
+    }
+}
+
+/// Those of the second protocol that differ.
+pub(super) mod v2 {
+    use std::collections::HashMap;
+
+    use prost::Message;
+
+    use super::{BucketSpan, Count, ZeroCount};
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(in super::super) struct Request {
+        #[prost(bytes = "vec", repeated, tag = "4")]
+        pub(in super::super) symbols: Vec<Vec<u8>>,
+        #[prost(message, repeated, tag = "5")]
+        pub(in super::super) timeseries: Vec<TimeSeries>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(in super::super) struct TimeSeries {
+        #[prost(uint32, repeated, tag = "1")]
+        pub(in super::super) labels_refs: Vec<u32>,
+        #[prost(message, repeated, tag = "2")]
+        pub(in super::super) samples: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub(in super::super) histograms: Vec<Histogram>,
+        #[prost(message, repeated, tag = "4")]
+        pub(in super::super) exemplars: Vec<Exemplar>,
+        #[prost(message, optional, tag = "5")]
+        pub(in super::super) metadata: Option<Metadata>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(in super::super) struct Sample {
+        #[prost(double, tag = "1")]
+        pub(in super::super) value: f64,
+        #[prost(int64, tag = "2")]
+        pub(in super::super) timestamp: i64,
+        #[prost(int64, tag = "3")]
+        pub(in super::super) start_timestamp: i64,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(in super::super) struct Exemplar {
+        #[prost(uint32, repeated, tag = "1")]
+        pub(in super::super) labels_refs: Vec<u32>,
+        #[prost(double, tag = "2")]
+        pub(in super::super) value: f64,
+        #[prost(int64, tag = "3")]
+        pub(in super::super) timestamp: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Message)]
+    pub(in super::super) struct Metadata {
+        #[prost(int32, tag = "1")]
+        pub(in super::super) r#type: i32,
+        #[prost(uint32, tag = "3")]
+        pub(in super::super) help_ref: u32,
+        #[prost(uint32, tag = "4")]
+        pub(in super::super) unit_ref: u32,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    pub(in super::super) struct Histogram {
+        #[prost(oneof = "Count", tags = "1, 2")]
+        pub(in super::super) count: Option<Count>,
+        #[prost(double, tag = "3")]
+        pub(in super::super) sum: f64,
+        #[prost(sint32, tag = "4")]
+        pub(in super::super) schema: i32,
+        #[prost(double, tag = "5")]
+        pub(in super::super) zero_threshold: f64,
+        #[prost(oneof = "ZeroCount", tags = "6, 7")]
+        pub(in super::super) zero_count: Option<ZeroCount>,
+        #[prost(message, repeated, tag = "8")]
+        pub(in super::super) negative_spans: Vec<BucketSpan>,
+        #[prost(sint64, repeated, tag = "9")]
+        pub(in super::super) negative_deltas: Vec<i64>,
+        #[prost(double, repeated, tag = "10")]
+        pub(in super::super) negative_counts: Vec<f64>,
+        #[prost(message, repeated, tag = "11")]
+        pub(in super::super) positive_spans: Vec<BucketSpan>,
+        #[prost(sint64, repeated, tag = "12")]
+        pub(in super::super) positive_deltas: Vec<i64>,
+        #[prost(double, repeated, tag = "13")]
+        pub(in super::super) positive_counts: Vec<f64>,
+        #[prost(int32, tag = "14")]
+        pub(in super::super) reset_hint: i32,
+        #[prost(int64, tag = "15")]
+        pub(in super::super) timestamp: i64,
+        #[prost(double, repeated, tag = "16")]
+        pub(in super::super) custom_values: Vec<f64>,
+        #[prost(int64, tag = "17")]
+        pub(in super::super) start_timestamp: i64,
+    }
+
+    impl From<super::Histogram> for Histogram {
+        fn from(h: super::Histogram) -> Histogram {
+            Histogram {
+                count: h.count,
+                sum: h.sum,
+                schema: h.schema,
+                zero_threshold: h.zero_threshold,
+                zero_count: h.zero_count,
+                negative_spans: h.negative_spans,
+                negative_deltas: h.negative_deltas,
+                negative_counts: h.negative_counts,
+                positive_spans: h.positive_spans,
+                positive_deltas: h.positive_deltas,
+                positive_counts: h.positive_counts,
+                reset_hint: h.reset_hint,
+                timestamp: h.timestamp,
+                custom_values: h.custom_values,
+                start_timestamp: 0,
+            }
+        }
+    }
+
+    /// A table of symbols while a request is made.
+    #[derive(Debug)]
+    pub(in super::super) struct SymbolTable {
+        pub(in super::super) symbols: Vec<Vec<u8>>,
+        known: HashMap<Vec<u8>, u32>,
+    }
+
+    impl Default for SymbolTable {
+        fn default() -> SymbolTable {
+            SymbolTable { symbols: vec![Vec::new()], known: HashMap::from([(Vec::new(), 0)]) }
+        }
+    }
+
+    impl SymbolTable {
+        pub(in super::super) fn add(&mut self, text: &[u8]) -> u32 {
+            if let Some(known) = self.known.get(text) {
+                return *known;
+            }
+            let reference = self.symbols.len() as u32;
+            self.symbols.push(text.to_vec());
+            self.known.insert(text.to_vec(), reference);
+            reference
+        }
+
+        pub(in super::super) fn labels(&mut self, labels: &[super::Label]) -> Vec<u32> {
+            labels.iter().flat_map(|l| [self.add(&l.name), self.add(&l.value)]).collect()
+        }
+    }
+
+    impl Request {
+        /// The same series as a request of the first protocol holds.
+        pub(in super::super) fn of(request: &super::WriteRequest) -> Request {
+            let mut table = SymbolTable::default();
+            let timeseries = request.timeseries.iter().map(|series| TimeSeries {
+                labels_refs: table.labels(&series.labels),
+                samples: series
+                    .samples
+                    .iter()
+                    .map(|s| Sample { value: s.value, timestamp: s.timestamp, start_timestamp: 0 })
+                    .collect(),
+                histograms: series.histograms.iter().cloned().map(Histogram::from).collect(),
+                exemplars: series
+                    .exemplars
+                    .iter()
+                    .map(|exemplar| Exemplar {
+                        labels_refs: table.labels(&exemplar.labels),
+                        value: exemplar.value,
+                        timestamp: exemplar.timestamp,
+                    })
+                    .collect(),
+                metadata: None,
+            });
+            let timeseries = timeseries.collect();
+            Request { symbols: table.symbols, timeseries }
+        }
     }
 }

@@ -4,9 +4,6 @@ use std::fmt::Write as _;
 
 use model::labels::{is_legacy_label_name, write_quoted};
 
-/// How many refusals an answer spells out; the others are counted.
-const NAMED_MAX: usize = 10;
-
 /// How much of a label set an answer shows, in bytes.
 const SERIES_TEXT_BYTES_MAX: usize = 1024;
 
@@ -17,9 +14,13 @@ pub enum Reason {
     InvalidLabels,
     /// A label name occurs twice.
     DuplicateLabel,
+    /// A reference to a symbol that is not there, or an odd number of them.
+    Reference,
+    /// Neither samples nor histograms, or both, where only one is allowed.
+    Shape,
     /// More or longer labels than the limits allow.
     LabelLimit,
-    /// Native histograms are not stored yet.
+    /// A native histogram that contradicts itself.
     Histogram,
     /// Before the newest sample of its series, while no out-of-order window is set.
     OutOfOrder,
@@ -33,9 +34,11 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 10] = [
         Reason::InvalidLabels,
         Reason::DuplicateLabel,
+        Reason::Reference,
+        Reason::Shape,
         Reason::LabelLimit,
         Reason::Histogram,
         Reason::OutOfOrder,
@@ -49,8 +52,10 @@ impl Reason {
         match self {
             Reason::InvalidLabels => "invalid_labels",
             Reason::DuplicateLabel => "duplicate_label",
+            Reason::Reference => "invalid_reference",
+            Reason::Shape => "invalid_series",
             Reason::LabelLimit => "label_limit",
-            Reason::Histogram => "native_histogram",
+            Reason::Histogram => "invalid_histogram",
             Reason::OutOfOrder => "out_of_order",
             Reason::TooOld => "too_old",
             Reason::OutOfBounds => "out_of_bounds",
@@ -59,29 +64,61 @@ impl Reason {
     }
 }
 
+/// How much of a request something concerns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Samples that are floats.
+    pub floats: u64,
+    /// Samples that are native histograms.
+    pub histograms: u64,
+    /// Exemplars.
+    pub exemplars: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            floats: self.floats + other.floats,
+            histograms: self.histograms + other.histograms,
+            exemplars: self.exemplars + other.exemplars,
+        }
+    }
+}
+
 /// The refusals of one request: counted by reason, the first of them in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rejects {
-    samples: [u64; Reason::ALL.len()],
+    counts: [Counts; Reason::ALL.len()],
     named: Vec<String>,
     unnamed: u64,
 }
 
 impl Rejects {
-    /// Adds one refusal of `samples` samples; the words are made only while they are shown.
-    pub fn add(&mut self, reason: Reason, samples: u64, text: impl FnOnce() -> String) {
-        self.samples[reason as usize] += samples;
-        if self.named.len() < NAMED_MAX {
+    /// How many refusals an answer spells out; the others are counted.
+    pub const NAMED_MAX: usize = 10;
+
+    /// Adds one refusal and what it costs; the words are made only while they are shown.
+    pub fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> String) {
+        self.count(reason, counts);
+        if self.named.len() < Self::NAMED_MAX {
             self.named.push(text());
         } else {
             self.unnamed += 1;
         }
     }
 
-    /// Adds refusals of one sample each that are only counted. Others have been named.
-    pub fn add_unnamed(&mut self, reason: Reason, samples: u64) {
-        self.samples[reason as usize] += samples;
-        self.unnamed += samples;
+    /// Adds refusals of one sample or exemplar each that are only counted. Others have been
+    /// named.
+    pub fn add_unnamed(&mut self, reason: Reason, counts: Counts) {
+        self.count(reason, counts);
+        self.unnamed += counts.floats + counts.histograms + counts.exemplars;
+    }
+
+    fn count(&mut self, reason: Reason, counts: Counts) {
+        let known = &mut self.counts[reason as usize];
+        *known = *known + counts;
     }
 
     /// Whether everything was taken.
@@ -89,9 +126,9 @@ impl Rejects {
         self.named.is_empty()
     }
 
-    /// How many samples each reason cost.
-    pub fn samples(&self) -> impl Iterator<Item = (Reason, u64)> {
-        Reason::ALL.into_iter().zip(self.samples)
+    /// What each reason cost.
+    pub fn counts(&self) -> impl Iterator<Item = (Reason, Counts)> {
+        Reason::ALL.into_iter().zip(self.counts)
     }
 
     /// The refusals, one a line, as Prometheus joins them.
@@ -180,10 +217,12 @@ mod tests {
         assert!(text(&pairs).len() < 4 * SERIES_TEXT_BYTES_MAX);
         let mut rejects = Rejects::default();
         for index in 0..1_000 {
-            rejects.add(Reason::OutOfOrder, 2, || format!("refusal {index}"));
+            let counts = Counts { floats: 2, ..Counts::default() };
+            rejects.add(Reason::OutOfOrder, counts, || format!("refusal {index}"));
         }
-        assert_eq!(rejects.to_text().lines().count(), NAMED_MAX + 1);
+        assert_eq!(rejects.to_text().lines().count(), Rejects::NAMED_MAX + 1);
         assert!(rejects.to_text().ends_with("\nand 990 more of this kind"));
-        assert!(rejects.samples().any(|pair| pair == (Reason::OutOfOrder, 2_000)));
+        let counts = Counts { floats: 2_000, ..Counts::default() };
+        assert!(rejects.counts().any(|pair| pair == (Reason::OutOfOrder, counts)));
     }
 }

@@ -4,7 +4,6 @@
 //! of Prometheus, for what is accepted and how it is answered. Overload is answered with 503,
 //! because senders of Prometheus drop what is answered with 429 unless they are told otherwise.
 
-mod inflight;
 mod negotiate;
 #[cfg(test)]
 mod tests;
@@ -20,15 +19,23 @@ use model::Batch;
 use storage::{AppendOutcome, RejectReason, Rejection, Store, StoreError};
 use tracing::{debug, error};
 
-use super::decode::{DecodeError, Decoded, Decoder, decompress, decompressed_len};
+use super::decode::{DecodeError, Decoded, Decoder, Version, decompress, decompressed_len};
+use super::inflight::{Full, Inflight, Reservation};
 use super::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
 use super::metrics::IngestMetrics;
-use super::rejects::{Reason, Rejects, series_text};
-use inflight::{Inflight, Reservation};
+use super::rejects::{Counts, Reason, Rejects, series_text};
 
 /// Messages up to this size are decoded where they were received; it takes less than a
 /// millisecond. Larger ones go to a thread that may block.
 const DECODE_INLINE_BYTES_MAX: usize = 2 << 20;
+
+/// What answers to the second protocol say.
+///
+/// Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, "Required `Written`
+/// Response Headers".
+const SAMPLES_WRITTEN: &str = "x-prometheus-remote-write-samples-written";
+const HISTOGRAMS_WRITTEN: &str = "x-prometheus-remote-write-histograms-written";
+const EXEMPLARS_WRITTEN: &str = "x-prometheus-remote-write-exemplars-written";
 
 /// How many sets of buffers are kept for later requests, and how large each may be.
 const BUFFERS_KEPT_MAX: usize = 16;
@@ -54,6 +61,14 @@ struct Buffers {
     decoder: Decoder,
 }
 
+/// A request once it is decoded, and what it holds.
+struct Work {
+    buffers: Buffers,
+    reservation: Reservation,
+    batch: Batch,
+    decoded: Decoded,
+}
+
 /// Why a request is not acknowledged, or not wholly.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
@@ -70,15 +85,22 @@ enum WriteError {
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error(transparent)]
-    Overloaded(#[from] inflight::Full),
+    Overloaded(#[from] Full),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The thread that decodes has died: our fault.
     #[error("the request could not be decoded")]
     Internal,
     /// The rest has been stored.
-    #[error("{}", .0.to_text())]
-    Rejected(Rejects),
+    #[error("{}", .0.rejects.to_text())]
+    Rejected(Box<Partial>),
+}
+
+/// What became of a request of which some was refused.
+#[derive(Debug)]
+struct Partial {
+    rejects: Rejects,
+    written: Counts,
 }
 
 impl RemoteWrite {
@@ -91,24 +113,49 @@ impl RemoteWrite {
     /// Answers one request: 204 once all its samples are durable.
     ///
     /// Of a request with some bad series or samples the good ones are durable when the answer,
-    /// 400, names the bad ones.
+    /// 400, names the bad ones. Of the second protocol every answer to a request that could be
+    /// decompressed says how much was written.
     pub async fn write(&self, store: &Store, request: Request<Body>) -> Response {
-        match self.try_write(store, request).await {
-            Ok(()) => StatusCode::NO_CONTENT.into_response(),
-            Err(error) => error.into_response(),
+        let (head, body) = request.into_parts();
+        let version = match negotiate::version(&head.headers) {
+            Ok(version) => version,
+            Err(text) => return WriteError::Unsupported(text).into_response(),
+        };
+        let declared = head.headers.get(header::CONTENT_LENGTH);
+        let declared = declared.and_then(|v| v.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let result = self.try_write(store, version, declared, body).await;
+        let (mut response, written) = match result {
+            Ok(written) => (StatusCode::NO_CONTENT.into_response(), Some(written)),
+            Err(error) => {
+                let written = error.written();
+                (error.into_response(), written)
+            }
+        };
+        if let (Version::V2, Some(written)) = (version, written) {
+            let headers = response.headers_mut();
+            for (name, count) in [
+                (SAMPLES_WRITTEN, written.floats),
+                (HISTOGRAMS_WRITTEN, written.histograms),
+                (EXEMPLARS_WRITTEN, written.exemplars),
+            ] {
+                headers.insert(name, HeaderValue::from(count));
+            }
         }
+        response
     }
 
-    async fn try_write(&self, store: &Store, request: Request<Body>) -> Result<(), WriteError> {
-        let (head, body) = request.into_parts();
-        negotiate::check(&head.headers).map_err(WriteError::Unsupported)?;
+    async fn try_write(
+        &self,
+        store: &Store,
+        version: Version,
+        declared_bytes: usize,
+        body: Body,
+    ) -> Result<Counts, WriteError> {
         let mut reservation = Reservation::new(&self.inflight);
         let mut buffers = self.take_buffers();
 
         let started = Instant::now();
-        let declared = head.headers.get(header::CONTENT_LENGTH);
-        let declared = declared.and_then(|v| v.to_str().ok()?.parse().ok()).unwrap_or(0);
-        let receiving = self.receive(body, declared, &mut buffers.body, &mut reservation);
+        let receiving = self.receive(body, declared_bytes, &mut buffers.body, &mut reservation);
         tokio::time::timeout(self.limits.body_timeout, receiving)
             .await
             .map_err(|_| WriteError::Slow(self.limits.body_timeout))??;
@@ -116,22 +163,29 @@ impl RemoteWrite {
         self.metrics.body_bytes.inc_by(buffers.body.len() as u64);
 
         let started = Instant::now();
-        let (buffers, batch, decoded) = self.decode(buffers, &mut reservation).await?;
+        let Work { buffers, mut reservation, batch, mut decoded } =
+            self.decode(version, buffers, reservation).await?;
         self.keep_buffers(buffers);
         self.metrics.decode_seconds.observe(started.elapsed().as_secs_f64());
-        self.metrics.exemplars.inc_by(decoded.exemplar_count);
-        self.metrics.metadata.inc_by(decoded.metadata_count);
 
         let started = Instant::now();
         reservation.set(batch_bytes(&batch));
+        let (exemplars, metadata) = (batch.exemplars.len(), batch.metadata.len());
         let outcome = store.append(batch).await?;
         self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
-        self.metrics.samples.inc_by((outcome.accepted + outcome.duplicates) as u64);
+        let floats = (outcome.accepted + outcome.duplicates) as u64;
+        let written = Counts { floats, ..Counts::default() };
+        self.metrics.count_written(version, written);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
-        let mut rejects = decoded.rejects;
-        add_rejections(&mut rejects, &outcome, super::now_ms());
-        self.metrics.count_rejects(&rejects);
-        if rejects.is_empty() { Ok(()) } else { Err(WriteError::Rejected(rejects)) }
+        self.metrics.count_dropped(version, exemplars, metadata);
+        add_rejections(&mut decoded.rejects, &outcome, super::now_ms());
+        self.metrics.count_rejected(version, &decoded);
+        let rejects = decoded.rejects;
+        if rejects.is_empty() {
+            Ok(written)
+        } else {
+            Err(WriteError::Rejected(Box::new(Partial { rejects, written })))
+        }
     }
 
     /// Collects a body into an empty buffer, which grows with what arrives: a length that is
@@ -167,30 +221,24 @@ impl RemoteWrite {
 
     async fn decode(
         &self,
-        mut buffers: Buffers,
-        reservation: &mut Reservation,
-    ) -> Result<(Buffers, Batch, Decoded), WriteError> {
+        version: Version,
+        buffers: Buffers,
+        mut reservation: Reservation,
+    ) -> Result<Work, WriteError> {
         let message_bytes = decompressed_len(&buffers.body)?;
-        // Once for the message and once for the labels of the batch; a length over the limit
-        // is refused by that limit's own name below.
+        // Once for the message and once for what it unfolds to; a length over the limit is
+        // refused by that limit's own name below.
         if message_bytes <= self.limits.decompressed_bytes_max {
             reservation.add(2 * message_bytes)?;
         }
         self.metrics.message_bytes.inc_by(message_bytes as u64);
-        let decoded = if message_bytes <= DECODE_INLINE_BYTES_MAX {
-            buffers.decode(&self.limits)
-        } else {
-            let limits = self.limits.clone();
-            let decoding = tokio::task::spawn_blocking(move || {
-                let decoded = buffers.decode(&limits);
-                (buffers, decoded)
-            });
-            let (returned, decoded) = decoding.await.map_err(|_| WriteError::Internal)?;
-            buffers = returned;
-            decoded
-        };
-        let (batch, decoded) = decoded?;
-        Ok((buffers, batch, decoded))
+        if message_bytes <= DECODE_INLINE_BYTES_MAX {
+            return Ok(buffers.decode(version, &self.limits, reservation)?);
+        }
+        let limits = self.limits.clone();
+        let decoding =
+            tokio::task::spawn_blocking(move || buffers.decode(version, &limits, reservation));
+        Ok(decoding.await.map_err(|_| WriteError::Internal)??)
     }
 
     fn take_buffers(&self) -> Buffers {
@@ -199,7 +247,9 @@ impl RemoteWrite {
     }
 
     fn keep_buffers(&self, buffers: Buffers) {
-        if buffers.body.capacity().max(buffers.message.capacity()) > BUFFER_BYTES_KEPT_MAX {
+        let Buffers { body, message, decoder } = &buffers;
+        let bytes = [body.capacity(), message.capacity(), decoder.heap_bytes()];
+        if bytes.into_iter().any(|bytes| bytes > BUFFER_BYTES_KEPT_MAX) {
             return;
         }
         let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,19 +260,41 @@ impl RemoteWrite {
 }
 
 impl Buffers {
-    fn decode(&mut self, limits: &Limits) -> Result<(Batch, Decoded), DecodeError> {
+    fn decode(
+        mut self,
+        version: Version,
+        limits: &Limits,
+        mut reservation: Reservation,
+    ) -> Result<Work, DecodeError> {
         let length = decompress(&self.body, limits, &mut self.message)?;
         let mut batch = Batch::default();
-        let decoded = self.decoder.decode(&self.message, length, limits, &mut batch)?;
-        Ok((batch, decoded))
+        let mut grant = |bytes| reservation.add(bytes);
+        let message = &self.message;
+        let decoded =
+            self.decoder.decode(version, message, length, limits, &mut grant, &mut batch)?;
+        Ok(Work { buffers: self, reservation, batch, decoded })
     }
 }
 
 fn batch_bytes(batch: &Batch) -> usize {
+    let histograms = batch.histograms.iter().map(|sample| {
+        size_of::<model::Histogram>()
+            + sample.histogram.heap_bytes()
+            + size_of_val(&*sample.histogram.custom_bounds)
+    });
+    let exemplars = batch.exemplars.iter().map(|exemplar| exemplar.labels.as_bytes().len());
+    let metadata = batch.metadata.iter();
     batch.labels_arena.capacity()
         + batch.series.capacity() * size_of::<model::BatchSeries>()
         + batch.timestamps.capacity() * size_of::<i64>()
         + batch.values.capacity() * size_of::<f64>()
+        + batch.starts.capacity() * size_of::<i64>()
+        + batch.histograms.capacity() * size_of::<model::HistogramSample>()
+        + histograms.sum::<usize>()
+        + batch.exemplars.capacity() * size_of::<model::BatchExemplar>()
+        + exemplars.sum::<usize>()
+        + batch.metadata.capacity() * size_of::<model::BatchMetadata>()
+        + metadata.map(|m| m.metric.len() + m.help.len() + m.unit.len()).sum::<usize>()
 }
 
 /// Adds what the store refused, in the words of Prometheus.
@@ -231,10 +303,12 @@ fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
     let mut unlisted = outcome.rejected_by_reason;
     for rejection in &outcome.rejections {
         unlisted[rejection.reason as usize] -= 1;
-        rejects.add(reason_of(rejection.reason), 1, || rejection_text(rejection, now_ms));
+        let counts = Counts { floats: 1, ..Counts::default() };
+        rejects.add(reason_of(rejection.reason), counts, || rejection_text(rejection, now_ms));
     }
     for (reason, count) in RejectReason::ALL.into_iter().zip(unlisted) {
-        rejects.add_unnamed(reason_of(reason), count as u64);
+        let counts = Counts { floats: count as u64, ..Counts::default() };
+        rejects.add_unnamed(reason_of(reason), counts);
     }
 }
 
@@ -261,12 +335,29 @@ fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {
 }
 
 impl WriteError {
+    /// How much was written, where the request came as far as the decoder.
+    fn written(&self) -> Option<Counts> {
+        match self {
+            WriteError::Rejected(partial) => Some(partial.written),
+            WriteError::Decode(DecodeError::Snappy(_))
+            | WriteError::Unsupported(_)
+            | WriteError::Receive(_)
+            | WriteError::Slow(_)
+            | WriteError::BodyTooLarge(_)
+            | WriteError::Overloaded(_) => None,
+            WriteError::Decode(_) | WriteError::Store(_) | WriteError::Internal => {
+                Some(Counts::default())
+            }
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             WriteError::Unsupported(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             WriteError::Receive(_) | WriteError::Rejected(_) => StatusCode::BAD_REQUEST,
             WriteError::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             WriteError::Decode(DecodeError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            WriteError::Decode(DecodeError::Full(_)) => StatusCode::SERVICE_UNAVAILABLE,
             WriteError::Decode(_) => StatusCode::BAD_REQUEST,
             // Senders drop what is answered with 408, and send again after 503.
             WriteError::Slow(_) | WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,

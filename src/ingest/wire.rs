@@ -1,9 +1,8 @@
-//! The protobuf wire format, read in place: varints, fields, and the check that bytes are a
-//! message of a known shape. What the fields mean is left to [`decode`](super::decode).
+//! The protobuf wire format, read in place: varints, fields, messages inside of messages. What
+//! the fields mean is left to [`decode`](super::decode).
 //!
 //! Source: <https://protobuf.dev/programming-guides/encoding/>. Groups, which no sender of
-//! remote write uses, are refused instead of skipped, so that nothing here recurses deeper
-//! than a [`Shape`] does.
+//! remote write uses, are refused instead of skipped, so that nothing here recurses.
 
 /// Why bytes are not a protobuf message of the expected shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +116,12 @@ impl<'a> Reader<'a> {
         self.position >= self.end
     }
 
+    /// The buffer that positions count in.
+    #[inline]
+    pub(super) fn buffer(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The bytes that this reader was made for, from its position on.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
@@ -206,74 +211,67 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks the rest of the message against a shape and passes over it.
-    pub(super) fn check(&mut self, shape: Shape) -> Result<(), WireError> {
-        while !self.is_at_end() {
-            let key = self.key()?;
-            match shape.iter().find(|(field, _)| *field == key.field) {
-                None => self.skip(key)?,
-                Some((_, kind)) => self.check_field(key, *kind)?,
-            }
+    /// Hands over each number of a repeated field of varints: all of a packed one, or the one.
+    pub(super) fn varints(&mut self, key: Key, mut take: impl FnMut(u64)) -> Result<(), WireError> {
+        if key.wire_type != LENGTH {
+            key.expect(VARINT)?;
+            take(self.varint()?);
+            return Ok(());
+        }
+        let mut packed = self.message()?;
+        while !packed.is_at_end() {
+            take(packed.varint()?);
         }
         Ok(())
     }
 
-    fn check_field(&mut self, key: Key, kind: Kind) -> Result<(), WireError> {
-        match kind {
-            Kind::Varint => {
-                key.expect(VARINT)?;
-                self.varint().map(drop)
-            }
-            Kind::Double => {
-                key.expect(FIXED64)?;
-                self.fixed64().map(drop)
-            }
-            Kind::Text => {
-                key.expect(LENGTH)?;
-                self.message().map(drop)
-            }
-            Kind::Message(shape) => {
-                key.expect(LENGTH)?;
-                self.message()?.check(shape)
-            }
-            Kind::Varints if key.wire_type == LENGTH => {
-                let mut values = self.message()?;
-                while !values.is_at_end() {
-                    values.varint()?;
-                }
-                Ok(())
-            }
-            Kind::Varints => self.check_field(key, Kind::Varint),
-            Kind::Doubles if key.wire_type == LENGTH => {
-                let values = self.message()?;
-                if values.rest().len().is_multiple_of(8) {
-                    return Ok(());
-                }
-                Err(WireError::Truncated)
-            }
-            Kind::Doubles => self.check_field(key, Kind::Double),
+    /// The same for a repeated field of doubles.
+    pub(super) fn doubles(&mut self, key: Key, out: &mut Vec<f64>) -> Result<(), WireError> {
+        if key.wire_type != LENGTH {
+            out.push(self.double(key)?);
+            return Ok(());
         }
+        let (packed, rest) = self.message()?.rest().as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(WireError::Truncated);
+        }
+        out.extend(packed.iter().map(|bytes| f64::from_le_bytes(*bytes)));
+        Ok(())
+    }
+
+    /// The content of a field of one double.
+    #[inline]
+    pub(super) fn double(&mut self, key: Key) -> Result<f64, WireError> {
+        key.expect(FIXED64)?;
+        Ok(f64::from_bits(self.fixed64()?))
+    }
+
+    /// The content of a field of one integer.
+    #[inline]
+    pub(super) fn integer(&mut self, key: Key) -> Result<u64, WireError> {
+        key.expect(VARINT)?;
+        self.varint()
+    }
+
+    /// The content of a field that is a message, a text or bytes.
+    #[inline]
+    pub(super) fn nested(&mut self, key: Key) -> Result<Reader<'a>, WireError> {
+        key.expect(LENGTH)?;
+        self.message()
     }
 }
 
-/// The known fields of a message: number and kind.
-pub(super) type Shape = &'static [(u32, Kind)];
+/// The number behind a `sint64`, which counts 0, −1, 1, −2, ….
+#[inline]
+pub(super) fn zigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
 
-/// What a field holds, as far as the wire can tell.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
-    /// Any integer, boolean or enumeration.
-    Varint,
-    /// Eight bytes.
-    Double,
-    /// A string or bytes.
-    Text,
-    /// A message.
-    Message(Shape),
-    /// Repeated integers, packed or one by one.
-    Varints,
-    /// Repeated doubles, packed or one by one.
-    Doubles,
+/// The same for a `sint32`, of which only the lower half counts.
+#[inline]
+pub(super) fn zigzag32(number: u64) -> i32 {
+    let number = number as u32;
+    (number >> 1) as i32 ^ -((number & 1) as i32)
 }
 
 #[cfg(test)]
@@ -311,6 +309,35 @@ mod tests {
         ] {
             assert_eq!(reader(&[]).skip(Key { field: 2, wire_type }), Err(error));
         }
+    }
+
+    #[test]
+    fn repeated_numbers_come_packed_or_one_by_one() {
+        let numbers = |bytes: &[u8], wire_type| {
+            let mut out = Vec::new();
+            let key = Key { field: 1, wire_type };
+            reader(bytes).varints(key, |number| out.push(number)).map(|()| out)
+        };
+        assert_eq!(numbers(&[3, 1, 0x80, 1], LENGTH), Ok(vec![1, 128]));
+        assert_eq!(numbers(&[2, 1, 0x80], LENGTH), Err(WireError::Truncated));
+        assert_eq!(numbers(&[5], VARINT), Ok(vec![5]));
+        let error = WireError::WireType { field: 1, expected: VARINT, found: FIXED64 };
+        assert_eq!(numbers(&[0; 8], FIXED64), Err(error));
+        let doubles = |bytes: &[u8], wire_type| {
+            let mut out = Vec::new();
+            reader(bytes).doubles(Key { field: 1, wire_type }, &mut out).map(|()| out)
+        };
+        assert_eq!(doubles(&[8, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f], LENGTH), Ok(vec![1.0]));
+        assert_eq!(doubles(&[0, 0, 0, 0, 0, 0, 0xf0, 0x3f], FIXED64), Ok(vec![1.0]));
+        assert_eq!(doubles(&[7, 0, 0, 0, 0, 0, 0, 0], LENGTH), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn zigzag_alternates_signs() {
+        let all = [0, 1, 2, 3, u64::MAX - 1, u64::MAX];
+        assert_eq!(all.map(zigzag), [0, -1, 1, -2, i64::MAX, i64::MIN]);
+        let all = [0, 1, 2, 3, 0xffff_fffe, 0xffff_ffff, 1 << 40];
+        assert_eq!(all.map(zigzag32), [0, -1, 1, -2, i32::MAX, i32::MIN, 0]);
     }
 
     #[test]

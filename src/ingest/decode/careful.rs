@@ -2,21 +2,24 @@
 
 use std::ops::Range;
 
-use model::METRIC_NAME;
 use model::labels::push_packed;
+use model::{Labels, METRIC_NAME};
 
 use super::super::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
 use super::super::rejects::{Reason, series_text};
-use super::super::wire::{LENGTH, Reader, WireError};
-use super::text_bytes_max;
+use super::super::wire::{Reader, WireError};
+use super::filling::text_bytes_max;
 
-/// Working memory for the labels of one series.
+/// The most characters that the labels of an exemplar may have together.
+///
+/// Source: `ExemplarMaxLabelSetLength` in `model/exemplar/exemplar.go` of Prometheus.
+const EXEMPLAR_CHARS_MAX: usize = 128;
+
+/// Labels as places in the message.
 #[derive(Debug, Default)]
 pub(super) struct CarefulLabels {
-    /// Copies of the texts, end to end.
-    texts: Vec<u8>,
     labels: Vec<Label>,
-    /// How many labels the series has; only as many as the limit allows are kept, and one more.
+    /// How many labels there are; only as many as the limit allows are kept, and one more.
     label_count: usize,
 }
 
@@ -27,71 +30,77 @@ struct Label {
 }
 
 impl CarefulLabels {
-    /// Collects the labels of one series from its message, in the order of the request.
-    pub(super) fn read(
+    pub(super) fn clear(&mut self) {
+        self.labels.clear();
+        self.label_count = 0;
+    }
+
+    /// Adds a label by the places of its texts.
+    pub(super) fn push(&mut self, name: Range<usize>, value: Range<usize>, limits: &Limits) {
+        self.label_count += 1;
+        if self.label_count <= limits.labels_per_series_max.saturating_add(1) {
+            self.labels.push(Label { name, value });
+        }
+    }
+
+    /// Says how many labels there are, where fewer have been added.
+    pub(super) fn set_count(&mut self, count: usize) {
+        self.label_count = count;
+    }
+
+    /// Adds a label from its message. Fields may be absent, which stands for the empty text, or
+    /// repeated: the last one wins.
+    pub(super) fn read_label(
+        &mut self,
+        label: Reader<'_>,
+        limits: &Limits,
+    ) -> Result<(), WireError> {
+        let [name, value] = label_texts(label)?;
+        self.push(name, value, limits);
+        Ok(())
+    }
+
+    /// Collects the labels of one series of the first protocol from its message, in the order of
+    /// the request.
+    pub(super) fn read_series(
         &mut self,
         mut series: Reader<'_>,
         limits: &Limits,
     ) -> Result<(), WireError> {
-        self.texts.clear();
-        self.labels.clear();
-        self.label_count = 0;
+        self.clear();
         while !series.is_at_end() {
             let key = series.key()?;
-            if key.field != 1 {
-                series.skip(key)?;
-                continue;
-            }
-            key.expect(LENGTH)?;
-            let label = series.message()?;
-            self.label_count += 1;
-            if self.label_count <= limits.labels_per_series_max.saturating_add(1) {
-                self.read_label(label)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fields may be absent, which stands for the empty text, or repeated: the last one wins.
-    fn read_label(&mut self, mut label: Reader<'_>) -> Result<(), WireError> {
-        let (mut name, mut value) = (&[][..], &[][..]);
-        while !label.is_at_end() {
-            let key = label.key()?;
             match key.field {
-                1 | 2 => {
-                    key.expect(LENGTH)?;
-                    let text = label.message()?.rest();
-                    *(if key.field == 1 { &mut name } else { &mut value }) = text;
-                }
-                _ => label.skip(key)?,
+                1 => self.read_label(series.nested(key)?, limits)?,
+                _ => series.skip(key)?,
             }
         }
-        let name = self.push_text(name);
-        let value = self.push_text(value);
-        self.labels.push(Label { name, value });
         Ok(())
     }
 
-    fn push_text(&mut self, text: &[u8]) -> Range<usize> {
-        let start = self.texts.len();
-        self.texts.extend_from_slice(text);
-        start..self.texts.len()
+    /// How many bytes the texts have together.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.labels.iter().map(|label| label.name.len() + label.value.len()).sum()
     }
 
-    /// Sorts and checks the labels and appends them in packed form, those with an empty value
-    /// left out.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.labels.capacity() * size_of::<Label>()
+    }
+
+    /// Sorts and checks the labels of a series and appends them in packed form, those with an
+    /// empty value left out.
     ///
     /// Errors: the reason, and the words for the sender. The arena is as before then.
     pub(super) fn pack(
         &mut self,
+        buffer: &[u8],
         limits: &Limits,
         arena: &mut Vec<u8>,
     ) -> Result<(), (Reason, String)> {
         if self.label_count > limits.labels_per_series_max {
-            return Err(refused_for_count(self.label_count, limits, &self.series_text()));
+            return Err(refused_for_count(self.label_count, limits, &self.series_text(buffer)));
         }
-        let texts = &self.texts;
-        let text = |range: &Range<usize>| &texts[range.clone()];
+        let text = |range: &Range<usize>| &buffer[range.clone()];
         self.labels.sort_by(|a, b| text(&a.name).cmp(text(&b.name)));
 
         let mut has_metric_name = false;
@@ -105,31 +114,83 @@ impl CarefulLabels {
             is_valid &= std::str::from_utf8(name).is_ok() && std::str::from_utf8(value).is_ok();
         }
         if !has_metric_name || !is_valid {
-            let text = format!("invalid metric name or labels, got {}", self.series_text());
+            let text = format!("invalid metric name or labels, got {}", self.series_text(buffer));
             return Err((Reason::InvalidLabels, text));
         }
         if let Some(pair) = self.labels.windows(2).find(|p| text(&p[0].name) == text(&p[1].name)) {
             let text = format!(
                 "invalid labels for series, labels {}, duplicated label {}",
-                self.series_text(),
+                self.series_text(buffer),
                 series_text_name(text(&pair[0].name)),
             );
             return Err((Reason::DuplicateLabel, text));
         }
         for label in &self.labels {
-            check_lengths(&label.name, &label.value, limits)
-                .map_err(|text| (Reason::LabelLimit, format!("{text}{}", self.series_text())))?;
+            check_lengths(&label.name, &label.value, limits).map_err(|text| {
+                (Reason::LabelLimit, format!("{text}{}", self.series_text(buffer)))
+            })?;
         }
-        for label in self.labels.iter().filter(|label| !label.value.is_empty()) {
-            push_packed(arena, text(&label.name), text(&label.value));
-        }
+        self.push_packed(buffer, arena);
         Ok(())
     }
 
-    fn series_text(&self) -> String {
-        let text = |range: &Range<usize>| &self.texts[range.clone()];
+    /// Sorts and checks the labels of an exemplar; none where they are not UTF-8, repeated, or
+    /// longer than an exemplar may be.
+    pub(super) fn pack_exemplar(&mut self, buffer: &[u8], limits: &Limits) -> Option<Labels> {
+        let text = |range: &Range<usize>| &buffer[range.clone()];
+        if self.label_count > limits.labels_per_series_max {
+            return None;
+        }
+        self.labels.retain(|label| !label.value.is_empty());
+        let mut chars = 0;
+        for label in &self.labels {
+            for range in [&label.name, &label.value] {
+                chars += std::str::from_utf8(text(range)).ok()?.chars().count();
+            }
+            if label.name.is_empty() || chars > EXEMPLAR_CHARS_MAX {
+                return None;
+            }
+        }
+        self.labels.sort_by(|a, b| text(&a.name).cmp(text(&b.name)));
+        if self.labels.windows(2).any(|pair| text(&pair[0].name) == text(&pair[1].name)) {
+            return None;
+        }
+        let mut packed = Vec::with_capacity(self.text_bytes() + 2 * self.labels.len());
+        self.push_packed(buffer, &mut packed);
+        Some(Labels::from_checked_bytes(&packed))
+    }
+
+    fn push_packed(&self, buffer: &[u8], out: &mut Vec<u8>) {
+        for label in self.labels.iter().filter(|label| !label.value.is_empty()) {
+            push_packed(out, &buffer[label.name.clone()], &buffer[label.value.clone()]);
+        }
+    }
+
+    fn series_text(&self, buffer: &[u8]) -> String {
+        let text = |range: &Range<usize>| &buffer[range.clone()];
         series_text(self.labels.iter().map(|label| (text(&label.name), text(&label.value))))
     }
+}
+
+/// Where the name and the value of a label message stand.
+fn label_texts(mut label: Reader<'_>) -> Result<[Range<usize>; 2], WireError> {
+    let mut texts = [0..0, 0..0];
+    while !label.is_at_end() {
+        let key = label.key()?;
+        match key.field {
+            1 | 2 => {
+                let text = label.nested(key)?;
+                texts[key.field as usize - 1] = text.position()..text.end();
+            }
+            _ => label.skip(key)?,
+        }
+    }
+    Ok(texts)
+}
+
+/// Checks that bytes are a label message.
+pub(super) fn check_label(label: Reader<'_>) -> Result<(), WireError> {
+    label_texts(label).map(drop)
 }
 
 fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (Reason, String) {

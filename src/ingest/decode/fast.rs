@@ -4,7 +4,7 @@ use super::super::limits::Limits;
 use super::super::wire::Reader;
 
 /// A length byte and the longest text that is copied together with it without a loop.
-const COPY_BYTES: usize = 32;
+pub(super) const COPY_BYTES: usize = 32;
 
 /// Where the farthest copy of a short label ends: its framing, a name, two more bytes of
 /// framing less the one that is copied, and a whole copy.
@@ -14,9 +14,9 @@ const WINDOW_BYTES: usize = 4 + (COPY_BYTES - 1) + 1 + COPY_BYTES;
 pub(super) const PADDING: usize = WINDOW_BYTES;
 
 /// Lengths from here on take two bytes on the wire and belong to the careful path.
-const LENGTH_MAX: usize = 0x80;
+pub(super) const LENGTH_MAX: usize = 0x80;
 
-const METRIC_NAME_PREFIX: u64 = u64::from_be_bytes(*b"__name__");
+pub(super) const METRIC_NAME_PREFIX: u64 = u64::from_be_bytes(*b"__name__");
 
 /// Packs the labels of one series while they are as expected.
 pub(super) struct LabelPacker<'a> {
@@ -189,8 +189,42 @@ fn name_at(bytes: &[u8], at: usize) -> &[u8] {
 /// out where it is zero, then the time.
 #[inline(always)]
 pub(super) fn sample(reader: &mut Reader<'_>) -> Option<(i64, f64)> {
-    let bytes = reader.rest_padded();
-    let head = bytes.first_chunk::<20>()?;
+    let head = reader.rest_padded().first_chunk::<20>()?;
+    let (time, value, len) = value_and_time(head)?;
+    if usize::from(head[1]) != len - 2 || len > reader.end() - reader.position() {
+        return None;
+    }
+    reader.seek(reader.position() + len);
+    Some((time, value))
+}
+
+/// The same for the second protocol, where a sample may end with a third field: since when its
+/// counter counts, 0 where it does not say.
+#[inline(always)]
+pub(super) fn sample_with_start(reader: &mut Reader<'_>) -> Option<(i64, f64, i64)> {
+    let head = reader.rest_padded().first_chunk::<32>()?;
+    let (time, value, mut len) = value_and_time(head.first_chunk()?)?;
+    let mut start = 0;
+    if usize::from(head[1]) != len - 2 {
+        // The fields before end with the 20th byte at the latest.
+        let (tag, rest) = head[len..].split_first()?;
+        let (value, value_len) = varint_of_eight(u64::from_le_bytes(*rest.first_chunk()?))?;
+        len += 1 + value_len;
+        if *tag != 0x18 || usize::from(head[1]) != len - 2 {
+            return None;
+        }
+        start = value as i64;
+    }
+    if len > reader.end() - reader.position() {
+        return None;
+    }
+    reader.seek(reader.position() + len);
+    Some((time, value, start))
+}
+
+/// The first two fields of a sample, and where they end.
+#[inline(always)]
+fn value_and_time(head: &[u8; 20]) -> Option<(i64, f64, usize)> {
     let (value, time, time_start) = match head {
         [0x12, _, 0x09, value @ .., 0x10, _, _, _, _, _, _, _, _] => {
             (f64::from_le_bytes(*value), head[12..].first_chunk::<8>()?, 12)
@@ -199,12 +233,7 @@ pub(super) fn sample(reader: &mut Reader<'_>) -> Option<(i64, f64)> {
         _ => return None,
     };
     let (time, time_len) = varint_of_eight(u64::from_le_bytes(*time))?;
-    let len = time_start + time_len;
-    if usize::from(head[1]) != len - 2 || len > reader.end() - reader.position() {
-        return None;
-    }
-    reader.seek(reader.position() + len);
-    Some((time as i64, value))
+    Some((time as i64, value, time_start + time_len))
 }
 
 /// Decodes a varint of at most eight bytes without a loop: the value and its length.

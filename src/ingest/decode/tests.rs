@@ -1,14 +1,20 @@
-//! prost's owned types and a naive reading of them are the oracle of the decoder.
+//! prost's owned types and a naive reading of them are the oracle of the decoders.
 
-use std::collections::HashMap;
+mod hostile;
+mod v2;
 
-use model::Labels;
+use std::collections::{HashMap, HashSet};
+
+use model::{BatchMetadata, Labels, MetricKind};
 use proptest::prelude::*;
 use prost::Message;
 
+use super::super::limits::{SAMPLES_FLAG, SERIES_FLAG};
 use super::super::prompb::{
-    BucketSpan, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries, WriteRequest,
+    BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
+    WriteRequest, ZeroCount,
 };
+use super::super::rejects::{Counts, Reason};
 use super::*;
 
 fn limits() -> Limits {
@@ -23,64 +29,160 @@ fn limits() -> Limits {
 /// Everything that a decoder has to say about a request, in a form that compares NaN by bits.
 #[derive(Debug, Default, PartialEq)]
 struct Reading {
-    series: Vec<(Labels, Vec<(i64, u64)>)>,
-    exemplar_count: u64,
-    metadata_count: u64,
-    rejected: HashMap<Reason, u64>,
+    series: Vec<SeriesReading>,
+    metadata: Vec<BatchMetadata>,
+    rejected: HashMap<Reason, Counts>,
+    exemplars_passed_over: u64,
+    metadata_passed_over: u64,
+}
+
+#[derive(Debug, PartialEq)]
+struct SeriesReading {
+    labels: Labels,
+    /// Time, bits, start.
+    samples: Vec<(i64, u64, i64)>,
+    exemplars: Vec<(Labels, i64, u64)>,
 }
 
 impl Reading {
-    fn reject(&mut self, reason: Reason, samples: usize) {
-        if samples > 0 {
-            *self.rejected.entry(reason).or_default() += samples as u64;
+    fn reject(&mut self, reason: Reason, counts: Counts) {
+        if counts != Counts::default() {
+            let known = self.rejected.entry(reason).or_default();
+            *known = *known + counts;
         }
     }
 }
 
-fn ours(bytes: &[u8], padding: usize) -> Result<Reading, DecodeError> {
+fn decode(
+    version: Version,
+    bytes: &[u8],
+    limits: &Limits,
+    batch: &mut Batch,
+) -> Result<Decoded, DecodeError> {
+    let mut grant = |_| Ok(());
+    Decoder::default().decode(version, bytes, bytes.len(), limits, &mut grant, batch)
+}
+
+fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, DecodeError> {
     let mut padded = bytes.to_vec();
     // What stands behind a message must not matter.
     padded.resize(bytes.len() + padding, 0x0a);
     let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
-    let decoded = decoder.decode(&padded, bytes.len(), &limits(), &mut batch)?;
-    let series = (0..batch.series.len())
-        .map(|index| {
-            let labels = Labels::from_bytes(batch.labels_bytes(index)).unwrap();
-            let samples = batch
-                .samples(index)
-                .map(|at| (batch.timestamps[at], batch.values[at].to_bits()))
-                .collect();
-            (labels, samples)
-        })
-        .collect();
+    let mut grant = |_| Ok(());
+    let decoded =
+        decoder.decode(version, &padded, bytes.len(), &limits(), &mut grant, &mut batch)?;
+    let series = (0..batch.series.len()).map(|index| SeriesReading {
+        labels: Labels::from_bytes(batch.labels_bytes(index)).unwrap(),
+        samples: batch
+            .samples(index)
+            .map(|at| (batch.timestamps[at], batch.values[at].to_bits(), batch.start(at)))
+            .collect(),
+        exemplars: batch
+            .exemplars
+            .iter()
+            .filter(|exemplar| exemplar.series_index as usize == index)
+            .map(|exemplar| {
+                let labels = Labels::from_bytes(exemplar.labels.as_bytes()).unwrap();
+                (labels, exemplar.timestamp_ms, exemplar.value.to_bits())
+            })
+            .collect(),
+    });
     Ok(Reading {
-        series,
-        exemplar_count: decoded.exemplar_count,
-        metadata_count: decoded.metadata_count,
-        rejected: decoded.rejects.samples().filter(|(_, count)| *count > 0).collect(),
+        series: series.collect(),
+        metadata: batch.metadata.clone(),
+        rejected: decoded
+            .rejects
+            .counts()
+            .filter(|(_, counts)| *counts != Counts::default())
+            .collect(),
+        exemplars_passed_over: decoded.exemplars_passed_over,
+        metadata_passed_over: decoded.metadata_passed_over,
     })
 }
 
 /// The naive twin: what `write_handler.go` does with the decoded message.
 fn theirs(request: &WriteRequest) -> Reading {
-    let mut reading =
-        Reading { metadata_count: request.metadata.len() as u64, ..Reading::default() };
+    let mut reading = Reading::default();
     for series in &request.timeseries {
-        reading.exemplar_count += series.exemplars.len() as u64;
-        let all = series.samples.len() + series.histograms.len();
-        match naive_labels(&series.labels) {
-            Err(reason) => reading.reject(reason, all),
-            Ok(labels) => {
-                reading.reject(Reason::Histogram, series.histograms.len());
-                if !series.samples.is_empty() {
-                    let samples = series.samples.iter();
-                    let samples = samples.map(|s| (s.timestamp, s.value.to_bits())).collect();
-                    reading.series.push((labels, samples));
+        let mut exemplars = Vec::new();
+        for exemplar in &series.exemplars {
+            match naive_exemplar_labels(&exemplar.labels) {
+                Some(labels) => {
+                    exemplars.push((labels, exemplar.timestamp, exemplar.value.to_bits()));
                 }
+                None => reading.exemplars_passed_over += 1,
+            }
+        }
+        let samples: Vec<_> =
+            series.samples.iter().map(|s| (s.timestamp, s.value.to_bits(), 0)).collect();
+        let histograms = series.histograms.len() as u64;
+        naive_series(&mut reading, naive_labels(&series.labels), samples, histograms, exemplars);
+    }
+    for metadata in &request.metadata {
+        let MetricMetadata { r#type, metric_family_name, help, unit } = metadata;
+        naive_metadata(&mut reading, metric_family_name, *r#type, help, unit);
+    }
+    reading
+}
+
+fn naive_series(
+    reading: &mut Reading,
+    labels: Result<Labels, Reason>,
+    samples: Vec<(i64, u64, i64)>,
+    histograms: u64,
+    exemplars: Vec<(Labels, i64, u64)>,
+) {
+    let counts =
+        Counts { floats: samples.len() as u64, histograms, exemplars: exemplars.len() as u64 };
+    match labels {
+        Err(reason) => reading.reject(reason, counts),
+        Ok(labels) => {
+            reading.reject(Reason::Histogram, Counts { histograms, ..Counts::default() });
+            if counts.floats + counts.exemplars > 0 {
+                reading.series.push(SeriesReading { labels, samples, exemplars });
             }
         }
     }
-    reading
+}
+
+fn naive_metadata(reading: &mut Reading, metric: &[u8], kind: i32, help: &[u8], unit: &[u8]) {
+    let kinds = [
+        MetricKind::Unknown,
+        MetricKind::Counter,
+        MetricKind::Gauge,
+        MetricKind::Histogram,
+        MetricKind::GaugeHistogram,
+        MetricKind::Summary,
+        MetricKind::Info,
+        MetricKind::StateSet,
+    ];
+    let kind = usize::try_from(kind).ok().and_then(|kind| kinds.get(kind)).copied();
+    let text = |text: &[u8]| String::from_utf8(text.to_vec());
+    match (text(metric), text(help), text(unit)) {
+        (Ok(metric), Ok(help), Ok(unit)) if !metric.is_empty() => {
+            let kind = kind.unwrap_or_default();
+            reading.metadata.push(BatchMetadata { metric, kind, help, unit });
+        }
+        _ => reading.metadata_passed_over += 1,
+    }
+}
+
+fn naive_pairs(labels: &[Label]) -> Option<Vec<(String, String)>> {
+    let text = |text: &[u8]| String::from_utf8(text.to_vec()).ok();
+    labels.iter().map(|label| Some((text(&label.name)?, text(&label.value)?))).collect()
+}
+
+fn naive_exemplar_labels(labels: &[Label]) -> Option<Labels> {
+    let given: Vec<Label> =
+        labels.iter().filter(|label| !label.value.is_empty()).cloned().collect();
+    let pairs = naive_pairs(&given)?;
+    let names: HashSet<_> = pairs.iter().map(|(name, _)| name).collect();
+    let chars: usize = pairs.iter().map(|(n, v)| n.chars().count() + v.chars().count()).sum();
+    let is_kept = labels.len() <= limits().labels_per_series_max
+        && names.len() == pairs.len()
+        && !names.contains(&String::new())
+        && chars <= 128;
+    is_kept.then(|| Labels::from_pairs(pairs))
 }
 
 fn naive_labels(labels: &[Label]) -> Result<Labels, Reason> {
@@ -88,18 +190,13 @@ fn naive_labels(labels: &[Label]) -> Result<Labels, Reason> {
     if labels.len() > limits.labels_per_series_max {
         return Err(Reason::LabelLimit);
     }
-    let mut pairs = Vec::new();
-    for label in labels {
-        let name = String::from_utf8(label.name.clone()).map_err(|_| Reason::InvalidLabels)?;
-        let value = String::from_utf8(label.value.clone()).map_err(|_| Reason::InvalidLabels)?;
-        pairs.push((name, value));
-    }
+    let pairs = naive_pairs(labels).ok_or(Reason::InvalidLabels)?;
     let metric = pairs.iter().filter(|(name, _)| name == "__name__");
     let is_named = metric.clone().count() > 0 && metric.clone().all(|(_, v)| !v.is_empty());
     if !is_named || pairs.iter().any(|(name, _)| name.is_empty()) {
         return Err(Reason::InvalidLabels);
     }
-    let names: std::collections::HashSet<_> = pairs.iter().map(|(name, _)| name).collect();
+    let names: HashSet<_> = pairs.iter().map(|(name, _)| name).collect();
     if names.len() < pairs.len() {
         return Err(Reason::DuplicateLabel);
     }
@@ -165,34 +262,48 @@ fn sample() -> impl Strategy<Value = Sample> {
     (number(), time()).prop_map(|(value, timestamp)| Sample { value, timestamp })
 }
 
+fn spans() -> impl Strategy<Value = Vec<BucketSpan>> {
+    let span = (any::<i32>(), any::<u32>());
+    proptest::collection::vec(span.prop_map(|(offset, length)| BucketSpan { offset, length }), 0..2)
+}
+
+/// Any histogram, most of which make no sense.
 fn histogram() -> impl Strategy<Value = Histogram> {
-    let spans = || {
-        proptest::collection::vec(
-            (any::<i32>(), any::<u32>()).prop_map(|(offset, length)| BucketSpan { offset, length }),
-            0..2,
-        )
-    };
     let deltas = || proptest::collection::vec(any::<i64>(), 0..3);
     let counts = || proptest::collection::vec(any::<f64>(), 0..3);
-    (any::<u64>(), any::<i32>(), spans(), deltas(), counts(), time()).prop_map(
-        |(count, schema, spans, deltas, counts, timestamp)| Histogram {
-            count_int: count,
-            schema,
+    let count = proptest::option::of(prop_oneof![
+        any::<u64>().prop_map(Count::Integer),
+        any::<f64>().prop_map(Count::Float),
+    ]);
+    let zero_count = proptest::option::of(prop_oneof![
+        any::<u64>().prop_map(ZeroCount::Integer),
+        any::<f64>().prop_map(ZeroCount::Float),
+    ]);
+    let parts = (spans(), spans(), deltas(), deltas(), counts(), counts());
+    (count, zero_count, any::<i32>(), parts, counts(), time()).prop_map(
+        |(count, zero_count, schema, parts, custom_values, timestamp)| Histogram {
+            count,
             sum: 1.5,
-            positive_spans: spans.clone(),
-            negative_spans: spans,
-            positive_deltas: deltas.clone(),
-            negative_deltas: deltas,
-            custom_values: counts.clone(),
-            positive_counts: counts,
+            schema,
+            zero_threshold: 0.25,
+            zero_count,
+            negative_spans: parts.0,
+            positive_spans: parts.1,
+            negative_deltas: parts.2,
+            positive_deltas: parts.3,
+            negative_counts: parts.4,
+            positive_counts: parts.5,
+            reset_hint: 1,
             timestamp,
-            ..Histogram::default()
+            custom_values,
         },
     )
 }
 
 fn series() -> impl Strategy<Value = TimeSeries> {
-    let exemplar = (proptest::collection::vec(label(), 0..2), number(), time())
+    // prost, which encodes these also where all else is encoded by hand, leaves out a negative zero.
+    let value = number().prop_map(|value| value + 0.0);
+    let exemplar = (proptest::collection::vec(label(), 0..2), value, time())
         .prop_map(|(labels, value, timestamp)| Exemplar { labels, value, timestamp });
     let few = 0..2usize;
     (
@@ -330,7 +441,7 @@ impl Scrambler {
 fn agrees_with_prost(bytes: &[u8]) -> Result<(), TestCaseError> {
     let oracle = WriteRequest::decode(bytes);
     for padding in [0, 3, MESSAGE_PADDING] {
-        match (ours(bytes, padding), &oracle) {
+        match (ours(Version::V1, bytes, padding), &oracle) {
             (Ok(reading), Ok(request)) => prop_assert_eq!(reading, theirs(request)),
             (Err(_), Err(_)) => {}
             // prost passes over groups in unknown places.
@@ -348,7 +459,7 @@ proptest! {
         // prost leaves out a negative zero when it encodes.
         let expected = theirs(&WriteRequest::decode(&bytes[..]).unwrap());
         for padding in [0, 1, MESSAGE_PADDING] {
-            let reading = ours(&bytes, padding);
+            let reading = ours(Version::V1, &bytes, padding);
             prop_assert_eq!(reading.as_ref(), Ok(&expected));
         }
     }
@@ -356,7 +467,7 @@ proptest! {
     #[test]
     fn fields_may_come_in_any_order_and_encoding(request in request(), state in any::<u64>()) {
         let bytes = Scrambler { state }.request(&request);
-        prop_assert_eq!(ours(&bytes, MESSAGE_PADDING), Ok(theirs(&request)));
+        prop_assert_eq!(ours(Version::V1, &bytes, MESSAGE_PADDING), Ok(theirs(&request)));
         agrees_with_prost(&bytes)?;
     }
 
@@ -405,10 +516,8 @@ fn request_of(labels: &[(&str, &str)], samples: &[(i64, f64)]) -> WriteRequest {
 
 fn reject_text(request: &WriteRequest) -> String {
     let bytes = request.encode_to_vec();
-    let mut decoder = Decoder::default();
     let mut batch = Batch::default();
-    let decoded = decoder.decode(&bytes, bytes.len(), &limits(), &mut batch).unwrap();
-    decoded.rejects.to_text()
+    decode(Version::V1, &bytes, &limits(), &mut batch).unwrap().rejects.to_text()
 }
 
 #[test]
@@ -457,7 +566,7 @@ fn malformed_requests_name_series_and_field() {
     let second = bytes.len();
     // A second series whose label claims nine bytes of the two that are left.
     bytes.extend([0x0a, 4, 0x0a, 9, 0x0a, 7]);
-    let error = ours(&bytes, 0).unwrap_err();
+    let error = ours(Version::V1, &bytes, 0).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
@@ -480,7 +589,7 @@ fn requests_over_a_limit_are_refused_whole() {
         ),
     ] {
         let mut batch = Batch::default();
-        let result = Decoder::default().decode(&bytes, bytes.len(), &limits, &mut batch);
+        let result = decode(Version::V1, &bytes, &limits, &mut batch);
         let Err(DecodeError::TooLarge { flag: found, .. }) = result else {
             panic!("{flag}: {result:?}");
         };
@@ -510,7 +619,9 @@ fn memory_of_earlier_requests_leaves_no_trace() {
     ];
     for request in &requests {
         let bytes = request.encode_to_vec();
-        decoder.decode(&bytes, bytes.len(), &limits(), &mut batch).unwrap();
+        let mut grant = |_| Ok(());
+        let limits = limits();
+        decoder.decode(Version::V1, &bytes, bytes.len(), &limits, &mut grant, &mut batch).unwrap();
     }
     assert_eq!(batch.series.len(), 1);
     assert_eq!(batch.labels(0).to_string(), r#"{__name__="b"}"#);

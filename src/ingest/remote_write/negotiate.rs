@@ -4,14 +4,16 @@
 
 use axum::http::{HeaderMap, header};
 
+use super::super::decode::Version;
+
 const PROTOBUF: &str = "application/x-protobuf";
 const VERSION_1: &str = "prometheus.WriteRequest";
 const VERSION_2: &str = "io.prometheus.write.v2.Request";
 
-/// Checks content type and encoding; either may be absent.
+/// The message that a request holds, by its content type; that and the encoding may be absent.
 ///
 /// Errors: the words for the sender.
-pub(super) fn check(headers: &HeaderMap) -> Result<(), String> {
+pub(super) fn version(headers: &HeaderMap) -> Result<Version, String> {
     let text = |name| headers.get(name).map_or("", |value| value.to_str().unwrap_or("?"));
     match text(header::CONTENT_ENCODING) {
         "" | "snappy" => {}
@@ -26,15 +28,10 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), String> {
         "" => PROTOBUF,
         content_type => content_type,
     };
-    match message_type(content_type)? {
-        VERSION_1 => Ok(()),
-        other => Err(format!(
-            "{other} protobuf message is not accepted by this server; only accepts {VERSION_1}"
-        )),
-    }
+    message_type(content_type)
 }
 
-fn message_type(content_type: &str) -> Result<&str, String> {
+fn message_type(content_type: &str) -> Result<Version, String> {
     let mut parts = content_type.split(';');
     if parts.next() != Some(PROTOBUF) {
         return Err(format!(
@@ -51,7 +48,8 @@ fn message_type(content_type: &str) -> Result<&str, String> {
         };
         if name.trim() == "proto" {
             return match value {
-                VERSION_1 | VERSION_2 => Ok(value),
+                VERSION_1 => Ok(Version::V1),
+                VERSION_2 => Ok(Version::V2),
                 _ => Err(format!(
                     "got {content_type} content type; unknown type for remote write protobuf \
                      message {value}, supported: {VERSION_1}, {VERSION_2}"
@@ -59,7 +57,8 @@ fn message_type(content_type: &str) -> Result<&str, String> {
             };
         }
     }
-    Ok(VERSION_1)
+    // Senders of the first protocol do not say what they send.
+    Ok(Version::V1)
 }
 
 #[cfg(test)]
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
     use axum::http::HeaderValue;
 
-    fn check_pair(content_type: &str, encoding: &str) -> Result<(), String> {
+    fn check_pair(content_type: &str, encoding: &str) -> Result<Version, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in
             [(header::CONTENT_TYPE, content_type), (header::CONTENT_ENCODING, encoding)]
@@ -76,11 +75,11 @@ mod tests {
                 headers.insert(name, HeaderValue::from_str(value).unwrap());
             }
         }
-        check(&headers)
+        version(&headers)
     }
 
     #[test]
-    fn snappy_protobuf_of_version_1_is_understood() {
+    fn snappy_protobuf_is_understood() {
         for (content_type, encoding) in [
             ("", ""),
             ("application/x-protobuf", "snappy"),
@@ -88,7 +87,15 @@ mod tests {
             ("application/x-protobuf; proto=prometheus.WriteRequest", "snappy"),
             ("application/x-protobuf;charset=utf-8", ""),
         ] {
-            assert_eq!(check_pair(content_type, encoding), Ok(()), "{content_type} {encoding}");
+            let version = check_pair(content_type, encoding);
+            assert_eq!(version, Ok(Version::V1), "{content_type} {encoding}");
+        }
+        for content_type in [
+            "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+            "application/x-protobuf; proto=io.prometheus.write.v2.Request",
+            "application/x-protobuf;charset=utf-8;proto=io.prometheus.write.v2.Request",
+        ] {
+            assert_eq!(check_pair(content_type, "snappy"), Ok(Version::V2), "{content_type}");
         }
     }
 
@@ -106,12 +113,6 @@ mod tests {
                 "snappy",
                 "expected application/x-protobuf as the first (media) part, got \
                  application/json content-type",
-            ),
-            (
-                "application/x-protobuf;proto=io.prometheus.write.v2.Request",
-                "snappy",
-                "io.prometheus.write.v2.Request protobuf message is not accepted by this server; \
-                 only accepts prometheus.WriteRequest",
             ),
             (
                 "application/x-protobuf;proto=x",

@@ -6,7 +6,7 @@ use prometheus::Registry;
 use prost::Message;
 use storage::StoreOptions;
 
-use super::super::prompb::WriteRequest;
+use super::super::prompb::{Histogram, WriteRequest, v2};
 use super::*;
 
 struct Receiver {
@@ -37,6 +37,31 @@ impl Receiver {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// Sends a message of the second protocol: the answer with what it says was written.
+    async fn send_v2(&self, message: &[u8]) -> (StatusCode, String, Option<[u64; 3]>) {
+        let request = Request::post("/api/v1/write")
+            .header(header::CONTENT_TYPE, V2_TYPE)
+            .header(header::CONTENT_ENCODING, "snappy")
+            .body(Body::from(compressed(message)))
+            .unwrap();
+        let response = self.remote_write.write(&self.store, request).await;
+        let status = response.status();
+        let headers = response.headers().clone();
+        let written =
+            |name| headers.get(name).map(|count| count.to_str().unwrap().parse().unwrap());
+        let written = match ["samples", "histograms", "exemplars"]
+            .map(|what| written(format!("X-Prometheus-Remote-Write-{what}-Written")))
+        {
+            [Some(floats), Some(histograms), Some(exemplars)] => {
+                Some([floats, histograms, exemplars])
+            }
+            [None, None, None] => None,
+            some => panic!("{some:?}"),
+        };
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap(), written)
+    }
+
     /// Every sample of a metric, by series.
     async fn samples(&self, metric: &str) -> Vec<(String, Vec<(i64, f64)>)> {
         let matcher = Matcher::new(MatchOp::Equal, "__name__", metric).unwrap();
@@ -62,17 +87,23 @@ impl Receiver {
             .collect()
     }
 
-    fn metric(&self, name: &str, reason: &str) -> f64 {
+    /// The sum of a metric's series that have all these values among their labels.
+    fn metric(&self, name: &str, values: &[&str]) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name).unwrap();
-        let metric = family
+        let has = |metric: &prometheus::proto::Metric, value: &str| {
+            metric.get_label().iter().any(|label| label.value() == value)
+        };
+        family
             .get_metric()
             .iter()
-            .find(|metric| reason.is_empty() || metric.get_label()[0].value() == reason)
-            .unwrap();
-        metric.get_counter().get_value() + metric.get_gauge().get_value()
+            .filter(|metric| values.iter().all(|value| has(metric, value)))
+            .map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value())
+            .sum()
     }
 }
+
+const V2_TYPE: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
 
 /// A series with one sample: labels, time, value.
 type OneSample<'a> = (&'a [(&'a str, &'a str)], i64, f64);
@@ -102,8 +133,8 @@ async fn samples_are_durable_before_the_answer() {
             (r#"{__name__="up", job="b"}"#.to_owned(), vec![(now, 2.0)]),
         ]
     );
-    assert_eq!(receiver.metric("tessella_remote_write_samples_total", ""), 3.0);
-    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", ""), 0.0);
+    assert_eq!(receiver.metric("tessella_remote_write_samples_total", &[]), 3.0);
+    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", &[]), 0.0);
 }
 
 #[tokio::test]
@@ -128,14 +159,15 @@ async fn good_series_are_kept_and_bad_ones_named() {
     );
     assert_eq!(receiver.samples("up").await[0].1, [(now, 1.0)]);
     for reason in ["invalid_labels", "out_of_bounds", "duplicate_timestamp"] {
-        let rejected = receiver.metric("tessella_remote_write_samples_rejected_total", reason);
+        let rejected = receiver
+            .metric("tessella_remote_write_samples_rejected_total", &["1", "float", reason]);
         assert_eq!(rejected, 1.0, "{reason}");
     }
     // Sent again, what was stored is stored once.
     let body = compressed(&message(&[(good, now, 1.0)]));
     assert_eq!(receiver.send(body).await.0, StatusCode::NO_CONTENT);
     assert_eq!(receiver.samples("up").await[0].1, [(now, 1.0)]);
-    assert_eq!(receiver.metric("tessella_remote_write_samples_duplicate_total", ""), 1.0);
+    assert_eq!(receiver.metric("tessella_remote_write_samples_duplicate_total", &[]), 1.0);
 }
 
 #[tokio::test]
@@ -150,7 +182,8 @@ async fn refusals_beyond_those_that_are_listed_are_counted_by_reason() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(text.ends_with("\nand 100 more of this kind\n"), "{text}");
     for (reason, count) in [("out_of_bounds", 50.0), ("duplicate_timestamp", 60.0)] {
-        let rejected = receiver.metric("tessella_remote_write_samples_rejected_total", reason);
+        let rejected = receiver
+            .metric("tessella_remote_write_samples_rejected_total", &["1", "float", reason]);
         assert_eq!(rejected, count, "{reason}");
     }
 }
@@ -187,7 +220,7 @@ async fn each_limit_has_its_status_and_name() {
         assert_eq!(found, status, "{text}");
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", ""), 0.0);
+    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", &[]), 0.0);
 
     let held = Reservation::new(&receiver.remote_write.inflight);
     let mut held = held;
@@ -202,12 +235,12 @@ async fn other_formats_are_refused_before_the_body_is_read() {
     let receiver = Receiver::new(Limits::default()).await;
     let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let request = Request::post("/api/v1/write")
-        .header(header::CONTENT_TYPE, "application/x-protobuf;proto=io.prometheus.write.v2.Request")
+        .header(header::CONTENT_TYPE, "application/x-protobuf;proto=x")
         .body(never)
         .unwrap();
     let (status, text) = receiver.send_request(request).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    assert!(text.starts_with("io.prometheus.write.v2.Request protobuf message"), "{text}");
+    assert!(text.contains("unknown type for remote write protobuf message x"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,13 +263,13 @@ async fn a_length_that_is_only_declared_takes_nothing_from_others() {
     let request = Request::post("/api/v1/write").header(header::CONTENT_LENGTH, 1_000);
     let mut sending = Box::pin(receiver.send_request(request.body(started).unwrap()));
     assert!(futures::poll!(sending.as_mut()).is_pending());
-    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", ""), 10.0);
+    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", &[]), 10.0);
     let series: &[(&str, &str)] = &[("__name__", "up")];
     let now = crate::ingest::now_ms();
     let (status, text) = receiver.send(compressed(&message(&[(series, now, 1.0)]))).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{text}");
     drop(sending);
-    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", ""), 0.0);
+    assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", &[]), 0.0);
 }
 
 #[tokio::test]
@@ -261,4 +294,136 @@ async fn a_closed_store_asks_to_come_back() {
     let series: &[(&str, &str)] = &[("__name__", "up")];
     let (status, text) = receiver.send(compressed(&message(&[(series, 1, 1.0)]))).await;
     assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the store is closed\n"));
+}
+
+/// The same series as [`message`] makes, for the second protocol.
+fn message_v2(series: &[OneSample<'_>]) -> v2::Request {
+    v2::Request::of(&WriteRequest::decode(&message(series)[..]).unwrap())
+}
+
+#[tokio::test]
+async fn the_second_protocol_says_how_much_was_written() {
+    let receiver = Receiver::new(Limits::default()).await;
+    let now = crate::ingest::now_ms();
+    let a: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
+    let b: &[(&str, &str)] = &[("__name__", "up"), ("job", "b")];
+    let mut request = message_v2(&[(a, now, 1.0), (b, now, 2.0)]);
+    let body = request.encode_to_vec();
+    let done = (StatusCode::NO_CONTENT, String::new(), Some([2, 0, 0]));
+    assert_eq!(receiver.send_v2(&body).await, done);
+    // What is held already counts as written.
+    assert_eq!(receiver.send_v2(&body).await, done);
+    assert_eq!(receiver.samples("up").await[1].1, [(now, 2.0)]);
+
+    request.timeseries[0].samples[0].timestamp += 1;
+    request.timeseries[1].labels_refs.push(1);
+    let (status, text, written) = receiver.send_v2(&request.encode_to_vec()).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(text, "parsing labels for series [1 2 3 5 1]: invalid labelRefs length 5\n");
+    assert_eq!(written, Some([1, 0, 0]));
+    assert_eq!(receiver.samples("up").await[0].1, [(now, 1.0), (now + 1, 1.0)]);
+
+    let samples = "tessella_remote_write_samples_total";
+    assert_eq!(receiver.metric(samples, &["2", "float"]), 5.0);
+    assert_eq!(receiver.metric(samples, &["1"]), 0.0);
+    let rejected = "tessella_remote_write_samples_rejected_total";
+    assert_eq!(receiver.metric(rejected, &["2", "float", "invalid_reference"]), 1.0);
+    let invalid = "prometheus_api_remote_write_invalid_labels_samples_total";
+    assert_eq!(receiver.metric(invalid, &[]), 1.0);
+}
+
+#[tokio::test]
+async fn series_of_the_second_protocol_are_refused_in_the_words_of_prometheus() {
+    let receiver = Receiver::new(Limits::default()).await;
+    let now = crate::ingest::now_ms();
+    let up: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
+    let good = message_v2(&[(up, now, 1.0)]);
+    let check = async |change: &dyn Fn(&mut v2::TimeSeries), expected: &str| {
+        let mut request = good.clone();
+        change(&mut request.timeseries[0]);
+        let (status, text, written) = receiver.send_v2(&request.encode_to_vec()).await;
+        assert_eq!((status, text), (StatusCode::BAD_REQUEST, format!("{expected}\n")));
+        assert_eq!(written, Some([0, 0, 0]));
+    };
+    check(
+        &|s| s.labels_refs.truncate(3),
+        "parsing labels for series [1 2 3]: invalid labelRefs length 3",
+    )
+    .await;
+    check(
+        &|s| s.labels_refs[3] = 9,
+        "parsing labels for series [1 2 3 9]: labelRefs 3 (name) = 9 (value) outside of symbols \
+         table (size 5)",
+    )
+    .await;
+    check(
+        &|s| s.metadata = Some(v2::Metadata { r#type: 1, help_ref: 5, unit_ref: 0 }),
+        "parsing metadata for series [1 2 3 4]: metadata help_ref 5 outside of symbols table \
+         (size 5)",
+    )
+    .await;
+    check(&|s| drop(s.labels_refs.drain(..2)), r#"invalid metric name or labels, got {job="a"}"#)
+        .await;
+    check(
+        &|s| s.labels_refs.extend([3, 4]),
+        r#"invalid labels for series, labels {__name__="up", job="a", job="a"}, duplicated label job"#,
+    )
+    .await;
+    check(
+        &|s| s.samples.clear(),
+        r#"TimeSeries must contain at least one sample or histogram for series {__name__="up", job="a"}"#,
+    )
+    .await;
+    check(
+        &|s| s.histograms.push(Histogram::default().into()),
+        r#"TimeSeries must contain either samples or histograms, not both for series {__name__="up", job="a"}"#,
+    )
+    .await;
+    check(
+        &|s| s.samples[0].timestamp += 3_600_000,
+        r#"out of bounds: timestamp is too far in the future for series {__name__="up", job="a"}"#,
+    )
+    .await;
+    assert!(receiver.samples("up").await.is_empty());
+
+    // An exemplar that leads nowhere is named, and the sample beside it kept.
+    let mut request = good.clone();
+    let exemplar = v2::Exemplar { labels_refs: vec![1], value: 1.0, timestamp: now };
+    request.timeseries[0].exemplars.push(exemplar);
+    let (status, text, written) = receiver.send_v2(&request.encode_to_vec()).await;
+    assert_eq!(
+        (status, text.as_str(), written),
+        (
+            StatusCode::BAD_REQUEST,
+            "parsing exemplar for series {__name__=\"up\", job=\"a\"}: invalid labelRefs length 1\n",
+            Some([1, 0, 0])
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_request_is_read_by_its_content_type() {
+    let receiver = Receiver::new(Limits::default()).await;
+    let now = crate::ingest::now_ms();
+    let up: &[(&str, &str)] = &[("__name__", "up")];
+    let request = message_v2(&[(up, now, 1.0)]).encode_to_vec();
+    // Each message means nothing to the other reader, and is told from damage.
+    let read_as_v1 = receiver.send(compressed(&request)).await;
+    assert_eq!(read_as_v1, (StatusCode::NO_CONTENT, String::new()));
+    let read_as_v2 = receiver.send_v2(&message(&[(up, now, 1.0)])).await;
+    assert_eq!(read_as_v2, (StatusCode::NO_CONTENT, String::new(), Some([0, 0, 0])));
+    let (status, text, written) = receiver.send_v2(&request[..request.len() - 1]).await;
+    assert_eq!((status, written), (StatusCode::BAD_REQUEST, Some([0, 0, 0])));
+    assert!(text.starts_with("malformed write request at byte "), "{text}");
+
+    let mut wrong = message_v2(&[(up, now, 1.0)]);
+    wrong.symbols[0] = b"a".to_vec();
+    let (status, text, written) = receiver.send_v2(&wrong.encode_to_vec()).await;
+    assert_eq!((status, written), (StatusCode::BAD_REQUEST, Some([0, 0, 0])));
+    assert_eq!(text, "symbols must begin with the empty string, got \"a\"\n");
+    assert!(receiver.samples("up").await.is_empty());
+
+    receiver.store.close().await.unwrap();
+    let (status, _, written) = receiver.send_v2(&request).await;
+    assert_eq!((status, written), (StatusCode::SERVICE_UNAVAILABLE, Some([0, 0, 0])));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::IntGauge;
 
-use super::super::limits::INFLIGHT_FLAG;
+use super::limits::INFLIGHT_FLAG;
 
 /// The account of what is held, and its limit.
 #[derive(Debug)]
@@ -15,13 +15,20 @@ pub(super) struct Inflight {
 }
 
 /// Come back later: the requests at hand fill the limit.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
 )]
-pub(super) struct Full {
+pub struct Full {
     reached: usize,
     limit: usize,
+}
+
+#[cfg(test)]
+impl Full {
+    pub(super) fn new(reached: usize, limit: usize) -> Full {
+        Full { reached, limit }
+    }
 }
 
 impl Inflight {

@@ -1,0 +1,335 @@
+//! A batch while it is filled: what a series has added so far, and what becomes of it.
+
+use std::sync::Arc;
+
+use model::labels::LABEL_BYTES_MAX;
+use model::{
+    Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
+};
+
+use super::super::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
+use super::super::rejects::{Counts, Reason, Rejects, series_text};
+use super::super::wire::Reader;
+use super::budget::Budget;
+use super::careful::CarefulLabels;
+use super::histogram::{HistogramParts, PartsError};
+use super::{DecodeError, Decoded, malformed, over};
+
+/// The batch and what is left out of it.
+pub(super) struct Filling<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) batch: &'a mut Batch,
+    pub(super) decoded: Decoded,
+    pub(super) budget: Budget<'a>,
+    series_count: usize,
+    metadata_count: usize,
+    /// Samples of the series at hand that are left out, until its labels are known.
+    faults: Faults,
+}
+
+/// Where the batch stood before a series.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) series_index: usize,
+    labels: usize,
+    samples: usize,
+    histograms: usize,
+    exemplars: usize,
+}
+
+/// What is wrong with samples of one series; few are spelled out.
+#[derive(Debug, Default)]
+struct Faults {
+    named: Vec<Fault>,
+    unnamed: Vec<(Reason, Counts)>,
+}
+
+/// One sample that is left out.
+#[derive(Debug)]
+struct Fault {
+    reason: Reason,
+    counts: Counts,
+    /// The words before the labels of the series, and those behind them.
+    text: (String, String),
+}
+
+impl<'a> Filling<'a> {
+    pub(super) fn new(limits: &'a Limits, batch: &'a mut Batch, budget: Budget<'a>) -> Filling<'a> {
+        Filling {
+            limits,
+            batch,
+            decoded: Decoded::default(),
+            budget,
+            series_count: 0,
+            metadata_count: 0,
+            faults: Faults::default(),
+        }
+    }
+
+    /// Begins a series.
+    pub(super) fn open_series(&mut self) -> Result<Mark, DecodeError> {
+        let series_index = self.series_count;
+        self.series_count += 1;
+        if self.series_count > self.limits.series_max {
+            return Err(over("series", SERIES_FLAG, self.limits.series_max));
+        }
+        Ok(Mark {
+            series_index,
+            labels: self.batch.labels_arena.len(),
+            samples: self.batch.timestamps.len(),
+            histograms: self.batch.histograms.len(),
+            exemplars: self.batch.exemplars.len(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn push_sample(&mut self, timestamp_ms: i64, value: f64) {
+        self.batch.timestamps.push(timestamp_ms);
+        self.batch.values.push(value);
+    }
+
+    /// Notes since when the counter of the sample pushed last counts.
+    #[inline]
+    pub(super) fn set_start(&mut self, start_ms: i64) {
+        if start_ms != 0 {
+            self.batch.starts.resize(self.batch.timestamps.len() - 1, 0);
+            self.batch.starts.push(start_ms);
+        }
+    }
+
+    /// Two bytes can stand for a sample: asked before memory outgrows the limit.
+    #[inline]
+    pub(super) fn check_samples(&self) -> Result<(), DecodeError> {
+        if self.batch.sample_count() > self.limits.samples_max {
+            return Err(over("samples", SAMPLES_FLAG, self.limits.samples_max));
+        }
+        Ok(())
+    }
+
+    /// Takes one histogram message.
+    pub(super) fn push_histogram(
+        &mut self,
+        parts: &mut HistogramParts,
+        message: Reader<'_>,
+        has_start: bool,
+        mark: Mark,
+    ) -> Result<(), DecodeError> {
+        let position = message.position();
+        match parts.read(message, has_start, self.budget.rest()) {
+            Ok(()) => {}
+            Err(PartsError::TooLarge(bytes)) => return self.budget.spend(bytes),
+            Err(PartsError::Wire(error)) => {
+                return Err(malformed(position, Some(mark.series_index), "histograms", error));
+            }
+        }
+        match parts.make_histogram() {
+            Ok(histogram) => {
+                let bytes = size_of::<HistogramSample>() + HistogramParts::OWN_BYTES;
+                self.budget.spend(bytes + histogram.heap_bytes())?;
+                self.batch.histograms.push(HistogramSample {
+                    timestamp_ms: parts.timestamp_ms,
+                    start_ms: parts.start_ms,
+                    histogram: Arc::new(histogram),
+                });
+            }
+            Err(error) => {
+                let counts = Counts { histograms: 1, ..Counts::default() };
+                let text = || (error.to_string(), String::new());
+                self.faults.add(Reason::Histogram, counts, text);
+            }
+        }
+        self.check_samples()
+    }
+
+    /// The store does not take histograms yet.
+    #[cold]
+    fn refuse_histograms(&mut self, mark: Mark) {
+        let count = self.batch.histograms.len() - mark.histograms;
+        self.batch.histograms.truncate(mark.histograms);
+        let counts = Counts { histograms: count as u64, ..Counts::default() };
+        let text =
+            || (format!("native histograms are not stored yet: {count} refused"), String::new());
+        self.faults.add(Reason::Histogram, counts, text);
+    }
+
+    /// Takes one exemplar with its own labels; one that cannot be kept is passed over.
+    pub(super) fn push_exemplar(
+        &mut self,
+        labels: &mut CarefulLabels,
+        buffer: &[u8],
+        timestamp_ms: i64,
+        value: f64,
+    ) -> Result<(), DecodeError> {
+        // With the head of the allocation of its labels.
+        let bytes = size_of::<BatchExemplar>() + 2 * size_of::<usize>();
+        self.budget.spend(bytes + labels.text_bytes())?;
+        match labels.pack_exemplar(buffer, self.limits) {
+            Some(labels) => self.batch.exemplars.push(BatchExemplar {
+                series_index: self.batch.series.len() as u32,
+                labels,
+                timestamp_ms,
+                value,
+            }),
+            None => self.decoded.exemplars_passed_over += 1,
+        }
+        Ok(())
+    }
+
+    /// Leaves out an exemplar, and names it.
+    #[cold]
+    pub(super) fn refuse_exemplar(&mut self, fault: &str) {
+        let counts = Counts { exemplars: 1, ..Counts::default() };
+        let text = || ("parsing exemplar".to_owned(), format!(": {fault}"));
+        self.faults.add(Reason::Reference, counts, text);
+    }
+
+    /// Takes what is said about a metric. Texts that are not UTF-8 are passed over.
+    pub(super) fn push_metadata(
+        &mut self,
+        metric: &[u8],
+        kind: MetricKind,
+        help: &[u8],
+        unit: &[u8],
+    ) -> Result<(), DecodeError> {
+        self.metadata_count += 1;
+        if self.metadata_count > self.limits.series_max {
+            return Err(over("metadata entries", SERIES_FLAG, self.limits.series_max));
+        }
+        let text_bytes = metric.len() + help.len() + unit.len();
+        self.budget.spend(size_of::<BatchMetadata>() + text_bytes)?;
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned);
+        match (text(metric), text(help), text(unit)) {
+            (Ok(metric), Ok(help), Ok(unit)) if !metric.is_empty() => {
+                self.batch.metadata.push(BatchMetadata { metric, kind, help, unit });
+            }
+            _ => self.decoded.metadata_passed_over += 1,
+        }
+        Ok(())
+    }
+
+    /// What the series at hand has brought so far, with what is left out of it.
+    pub(super) fn counts(&self, mark: Mark) -> Counts {
+        self.counts_since(mark) + self.faults.counts()
+    }
+
+    fn counts_since(&self, mark: Mark) -> Counts {
+        Counts {
+            floats: (self.batch.timestamps.len() - mark.samples) as u64,
+            histograms: (self.batch.histograms.len() - mark.histograms) as u64,
+            exemplars: (self.batch.exemplars.len() - mark.exemplars) as u64,
+        }
+    }
+
+    /// Leaves the series at hand out of the batch.
+    #[cold]
+    pub(super) fn refuse_series(&mut self, mark: Mark, reason: Reason, text: String) {
+        let counts = self.counts(mark);
+        self.faults.clear();
+        self.truncate(mark);
+        self.decoded.rejects.add(reason, counts, || text);
+    }
+
+    /// Files what the series at hand has brought under the labels that end the arena. One that
+    /// has brought nothing is left out.
+    #[inline]
+    pub(super) fn close_series(&mut self, mark: Mark) {
+        if self.batch.histograms.len() > mark.histograms {
+            self.refuse_histograms(mark);
+        }
+        if !self.faults.is_empty() {
+            self.report_faults(mark);
+        }
+        let counts = self.counts_since(mark);
+        if counts == Counts::default() {
+            self.truncate(mark);
+            return;
+        }
+        // Bytes of labels are below the budget, which is below 2^32, as is all else.
+        self.batch.series.push(BatchSeries {
+            labels_start: mark.labels as u32,
+            labels_end: self.batch.labels_arena.len() as u32,
+            samples_start: mark.samples as u32,
+            samples_end: self.batch.timestamps.len() as u32,
+            histograms_start: mark.histograms as u32,
+            histograms_end: self.batch.histograms.len() as u32,
+        });
+    }
+
+    #[cold]
+    fn report_faults(&mut self, mark: Mark) {
+        let series = self.series_text(mark);
+        self.faults.report(&series, &mut self.decoded.rejects);
+    }
+
+    /// The labels at the end of the arena in words.
+    pub(super) fn series_text(&self, mark: Mark) -> String {
+        let labels = Labels::from_checked_bytes(&self.batch.labels_arena[mark.labels..]);
+        series_text(labels.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
+    }
+
+    fn truncate(&mut self, mark: Mark) {
+        self.batch.labels_arena.truncate(mark.labels);
+        self.batch.timestamps.truncate(mark.samples);
+        self.batch.values.truncate(mark.samples);
+        self.batch.starts.truncate(mark.samples);
+        self.batch.histograms.truncate(mark.histograms);
+        self.batch.exemplars.truncate(mark.exemplars);
+    }
+}
+
+impl Faults {
+    fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> (String, String)) {
+        if self.named.len() < Rejects::NAMED_MAX {
+            self.named.push(Fault { reason, counts, text: text() });
+            return;
+        }
+        match self.unnamed.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, known)) => *known = *known + counts,
+            None => self.unnamed.push((reason, counts)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    fn counts(&self) -> Counts {
+        let named = self.named.iter().map(|fault| fault.counts);
+        let all = named.chain(self.unnamed.iter().map(|(_, counts)| *counts));
+        all.fold(Counts::default(), |sum, counts| sum + counts)
+    }
+
+    fn clear(&mut self) {
+        self.named.clear();
+        self.unnamed.clear();
+    }
+
+    fn report(&mut self, series: &str, rejects: &mut Rejects) {
+        for Fault { reason, counts, text: (before, behind) } in self.named.drain(..) {
+            rejects.add(reason, counts, || format!("{before} for series {series}{behind}"));
+        }
+        for (reason, counts) in self.unnamed.drain(..) {
+            rejects.add_unnamed(reason, counts);
+        }
+    }
+}
+
+/// The type of a metric by its number, which is the same in both messages.
+pub(super) fn metric_kind(number: u64) -> MetricKind {
+    // An enumeration has 32 bits; what stands above them is cut off.
+    match number as u32 {
+        1 => MetricKind::Counter,
+        2 => MetricKind::Gauge,
+        3 => MetricKind::Histogram,
+        4 => MetricKind::GaugeHistogram,
+        5 => MetricKind::Summary,
+        6 => MetricKind::Info,
+        7 => MetricKind::StateSet,
+        _ => MetricKind::Unknown,
+    }
+}
+
+/// The longest text that both the limits and the packed form allow.
+pub(super) fn text_bytes_max(limit: usize) -> usize {
+    limit.min(LABEL_BYTES_MAX)
+}

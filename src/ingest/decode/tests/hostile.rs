@@ -1,0 +1,307 @@
+//! Requests that are made to do harm: each ends in an answer or a named error, within bounds of
+//! memory that are counted here.
+
+use super::super::super::limits::DECOMPRESSED_FLAG;
+use super::super::super::prompb::v2::{self, Request, SymbolTable};
+use super::*;
+
+/// What a hostile request may make a batch hold.
+const BATCH_BYTES_MAX: usize = 200 << 20;
+
+fn heap_bytes(batch: &Batch) -> usize {
+    let histograms = batch.histograms.iter().map(|sample| sample.histogram.heap_bytes());
+    batch.labels_arena.capacity()
+        + 16 * batch.timestamps.capacity()
+        + 24 * batch.series.capacity()
+        + histograms.sum::<usize>()
+        + batch.exemplars.capacity() * size_of::<model::BatchExemplar>()
+        + batch.metadata.capacity() * size_of::<BatchMetadata>()
+}
+
+/// Decodes with the limits of the server, and counts what is asked for.
+fn check(version: Version, bytes: &[u8]) -> Result<(Batch, Decoded, usize), DecodeError> {
+    let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
+    let mut granted = bytes.len();
+    let mut grant = |more| {
+        granted += more;
+        Ok(())
+    };
+    let limits = Limits::default();
+    let result = decoder.decode(version, bytes, bytes.len(), &limits, &mut grant, &mut batch);
+    assert!(heap_bytes(&batch) < BATCH_BYTES_MAX, "{} bytes", heap_bytes(&batch));
+    assert!(decoder.heap_bytes() < BATCH_BYTES_MAX, "{} bytes", decoder.heap_bytes());
+    assert!(granted <= 4 * limits.decompressed_bytes_max);
+    result.map(|decoded| (batch, decoded, granted))
+}
+
+fn flag_of<T>(result: Result<T, DecodeError>) -> &'static str {
+    match result {
+        Err(DecodeError::TooLarge { flag, .. }) => flag,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it is taken"),
+    }
+}
+
+/// A request of the second protocol with one series.
+fn one(table: SymbolTable, series: v2::TimeSeries) -> Vec<u8> {
+    Request { symbols: table.symbols, timeseries: vec![series] }.encode_to_vec()
+}
+
+fn up(table: &mut SymbolTable) -> Vec<u32> {
+    vec![table.add(b"__name__"), table.add(b"up")]
+}
+
+fn sample() -> v2::Sample {
+    v2::Sample { value: 1.0, timestamp: 1, start_timestamp: 0 }
+}
+
+/// A request of either protocol with some of everything.
+fn full(version: Version) -> Vec<u8> {
+    let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
+    let labels = vec![label("__name__", "up"), label("job", "a")];
+    let histogram = Histogram {
+        count: Some(Count::Integer(3)),
+        zero_count: Some(ZeroCount::Integer(1)),
+        positive_spans: vec![BucketSpan { offset: -2, length: 2 }],
+        positive_deltas: vec![1, 0],
+        timestamp: 1,
+        ..Histogram::default()
+    };
+    let exemplar = Exemplar { labels: vec![label("trace_id", "b")], value: 1.0, timestamp: 1 };
+    let floats = TimeSeries {
+        labels: labels.clone(),
+        samples: vec![Sample { value: 1.0, timestamp: 1_700_000_000_000 }],
+        exemplars: vec![exemplar],
+        histograms: vec![],
+    };
+    let histograms = TimeSeries { labels, histograms: vec![histogram], ..TimeSeries::default() };
+    let metadata = MetricMetadata {
+        r#type: 1,
+        metric_family_name: "up".into(),
+        help: "help".into(),
+        unit: "s".into(),
+    };
+    let request = WriteRequest { timeseries: vec![floats, histograms], metadata: vec![metadata] };
+    match version {
+        Version::V1 => request.encode_to_vec(),
+        Version::V2 => {
+            let mut request = Request::of(&request);
+            request.timeseries[0].samples[0].start_timestamp = 1_600_000_000_000;
+            let metadata = v2::Metadata { r#type: 1, help_ref: 1, unit_ref: 2 };
+            request.timeseries[0].metadata = Some(metadata);
+            request.encode_to_vec()
+        }
+    }
+}
+
+#[test]
+fn a_request_may_end_at_any_byte_and_any_byte_may_be_any_other() {
+    for version in [Version::V1, Version::V2] {
+        let whole = full(version);
+        assert_eq!(check(version, &whole).unwrap().0.timestamps, [1_700_000_000_000]);
+        let mut cut_count = 0;
+        for end in 0..whole.len() {
+            cut_count += usize::from(check(version, &whole[..end]).is_err());
+        }
+        // A cut between two fields leaves a request that is whole.
+        assert!(cut_count > whole.len() * 9 / 10, "{cut_count} of {}", whole.len());
+        let mut bytes = whole.clone();
+        for at in 0..whole.len() {
+            for byte in 0..=255 {
+                bytes[at] = byte;
+                let _ = check(version, &bytes);
+            }
+            bytes[at] = whole[at];
+        }
+    }
+}
+
+/// The loop that stands in for a fuzzer: pieces of good requests, put together and damaged.
+#[test]
+fn random_requests_end_in_an_answer() {
+    let mut random = Scrambler { state: 7 };
+    let pieces = [full(Version::V1), full(Version::V2)];
+    let mut taken_count = 0;
+    for _ in 0..20_000 {
+        let mut bytes = Vec::new();
+        for _ in 0..=random.next(3) {
+            let piece = &pieces[random.next(2) as usize];
+            let start = random.next(2) * random.next(piece.len() as u64);
+            bytes.extend_from_slice(&piece[start as usize..]);
+        }
+        for _ in 0..random.next(4) {
+            let at = random.next(bytes.len() as u64) as usize;
+            bytes[at] = random.next(256) as u8;
+        }
+        for version in [Version::V1, Version::V2] {
+            taken_count += usize::from(check(version, &bytes).is_ok());
+        }
+    }
+    assert!((2_000..38_000).contains(&taken_count), "{taken_count}");
+}
+
+#[test]
+fn a_million_references_to_a_long_symbol_end_at_the_budget() {
+    let mut table = SymbolTable::default();
+    let mut labels_refs = up(&mut table);
+    let long = table.add(&vec![b'x'; 1 << 20]);
+    labels_refs.extend([table.add(b"a"), long]);
+    let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
+    let few = Request { symbols: table.symbols.clone(), timeseries: vec![series.clone(); 100] };
+    let (batch, decoded, granted) = check(Version::V2, &few.encode_to_vec()).unwrap();
+    // Longer than a label may be, and paid for.
+    assert!(batch.series.is_empty());
+    assert_eq!(decoded.rejects.counts().map(|(_, counts)| counts.floats).sum::<u64>(), 100);
+    assert!(granted > 100 << 20);
+    let many = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
+    assert_eq!(flag_of(check(Version::V2, &many.encode_to_vec())), DECOMPRESSED_FLAG);
+
+    // The same in one series: of too many labels only the first are looked up.
+    let mut table = SymbolTable::default();
+    let mut labels_refs = up(&mut table);
+    let long = table.add(&vec![b'x'; 1 << 20]);
+    labels_refs.extend(vec![long; 1_000_000]);
+    let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
+    assert_eq!(flag_of(check(Version::V2, &one(table, series))), DECOMPRESSED_FLAG);
+}
+
+#[test]
+fn metadata_and_exemplars_that_refer_to_a_long_symbol_end_at_the_budget() {
+    let mut table = SymbolTable::default();
+    let long = table.add(&vec![b'x'; 1 << 20]);
+    let name = table.add(b"__name__");
+    let timeseries: Vec<v2::TimeSeries> = (0..1_000)
+        .map(|index| v2::TimeSeries {
+            labels_refs: vec![name, table.add(format!("m{index}").as_bytes())],
+            samples: vec![sample()],
+            metadata: Some(v2::Metadata { r#type: 1, help_ref: long, unit_ref: 0 }),
+            ..Default::default()
+        })
+        .collect();
+    let request = Request { symbols: table.symbols, timeseries };
+    assert_eq!(flag_of(check(Version::V2, &request.encode_to_vec())), DECOMPRESSED_FLAG);
+
+    let mut table = SymbolTable::default();
+    let labels_refs = up(&mut table);
+    let long = table.add(&vec![b'x'; 1 << 20]);
+    let exemplar = v2::Exemplar { labels_refs: vec![1, long], value: 1.0, timestamp: 1 };
+    let exemplars = vec![exemplar; 1_000];
+    let series =
+        v2::TimeSeries { labels_refs, samples: vec![sample()], exemplars, ..Default::default() };
+    assert_eq!(flag_of(check(Version::V2, &one(table, series))), DECOMPRESSED_FLAG);
+}
+
+#[test]
+fn a_table_of_millions_of_symbols_stays_within_the_budget() {
+    let mut table = SymbolTable::default();
+    let labels_refs = up(&mut table);
+    let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
+    let mut bytes = one(table, series);
+    bytes.extend([0x22, 0].repeat(1_000_000));
+    assert_eq!(check(Version::V2, &bytes).unwrap().0.timestamps.len(), 1);
+    let bytes = [0x22, 0].repeat(Limits::default().decompressed_bytes_max / 2);
+    assert_eq!(check(Version::V2, &bytes).unwrap().0.series.len(), 0);
+}
+
+#[test]
+fn a_grant_that_is_refused_ends_the_request() {
+    let mut table = SymbolTable::default();
+    let mut labels_refs = up(&mut table);
+    labels_refs.extend([table.add(b"a"), table.add(&[b'x'; 4_000])]);
+    let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
+    let request = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
+    let bytes = request.encode_to_vec();
+    let mut asked = Vec::new();
+    let full = Full::new(7, 5);
+    let mut grant = |bytes| {
+        asked.push(bytes);
+        if asked.len() < 3 { Ok(()) } else { Err(full.clone()) }
+    };
+    let mut batch = Batch::default();
+    let result = Decoder::default().decode(
+        Version::V2,
+        &bytes,
+        bytes.len(),
+        &Limits::default(),
+        &mut grant,
+        &mut batch,
+    );
+    assert_eq!(result, Err(DecodeError::Full(full.clone())));
+    assert_eq!(asked, [1 << 20; 3]);
+    assert!(heap_bytes(&batch) < 8 << 20);
+}
+
+#[test]
+fn small_messages_that_stand_for_much_are_limited() {
+    // Two bytes for a sample, a histogram, an exemplar, a metadata entry.
+    let field = |content: &[u8]| {
+        let mut bytes = vec![0x0a];
+        prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+        bytes.extend_from_slice(content);
+        bytes
+    };
+    for (tag, flag) in [(0x12, SAMPLES_FLAG), (0x1a, DECOMPRESSED_FLAG), (0x22, DECOMPRESSED_FLAG)]
+    {
+        let bytes = field(&[tag, 0].repeat(8_000_000));
+        assert_eq!(flag_of(check(Version::V1, &bytes)), flag);
+    }
+    let bytes = [0x1a, 0].repeat(1_000_000);
+    assert_eq!(flag_of(check(Version::V1, &bytes)), SERIES_FLAG);
+    // One byte for a bucket.
+    let deltas = 24_000_000;
+    let mut histogram = vec![0x62];
+    prost::encoding::encode_varint(deltas, &mut histogram);
+    histogram.resize(histogram.len() + deltas as usize, 1);
+    let mut series = vec![0x22];
+    prost::encoding::encode_varint(histogram.len() as u64, &mut series);
+    series.extend(histogram);
+    assert_eq!(flag_of(check(Version::V1, &field(&series))), DECOMPRESSED_FLAG);
+}
+
+#[test]
+fn numbers_at_their_ends_are_refused_or_taken_by_name() {
+    let mut table = SymbolTable::default();
+    let labels_refs = up(&mut table);
+    let overlong = |number: u32| {
+        // Ten bytes for a reference.
+        let mut bytes = vec![number as u8 | 0x80];
+        bytes.extend([0x80; 8]);
+        bytes.push(0);
+        bytes
+    };
+    let mut refs = Vec::new();
+    for reference in &labels_refs {
+        refs.extend(overlong(*reference));
+    }
+    let mut series = vec![0x0a, refs.len() as u8];
+    series.extend(refs);
+    series.extend([0x12, 2, 0x10, 7]);
+    let mut bytes = Request { symbols: table.symbols, timeseries: vec![] }.encode_to_vec();
+    bytes.extend([0x2a, series.len() as u8]);
+    bytes.extend(&series);
+    let (batch, ..) = check(Version::V2, &bytes).unwrap();
+    assert_eq!(
+        (batch.labels(0).to_string().as_str(), batch.timestamps[0]),
+        ("{__name__=\"up\"}", 7)
+    );
+    // Eleven bytes are too many.
+    let at = bytes.len() - 4 - 1;
+    bytes[at] = 0x80;
+    let error = check(Version::V2, &bytes).unwrap_err();
+    assert!(error.to_string().contains("labels_refs: varint is longer than 64 bits"), "{error}");
+
+    for reference in [u32::MAX, 1 << 31, 3] {
+        let mut table = SymbolTable::default();
+        let mut labels_refs = up(&mut table);
+        labels_refs.extend([0, reference]);
+        let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
+        let (_, decoded, _) = check(Version::V2, &one(table, series)).unwrap();
+        assert_eq!(
+            decoded.rejects.to_text(),
+            format!(
+                "parsing labels for series [1 2 0 {reference}]: labelRefs 0 (name) = {reference} \
+                 (value) outside of symbols table (size 3)"
+            )
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! Remote write 1.0: a `prometheus.WriteRequest`, in one pass.
+//!
+//! A label as senders write it differs from its packed form by three bytes of framing:
+//!
+//! ```text
+//! wire     0a len  0a name_len name  12 value_len value
+//! packed              name_len name     value_len value
+//! ```
+//!
+//! So the fast path copies each text together with its length byte, compares names eight bytes
+//! at a time, and checks all labels of a series for ASCII at once.
+
+use super::super::wire::{LENGTH, Reader, WireError};
+use super::careful::check_label;
+use super::fast::{self, LabelPacker};
+use super::filling::{Filling, Mark, metric_kind};
+use super::{DecodeError, Decoded, Decoder, malformed};
+
+/// Decodes the message `bytes[..length]`.
+pub(super) fn decode(
+    decoder: &mut Decoder,
+    bytes: &[u8],
+    length: usize,
+    filling: Filling<'_>,
+) -> Result<Decoded, DecodeError> {
+    let mut request = Request { decoder, filling };
+    request.message(Reader::new(bytes, length))?;
+    Ok(request.filling.decoded)
+}
+
+/// One request on its way through the decoder.
+struct Request<'a, 'b> {
+    decoder: &'a mut Decoder,
+    filling: Filling<'b>,
+}
+
+impl Request<'_, '_> {
+    fn message(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
+        while !reader.is_at_end() {
+            let start = reader.position();
+            let outside = |field| move |error| malformed(start, None, field, error);
+            let key = reader.key().map_err(outside("key"))?;
+            match key.field {
+                1 => {
+                    key.expect(LENGTH).map_err(outside("timeseries"))?;
+                    let series = reader.message().map_err(outside("timeseries"))?;
+                    self.series(series)?;
+                }
+                3 => {
+                    let message = reader.nested(key).map_err(outside("metadata"))?;
+                    self.metadata(message)?;
+                }
+                _ => reader.skip(key).map_err(outside("unknown field"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn series(&mut self, message: Reader<'_>) -> Result<(), DecodeError> {
+        let mark = self.filling.open_series()?;
+        let packed_len = self.series_parts(message, mark)?;
+        self.filling.check_samples()?;
+        if let Some(packed_len) = packed_len {
+            let packed = &self.decoder.packed[..packed_len];
+            self.filling.batch.labels_arena.extend_from_slice(packed);
+        } else {
+            let labels = &mut self.decoder.labels;
+            let limits = self.filling.limits;
+            // The wire format of these labels has been read once already.
+            labels.read_series(message, limits).map_err(|error| {
+                malformed(message.position(), Some(mark.series_index), "labels", error)
+            })?;
+            let arena = &mut self.filling.batch.labels_arena;
+            if let Err((reason, text)) = labels.pack(message.buffer(), limits, arena) {
+                self.filling.refuse_series(mark, reason, text);
+                return Ok(());
+            }
+        }
+        self.filling.close_series(mark);
+        Ok(())
+    }
+
+    /// Reads the fields of one series: labels into the packer, all else into the batch. The
+    /// answer is the length of the packed labels, if the fast path could take them all.
+    fn series_parts(
+        &mut self,
+        message: Reader<'_>,
+        mark: Mark,
+    ) -> Result<Option<usize>, DecodeError> {
+        let mut reader = message;
+        let mut packer = LabelPacker::new(&mut self.decoder.packed, message, self.filling.limits);
+        packer.pack(&mut reader);
+        while let Some((timestamp, value)) = fast::sample(&mut reader) {
+            self.filling.push_sample(timestamp, value);
+        }
+        while !reader.is_at_end() {
+            let start = reader.position();
+            let series_index = Some(mark.series_index);
+            let within = |field| move |error| malformed(start, series_index, field, error);
+            let key = reader.key().map_err(within("key"))?;
+            match key.field {
+                1 => {
+                    let label = reader.nested(key).map_err(within("labels"))?;
+                    check_label(label).map_err(within("labels"))?;
+                    packer.give_up();
+                }
+                2 => {
+                    let message = reader.nested(key).map_err(within("samples"))?;
+                    let (timestamp, value) = sample(message).map_err(within("samples"))?;
+                    self.filling.push_sample(timestamp, value);
+                    self.filling.check_samples()?;
+                }
+                3 => {
+                    let message = reader.nested(key).map_err(within("exemplars"))?;
+                    let labels = &mut self.decoder.labels;
+                    labels.clear();
+                    let (timestamp, value) =
+                        exemplar(message, |label| labels.read_label(label, self.filling.limits))
+                            .map_err(within("exemplars"))?;
+                    self.filling.push_exemplar(labels, message.buffer(), timestamp, value)?;
+                }
+                4 => {
+                    let message = reader.nested(key).map_err(within("histograms"))?;
+                    let parts = &mut self.decoder.histogram;
+                    self.filling.push_histogram(parts, message, false, mark)?;
+                }
+                _ => reader.skip(key).map_err(within("unknown field"))?,
+            }
+        }
+        Ok(packer.finish())
+    }
+
+    fn metadata(&mut self, mut message: Reader<'_>) -> Result<(), DecodeError> {
+        let mut kind = 0;
+        let (mut name, mut help, mut unit) = (&[][..], &[][..], &[][..]);
+        while !message.is_at_end() {
+            let start = message.position();
+            let within = |error| malformed(start, None, "metadata", error);
+            let key = message.key().map_err(within)?;
+            match key.field {
+                1 => kind = message.integer(key).map_err(within)?,
+                2 => name = message.nested(key).map_err(within)?.rest(),
+                4 => help = message.nested(key).map_err(within)?.rest(),
+                5 => unit = message.nested(key).map_err(within)?.rest(),
+                _ => message.skip(key).map_err(within)?,
+            }
+        }
+        let kind = metric_kind(kind);
+        self.filling.push_metadata(name, kind, help, unit)
+    }
+}
+
+/// Reads one `prometheus.Sample` in any encoding; absent fields are zero, the last one wins.
+fn sample(mut message: Reader<'_>) -> Result<(i64, f64), WireError> {
+    let (mut timestamp, mut value) = (0, 0.0);
+    while !message.is_at_end() {
+        let key = message.key()?;
+        match key.field {
+            1 => value = message.double(key)?,
+            2 => timestamp = message.integer(key)? as i64,
+            _ => message.skip(key)?,
+        }
+    }
+    Ok((timestamp, value))
+}
+
+/// Reads one `prometheus.Exemplar`, of which the labels are handed over one by one.
+fn exemplar<'a>(
+    mut message: Reader<'a>,
+    mut take_label: impl FnMut(Reader<'a>) -> Result<(), WireError>,
+) -> Result<(i64, f64), WireError> {
+    let (mut timestamp, mut value) = (0, 0.0);
+    while !message.is_at_end() {
+        let key = message.key()?;
+        match key.field {
+            1 => take_label(message.nested(key)?)?,
+            2 => value = message.double(key)?,
+            3 => timestamp = message.integer(key)? as i64,
+            _ => message.skip(key)?,
+        }
+    }
+    Ok((timestamp, value))
+}

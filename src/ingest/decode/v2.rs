@@ -1,0 +1,462 @@
+//! Remote write 2.0: an `io.prometheus.write.v2.Request`, in two passes.
+//!
+//! The first pass notes where the symbols stand, which may be anywhere between the series, and
+//! the second reads the series. What references unfold to is bounded by the budget of the request:
+//! a million of them to one long symbol end there.
+//!
+//! Stricter than Prometheus' receiver: symbols begin with the empty string, and a series has
+//! either floats or histograms, as the specification asks. More lenient: a series may bring
+//! exemplars alone, which is how Prometheus sends them.
+//!
+//! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, `writeV2` in
+//! `storage/remote/write_handler.go` of Prometheus.
+
+use model::{METRIC_NAME, MetricKind};
+
+use super::super::limits::Limits;
+use super::super::rejects::{Counts, Reason};
+use super::super::wire::{LENGTH, Reader, WireError};
+use super::careful::CarefulLabels;
+use super::fast;
+use super::filling::{Filling, Mark, metric_kind};
+use super::symbols::{PackedRefs, SYMBOL_BYTES, Symbols, read_refs};
+use super::{DecodeError, Decoded, Decoder, malformed};
+
+/// How many references an error text spells out.
+const REFS_SHOWN_MAX: usize = 64;
+
+/// Of so many metrics it is remembered that their metadata have been taken.
+const SEEN_MAX: usize = 1024;
+
+/// How many bytes of a symbol an error text shows.
+const SYMBOL_SHOWN_BYTES: usize = 100;
+
+/// Decodes the message `bytes[..length]`.
+pub(super) fn decode(
+    decoder: &mut Decoder,
+    bytes: &[u8],
+    length: usize,
+    filling: Filling<'_>,
+) -> Result<Decoded, DecodeError> {
+    let message = Reader::new(bytes, length);
+    let mut request = Request { decoder, filling };
+    request.symbols(message)?;
+    request.all_series(message)?;
+    Ok(request.filling.decoded)
+}
+
+/// One request on its way through the decoder.
+struct Request<'a, 'b> {
+    decoder: &'a mut Decoder,
+    filling: Filling<'b>,
+}
+
+/// What a series says beside its samples.
+#[derive(Debug, Default)]
+struct Parts {
+    /// The labels, if the fast path could take them all.
+    packed: Option<PackedRefs>,
+    metadata: Metadata,
+}
+
+/// The metadata of a series, as references.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Metadata {
+    kind: MetricKind,
+    help_ref: u32,
+    unit_ref: u32,
+}
+
+/// Which metadata of a metric have been taken from this request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    metric_ref: u32,
+    metadata: Metadata,
+}
+
+/// Remembers in a table of fixed size what has been taken, so that a thousand series of a metric
+/// say it once. What falls out of it is said again, which does no harm.
+#[derive(Debug, Default)]
+pub(super) struct SeenMetadata(Vec<Option<Seen>>);
+
+impl SeenMetadata {
+    fn clear(&mut self) {
+        self.0.clear();
+        self.0.resize(SEEN_MAX, None);
+    }
+
+    /// Whether this is new.
+    fn insert(&mut self, metric_ref: u32, metadata: Metadata) -> bool {
+        let seen = Some(Seen { metric_ref, metadata });
+        std::mem::replace(&mut self.0[metric_ref as usize % SEEN_MAX], seen) != seen
+    }
+}
+
+impl Request<'_, '_> {
+    /// The first pass.
+    fn symbols(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
+        self.decoder.symbols.clear();
+        while !reader.is_at_end() {
+            let start = reader.position();
+            let within = |field| move |error| malformed(start, None, field, error);
+            let key = reader.key().map_err(within("key"))?;
+            if key.field != 4 {
+                let field = if key.field == 5 { "timeseries" } else { "unknown field" };
+                reader.skip(key).map_err(within(field))?;
+                continue;
+            }
+            let text = reader.nested(key).map_err(within("symbols"))?;
+            if self.decoder.symbols.len() == 0 && !text.is_at_end() {
+                let shown = &text.rest()[..text.rest().len().min(SYMBOL_SHOWN_BYTES)];
+                let shown = String::from_utf8_lossy(shown).into_owned();
+                return Err(DecodeError::FirstSymbol(shown));
+            }
+            self.filling.budget.spend(SYMBOL_BYTES)?;
+            self.decoder.symbols.push(text);
+        }
+        Ok(())
+    }
+
+    /// The second pass.
+    fn all_series(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
+        self.decoder.seen.clear();
+        while !reader.is_at_end() {
+            let start = reader.position();
+            let within = |field| move |error| malformed(start, None, field, error);
+            let key = reader.key().map_err(within("key"))?;
+            if key.field == 5 {
+                let series = reader.nested(key).map_err(within("timeseries"))?;
+                self.series(series)?;
+            } else {
+                reader.skip(key).map_err(within("unknown field"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn series(&mut self, message: Reader<'_>) -> Result<(), DecodeError> {
+        let mark = self.filling.open_series()?;
+        let parts = self.series_parts(message, mark)?;
+        self.filling.check_samples()?;
+        let metric_ref = match self.labels(message, mark, &parts)? {
+            Ok(metric_ref) => metric_ref,
+            Err((reason, text)) => {
+                self.filling.refuse_series(mark, reason, text);
+                return Ok(());
+            }
+        };
+        let counts = self.filling.counts(mark);
+        if let Err(what) = check_shape(counts) {
+            let text = format!("{what} for series {}", self.filling.series_text(mark));
+            self.filling.refuse_series(mark, Reason::Shape, text);
+            return Ok(());
+        }
+        self.filling.close_series(mark);
+        self.metadata(message.buffer(), metric_ref, parts.metadata, counts)
+    }
+
+    /// Reads the fields of one series: labels into the working memory, all else into the batch.
+    fn series_parts(&mut self, message: Reader<'_>, mark: Mark) -> Result<Parts, DecodeError> {
+        let mut reader = message;
+        let mut parts = Parts::default();
+        let mut has_refs = false;
+        loop {
+            while let Some((timestamp, value, start)) = fast::sample_with_start(&mut reader) {
+                self.filling.push_sample(timestamp, value);
+                self.filling.set_start(start);
+            }
+            if reader.is_at_end() {
+                return Ok(parts);
+            }
+            let start = reader.position();
+            let within =
+                |field| move |error| malformed(start, Some(mark.series_index), field, error);
+            let key = reader.key().map_err(within("key"))?;
+            match key.field {
+                1 if key.wire_type == LENGTH && !has_refs => {
+                    has_refs = true;
+                    let refs = reader.message().map_err(within("labels_refs"))?;
+                    let Decoder { symbols, packed, .. } = &mut *self.decoder;
+                    let limits = self.filling.limits;
+                    parts.packed = symbols.pack(refs.rest(), message.buffer(), limits, packed);
+                }
+                1 => {
+                    has_refs = true;
+                    reader.skip(key).map_err(within("labels_refs"))?;
+                    parts.packed = None;
+                }
+                2 => {
+                    let message = reader.nested(key).map_err(within("samples"))?;
+                    self.sample(message).map_err(within("samples"))?;
+                    self.filling.check_samples()?;
+                }
+                3 => {
+                    let message = reader.nested(key).map_err(within("histograms"))?;
+                    let parts = &mut self.decoder.histogram;
+                    self.filling.push_histogram(parts, message, true, mark)?;
+                }
+                4 => {
+                    let message = reader.nested(key).map_err(within("exemplars"))?;
+                    self.exemplar(message, mark)?;
+                }
+                5 => {
+                    let message = reader.nested(key).map_err(within("metadata"))?;
+                    parts.metadata.read(message).map_err(within("metadata"))?;
+                }
+                _ => reader.skip(key).map_err(within("unknown field"))?,
+            }
+        }
+    }
+
+    /// Reads one sample in any encoding; absent fields are zero, the last one wins.
+    fn sample(&mut self, mut message: Reader<'_>) -> Result<(), WireError> {
+        let (mut timestamp, mut value, mut start) = (0, 0.0, 0);
+        while !message.is_at_end() {
+            let key = message.key()?;
+            match key.field {
+                1 => value = message.double(key)?,
+                2 => timestamp = message.integer(key)? as i64,
+                3 => start = message.integer(key)? as i64,
+                _ => message.skip(key)?,
+            }
+        }
+        self.filling.push_sample(timestamp, value);
+        self.filling.set_start(start);
+        Ok(())
+    }
+
+    /// Reads one exemplar. One whose references lead nowhere is named to the sender.
+    fn exemplar(&mut self, message: Reader<'_>, mark: Mark) -> Result<(), DecodeError> {
+        let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
+        let position = message.position();
+        let wanted = refs_wanted(self.filling.limits.labels_per_series_max);
+        let (count, timestamp, value) = exemplar(message, wanted, refs)
+            .map_err(|error| malformed(position, Some(mark.series_index), "exemplars", error))?;
+        match collect(labels, symbols, refs, count, self.filling.limits) {
+            Ok(()) => self.filling.push_exemplar(labels, message.buffer(), timestamp, value),
+            Err(fault) => {
+                self.filling.refuse_exemplar(&fault);
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends the labels of a series to the arena: the answer is the reference of its metric's
+    /// name, or why the series is refused.
+    fn labels(
+        &mut self,
+        message: Reader<'_>,
+        mark: Mark,
+        parts: &Parts,
+    ) -> Result<Result<u32, Refusal>, DecodeError> {
+        let collected = match &parts.packed {
+            Some(packed) => Ok(packed.metric_ref),
+            None => self.collect_labels(message).map_err(|error| {
+                malformed(message.position(), Some(mark.series_index), "labels_refs", error)
+            })?,
+        };
+        let size = self.decoder.symbols.len();
+        let faults = match collected {
+            Ok(metric_ref) => parts.metadata.check(size).map(|()| metric_ref),
+            Err(fault) => Err(("labels", fault)),
+        };
+        let metric_ref = match faults {
+            Ok(metric_ref) => metric_ref,
+            Err((what, fault)) => {
+                let series = refs_text(message);
+                let text = format!("parsing {what} for series {series}: {fault}");
+                return Ok(Err((Reason::Reference, text)));
+            }
+        };
+        let arena = &mut self.filling.batch.labels_arena;
+        if let Some(packed) = &parts.packed {
+            self.filling.budget.spend(packed.len)?;
+            arena.extend_from_slice(&self.decoder.packed[..packed.len]);
+            return Ok(Ok(metric_ref));
+        }
+        let labels = &mut self.decoder.labels;
+        self.filling.budget.spend(labels.text_bytes())?;
+        let packed = labels.pack(message.buffer(), self.filling.limits, arena);
+        Ok(packed.map(|()| metric_ref))
+    }
+
+    /// Collects the labels of one series for the careful path: the answer is the reference of its
+    /// metric's name, or what is wrong with a reference.
+    fn collect_labels(&mut self, message: Reader<'_>) -> Result<Result<u32, String>, WireError> {
+        let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
+        let limits = self.filling.limits;
+        let count = series_refs(message, refs_wanted(limits.labels_per_series_max), refs)?;
+        if let Err(fault) = collect(labels, symbols, refs, count, limits) {
+            return Ok(Err(fault));
+        }
+        let text = |reference| symbols.get(reference).map(|range| &message.buffer()[range]);
+        let metric = refs
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .find(|[name, _]| text(*name) == Some(METRIC_NAME.as_bytes()));
+        // Without a metric's name the series is refused later.
+        Ok(Ok(metric.map_or(0, |[_, value]| *value)))
+    }
+
+    /// Takes what a series says about its metric, unless it has been said before.
+    fn metadata(
+        &mut self,
+        buffer: &[u8],
+        metric_ref: u32,
+        metadata: Metadata,
+        counts: Counts,
+    ) -> Result<(), DecodeError> {
+        let text = |reference| match self.decoder.symbols.get(reference) {
+            Some(range) => &buffer[range],
+            None => &[],
+        };
+        let (help, unit) = (text(metadata.help_ref), text(metadata.unit_ref));
+        let is_unknown = metadata.kind == MetricKind::Unknown;
+        if is_unknown && help.is_empty() && unit.is_empty() {
+            return Ok(());
+        }
+        let metric = match counts.floats {
+            0 => text(metric_ref),
+            _ => family(text(metric_ref), metadata.kind),
+        };
+        if !self.decoder.seen.insert(metric_ref, metadata) {
+            return Ok(());
+        }
+        self.filling.push_metadata(metric, metadata.kind, help, unit)
+    }
+}
+
+/// Why a series is refused, and the words for the sender.
+type Refusal = (Reason, String);
+
+impl Metadata {
+    /// Reads a message on top of what is known; the last one wins.
+    fn read(&mut self, mut message: Reader<'_>) -> Result<(), WireError> {
+        while !message.is_at_end() {
+            let key = message.key()?;
+            match key.field {
+                1 => self.kind = metric_kind(message.integer(key)?),
+                3 => self.help_ref = message.integer(key)? as u32,
+                4 => self.unit_ref = message.integer(key)? as u32,
+                _ => message.skip(key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors: what is wrong with a reference, as Prometheus words it.
+    fn check(self, size: usize) -> Result<(), (&'static str, String)> {
+        for (name, reference) in [("unit_ref", self.unit_ref), ("help_ref", self.help_ref)] {
+            if reference as usize >= size {
+                let fault =
+                    format!("metadata {name} {reference} outside of symbols table (size {size})");
+                return Err(("metadata", fault));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Errors: what a series lacks or has too much.
+fn check_shape(counts: Counts) -> Result<(), &'static str> {
+    match (counts.floats, counts.histograms, counts.exemplars) {
+        (0, 0, 0) => Err("TimeSeries must contain at least one sample or histogram"),
+        (1.., 1.., _) => Err("TimeSeries must contain either samples or histograms, not both"),
+        _ => Ok(()),
+    }
+}
+
+/// The name of the family that a series with this name belongs to: of classic histograms and
+/// summaries that name without what tells their series apart.
+fn family(metric: &[u8], kind: MetricKind) -> &[u8] {
+    let suffixes: &[&[u8]] = match kind {
+        MetricKind::Histogram => &[b"_bucket", b"_count", b"_sum"],
+        MetricKind::GaugeHistogram => &[b"_bucket", b"_gcount", b"_gsum"],
+        MetricKind::Summary => &[b"_count", b"_sum"],
+        _ => &[],
+    };
+    let stripped = suffixes.iter().find_map(|suffix| metric.strip_suffix(*suffix));
+    stripped.filter(|name| !name.is_empty()).unwrap_or(metric)
+}
+
+/// How many references stand for as many labels as the careful path keeps.
+fn refs_wanted(labels_max: usize) -> usize {
+    labels_max.saturating_add(1).saturating_mul(2)
+}
+
+/// Reads the references of a series, as many as are wanted; returns how many there are.
+fn series_refs(
+    mut message: Reader<'_>,
+    wanted: usize,
+    out: &mut Vec<u32>,
+) -> Result<usize, WireError> {
+    out.clear();
+    let mut count = 0;
+    while !message.is_at_end() {
+        let key = message.key()?;
+        match key.field {
+            1 => count += read_refs(&mut message, key, wanted, out)?,
+            _ => message.skip(key)?,
+        }
+    }
+    Ok(count)
+}
+
+/// Reads an exemplar: how many references there are, its time and its value.
+fn exemplar(
+    mut message: Reader<'_>,
+    wanted: usize,
+    refs: &mut Vec<u32>,
+) -> Result<(usize, i64, f64), WireError> {
+    refs.clear();
+    let (mut count, mut timestamp, mut value) = (0, 0, 0.0);
+    while !message.is_at_end() {
+        let key = message.key()?;
+        match key.field {
+            1 => count += read_refs(&mut message, key, wanted, refs)?,
+            2 => value = message.double(key)?,
+            3 => timestamp = message.integer(key)? as i64,
+            _ => message.skip(key)?,
+        }
+    }
+    Ok((count, timestamp, value))
+}
+
+/// Looks up labels by their references.
+///
+/// Errors: what is wrong with a reference, as Prometheus words it.
+fn collect(
+    labels: &mut CarefulLabels,
+    symbols: &Symbols,
+    refs: &[u32],
+    count: usize,
+    limits: &Limits,
+) -> Result<(), String> {
+    labels.clear();
+    if !count.is_multiple_of(2) {
+        return Err(format!("invalid labelRefs length {count}"));
+    }
+    for [name_ref, value_ref] in refs.as_chunks::<2>().0 {
+        let (Some(name), Some(value)) = (symbols.get(*name_ref), symbols.get(*value_ref)) else {
+            return Err(format!(
+                "labelRefs {name_ref} (name) = {value_ref} (value) outside of symbols table \
+                 (size {})",
+                symbols.len()
+            ));
+        };
+        labels.push(name, value, limits);
+    }
+    labels.set_count(count / 2);
+    Ok(())
+}
+
+/// The references of a series as Go prints a list of numbers, cut off where there are many.
+fn refs_text(message: Reader<'_>) -> String {
+    let mut refs = Vec::new();
+    // What has been read once is read again without an error.
+    let count = series_refs(message, REFS_SHOWN_MAX, &mut refs).unwrap_or(0);
+    let shown: Vec<String> = refs.iter().map(u32::to_string).collect();
+    let more = if count > REFS_SHOWN_MAX { " ..." } else { "" };
+    format!("[{}{more}]", shown.join(" "))
+}
