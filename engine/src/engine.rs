@@ -11,6 +11,7 @@ use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, Sourc
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
+use crate::exec::crew::{Crew, STACK_BYTES};
 use crate::exec::operator::Context;
 use crate::exec::output::execute;
 use crate::exec::tally::tally;
@@ -22,8 +23,6 @@ use crate::window::Steps;
 
 /// So many selectors of one query are loaded at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
-/// The stack of a computing thread: expressions nest.
-const STACK_BYTES: usize = 8 << 20;
 
 /// What holds for all queries.
 #[derive(Debug, Clone)]
@@ -34,7 +33,8 @@ pub struct EngineOptions {
     pub subquery_step_ms: i64,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
-    /// How many threads compute; 0 for one a core.
+    /// How many threads compute as long as no more queries run; 0 for one a core. Each query has
+    /// one in any case.
     pub threads: usize,
     /// How large tiles are; the answer does not depend on it.
     pub tile_shape: TileShape,
@@ -79,25 +79,21 @@ pub struct QueryOptions {
 
 /// Answers queries over any source.
 ///
-/// Loading is asynchronous; all computing happens on the engine's own threads. A query whose
-/// future is dropped stops at its next tile.
+/// Loading is asynchronous; all computing happens on the engine's own threads: one for each
+/// query that computes, so that none waits for another one, and helpers while few do. How many
+/// queries run at once is for the caller to bound. A query whose future is dropped stops at its
+/// next look at its budget.
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
-    /// None where no threads could be started: rayon's global ones compute then.
-    pool: Option<rayon::ThreadPool>,
+    crew: Arc<Crew>,
 }
 
 impl Engine {
     /// An engine with threads of its own.
     pub fn new(options: EngineOptions) -> Engine {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(options.threads)
-            .stack_size(STACK_BYTES)
-            .thread_name(|index| format!("query-{index}"))
-            .build()
-            .ok();
-        Engine { options, pool }
+        let crew = Arc::new(Crew::new(options.threads));
+        Engine { options, crew }
     }
 
     /// The settings.
@@ -142,18 +138,15 @@ impl Engine {
     }
 
     /// The plan of a query as a tree of text; one step makes it an instant query.
-    pub fn explain(
+    pub async fn explain(
         &self,
         query: &str,
         steps: Steps,
         options: &QueryOptions,
     ) -> Result<String, QueryError> {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
-        let show = || Ok(prepare(query, &self.options.parse, &plan_options)?.to_string());
-        match &self.pool {
-            Some(pool) => pool.install(|| guarded(show)),
-            None => guarded(show),
-        }
+        let (text, parse_options) = (query.to_owned(), self.options.parse);
+        self.compute(move || Ok(prepare(&text, &parse_options, &plan_options)?.to_string())).await
     }
 
     fn plan_options(
@@ -187,7 +180,12 @@ impl Engine {
         let _guard = CancelOnDrop(budget.clone());
         let started = Instant::now();
         let (text, parse_options) = (query.to_owned(), self.options.parse);
-        let plan = self.compute(move || prepare(&text, &parse_options, &plan_options)).await?;
+        let held = options.held.clone();
+        let preparing = move || {
+            let _held = held;
+            prepare(&text, &parse_options, &plan_options)
+        };
+        let plan = self.compute(preparing).await?;
         let scalars = Charge::new(&budget, plan.scalar_bytes)?;
         let mut stats = QueryStats {
             prepare_seconds: started.elapsed().as_secs_f64(),
@@ -205,7 +203,8 @@ impl Engine {
             budget.clone(),
             self.options.tile_shape,
             self.options.delayed_name_removal,
-        );
+        )
+        .with_crew(Arc::clone(&self.crew));
         let mut annotations = plan.annotations.clone();
         let task = Task {
             ctx: ctx.clone(),
@@ -226,21 +225,24 @@ impl Engine {
         Ok(QueryOutput { value, annotations, stats, explained, seen })
     }
 
-    /// Does a part of a query on the engine's threads, whose stacks are large enough for the
-    /// deepest query.
+    /// Does a part of a query on a thread of its own, whose stack is large enough for the deepest
+    /// query.
     async fn compute<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
         let (sender, receiver) = oneshot::channel();
+        let crew = Arc::clone(&self.crew);
         let work = move || {
+            let _walk = crew.walk();
             // Nobody waits any more where sending fails.
             let _ = sender.send(guarded(work));
         };
-        match &self.pool {
-            Some(pool) => pool.spawn(work),
-            None => rayon::spawn(work),
-        }
+        // Starting one takes some 15 µs: none is kept.
+        let thread = std::thread::Builder::new().name("query".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(work).map_err(|error| {
+            QueryError::Execution(format!("no thread can be started for the query: {error}"))
+        })?;
         receiver
             .await
             .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))
@@ -310,9 +312,8 @@ impl Task {
     }
 
     fn seen(&self) -> Result<SeenSamples, QueryError> {
-        let Context { budget, tile_shape, delayed_name_removal, .. } = &self.ctx;
         // Annotations have been collected.
-        let ctx = Context::new(budget.clone(), *tile_shape, *delayed_name_removal);
+        let ctx = self.ctx.without_annotations();
         tally(&ctx, &self.sets, &self.plan.root)
     }
 }

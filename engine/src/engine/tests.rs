@@ -180,7 +180,8 @@ fn dropping_the_future_cancels_the_query() {
 #[test]
 fn explain_shows_the_plan() {
     let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
-    let text = engine.explain("up", Steps::instant(1_000_000), &QueryOptions::default()).unwrap();
+    let text = block_on(engine.explain("up", Steps::instant(1_000_000), &QueryOptions::default()))
+        .unwrap();
     let expected = "query over 1 step at 1000000
   select newest samples at 1000000, back 300000 ms
     load #0 {__name__=\"up\"} from 700001 to 1000000

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use model::Labels;
-use rayon::prelude::*;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -81,12 +80,12 @@ impl Matrix {
 
     /// All rows at once, to be written from several threads: runs of `rows` rows of values and
     /// of presence, with the index of the first row.
-    pub fn par_rows_mut(
+    pub fn row_runs_mut(
         &mut self,
         rows: usize,
-    ) -> impl IndexedParallelIterator<Item = (usize, &mut [f64], &mut [u64])> {
-        let values = self.values.par_chunks_mut(rows * self.steps.count);
-        let presence = self.presence.par_chunks_mut(rows * self.words);
+    ) -> impl ExactSizeIterator<Item = (usize, &mut [f64], &mut [u64])> {
+        let values = self.values.chunks_mut(rows * self.steps.count);
+        let presence = self.presence.chunks_mut(rows * self.words);
         values.zip(presence).enumerate().map(move |(run, (v, p))| (run * rows, v, p))
     }
 
@@ -117,7 +116,7 @@ impl Matrix {
         let steps = self.steps;
         let words = self.words;
         let shape = ctx.tile_shape_for(steps);
-        self.par_rows_mut(shape.series).try_for_each(|(first, values, presence)| {
+        ctx.crew.for_each(self.row_runs_mut(shape.series), |(first, values, presence)| {
             let rows = values.len() / steps.count;
             let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
             let shape = TileShape { series: rows, ..shape };

@@ -5,6 +5,7 @@ pub mod binary;
 pub mod broadcast;
 pub mod charge;
 pub mod compensated;
+pub mod crew;
 pub mod elementwise;
 pub mod evaluate;
 pub mod found_rows;

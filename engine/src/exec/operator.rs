@@ -6,6 +6,7 @@ use model::{Budget, Labels, METRIC_NAME};
 
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
+use crate::exec::crew::Crew;
 use crate::parse::ast::Span;
 use crate::tile::{Tile, TileShape};
 use crate::window::Steps;
@@ -96,13 +97,26 @@ pub struct Context {
     pub tile_shape: TileShape,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
+    /// Who does the tasks of loops.
+    pub crew: Arc<Crew>,
     annotations: Arc<Mutex<Annotations>>,
 }
 
 impl Context {
-    /// A context without annotations yet.
+    /// A context without annotations yet, and without helpers.
     pub fn new(budget: Budget, tile_shape: TileShape, delayed_name_removal: bool) -> Context {
-        Context { budget, tile_shape, delayed_name_removal, annotations: Arc::default() }
+        let crew = Arc::new(Crew::alone());
+        Context { budget, tile_shape, delayed_name_removal, crew, annotations: Arc::default() }
+    }
+
+    /// The same with helpers.
+    pub fn with_crew(self, crew: Arc<Crew>) -> Context {
+        Context { crew, ..self }
+    }
+
+    /// The same with no annotations, and none to come.
+    pub fn without_annotations(&self) -> Context {
+        Context { annotations: Arc::default(), ..self.clone() }
     }
 
     /// How large the tiles of an operator over these steps are: never wider than the grid.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use model::{Labels, SeriesSet};
-use rayon::prelude::*;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -83,10 +82,9 @@ fn finished(meta: &SeriesMeta) -> SeriesMeta {
 fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryError> {
     let shape = ctx.tile_shape_for(operator.steps());
     let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
-    let stripes: Vec<(Vec<Row>, Charge)> = indices
-        .par_chunks(shape.series)
-        .map(|series| stripe(ctx, operator, series, shape))
-        .collect::<Result<_, QueryError>>()?;
+    let stripes = ctx
+        .crew
+        .map(indices.chunks(shape.series), |series| stripe(ctx, operator, series, shape))?;
     let mut rows: Vec<Row> = stripes.into_iter().flat_map(|(rows, _)| rows).collect();
     rows.sort_by(|a, b| a.labels.cmp(&b.labels));
     Ok(rows)

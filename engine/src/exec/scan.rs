@@ -1,7 +1,5 @@
 //! Looking at every tile of an operator once, in parallel over stripes of series.
 
-use rayon::prelude::*;
-
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, VectorOperator};
@@ -19,7 +17,7 @@ pub fn scan(
 ) -> Result<(), QueryError> {
     let steps = operator.steps();
     let shape = ctx.tile_shape_for(steps);
-    series.par_chunks(shape.series.max(1)).try_for_each(|stripe| {
+    ctx.crew.for_each(series.chunks(shape.series.max(1)), |stripe| {
         let shape = TileShape { series: stripe.len(), ..shape };
         let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
         let mut tile = Tile::new(shape);

@@ -10,7 +10,6 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use model::Labels;
-use rayon::prelude::*;
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
@@ -42,6 +41,8 @@ pub(super) enum Pick {
 
 /// So many columns are gathered in one pass over the rows: a cache line of each row.
 const COLUMNS: usize = 8;
+/// At most so many runs of groups are shared among threads.
+const GROUP_RUNS: usize = 64;
 
 /// Evaluates an aggregation over columns.
 pub(super) fn reduce(
@@ -63,19 +64,21 @@ pub(super) fn reduce(
             })
         })
         .collect::<Result<_, QueryError>>()?;
+    let run = outputs.len().div_ceil(GROUP_RUNS).max(1);
     let mut step = 0;
     while step < steps.count {
         ctx.budget.check()?;
         let width = shape.steps.min(steps.count - step);
-        stripes
-            .par_iter_mut()
-            .try_for_each(|stripe| stripe.reader.next_tile(width, &mut stripe.tile))?;
+        ctx.crew.for_each(stripes.iter_mut(), |stripe| {
+            ctx.budget.check()?;
+            stripe.reader.next_tile(width, &mut stripe.tile)
+        })?;
         let tiles: Vec<&Tile> = stripes.iter().map(|stripe| &stripe.tile).collect();
         let block = Block { tiles: &tiles, height: shape.series, step, width };
-        outputs
-            .par_iter_mut()
-            .enumerate()
-            .try_for_each(|(group, output)| reducer.reduce(group, &block, output))?;
+        ctx.crew.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs)| {
+            let groups = index * run..;
+            groups.zip(outputs).try_for_each(|(group, out)| reducer.reduce(group, &block, out))
+        })?;
         step += width;
     }
     drop(stripes);

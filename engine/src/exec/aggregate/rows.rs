@@ -8,8 +8,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::partial::{Fold, Partial};
@@ -38,14 +36,11 @@ pub(super) fn reduce(
         .collect();
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
-    let borders: Vec<Vec<Border>> = stripes
-        .par_iter()
-        .zip(parts)
-        .map(|(stripe, (values, presence))| {
-            let task = Task { ctx, steps, input, groups, fold, shape, stripe };
-            task.run(values, presence)
-        })
-        .collect::<Result<_, QueryError>>()?;
+    let tasks = stripes.iter().zip(parts);
+    let borders = ctx.crew.map(tasks, |(stripe, (values, presence))| {
+        let task = Task { ctx, steps, input, groups, fold, shape, stripe };
+        task.run(values, presence)
+    })?;
     finish_borders(borders, &mut output);
     Ok(output)
 }
