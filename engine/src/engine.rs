@@ -33,8 +33,8 @@ pub struct EngineOptions {
     pub subquery_step_ms: i64,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
-    /// How many threads compute as long as no more queries run; 0 for one a core. Each query has
-    /// one in any case.
+    /// How many threads compute at a time; 0 for one a core. Queries that take longer than a few
+    /// milliseconds have them by turns, others have their own at once.
     pub threads: usize,
     /// How large tiles are; the answer does not depend on it.
     pub tile_shape: TileShape,
@@ -80,9 +80,9 @@ pub struct QueryOptions {
 /// Answers queries over any source.
 ///
 /// Loading is asynchronous; all computing happens on the engine's own threads: one for each
-/// query that computes, so that none waits for another one, and helpers while few do. How many
-/// queries run at once is for the caller to bound. A query whose future is dropped stops at its
-/// next look at its budget.
+/// query that computes, so that a short one waits for no other, and helpers where cores are
+/// free. How many queries run at once is for the caller to bound. A query whose future is
+/// dropped stops at its next look at its budget.
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
@@ -218,6 +218,7 @@ impl Engine {
         };
         let work = move || {
             let _scalars = scalars;
+            let _end = EndWalk(task.ctx.clone());
             task.run()
         };
         let Done { value, seen, stats } = self.compute(work).await?;
@@ -232,9 +233,7 @@ impl Engine {
         work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
         let (sender, receiver) = oneshot::channel();
-        let crew = Arc::clone(&self.crew);
         let work = move || {
-            let _walk = crew.walk();
             // Nobody waits any more where sending fails.
             let _ = sender.send(guarded(work));
         };
@@ -272,6 +271,15 @@ struct CancelOnDrop(Budget);
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
+    }
+}
+
+/// Lets others compute when a walk has ended, whether well or not.
+struct EndWalk(Context);
+
+impl Drop for EndWalk {
+    fn drop(&mut self) {
+        self.0.end_walk();
     }
 }
 

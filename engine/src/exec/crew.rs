@@ -1,93 +1,87 @@
 //! The threads that share the loops of queries.
 //!
 //! Each query is walked by a thread of its own, which does the tasks of its loops itself, one
-//! after the other; helpers of a common pool take tasks of the same loop only as long as fewer
-//! threads compute than may. So a query never waits for the tasks of another one: where many
-//! run, each has one thread, and the operating system shares the cores among them.
+//! after the other. Helpers of a common pool take tasks of the same loop only while there are
+//! turns that nobody else wants ([`turn`](crate::exec::turn)). So a query never waits for the
+//! tasks of another one to be done.
 //!
 //! ```text
 //! the walking thread, until no task is left:     a helper, until no task is left:
-//!   call helpers while places are free             take the next task and do it
-//!   take the next task and do it                   leave if more threads compute than may
+//!   call helpers while turns are free              take the next task and do it
+//!   take the next task and do it                   leave if another waits for a turn
 //! ```
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::Budget;
 
 use crate::error::QueryError;
+use crate::exec::turn::{Pace, Turns};
 
 /// The stack of a computing thread: expressions nest.
 pub const STACK_BYTES: usize = 8 << 20;
 
-/// The helpers of an engine, and how many threads compute.
+/// The threads that help those that walk queries, and the turns that they all take.
 #[derive(Debug)]
 pub struct Crew {
     /// None where a query's own thread is all there is.
     helpers: Option<rayon::ThreadPool>,
-    threads_max: usize,
-    /// How many threads compute: those that walk queries, however many, and helpers.
-    computing: AtomicUsize,
+    turns: Arc<Turns>,
 }
 
 impl Crew {
-    /// A crew in which so many threads compute, as long as no more queries run; 0 for one a
-    /// core.
+    /// A crew in which so many threads compute at a time, those of short queries aside; 0 for
+    /// one a core.
     pub fn new(threads: usize) -> Crew {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let threads_max = if threads == 0 { cores() } else { threads };
-        let helpers = (threads_max > 1).then(|| {
+        let threads = if threads == 0 { cores() } else { threads };
+        let helpers = (threads > 1).then(|| {
             rayon::ThreadPoolBuilder::new()
-                .num_threads(threads_max - 1)
+                .num_threads(threads - 1)
                 .stack_size(STACK_BYTES)
                 .thread_name(|index| format!("helper-{index}"))
                 .build()
                 .ok()
         });
-        Crew { helpers: helpers.flatten(), threads_max, computing: AtomicUsize::new(0) }
+        Crew { helpers: helpers.flatten(), turns: Arc::new(Turns::new(threads)) }
     }
 
-    /// A crew without helpers.
-    pub fn alone() -> Crew {
-        Crew::new(1)
+    /// The pace of a thread that begins to walk a query.
+    pub fn walk(&self, budget: &Budget) -> Pace {
+        Pace::new(&self.turns, budget)
     }
 
-    /// Counts the thread that walks a query, as long as the answer lives.
-    pub fn walk(&self) -> Computing<'_> {
-        self.computing.fetch_add(1, Ordering::Relaxed);
-        Computing(self)
-    }
-
-    /// Does all tasks of a loop, on this thread and those that are free; gives the results in
-    /// the order of the tasks.
+    /// Does all tasks of a loop, on the walking thread and those that are free; gives the
+    /// results in the order of the tasks.
     ///
     /// Errors: of those that `work` gives, that of the earliest task; later tasks are not begun
     /// then.
     /// Panics: where a task does.
     pub fn map<T, R: Send>(
         &self,
+        walk: &Pace,
         tasks: impl ExactSizeIterator<Item = T> + Send,
-        work: impl Fn(T) -> Result<R, QueryError> + Sync,
+        work: impl Fn(T, &Pace) -> Result<R, QueryError> + Sync,
     ) -> Result<Vec<R>, QueryError> {
-        match &self.helpers {
-            Some(helpers) if tasks.len() > 1 => {
-                let line = Line::new(tasks, work);
-                helpers.in_place_scope(|scope| {
-                    let line = &line;
-                    loop {
-                        while line.has_more()
-                            && let Some(place) = self.free_place()
-                        {
-                            scope.spawn(move |_| while line.do_next() && !place.is_wanted() {});
-                        }
-                        if !line.do_next() {
-                            break;
-                        }
-                    }
-                });
-                line.finish()
+        let helpers = match &self.helpers {
+            Some(helpers) if tasks.len() > 1 => helpers,
+            _ => return tasks.map(|task| work(task, walk)).collect(),
+        };
+        walk.take()?;
+        let line = Line::new(tasks, work);
+        helpers.in_place_scope(|scope| {
+            let line = &line;
+            loop {
+                while line.has_more() && self.turns.try_take() {
+                    let pace = walk.with_turn();
+                    scope.spawn(move |_| while line.do_next(&pace) && !self.turns.are_wanted() {});
+                }
+                if !line.do_next(walk) {
+                    break;
+                }
             }
-            _ => tasks.map(work).collect(),
-        }
+        });
+        line.finish()
     }
 
     /// Does all tasks of a loop that gives nothing.
@@ -95,35 +89,11 @@ impl Crew {
     /// Errors: as for [`Crew::map`].
     pub fn for_each<T>(
         &self,
+        walk: &Pace,
         tasks: impl ExactSizeIterator<Item = T> + Send,
-        work: impl Fn(T) -> Result<(), QueryError> + Sync,
+        work: impl Fn(T, &Pace) -> Result<(), QueryError> + Sync,
     ) -> Result<(), QueryError> {
-        self.map(tasks, work).map(|_| ())
-    }
-
-    /// A place for one more computing thread.
-    fn free_place(&self) -> Option<Computing<'_>> {
-        let one_more = |count| (count < self.threads_max).then_some(count + 1);
-        let taken =
-            self.computing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok();
-        taken.then(|| Computing(self))
-    }
-}
-
-/// A thread that computes.
-#[derive(Debug)]
-pub struct Computing<'a>(&'a Crew);
-
-impl Computing<'_> {
-    /// Whether more threads compute than may.
-    fn is_wanted(&self) -> bool {
-        self.0.computing.load(Ordering::Relaxed) > self.0.threads_max
-    }
-}
-
-impl Drop for Computing<'_> {
-    fn drop(&mut self) {
-        self.0.computing.fetch_sub(1, Ordering::Relaxed);
+        self.map(walk, tasks, work).map(|_| ())
     }
 }
 
@@ -143,7 +113,7 @@ struct Left<I> {
 impl<T, R, I, W> Line<I, R, W>
 where
     I: ExactSizeIterator<Item = T>,
-    W: Fn(T) -> Result<R, QueryError>,
+    W: Fn(T, &Pace) -> Result<R, QueryError>,
 {
     fn new(tasks: I, work: W) -> Line<I, R, W> {
         let mut done = Vec::new();
@@ -161,7 +131,7 @@ where
     }
 
     /// Does the next task; false where there is none, or one has failed.
-    fn do_next(&self) -> bool {
+    fn do_next(&self, pace: &Pace) -> bool {
         let (index, task) = {
             let mut left = lock(&self.left);
             if lock(&self.failed).is_some() {
@@ -171,7 +141,7 @@ where
             left.next_index += 1;
             (left.next_index - 1, task)
         };
-        match (self.work)(task) {
+        match (self.work)(task, pace) {
             Ok(result) => {
                 lock(&self.done)[index] = Some(result);
                 true
@@ -212,11 +182,10 @@ mod tests {
     fn results_stand_in_the_order_of_the_tasks() {
         for threads in 1..4 {
             let crew = Crew::new(threads);
-            let _walk = crew.walk();
-            let doubled = crew.map(0..1000, |task| Ok(2 * task)).unwrap();
+            let walk = crew.walk(&Budget::unlimited());
+            let doubled = crew.map(&walk, 0..1000, |task, _| Ok(2 * task)).unwrap();
             assert_eq!(doubled, (0..1000).map(|task| 2 * task).collect::<Vec<_>>());
-            assert!(crew.map(0..0, |task: i32| Ok(task)).unwrap().is_empty());
-            assert_eq!(crew.computing.load(Ordering::Relaxed), 1);
+            assert!(crew.map(&walk, 0..0, |task: i32, _| Ok(task)).unwrap().is_empty());
         }
     }
 
@@ -224,8 +193,9 @@ mod tests {
     fn the_earliest_failure_is_reported_whatever_the_threads() {
         for threads in 1..4 {
             let crew = Crew::new(threads);
+            let walk = crew.walk(&Budget::unlimited());
             for _ in 0..100 {
-                let failed = crew.for_each(0..50, |task| match task {
+                let failed = crew.for_each(&walk, 0..50, |task, _| match task {
                     7.. => Err(QueryError::Execution(task.to_string())),
                     _ => Ok(()),
                 });
@@ -235,18 +205,28 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_waits_for_no_other() {
+    fn a_walk_does_its_tasks_itself_where_no_turn_is_free() {
         let crew = Crew::new(2);
-        let _first = crew.walk();
-        let helper = crew.free_place().unwrap();
-        assert!(crew.free_place().is_none() && !helper.is_wanted());
-        let _second = crew.walk();
-        assert!(helper.is_wanted());
-        // The only helper is busy: the walking thread does all tasks.
+        assert!(crew.turns.try_take());
+        let walk = crew.walk(&Budget::unlimited());
         let walker = std::thread::current().id();
-        let ids = crew.map(0..10, |_| Ok(std::thread::current().id())).unwrap();
+        let ids = crew.map(&walk, 0..10, |_, _| Ok(std::thread::current().id())).unwrap();
         assert!(ids.iter().all(|id| *id == walker));
-        drop(helper);
-        assert!(crew.free_place().is_none());
+        assert!(!crew.turns.try_take() && walk.has_turn());
+        walk.give_back();
+        assert!(crew.turns.try_take());
+    }
+
+    #[test]
+    fn a_query_waits_for_a_turn_no_longer_than_it_may_run() {
+        let crew = Crew::new(2);
+        assert!(crew.turns.try_take() && crew.turns.try_take());
+        let budget = Budget::unlimited();
+        let walk = crew.walk(&budget);
+        // One task alone needs none.
+        assert!(crew.for_each(&walk, 0..1, |_, _| Ok(())).is_ok());
+        budget.cancel();
+        let error = crew.for_each(&walk, 0..2, |_, _| Ok(())).unwrap_err();
+        assert_eq!(error.to_string(), "query was canceled");
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::QueryError;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::unique::unique;
+use crate::exec::watch::Watch;
 use crate::tile::Tile;
 use crate::window::Steps;
 
@@ -22,21 +23,26 @@ pub enum Name {
 
 /// The same series with every row passed through a kernel.
 ///
-/// Errors: two series come to bear the same labels and are both present at a step; the
-/// readers give that error.
+/// Errors: the limits of the query; two series come to bear the same labels and are both present
+/// at a step, which the readers refuse.
 pub fn elementwise(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
     name: Name,
     kernel: RowKernel,
-) -> Operand {
-    let series = match name {
-        Name::Keep => input.series().to_vec(),
-        Name::Drop => input.series().iter().map(|meta| meta.dropping_name(ctx)).collect(),
-    };
+) -> Result<Operand, QueryError> {
+    let mut watch = Watch::new(&ctx.budget);
+    let mut series = Vec::with_capacity(input.series().len());
+    for meta in input.series() {
+        watch.work(meta.labels.as_bytes().len())?;
+        series.push(match name {
+            Name::Keep => meta.clone(),
+            Name::Drop => meta.dropping_name(ctx),
+        });
+    }
     let operator = Box::new(Elementwise { input, series, kernel });
     let renames = name == Name::Drop && !ctx.delayed_name_removal;
-    Operand::Vector(if renames { unique(ctx, operator) } else { operator })
+    Ok(Operand::Vector(if renames { unique(ctx, operator)? } else { operator }))
 }
 
 struct Elementwise {

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use model::SeriesSet;
-use std::collections::HashSet;
+use hashbrown::HashSet;
+use model::{Labels, SeriesSet};
 
 use crate::error::QueryError;
 use crate::exec::aggregate::aggregate;
 use crate::exec::binary;
 use crate::exec::broadcast::broadcast;
+use crate::exec::charge::Charge;
 use crate::exec::matrix::materialize;
-use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::rollup::{Origin, RollupOperator};
+use crate::exec::scan::all_series;
 use crate::exec::select::InstantSelector;
 use crate::exec::unique::SAME_LABELSET;
+use crate::exec::watch::Watch;
 use crate::functions;
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,
@@ -127,18 +130,31 @@ fn roll_up(
 /// Source: the check of range vector calls in Prometheus where names are not removed at the end:
 /// two such series are refused even if they have no step in common.
 fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand, QueryError> {
-    let mut seen = HashSet::new();
-    if operator.series().iter().all(|meta| seen.insert(&meta.labels)) {
+    let all = all_series(&*operator);
+    if !repeats(ctx, operator.series(), &all)? {
         return Ok(Operand::Vector(operator));
     }
     let matrix = materialize(ctx, &*operator)?;
-    let mut seen = HashSet::new();
-    for (index, meta) in matrix.series().iter().enumerate() {
-        if matrix.has_any(index) && !seen.insert(&meta.labels) {
-            return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
-        }
+    let present: Vec<u32> = all.into_iter().filter(|i| matrix.has_any(*i as usize)).collect();
+    if repeats(ctx, matrix.series(), &present)? {
+        return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
     }
     Ok(Operand::Vector(Box::new(matrix)))
+}
+
+/// Whether two of the listed series bear the same labels.
+fn repeats(ctx: &Context, series: &[SeriesMeta], listed: &[u32]) -> Result<bool, QueryError> {
+    let _charge = Charge::new(&ctx.budget, (listed.len() * 2 * size_of::<&Labels>()) as u64)?;
+    let mut watch = Watch::new(&ctx.budget);
+    let mut seen: HashSet<&Labels, foldhash::fast::RandomState> = HashSet::default();
+    for index in listed {
+        let labels = &series[*index as usize].labels;
+        watch.work(labels.as_bytes().len())?;
+        if !seen.insert(labels) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn fold(

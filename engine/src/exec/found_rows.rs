@@ -2,11 +2,13 @@
 
 use hashbrown::HashMap;
 use model::Labels;
+use model::watch::sort_by;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta};
+use crate::exec::watch::Watch;
 use crate::tile::{is_present, set_present};
 use crate::window::Steps;
 
@@ -20,6 +22,9 @@ pub struct FoundRows {
     slot_of: HashMap<(Labels, u32), u32, foldhash::fast::RandomState>,
     rows: Vec<FoundRow>,
 }
+
+/// What a row takes beside its cells and the bytes of its labels: itself and its entry.
+const ROW_BYTES: usize = 2 * (size_of::<FoundRow>() + size_of::<((Labels, u32), u32)>());
 
 struct FoundRow {
     meta: SeriesMeta,
@@ -51,7 +56,7 @@ impl FoundRows {
         }
         let words = self.steps.count.div_ceil(64);
         let label_bytes = meta.labels.as_bytes().len();
-        self.charge.grow(((self.steps.count + words) * 8 + label_bytes) as u64)?;
+        self.charge.grow(((self.steps.count + words) * 8 + label_bytes + ROW_BYTES) as u64)?;
         let slot = self.rows.len() as u32;
         self.slot_of.insert(key, slot);
         let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);
@@ -71,11 +76,15 @@ impl FoundRows {
     }
 
     /// All rows as a matrix.
-    pub fn into_matrix(mut self, ctx: &Context) -> Result<Matrix, QueryError> {
-        self.rows.sort_by_key(|row| row.place);
-        let series = self.rows.iter().map(|row| row.meta.clone()).collect();
+    ///
+    /// Errors: the limits of the query.
+    pub fn into_matrix(self, ctx: &Context) -> Result<Matrix, QueryError> {
+        let mut watch = Watch::new(&ctx.budget);
+        let rows = sort_by(self.rows, &mut watch, |_| 1, |a, b| a.place.cmp(&b.place))?;
+        let series = rows.iter().map(|row| row.meta.clone()).collect();
         let mut matrix = Matrix::new(ctx, series, self.steps)?;
-        for (index, row) in self.rows.into_iter().enumerate() {
+        for (index, row) in rows.into_iter().enumerate() {
+            watch.work(row.values.len())?;
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);

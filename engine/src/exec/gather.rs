@@ -49,6 +49,7 @@ impl<'a> Gather<'a> {
             self.widen(step_count)?;
         }
         for stripe in &mut self.stripes {
+            self.budget.check()?;
             stripe.reader.next_tile(step_count, &mut stripe.tile)?;
         }
         Ok(())

@@ -116,7 +116,7 @@ impl Matrix {
         let steps = self.steps;
         let words = self.words;
         let shape = ctx.tile_shape_for(steps);
-        ctx.crew.for_each(self.row_runs_mut(shape.series), |(first, values, presence)| {
+        ctx.for_each(self.row_runs_mut(shape.series), |(first, values, presence), pace| {
             let rows = values.len() / steps.count;
             let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
             let shape = TileShape { series: rows, ..shape };
@@ -125,7 +125,7 @@ impl Matrix {
             let mut reader = operator.open(&series);
             let mut step = 0;
             while step < steps.count {
-                ctx.budget.check()?;
+                pace.pause()?;
                 let width = shape.steps.min(steps.count - step);
                 reader.next_tile(width, &mut tile)?;
                 for row in 0..rows {

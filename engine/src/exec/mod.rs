@@ -19,5 +19,6 @@ pub mod rollup;
 pub mod scan;
 pub mod select;
 pub mod tally;
+pub mod turn;
 pub mod unique;
 pub mod watch;

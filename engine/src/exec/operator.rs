@@ -7,6 +7,7 @@ use model::{Budget, Labels, METRIC_NAME};
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
 use crate::exec::crew::Crew;
+use crate::exec::turn::Pace;
 use crate::parse::ast::Span;
 use crate::tile::{Tile, TileShape};
 use crate::window::Steps;
@@ -97,21 +98,54 @@ pub struct Context {
     pub tile_shape: TileShape,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
-    /// Who does the tasks of loops.
-    pub crew: Arc<Crew>,
+    /// Who helps with the tasks of loops.
+    crew: Arc<Crew>,
+    /// The pace of the thread that walks the query.
+    walk: Arc<Pace>,
     annotations: Arc<Mutex<Annotations>>,
 }
 
 impl Context {
     /// A context without annotations yet, and without helpers.
     pub fn new(budget: Budget, tile_shape: TileShape, delayed_name_removal: bool) -> Context {
-        let crew = Arc::new(Crew::alone());
-        Context { budget, tile_shape, delayed_name_removal, crew, annotations: Arc::default() }
+        let crew = Arc::new(Crew::new(1));
+        let walk = Arc::new(crew.walk(&budget));
+        let annotations = Arc::default();
+        Context { budget, tile_shape, delayed_name_removal, crew, walk, annotations }
     }
 
-    /// The same with helpers.
+    /// The same with helpers. The walk over the query begins now.
     pub fn with_crew(self, crew: Arc<Crew>) -> Context {
-        Context { crew, ..self }
+        let walk = Arc::new(crew.walk(&self.budget));
+        Context { crew, walk, ..self }
+    }
+
+    /// Ends the walk: others may compute.
+    pub fn end_walk(&self) {
+        self.walk.give_back();
+    }
+
+    /// Does all tasks of a loop, on the thread that walks the query and those that are free.
+    /// Only that thread calls this; tasks that take long pause now and then.
+    ///
+    /// Errors and panics: as for [`Crew::map`].
+    pub fn map<T, R: Send>(
+        &self,
+        tasks: impl ExactSizeIterator<Item = T> + Send,
+        work: impl Fn(T, &Pace) -> Result<R, QueryError> + Sync,
+    ) -> Result<Vec<R>, QueryError> {
+        self.crew.map(&self.walk, tasks, work)
+    }
+
+    /// Does all tasks of a loop that gives nothing.
+    ///
+    /// Errors and panics: as for [`Crew::map`].
+    pub fn for_each<T>(
+        &self,
+        tasks: impl ExactSizeIterator<Item = T> + Send,
+        work: impl Fn(T, &Pace) -> Result<(), QueryError> + Sync,
+    ) -> Result<(), QueryError> {
+        self.crew.for_each(&self.walk, tasks, work)
     }
 
     /// The same with no annotations, and none to come.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use model::watch::sort_by;
 use model::{Labels, SeriesSet};
 
 use crate::error::QueryError;
@@ -11,7 +12,9 @@ use crate::exec::matrix::materialize;
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
 use crate::exec::rearranged::Rearranged;
 use crate::exec::rollup::raw_series;
+use crate::exec::turn::Pace;
 use crate::exec::unique::{SAME_LABELSET, unique};
+use crate::exec::watch::Watch;
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, Value};
 use crate::tile::{Tile, TileShape, copy_bits, is_present};
@@ -45,7 +48,7 @@ pub fn execute(
             Ok(Value::Grid { steps, rows })
         }
         (Operand::Vector(operator), true) => {
-            let matrix = materialize(ctx, &*named(ctx, operator))?;
+            let matrix = materialize(ctx, &*named(ctx, operator)?)?;
             let samples = matrix
                 .series()
                 .iter()
@@ -56,7 +59,7 @@ pub fn execute(
             Ok(Value::Vector { time_ms, samples })
         }
         (Operand::Vector(operator), false) => {
-            let rows = rows(ctx, &*named(ctx, operator))?;
+            let rows = rows(ctx, &*named(ctx, operator)?)?;
             Ok(Value::Grid { steps, rows })
         }
     }
@@ -65,11 +68,22 @@ pub fn execute(
 /// The operator with the names gone that are to go, and each label set once.
 ///
 /// Source: `cleanupMetricLabels` of Prometheus.
-fn named(ctx: &Context, operator: Box<dyn VectorOperator>) -> Box<dyn VectorOperator> {
+fn named(
+    ctx: &Context,
+    operator: Box<dyn VectorOperator>,
+) -> Result<Box<dyn VectorOperator>, QueryError> {
     if operator.series().iter().all(|meta| !meta.drop_name) {
         return unique(ctx, operator);
     }
-    let series = operator.series().iter().map(finished).collect();
+    let mut watch = Watch::new(&ctx.budget);
+    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut series = Vec::with_capacity(operator.series().len());
+    for meta in operator.series() {
+        let label_bytes = meta.labels.as_bytes().len();
+        watch.work(label_bytes)?;
+        charge.grow((label_bytes + size_of::<SeriesMeta>()) as u64)?;
+        series.push(finished(meta));
+    }
     unique(ctx, Box::new(Rearranged::relabeled(operator, series)))
 }
 
@@ -82,16 +96,19 @@ fn finished(meta: &SeriesMeta) -> SeriesMeta {
 fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryError> {
     let shape = ctx.tile_shape_for(operator.steps());
     let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
-    let stripes = ctx
-        .crew
-        .map(indices.chunks(shape.series), |series| stripe(ctx, operator, series, shape))?;
-    let mut rows: Vec<Row> = stripes.into_iter().flat_map(|(rows, _)| rows).collect();
-    rows.sort_by(|a, b| a.labels.cmp(&b.labels));
-    Ok(rows)
+    let stripes = ctx.map(indices.chunks(shape.series), |series, pace| {
+        stripe(ctx, pace, operator, series, shape)
+    })?;
+    let (stripes, _charges): (Vec<_>, Vec<Charge>) = stripes.into_iter().unzip();
+    let rows: Vec<Row> = stripes.into_iter().flatten().collect();
+    let mut watch = Watch::new(&ctx.budget);
+    let weight = |row: &Row| row.labels.as_bytes().len();
+    Ok(sort_by(rows, &mut watch, weight, |a, b| a.labels.cmp(&b.labels))?)
 }
 
 fn stripe(
     ctx: &Context,
+    pace: &Pace,
     operator: &dyn VectorOperator,
     series: &[u32],
     shape: TileShape,
@@ -106,7 +123,7 @@ fn stripe(
     let mut rows: Vec<Option<Row>> = vec![None; series.len()];
     let mut step = 0;
     while step < steps.count {
-        ctx.budget.check()?;
+        pace.pause()?;
         let width = shape.steps.min(steps.count - step);
         reader.next_tile(width, &mut tile)?;
         for (index, row) in rows.iter_mut().enumerate() {
@@ -139,7 +156,7 @@ fn samples(
 ) -> Result<Value, QueryError> {
     let Some(origin) = origin(ctx, sets, input)? else { return Ok(Value::Samples(Vec::new())) };
     let (found, _charge) = raw_series(ctx, input, &origin)?;
-    let mut series: Vec<RawSeries> = found
+    let series: Vec<RawSeries> = found
         .into_iter()
         .map(|raw| RawSeries {
             labels: finished(&raw.meta).labels,
@@ -147,11 +164,13 @@ fn samples(
             values: raw.values,
         })
         .collect();
-    series.sort_by(|a, b| a.labels.cmp(&b.labels));
+    let mut watch = Watch::new(&ctx.budget);
+    let weight = |series: &RawSeries| series.labels.as_bytes().len();
+    let series = sort_by(series, &mut watch, weight, |a, b| a.labels.cmp(&b.labels))?;
     let mut merged: Vec<RawSeries> = Vec::with_capacity(series.len());
     for next in series {
         match merged.last_mut() {
-            Some(last) if last.labels == next.labels => merge(last, &next)?,
+            Some(last) if last.labels == next.labels => merge(last, &next, &mut watch)?,
             _ => merged.push(next),
         }
     }
@@ -159,13 +178,13 @@ fn samples(
 }
 
 /// Source: `mergeSeriesWithSameLabelset` of Prometheus.
-fn merge(series: &mut RawSeries, other: &RawSeries) -> Result<(), QueryError> {
+fn merge(series: &mut RawSeries, other: &RawSeries, watch: &mut Watch) -> Result<(), QueryError> {
     let mine = series.timestamps.iter().zip(&series.values);
-    let mut all: Vec<(i64, f64)> = mine
+    let all: Vec<(i64, f64)> = mine
         .chain(other.timestamps.iter().zip(&other.values))
         .map(|(time_ms, value)| (*time_ms, *value))
         .collect();
-    all.sort_by_key(|(time_ms, _)| *time_ms);
+    let all = sort_by(all, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
     if all.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
     }

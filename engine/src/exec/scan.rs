@@ -17,14 +17,14 @@ pub fn scan(
 ) -> Result<(), QueryError> {
     let steps = operator.steps();
     let shape = ctx.tile_shape_for(steps);
-    ctx.crew.for_each(series.chunks(shape.series.max(1)), |stripe| {
+    ctx.for_each(series.chunks(shape.series.max(1)), |stripe, pace| {
         let shape = TileShape { series: stripe.len(), ..shape };
         let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
         let mut tile = Tile::new(shape);
         let mut reader = operator.open(stripe);
         let mut first_step = 0;
         while first_step < steps.count {
-            ctx.budget.check()?;
+            pace.pause()?;
             let width = shape.steps.min(steps.count - first_step);
             reader.next_tile(width, &mut tile)?;
             visit(stripe, first_step, &tile);

@@ -11,6 +11,7 @@ use model::{Advance, Cursor, SampleBatch, SeriesSet, is_stale};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::watch::Decoded;
 use crate::plan::{Instant, InstantValue};
 use crate::tile::Tile;
 use crate::window::Steps;
@@ -111,50 +112,58 @@ impl TileReader for InstantReader<'_> {
             lookback_ms: instant.reach.back_ms,
         };
         let until_ms = instant.times.time(self.step + step_count - 1);
-        let mut sample_count = 0;
+        let mut reading = Reading {
+            batch: &mut self.batch,
+            decoded: Decoded::new(&self.selector.ctx.budget),
+            until_ms,
+        };
         for (index, row) in self.rows.iter_mut().enumerate() {
             let (values, presence) = tile.row_mut(index);
-            let batch = &mut self.batch;
-            sample_count += match instant.yields {
+            match instant.yields {
                 InstantValue::Timestamp => {
-                    row.fill(times, until_ms, batch, values, presence, |time_ms, _| {
+                    row.fill(times, &mut reading, values, presence, |time_ms, _| {
                         time_ms as f64 / 1000.0
-                    })?
+                    })?;
                 }
                 InstantValue::Sample | InstantValue::Smoothed => {
-                    row.fill(times, until_ms, batch, values, presence, |_, value| value)?
+                    row.fill(times, &mut reading, values, presence, |_, value| value)?;
                 }
-            };
+            }
         }
         self.step += step_count;
-        self.selector.ctx.budget.check()?;
-        self.selector.ctx.budget.charge_samples(sample_count)?;
-        Ok(())
+        reading.decoded.settle()
     }
 }
 
+/// What the rows of a tile read with, one after the other.
+struct Reading<'a> {
+    batch: &'a mut SampleBatch,
+    decoded: Decoded,
+    /// The last time that the tile looks at.
+    until_ms: i64,
+}
+
 impl Row<'_> {
-    /// Writes the values of one tile's row, and counts the samples read for it.
+    /// Writes the values of one tile's row.
     #[inline]
     fn fill(
         &mut self,
         times: TileTimes,
-        until_ms: i64,
-        batch: &mut SampleBatch,
+        reading: &mut Reading<'_>,
         values: &mut [f64],
         presence: &mut [u64],
         yields: impl Fn(i64, f64) -> f64,
-    ) -> Result<u64, QueryError> {
+    ) -> Result<(), QueryError> {
+        let batch = &mut *reading.batch;
         let mut step = 0;
-        let mut sample_count = 0;
         loop {
             batch.clear();
             let advance = if self.is_done {
                 Advance::End
             } else {
-                self.cursor.next_batch(until_ms, batch)?
+                self.cursor.next_batch(reading.until_ms, batch)?
             };
-            sample_count += batch.len as u64;
+            reading.decoded.add(batch.len)?;
             let is_last = advance != Advance::Full;
             self.is_done = advance == Advance::End;
             let (sample_times, samples) = batch.samples();
@@ -191,7 +200,7 @@ impl Row<'_> {
             }
             (self.newest_ms, self.newest) = (newest_ms, newest);
             if is_last {
-                return Ok(sample_count);
+                return Ok(());
             }
         }
     }

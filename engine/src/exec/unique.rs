@@ -4,9 +4,11 @@ use hashbrown::HashMap;
 use model::Labels;
 
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::watch::Watch;
 use crate::tile::Tile;
 use crate::window::Steps;
 
@@ -17,51 +19,87 @@ pub const SAME_LABELSET: &str = "vector cannot contain metrics with the same lab
 /// series, which has a value wherever one of them has. The first entry decides whether the
 /// name goes.
 ///
-/// Errors: the readers refuse a step at which two entries of one label set have a value.
+/// Errors: the limits of the query; the readers refuse a step at which two entries of one label
+/// set have a value.
 /// Source: `mergeSeriesWithSameLabelset` of Prometheus.
-pub fn unique(ctx: &Context, input: Box<dyn VectorOperator>) -> Box<dyn VectorOperator> {
-    let mut members: Vec<Vec<u32>> = Vec::new();
-    {
-        let series = input.series();
-        let mut seen: HashMap<&Labels, usize, foldhash::fast::RandomState> =
-            HashMap::with_capacity_and_hasher(series.len(), foldhash::fast::RandomState::default());
-        for (index, meta) in series.iter().enumerate() {
-            let slot = *seen.entry(&meta.labels).or_insert(members.len());
-            if slot == members.len() {
-                members.push(vec![index as u32]);
-            } else {
-                members[slot].push(index as u32);
-            }
-        }
+pub fn unique(
+    ctx: &Context,
+    input: Box<dyn VectorOperator>,
+) -> Result<Box<dyn VectorOperator>, QueryError> {
+    let groups = LabelGroups::new(ctx, input.series())?;
+    if groups.count == input.series().len() {
+        return Ok(input);
     }
-    if members.len() == input.series().len() {
-        return input;
+    let charge = Charge::new(&ctx.budget, groups.members_bytes())?;
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); groups.count];
+    for (index, group) in groups.of_series.iter().enumerate() {
+        members[*group as usize].push(index as u32);
     }
     let series = members.iter().map(|m| input.series()[m[0] as usize].clone()).collect();
-    Box::new(Unique { ctx: ctx.clone(), input, series, members })
+    Ok(Box::new(Unique { ctx: ctx.clone(), input, series, members, _charge: charge }))
+}
+
+/// Which entries bear the same labels.
+struct LabelGroups {
+    /// How many label sets there are.
+    count: usize,
+    /// The label set of each entry, numbered in the order in which they come first.
+    of_series: Vec<u32>,
+    _charge: Charge,
+}
+
+impl LabelGroups {
+    fn new(ctx: &Context, series: &[SeriesMeta]) -> Result<LabelGroups, QueryError> {
+        let slot_bytes = 2 * size_of::<(&Labels, u32)>() + size_of::<u32>();
+        let charge = Charge::new(&ctx.budget, (series.len() * slot_bytes) as u64)?;
+        let mut watch = Watch::new(&ctx.budget);
+        let mut seen: HashMap<&Labels, u32, foldhash::fast::RandomState> =
+            HashMap::with_capacity_and_hasher(series.len(), foldhash::fast::RandomState::default());
+        let mut of_series = Vec::with_capacity(series.len());
+        for meta in series {
+            watch.work(meta.labels.as_bytes().len())?;
+            let next = seen.len() as u32;
+            of_series.push(*seen.entry(&meta.labels).or_insert(next));
+        }
+        Ok(LabelGroups { count: seen.len(), of_series, _charge: charge })
+    }
+
+    /// What lists of the entries of each label set take.
+    fn members_bytes(&self) -> u64 {
+        let lists = self.count * (size_of::<Vec<u32>>() + size_of::<SeriesMeta>());
+        (lists + 4 * self.of_series.len() * size_of::<u32>()) as u64
+    }
 }
 
 /// Settles whether the name goes where two entries of one label set differ on it: the one
 /// that has a value first decides, as the first sample does in Prometheus. `None` where
 /// nothing differs.
+///
+/// Errors: what the operator's readers give, and the limits of the query.
 pub fn settle_names(
     ctx: &Context,
     input: &dyn VectorOperator,
 ) -> Result<Option<Matrix>, QueryError> {
-    let mut seen: HashMap<&Labels, Vec<u32>, foldhash::fast::RandomState> = HashMap::default();
-    for (index, meta) in input.series().iter().enumerate() {
-        seen.entry(&meta.labels).or_default().push(index as u32);
-    }
+    let groups = LabelGroups::new(ctx, input.series())?;
     let rule = |index: &u32| input.series()[*index as usize].drop_name;
-    let differing: Vec<Vec<u32>> = seen
-        .into_values()
-        .filter(|entries| entries.iter().any(|entry| rule(entry) != rule(&entries[0])))
-        .collect();
-    if differing.is_empty() {
+    let mut first_rule = vec![None; groups.count];
+    let mut differs = vec![false; groups.count];
+    for (meta, group) in input.series().iter().zip(&groups.of_series) {
+        let group = *group as usize;
+        differs[group] |= *first_rule[group].get_or_insert(meta.drop_name) != meta.drop_name;
+    }
+    if !differs.contains(&true) {
         return Ok(None);
     }
+    let _charge = Charge::new(&ctx.budget, groups.members_bytes())?;
+    let mut differing: HashMap<u32, Vec<u32>, foldhash::fast::RandomState> = HashMap::default();
+    for (index, group) in groups.of_series.iter().enumerate() {
+        if differs[*group as usize] {
+            differing.entry(*group).or_default().push(index as u32);
+        }
+    }
     let mut matrix = materialize(ctx, input)?;
-    for entries in &differing {
+    for entries in differing.values() {
         let first_step = |entry: &&u32| {
             let presence = matrix.row(**entry as usize).1;
             let word = presence.iter().position(|word| *word != 0);
@@ -83,6 +121,7 @@ struct Unique {
     series: Vec<SeriesMeta>,
     /// The entries of each series.
     members: Vec<Vec<u32>>,
+    _charge: Charge,
 }
 
 impl VectorOperator for Unique {

@@ -1,37 +1,40 @@
 //! Looking at a query's budget from inside long loops, by the work done between two looks.
 
 use model::Budget;
+pub use model::Watch;
+use model::watch::WORK_BETWEEN_LOOKS;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 
-/// So many values are touched between two looks: well below a millisecond of work for a loop
-/// that adds, a few for one that sorts.
-const WORK_BETWEEN_LOOKS: usize = 1 << 16;
-
-/// Counts work, and looks at the budget now and then.
-pub struct Watch {
+/// Samples that are being decoded and not kept.
+pub struct Decoded {
     budget: Budget,
-    work: usize,
+    uncounted: usize,
 }
 
-impl Watch {
-    /// A count that starts at nothing.
-    pub fn new(budget: &Budget) -> Watch {
-        Watch { budget: budget.clone(), work: 0 }
+impl Decoded {
+    /// None yet.
+    pub fn new(budget: &Budget) -> Decoded {
+        Decoded { budget: budget.clone(), uncounted: 0 }
     }
 
-    /// Counts values that are about to be touched.
+    /// Counts samples that have been decoded.
     ///
-    /// Errors: the query has run too long, or nobody waits for it any more.
+    /// Errors: the limits of the query.
     #[inline]
-    pub fn work(&mut self, count: usize) -> Result<(), QueryError> {
-        self.work = self.work.saturating_add(count);
-        if self.work < WORK_BETWEEN_LOOKS {
-            return Ok(());
-        }
-        self.work = 0;
-        Ok(self.budget.check()?)
+    pub fn add(&mut self, count: usize) -> Result<(), QueryError> {
+        self.uncounted += count;
+        if self.uncounted < WORK_BETWEEN_LOOKS { Ok(()) } else { self.settle() }
+    }
+
+    /// Counts the samples that are left.
+    ///
+    /// Errors: as for [`Decoded::add`].
+    pub fn settle(&mut self) -> Result<(), QueryError> {
+        let count = std::mem::take(&mut self.uncounted) as u64;
+        self.budget.check()?;
+        Ok(self.budget.charge_samples(count)?)
     }
 }
 

@@ -6,8 +6,10 @@ use hashbrown::HashSet;
 
 use crate::annotations::Cause;
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::elementwise::{Name, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
+use crate::exec::watch::Watch;
 use crate::number_text::open_metrics;
 use crate::parse::ast::{Call, Expr, ExprKind, Span};
 use crate::window::Steps;
@@ -105,7 +107,7 @@ impl Arguments {
 
     /// The vector argument with every value passed through a kernel.
     fn map(mut self, ctx: &Context, kernel: RowKernel) -> Result<Operand, QueryError> {
-        Ok(elementwise(ctx, self.vector()?, Name::Drop, kernel))
+        elementwise(ctx, self.vector()?, Name::Drop, kernel)
     }
 
     fn mismatch(&self, expected: &str, found: Option<&Operand>) -> QueryError {
@@ -121,6 +123,9 @@ impl Arguments {
         ))
     }
 }
+
+/// What a request and its label's value take, the entry of its quantile among those seen included.
+const REQUEST_BYTES: usize = 2 * size_of::<Request>() + 64;
 
 /// Where an argument stands, without the parentheses around it.
 fn argument_cause(call: &Call, index: usize) -> Cause {
@@ -145,6 +150,8 @@ fn bounded(
     mut args: Arguments,
 ) -> Result<Operand, QueryError> {
     let input = args.vector()?;
+    // Scalars that are arguments are charged for by the plan, those that are made here are not.
+    let charge = Charge::new(&ctx.budget, steps.count as u64 * 8)?;
     let every_step = |value: f64| vec![value; steps.count];
     let kernel = match name {
         "round" if args.values.len() == 0 => math::round(every_step(1.0)),
@@ -156,7 +163,11 @@ fn bounded(
             math::clamp(min, args.scalar()?)
         }
     };
-    Ok(elementwise(ctx, input, Name::Drop, kernel))
+    let kernel: RowKernel = Box::new(move |first_step, values, presence| {
+        let _ = &charge;
+        kernel(first_step, values, presence);
+    });
+    elementwise(ctx, input, Name::Drop, kernel)
 }
 
 fn sorted(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, QueryError> {
@@ -186,18 +197,31 @@ fn relabeled(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, 
 
 fn classic(ctx: &Context, call: &Call, mut args: Arguments) -> Result<Operand, QueryError> {
     let ask = |question| vec![Request { question, label: None }];
+    let charge = Charge::new(&ctx.budget, 0)?;
     match call.function.name {
         "histogram_quantile" => {
             let quantiles = args.scalar()?;
             classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, 0));
             let shares = Arc::from(quantiles);
             let requests = ask(Question::Quantile { shares, only: None });
-            classic_histogram::evaluate(ctx, argument_span(call, 1), args.vector()?, requests)
+            classic_histogram::evaluate(
+                ctx,
+                argument_span(call, 1),
+                args.vector()?,
+                requests,
+                charge,
+            )
         }
         "histogram_fraction" => {
             let lower = args.scalar()?;
             let requests = ask(Question::Fraction { lower, upper: args.scalar()? });
-            classic_histogram::evaluate(ctx, argument_span(call, 2), args.vector()?, requests)
+            classic_histogram::evaluate(
+                ctx,
+                argument_span(call, 2),
+                args.vector()?,
+                requests,
+                charge,
+            )
         }
         _ => {
             let input = args.vector()?;
@@ -215,6 +239,8 @@ fn quantiles(
     label: &str,
     mut args: Arguments,
 ) -> Result<Operand, QueryError> {
+    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut watch = Watch::new(&ctx.budget);
     let mut requests = Vec::new();
     let mut index = 2;
     while args.values.len() > 0 {
@@ -222,16 +248,19 @@ fn quantiles(
         classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, index));
         index += 1;
         // A series a value: one that changes from step to step makes several.
+        charge.grow((quantiles.len() * size_of::<f64>()) as u64)?;
         let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
         let shares: Arc<[f64]> = Arc::from(quantiles);
         for share in shares.iter().filter(|share| seen.insert(share.to_bits())) {
             let question =
                 Question::Quantile { shares: Arc::clone(&shares), only: Some(share.to_bits()) };
+            charge.grow((REQUEST_BYTES + label.len()) as u64)?;
+            watch.work(REQUEST_BYTES)?;
             let label = Some((label.to_owned(), open_metrics(*share)));
             requests.push(Request { question, label });
         }
     }
-    classic_histogram::evaluate(ctx, argument_span(call, 0), input, requests)
+    classic_histogram::evaluate(ctx, argument_span(call, 0), input, requests, charge)
 }
 
 fn scalars(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use model::Labels;
+use model::watch::sort_by;
 
 use crate::annotations::{BucketRepair, Cause};
 use crate::error::QueryError;
@@ -14,13 +15,13 @@ use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::scan;
 use crate::exec::unique::unique;
+use crate::exec::watch::Watch;
 use crate::number_text::{general, parse_float};
 use crate::parse::ast::Span;
 use crate::tile::{Tile, is_present, set_present};
 use crate::window::Steps;
 
 use super::buckets::{Bucket, Repair, fraction, quantile};
-use super::natural_order::sort_by;
 
 const BUCKET_LABEL: &str = "le";
 
@@ -75,7 +76,8 @@ pub(super) fn check_quantiles(ctx: &Context, quantiles: &[f64], cause: Cause) {
     }
 }
 
-/// Answers requests about every classic histogram of a vector. `span` is that of the vector.
+/// Answers requests about every classic histogram of a vector. `span` is that of the vector;
+/// `charge` is for the requests.
 ///
 /// Errors: what the vector gives, and the limits of the query.
 /// Source: `resetHistograms`, `funcHistogramQuantile` of Prometheus.
@@ -84,12 +86,13 @@ pub(super) fn evaluate(
     span: Span,
     input: Box<dyn VectorOperator>,
     requests: Vec<Request>,
+    mut charge: Charge,
 ) -> Result<Operand, QueryError> {
-    let (histograms, unbounded) = collect(input.series());
+    let Collected { histograms, unbounded } = collect(ctx, input.series(), &mut charge)?;
     warn_of_unbounded(ctx, span, &*input, &unbounded)?;
     let output_count = histograms.len().saturating_mul(requests.len());
     let bytes = output_count.saturating_mul(size_of::<SeriesMeta>() + size_of::<(u32, u32)>());
-    let mut charge = Charge::new(&ctx.budget, bytes as u64)?;
+    charge.grow(bytes as u64)?;
     let mut series = Vec::with_capacity(output_count);
     let mut outputs = Vec::with_capacity(series.capacity());
     for (index, histogram) in histograms.iter().enumerate() {
@@ -117,7 +120,7 @@ pub(super) fn evaluate(
     });
     // At an instant Prometheus looks for repeated label sets only when names have been removed.
     let is_checked_later = ctx.delayed_name_removal && answers.steps().count == 1;
-    Ok(Operand::Vector(if is_checked_later { answers } else { unique(ctx, answers) }))
+    Ok(Operand::Vector(if is_checked_later { answers } else { unique(ctx, answers)? }))
 }
 
 /// The buckets of one histogram.
@@ -131,34 +134,55 @@ struct Histogram {
     is_sorted: bool,
 }
 
-/// Sorts series into histograms; gives those apart whose bucket label is not a number.
-fn collect(series: &[SeriesMeta]) -> (Vec<Histogram>, Vec<u32>) {
+/// What a histogram takes beside its labels: its entries in tables that may be half full.
+const HISTOGRAM_BYTES: usize = 2 * (size_of::<Histogram>() + size_of::<(Labels, usize)>() + 8);
+
+/// The histograms of a vector.
+struct Collected {
+    histograms: Vec<Histogram>,
+    /// Series whose bucket label is not a number.
+    unbounded: Vec<u32>,
+}
+
+/// Sorts series into histograms.
+fn collect(
+    ctx: &Context,
+    series: &[SeriesMeta],
+    charge: &mut Charge,
+) -> Result<Collected, QueryError> {
+    // Vectors that grow may have twice the room that they need.
+    let bytes = series.len() * 2 * size_of::<(f64, u32)>();
+    charge.grow(bytes as u64)?;
+    let mut watch = Watch::new(&ctx.budget);
     let mut histograms: Vec<Histogram> = Vec::new();
     let mut unbounded = Vec::new();
     let mut seen: HashMap<Labels, usize, foldhash::fast::RandomState> = HashMap::default();
     for (index, meta) in series.iter().enumerate() {
+        watch.work(meta.labels.as_bytes().len())?;
         let Some(bound) = parse_float(meta.labels.get(BUCKET_LABEL)) else {
             unbounded.push(index as u32);
             continue;
         };
         let labels = meta.labels.filtered(|name| name != BUCKET_LABEL);
-        let slot = *seen.entry(labels).or_insert_with_key(|labels| {
-            histograms.push(Histogram {
-                labels: labels.clone(),
-                buckets: Vec::new(),
-                is_sorted: true,
-            });
-            histograms.len() - 1
-        });
+        let slot = match seen.get(&labels) {
+            Some(slot) => *slot,
+            None => {
+                charge.grow((labels.as_bytes().len() + HISTOGRAM_BYTES) as u64)?;
+                seen.insert(labels.clone(), histograms.len());
+                histograms.push(Histogram { labels, buckets: Vec::new(), is_sorted: true });
+                histograms.len() - 1
+            }
+        };
         histograms[slot].buckets.push((bound, index as u32));
     }
     for histogram in &mut histograms {
         histogram.is_sorted = histogram.buckets.iter().all(|(bound, _)| !bound.is_nan());
         if histogram.is_sorted {
-            histogram.buckets.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+            let buckets = std::mem::take(&mut histogram.buckets);
+            histogram.buckets = sort_by(buckets, &mut watch, |_| 1, |a, b| a.0.total_cmp(&b.0))?;
         }
     }
-    (histograms, unbounded)
+    Ok(Collected { histograms, unbounded })
 }
 
 /// Warns of series with a sample but without a bucket bound.
@@ -239,6 +263,7 @@ impl VectorOperator for Answers {
             entries: Gather::open(&self.ctx, &*self.input, &entries),
             outputs,
             buckets: Vec::new(),
+            watch: Watch::new(&self.ctx.budget),
             first_step: 0,
         })
     }
@@ -250,6 +275,7 @@ struct AnswersReader<'a> {
     entries: Gather<'a>,
     outputs: Vec<Output>,
     buckets: Vec<Bucket>,
+    watch: Watch,
     first_step: usize,
 }
 
@@ -266,9 +292,8 @@ impl TileReader for AnswersReader<'_> {
         self.entries.next(step_count)?;
         tile.reset(self.outputs.len(), step_count);
         for row in 0..self.outputs.len() {
-            self.answers.ctx.budget.check()?;
             let (values, presence) = tile.row_mut(row);
-            self.answer(self.outputs[row], values, presence);
+            self.answer(self.outputs[row], values, presence)?;
         }
         self.first_step += step_count;
         Ok(())
@@ -276,15 +301,22 @@ impl TileReader for AnswersReader<'_> {
 }
 
 impl AnswersReader<'_> {
-    fn answer(&mut self, output: Output, values: &mut [f64], presence: &mut [u64]) {
+    fn answer(
+        &mut self,
+        output: Output,
+        values: &mut [f64],
+        presence: &mut [u64],
+    ) -> Result<(), QueryError> {
         let histogram = &self.answers.histograms[output.histogram as usize];
         let request = &self.answers.requests[output.request as usize];
         let mut repairs = None;
+        self.watch.work(values.len())?;
         for (step, value) in values.iter_mut().enumerate() {
             let at = self.first_step + step;
             if !request.question.is_asked_at(at) {
                 continue;
             }
+            self.watch.work(4 * histogram.buckets.len())?;
             self.buckets.clear();
             for (entry, (bound, _)) in histogram.buckets.iter().enumerate() {
                 let (counts, present) = self.entries.row(output.first_row + entry);
@@ -296,9 +328,13 @@ impl AnswersReader<'_> {
                 continue;
             }
             if !histogram.is_sorted {
-                sort_by(&mut self.buckets, |a, b| {
-                    a.upper_bound.partial_cmp(&b.upper_bound).unwrap_or(Ordering::Equal)
-                });
+                let buckets = std::mem::take(&mut self.buckets);
+                self.buckets = sort_by(
+                    buckets,
+                    &mut self.watch,
+                    |_| 1,
+                    |a, b| a.upper_bound.partial_cmp(&b.upper_bound).unwrap_or(Ordering::Equal),
+                )?;
             }
             set_present(presence, step);
             *value = match &request.question {
@@ -319,6 +355,7 @@ impl AnswersReader<'_> {
         if let Some(repairs) = repairs {
             self.answers.report(histogram, repairs);
         }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use model::{Labels, METRIC_NAME, MatchOp, Matcher};
 
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
@@ -19,6 +20,15 @@ use crate::exec::unique::SAME_LABELSET;
 use crate::exec::watch::Watch;
 use crate::parse::ast::{Expr, ExprKind};
 use crate::tile::is_present;
+
+/// What a series takes while identities are looked for and compared: entries of trees.
+const IDENTITY_BYTES: usize = 256;
+/// What a series with a choice of info series takes, beside the bytes of its labels.
+const ENRICHED_BYTES: usize = 2 * size_of::<((usize, Vec<u32>), Option<u32>)>() + 32;
+/// Building labels is so much more work than looking at a value.
+const ENRICHED_WORK: usize = 256;
+/// Finding the newest info series of an identity is so much more work than looking at a value.
+const NEWEST_WORK: usize = 16;
 
 /// What identifies the target of a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
@@ -86,14 +96,15 @@ pub(super) fn evaluate(
 ) -> Result<Operand, QueryError> {
     let base = materialize(ctx, base)?;
     let info = materialize(ctx, info)?;
-    let identities = Identities::new(selector, &base, &info);
-    let mut found = FoundRows::new(ctx, base.steps())?;
     let mut watch = Watch::new(&ctx.budget);
+    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let identities = Identities::new(selector, &base, &info, &mut watch, &mut charge)?;
+    let mut found = FoundRows::new(ctx, base.steps())?;
     let mut enriched: HashMap<(usize, Vec<u32>), Option<u32>, foldhash::fast::RandomState> =
         HashMap::default();
     for step in 0..base.steps().count {
         ctx.budget.check()?;
-        let newest = identities.newest(&base, &info, step)?;
+        let newest = identities.newest(&base, &info, step, &mut watch)?;
         for (index, meta) in base.series().iter().enumerate() {
             watch.work(1)?;
             let (values, presence) = base.row(index);
@@ -107,6 +118,8 @@ pub(super) fn evaluate(
             let slot = match enriched.get(&(index, partners.clone())) {
                 Some(slot) => *slot,
                 None => {
+                    watch.work(ENRICHED_WORK)?;
+                    charge.grow((ENRICHED_BYTES + 2 * partners.len() * 4) as u64)?;
                     let is_info = selector.is_info(&meta.labels);
                     let slot = match enrich(selector, is_info, meta, &info, &partners)? {
                         Some(meta) => Some(found.slot(meta, 0, (0, index as u32))?),
@@ -136,7 +149,16 @@ struct Identities {
 }
 
 impl Identities {
-    fn new(selector: &InfoSelector, base: &Matrix, info: &Matrix) -> Identities {
+    ///
+    /// Errors: the limits of the query.
+    fn new(
+        selector: &InfoSelector,
+        base: &Matrix,
+        info: &Matrix,
+        watch: &mut Watch,
+        charge: &mut Charge,
+    ) -> Result<Identities, QueryError> {
+        charge.grow(((base.series().len() + info.series().len()) * IDENTITY_BYTES) as u64)?;
         let mut seen: BTreeMap<Labels, u32> = BTreeMap::new();
         let identity = |labels: &Labels| labels.filtered(|name| IDENTIFYING.contains(&name));
         // Of each identifying label, the values that occur: an info series must have one of
@@ -144,6 +166,7 @@ impl Identities {
         let mut occurring: [BTreeSet<&str>; 2] = Default::default();
         let mut of_base = Vec::with_capacity(base.series().len());
         for meta in base.series() {
+            watch.work(meta.labels.as_bytes().len())?;
             if selector.is_info(&meta.labels) {
                 of_base.push(None);
                 continue;
@@ -155,16 +178,18 @@ impl Identities {
             of_base.push(Some(*seen.entry(identity(&meta.labels)).or_insert(next)));
         }
         let is_identified = occurring.iter().any(|values| !values.is_empty());
-        let of_info = info.series().iter().map(|meta| {
+        let mut of_info = Vec::with_capacity(info.series().len());
+        for meta in info.series() {
+            watch.work(meta.labels.as_bytes().len())?;
             let occurs = occurring
                 .iter()
                 .zip(IDENTIFYING)
                 .all(|(values, name)| values.is_empty() || values.contains(meta.labels.get(name)));
             let next = seen.len() as u32;
-            (is_identified && occurs).then(|| *seen.entry(identity(&meta.labels)).or_insert(next))
-        });
-        let of_info = of_info.collect();
-        Identities { count: seen.len(), of_base, of_info }
+            let is_wanted = is_identified && occurs;
+            of_info.push(is_wanted.then(|| *seen.entry(identity(&meta.labels)).or_insert(next)));
+        }
+        Ok(Identities { count: seen.len(), of_base, of_info })
     }
 
     /// For each identity the current info series at a step, one a metric, by metric.
@@ -173,7 +198,9 @@ impl Identities {
         base: &Matrix,
         info: &'i Matrix,
         step: usize,
+        watch: &mut Watch,
     ) -> Result<Vec<BTreeMap<&'i str, u32>>, QueryError> {
+        watch.work(self.count + base.series().len())?;
         let mut newest: Vec<BTreeMap<&str, u32>> = vec![BTreeMap::new(); self.count];
         let is_any = |matrix: &Matrix| {
             (0..matrix.series().len()).any(|index| is_present(matrix.row(index).1, step))
@@ -182,6 +209,7 @@ impl Identities {
             return Ok(newest);
         }
         for (index, meta) in info.series().iter().enumerate() {
+            watch.work(NEWEST_WORK)?;
             let (times, presence) = info.row(index);
             let Some(identity) = self.of_info[index].filter(|_| is_present(presence, step)) else {
                 continue;

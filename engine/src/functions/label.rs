@@ -146,15 +146,16 @@ fn relabel(
                 value.bytes
             )));
         }
-        charge.grow((meta.labels.as_bytes().len() + value.bytes) as u64)?;
+        let bytes = meta.labels.as_bytes().len() + value.bytes + size_of::<SeriesMeta>();
+        charge.grow(bytes as u64)?;
         let labels = meta.labels.to_builder().set(target, &value.text).build();
         let drop_name = meta.drop_name && target != METRIC_NAME;
         series.push(SeriesMeta { labels, drop_name });
     }
     let relabeled = Relabeled { rows: Rearranged::relabeled(input, series), _charge: charge };
     Ok(Operand::Vector(match settle_names(ctx, &relabeled)? {
-        Some(settled) => unique(ctx, Box::new(settled)),
-        None => unique(ctx, Box::new(relabeled)),
+        Some(settled) => unique(ctx, Box::new(settled))?,
+        None => unique(ctx, Box::new(relabeled))?,
     }))
 }
 

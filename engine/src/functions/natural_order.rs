@@ -2,13 +2,10 @@
 //!
 //! Source: the `natsort` package that Prometheus uses. Its order is not one: two texts that
 //! spell the same numbers each come before the other, and the empty text comes after
-//! everything that comes after it. So that such results are the same here, short lists are
-//! sorted by insertion, step by step as Go does, and longer ones by merging such runs.
+//! everything that comes after it. So that such results are the same here, what sorts by it
+//! ([`model::watch::sort_by`]) does short lists by insertion, step by step as Go does.
 
 use std::cmp::Ordering;
-
-/// Go sorts up to so many elements by insertion.
-const INSERTION_LEN: usize = 12;
 
 /// Whether the first text comes before the second; the two differ.
 pub(super) fn precedes(a: &str, b: &str) -> bool {
@@ -45,44 +42,8 @@ fn number(chunk: &str) -> Option<i64> {
     chunk.bytes().all(|b| b.is_ascii_digit()).then(|| chunk.parse().ok()).flatten()
 }
 
-/// Sorts by an order that need not be consistent: it ends, and keeps every element, whatever
-/// `compare` says.
-pub(super) fn sort_by<T: Clone>(items: &mut Vec<T>, mut compare: impl FnMut(&T, &T) -> Ordering) {
-    for run in items.chunks_mut(INSERTION_LEN) {
-        for end in 1..run.len() {
-            let mut at = end;
-            while at > 0 && compare(&run[at], &run[at - 1]).is_lt() {
-                run.swap(at, at - 1);
-                at -= 1;
-            }
-        }
-    }
-    let mut width = INSERTION_LEN;
-    while width < items.len() {
-        let mut merged = Vec::with_capacity(items.len());
-        for pair in items.chunks(2 * width) {
-            let (mut left, mut right) = pair.split_at(width.min(pair.len()));
-            while let (Some(first), Some(second)) = (left.first(), right.first()) {
-                if compare(second, first).is_lt() {
-                    merged.push(second.clone());
-                    right = &right[1..];
-                } else {
-                    merged.push(first.clone());
-                    left = &left[1..];
-                }
-            }
-            merged.extend_from_slice(left);
-            merged.extend_from_slice(right);
-        }
-        *items = merged;
-        width *= 2;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -98,31 +59,5 @@ mod tests {
     fn spellings_of_a_number_precede_each_other() {
         assert!(precedes("01", "1") && precedes("1", "01"));
         assert!(!precedes("", "a") && !precedes("a", ""));
-    }
-
-    proptest! {
-        #[test]
-        fn consistent_orders_are_sorted(mut items in prop::collection::vec(0u32..50, 0..100)) {
-            let mut expected = items.clone();
-            expected.sort_unstable();
-            sort_by(&mut items, u32::cmp);
-            prop_assert_eq!(items, expected);
-        }
-
-        #[test]
-        fn inconsistent_orders_lose_nothing(
-            mut items in prop::collection::vec(0u32..50, 0..100),
-            answers in prop::collection::vec(any::<bool>(), 1..20),
-        ) {
-            let mut expected = items.clone();
-            expected.sort_unstable();
-            let mut turn = 0;
-            sort_by(&mut items, |_, _| {
-                turn += 1;
-                if answers[turn % answers.len()] { Ordering::Less } else { Ordering::Greater }
-            });
-            items.sort_unstable();
-            prop_assert_eq!(items, expected);
-        }
     }
 }

@@ -2,10 +2,14 @@
 
 use std::cmp::Ordering;
 
+use model::watch::sort_by;
+
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rearranged::Rearranged;
+use crate::exec::watch::Watch;
 use crate::tile::is_present;
 
 use super::natural_order;
@@ -29,12 +33,19 @@ pub(super) fn by_value(
     }
     let matrix = materialize(ctx, &*input)?;
     let value = |index: u32| matrix.row(index as usize).0[0];
-    let (mut order, mut not_numbers): (Vec<u32>, Vec<u32>) =
+    let _charge = charge_orders(ctx, &matrix)?;
+    let (numbers, mut not_numbers): (Vec<u32>, Vec<u32>) =
         present(&matrix).into_iter().partition(|index| !value(*index).is_nan());
-    order.sort_by(|a, b| {
-        let ascending = value(*a).partial_cmp(&value(*b)).unwrap_or(Ordering::Equal);
-        if direction == Direction::Ascending { ascending } else { ascending.reverse() }
-    });
+    let mut watch = Watch::new(&ctx.budget);
+    let mut order = sort_by(
+        numbers,
+        &mut watch,
+        |_| 1,
+        |a, b| {
+            let ascending = value(*a).partial_cmp(&value(*b)).unwrap_or(Ordering::Equal);
+            if direction == Direction::Ascending { ascending } else { ascending.reverse() }
+        },
+    )?;
     // Go's insertion sort moves each NaN before the ones it has seen.
     not_numbers.reverse();
     order.append(&mut not_numbers);
@@ -52,8 +63,11 @@ pub(super) fn by_label(
         return Ok(Operand::Vector(input));
     }
     let matrix = materialize(ctx, &*input)?;
-    let mut order = present(&matrix);
-    natural_order::sort_by(&mut order, |a, b| {
+    let _charge = charge_orders(ctx, &matrix)?;
+    let mut watch = Watch::new(&ctx.budget);
+    // Natural order looks at every byte of a label, perhaps for several labels.
+    let weight = |index: &u32| matrix.series()[*index as usize].labels.as_bytes().len();
+    let order = sort_by(present(&matrix), &mut watch, weight, |a, b| {
         let a = &matrix.series()[*a as usize].labels;
         let b = &matrix.series()[*b as usize].labels;
         let differing = names.iter().map(|n| (a.get(n), b.get(n))).find(|(a, b)| a != b);
@@ -63,8 +77,13 @@ pub(super) fn by_label(
             None => a.cmp(b),
         };
         if direction == Direction::Ascending { ascending } else { ascending.reverse() }
-    });
+    })?;
     Ok(Operand::Vector(Box::new(Rearranged::ordered(Box::new(matrix), order))))
+}
+
+/// Charges for orders of all series while they are sorted.
+fn charge_orders(ctx: &Context, matrix: &Matrix) -> Result<Charge, QueryError> {
+    Charge::new(&ctx.budget, (matrix.series().len() * 4 * size_of::<u32>()) as u64)
 }
 
 /// Over a range, series are ordered by their labels in any case.

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
 
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::elementwise::RowKernel;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
@@ -21,6 +22,8 @@ pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operan
         One(f64),
         Many,
     }
+    let bytes = input.steps().count * size_of::<Seen>();
+    let _charge = Charge::new(&ctx.budget, bytes as u64)?;
     let seen = Mutex::new(vec![Seen::Nothing; input.steps().count]);
     scan(ctx, input, &all_series(input), |_, first_step, tile| {
         let mut seen = seen.lock().expect("no visitor panics while it holds the values");
@@ -43,6 +46,7 @@ pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operan
 
 /// `vector`: one series without labels.
 pub(super) fn vector(ctx: &Context, steps: Steps, scalars: &[f64]) -> Result<Operand, QueryError> {
+    let _charge = Charge::new(&ctx.budget, (steps.count / 4) as u64)?;
     let mut presence = vec![0; steps.count.div_ceil(64)];
     copy_bits(&mut presence, 0, &vec![u64::MAX; steps.count.div_ceil(64)], steps.count);
     single(ctx, steps, Labels::empty(), scalars, &presence)
@@ -70,6 +74,8 @@ pub(crate) fn absent(
     argument: &Expr,
 ) -> Result<Operand, QueryError> {
     let steps = input.steps();
+    // Three rows of bits, and ones.
+    let _charge = Charge::new(&ctx.budget, steps.count as u64 * 9)?;
     let anything = Mutex::new(vec![0; steps.count.div_ceil(64)]);
     scan(ctx, input, &all_series(input), |_, first_step, tile| {
         let mut anything = anything.lock().expect("no visitor panics while it holds the bits");

@@ -14,6 +14,7 @@ pub mod number_text;
 pub mod re2;
 pub mod sample;
 pub mod source;
+pub mod watch;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
 pub use budget::{Budget, BudgetError, BudgetLimits};
@@ -25,3 +26,4 @@ pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use sample::{STALE_NAN_BITS, is_stale, stale_nan};
 pub use source::{BoxFuture, MetadataQuery, Selection, SeriesSet, Source, SourceError};
+pub use watch::Watch;

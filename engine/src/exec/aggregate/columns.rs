@@ -10,6 +10,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use model::Labels;
+use model::watch::sort_by;
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
@@ -19,6 +20,7 @@ use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::quantile::quantile;
+use crate::exec::watch::Watch;
 use crate::tile::{Tile, TileShape, set_present};
 use crate::window::Steps;
 
@@ -43,6 +45,12 @@ pub(super) enum Pick {
 const COLUMNS: usize = 8;
 /// At most so many runs of groups are shared among threads.
 const GROUP_RUNS: usize = 64;
+/// Columns of groups that have more rows are charged for.
+const SMALL_GROUP: usize = 1 << 10;
+/// Reducing a cell is so much more work than adding it.
+const WORK_A_CELL: usize = 8;
+/// What an output row takes beside its cells: its entry in a table that may be half full.
+const ROW_BYTES: usize = 2 * size_of::<(u64, OutputRow)>();
 
 /// Evaluates an aggregation over columns.
 pub(super) fn reduce(
@@ -55,6 +63,7 @@ pub(super) fn reduce(
     let shape = ctx.tile_shape_for(steps);
     let mut stripes = open(ctx, shape, input, groups)?;
     let reducer = Reducer { ctx, steps, input, groups, pick };
+    let _charge = Charge::new(&ctx.budget, (groups.len() * size_of::<Output>()) as u64)?;
     let mut outputs: Vec<Output> = (0..groups.len())
         .map(|_| {
             Ok(Output {
@@ -69,15 +78,18 @@ pub(super) fn reduce(
     while step < steps.count {
         ctx.budget.check()?;
         let width = shape.steps.min(steps.count - step);
-        ctx.crew.for_each(stripes.iter_mut(), |stripe| {
-            ctx.budget.check()?;
+        ctx.for_each(stripes.iter_mut(), |stripe, pace| {
+            pace.pause()?;
             stripe.reader.next_tile(width, &mut stripe.tile)
         })?;
         let tiles: Vec<&Tile> = stripes.iter().map(|stripe| &stripe.tile).collect();
         let block = Block { tiles: &tiles, height: shape.series, step, width };
-        ctx.crew.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs)| {
+        ctx.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs), pace| {
             let groups = index * run..;
-            groups.zip(outputs).try_for_each(|(group, out)| reducer.reduce(group, &block, out))
+            groups.zip(outputs).try_for_each(|(group, output)| {
+                pace.pause()?;
+                reducer.reduce(group, &block, output)
+            })
         })?;
         step += width;
     }
@@ -125,10 +137,19 @@ impl<'a> Block<'a> {
     }
 
     /// The present values of some rows at up to [`COLUMNS`] steps from `first` on, a column each.
-    fn gather(&self, rows: Range<usize>, first: usize, columns: &mut [Vec<Cell>; COLUMNS]) {
+    ///
+    /// Errors: those of the watch.
+    fn gather(
+        &self,
+        rows: Range<usize>,
+        first: usize,
+        columns: &mut [Vec<Cell>; COLUMNS],
+        watch: &mut Watch,
+    ) -> Result<(), QueryError> {
         let width = COLUMNS.min(self.width - first);
         columns.iter_mut().for_each(Vec::clear);
         for row in rows {
+            watch.work(COLUMNS)?;
             let (values, presence) = self.row(row);
             let bits = presence[first / 64] >> (first % 64);
             let mut bits = (bits & 0xff) as usize;
@@ -142,7 +163,14 @@ impl<'a> Block<'a> {
                 bits &= bits - 1;
             }
         }
+        Ok(())
     }
+}
+
+/// What columns are reduced with, one after the other.
+struct Scratch {
+    values: Vec<f64>,
+    watch: Watch,
 }
 
 /// The output rows of one group, by what tells them apart: the input row, or the value's bits.
@@ -165,7 +193,7 @@ impl Output {
             Entry::Occupied(row) => Ok(row.into_mut()),
             Entry::Vacant(place) => {
                 let words = steps.count.div_ceil(64);
-                self.charge.grow(((steps.count + words) * 8) as u64)?;
+                self.charge.grow(((steps.count + words) * 8 + ROW_BYTES) as u64)?;
                 let row = OutputRow { values: vec![0.0; steps.count], presence: vec![0; words] };
                 Ok(place.insert(row))
             }
@@ -196,10 +224,16 @@ impl Reducer<'_> {
         output: &mut Output,
     ) -> Result<(), QueryError> {
         let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
-        let mut scratch = Vec::new();
+        let mut scratch = Scratch { values: Vec::new(), watch: Watch::new(&self.ctx.budget) };
+        let rows = self.groups.rows(group);
+        // Vectors that grow may have twice the room that they need.
+        let row_bytes = 2 * (COLUMNS * size_of::<Cell>() + size_of::<f64>());
+        let is_small = rows.len() <= SMALL_GROUP;
+        let bytes = if is_small { 0 } else { rows.len() * row_bytes };
+        let _charge = Charge::new(&self.ctx.budget, bytes as u64)?;
         for first in (0..block.width).step_by(COLUMNS) {
             self.ctx.budget.check()?;
-            block.gather(self.groups.rows(group), first, &mut columns);
+            block.gather(rows.clone(), first, &mut columns, &mut scratch.watch)?;
             for (index, column) in columns.iter().enumerate() {
                 if !column.is_empty() {
                     self.reduce_column(block.step + first + index, column, output, &mut scratch)?;
@@ -214,14 +248,16 @@ impl Reducer<'_> {
         step: usize,
         column: &[Cell],
         output: &mut Output,
-        scratch: &mut Vec<f64>,
+        scratch: &mut Scratch,
     ) -> Result<(), QueryError> {
         let steps = self.steps;
+        let watch = &mut scratch.watch;
+        watch.work(column.len().saturating_mul(WORK_A_CELL))?;
         match self.pick {
             Pick::Quantile(phi) => {
-                scratch.clear();
-                scratch.extend(column.iter().map(|entry| entry.value));
-                output.set(0, steps, step, quantile(phi[step], scratch))
+                scratch.values.clear();
+                scratch.values.extend(column.iter().map(|entry| entry.value));
+                output.set(0, steps, step, quantile(phi[step], &mut scratch.values))
             }
             Pick::Topk { k, is_top } => {
                 let k = self.at_most(k[step]);
@@ -229,18 +265,22 @@ impl Reducer<'_> {
                     return Ok(());
                 }
                 let mut heap = Heap::new(*is_top);
-                column.iter().for_each(|entry| heap.offer(*entry, k));
-                for entry in heap.sorted() {
+                for entry in column {
+                    watch.work(1)?;
+                    heap.offer(*entry, k);
+                }
+                for entry in heap.into_sorted(watch)? {
+                    watch.work(WORK_A_CELL)?;
                     output.set(u64::from(entry.row), steps, step, entry.value)?;
                     if steps.count == 1 {
                         output.ranked.push(entry.row);
                     }
                 }
-                heap.clear();
                 Ok(())
             }
             Pick::Limitk(k) => {
                 for entry in column.iter().take(self.at_most(k[step])) {
+                    watch.work(WORK_A_CELL)?;
                     output.set(u64::from(entry.row), steps, step, entry.value)?;
                 }
                 Ok(())
@@ -248,6 +288,7 @@ impl Reducer<'_> {
             Pick::LimitRatio(ratio) => {
                 let ratio = ratio[step].clamp(-1.0, 1.0);
                 for entry in column {
+                    watch.work(WORK_A_CELL)?;
                     let series = self.groups.order[entry.row as usize] as usize;
                     if is_sampled(ratio, &self.input.series()[series].labels) {
                         output.set(u64::from(entry.row), steps, step, entry.value)?;
@@ -257,6 +298,7 @@ impl Reducer<'_> {
             }
             Pick::CountValues { is_dropped, .. } => {
                 for entry in column {
+                    watch.work(WORK_A_CELL)?;
                     let value = if entry.value.is_nan() { f64::NAN } else { entry.value };
                     let key = if *is_dropped { 0 } else { value.to_bits() };
                     let row = output.row(key, steps)?;
@@ -291,25 +333,26 @@ fn assemble(
     pick: &Pick,
     outputs: Vec<Output>,
 ) -> Result<Matrix, QueryError> {
+    let mut watch = Watch::new(&ctx.budget);
     let mut metas = Vec::new();
     let mut rows = Vec::new();
     let mut charges = Vec::new();
     for (group, mut output) in outputs.into_iter().enumerate() {
-        let mut keys: Vec<u64> = if output.ranked.is_empty() {
-            let mut keys: Vec<u64> = output.rows.keys().copied().collect();
-            keys.sort_unstable();
-            keys
+        let keys: Vec<u64> = if output.ranked.is_empty() {
+            sort_by(output.rows.keys().copied().collect(), &mut watch, |_| 1, u64::cmp)?
         } else {
             output.ranked.iter().map(|row| u64::from(*row)).collect()
         };
-        for key in keys.drain(..) {
+        for key in keys {
+            watch.work(WORK_A_CELL)?;
             let Some(row) = output.rows.remove(&key) else { continue };
             metas.push(match pick {
                 Pick::Quantile(_) => groups.metas[group].clone(),
                 Pick::CountValues { label, is_dropped } => {
                     let label = (!is_dropped).then_some(label.as_str());
                     let meta = counted(&groups.metas[group], label, key);
-                    output.charge.grow(meta.labels.as_bytes().len() as u64)?;
+                    let bytes = meta.labels.as_bytes().len() + size_of::<SeriesMeta>();
+                    output.charge.grow(bytes as u64)?;
                     meta
                 }
                 Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
@@ -322,6 +365,7 @@ fn assemble(
     }
     let mut matrix = Matrix::new(ctx, metas, steps)?;
     for (index, row) in rows.into_iter().enumerate() {
+        watch.work(row.values.len())?;
         let (values, presence) = matrix.row_mut(index);
         values.copy_from_slice(&row.values);
         presence.copy_from_slice(&row.presence);

@@ -7,8 +7,16 @@ use hashbrown::HashMap;
 use model::labels::push_packed;
 use model::{Labels, METRIC_NAME};
 
-use crate::exec::operator::SeriesMeta;
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, SeriesMeta};
+use crate::exec::watch::Watch;
 use crate::plan::Aggregation;
+
+/// What a series takes: its place among its group's, three times over while they are sorted.
+const SERIES_BYTES: usize = 4 * size_of::<u32>();
+/// What a group takes beside its labels: its entries in tables that may be half full.
+const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMeta>() + 8);
 
 /// The groups of an aggregation.
 ///
@@ -22,35 +30,54 @@ pub(super) struct Groups {
     starts: Vec<u32>,
     /// The labels of each group, and whether its name goes.
     pub(super) metas: Vec<SeriesMeta>,
+    _charge: Charge,
 }
 
 impl Groups {
     /// The groups of some series.
-    pub(super) fn new(series: &[SeriesMeta], aggregation: &Aggregation) -> Groups {
-        Groups::build(series, aggregation, None)
+    ///
+    /// Errors: the limits of the query.
+    pub(super) fn new(
+        ctx: &Context,
+        series: &[SeriesMeta],
+        aggregation: &Aggregation,
+    ) -> Result<Groups, QueryError> {
+        Groups::build(ctx, series, aggregation, None)
     }
 
     /// The groups of some series as if a label were not there: that which `count_values` sets.
+    ///
+    /// Errors: the limits of the query.
     pub(super) fn without_label(
+        ctx: &Context,
         series: &[SeriesMeta],
         aggregation: &Aggregation,
         label: &str,
-    ) -> Groups {
-        Groups::build(series, aggregation, Some(label))
+    ) -> Result<Groups, QueryError> {
+        Groups::build(ctx, series, aggregation, Some(label))
     }
 
-    fn build(series: &[SeriesMeta], aggregation: &Aggregation, ignored: Option<&str>) -> Groups {
+    fn build(
+        ctx: &Context,
+        series: &[SeriesMeta],
+        aggregation: &Aggregation,
+        ignored: Option<&str>,
+    ) -> Result<Groups, QueryError> {
+        let mut charge = Charge::new(&ctx.budget, (series.len() * SERIES_BYTES) as u64)?;
+        let mut watch = Watch::new(&ctx.budget);
         let mut places: HashMap<Vec<u8>, u32, RandomState> = HashMap::default();
         let mut metas: Vec<SeriesMeta> = Vec::new();
         let mut key = Vec::new();
         let mut group_of = Vec::with_capacity(series.len());
         let mut sizes: Vec<u32> = Vec::new();
         for meta in series {
+            watch.work(meta.labels.as_bytes().len())?;
             key.clear();
             push_key(&mut key, &meta.labels, aggregation, ignored);
             let group = match places.get(&key) {
                 Some(group) => *group,
                 None => {
+                    charge.grow((GROUP_BYTES + 2 * key.len()) as u64)?;
                     let labels = Labels::from_checked_bytes(&key);
                     metas.push(SeriesMeta { labels, drop_name: false });
                     sizes.push(0);
@@ -73,7 +100,7 @@ impl Groups {
             order[*place as usize] = index as u32;
             *place += 1;
         }
-        Groups { order, starts, metas }
+        Ok(Groups { order, starts, metas, _charge: charge })
     }
 
     /// How many groups there are.

@@ -64,14 +64,14 @@ pub fn aggregate(
             };
             let groups = match &pick {
                 Pick::CountValues { label, .. } => {
-                    Groups::without_label(input.series(), aggregation, label)
+                    Groups::without_label(ctx, input.series(), aggregation, label)?
                 }
-                _ => Groups::new(input.series(), aggregation),
+                _ => Groups::new(ctx, input.series(), aggregation)?,
             };
             return columns::reduce(ctx, steps, input, &groups, &pick);
         }
     };
-    let groups = Groups::new(input.series(), aggregation);
+    let groups = Groups::new(ctx, input.series(), aggregation)?;
     rows::reduce(ctx, steps, input, &groups, fold)
 }
 

@@ -14,6 +14,7 @@ use crate::exec::aggregate::partial::{Fold, Partial};
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
+use crate::exec::turn::Pace;
 use crate::tile::{TILE_SERIES, Tile, TileShape, copy_bits};
 use crate::window::Steps;
 
@@ -37,9 +38,9 @@ pub(super) fn reduce(
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
     let tasks = stripes.iter().zip(parts);
-    let borders = ctx.crew.map(tasks, |(stripe, (values, presence))| {
+    let borders = ctx.map(tasks, |(stripe, (values, presence)), pace| {
         let task = Task { ctx, steps, input, groups, fold, shape, stripe };
-        task.run(values, presence)
+        task.run(pace, values, presence)
     })?;
     finish_borders(borders, &mut output);
     Ok(output)
@@ -85,7 +86,12 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    fn run(&self, values: &mut [f64], presence: &mut [u64]) -> Result<Vec<Border>, QueryError> {
+    fn run(
+        &self,
+        pace: &Pace,
+        values: &mut [f64],
+        presence: &mut [u64],
+    ) -> Result<Vec<Border>, QueryError> {
         let all = self.stripe.rows.clone();
         let height = self.shape.series.clamp(1, all.len());
         let shape = TileShape { series: height, ..self.shape };
@@ -102,7 +108,7 @@ impl Task<'_> {
         let words = self.steps.count.div_ceil(64);
         let mut step = 0;
         while step < self.steps.count {
-            self.ctx.budget.check()?;
+            pace.pause()?;
             let width = shape.steps.min(self.steps.count - step);
             for (rows, reader) in &mut readers {
                 reader.next_tile(width, &mut tile)?;

@@ -1,5 +1,8 @@
 //! The k largest or smallest of a column.
 
+use model::BudgetError;
+use model::watch::{Watch, sort_by};
+
 use crate::exec::quantile::nan_first;
 
 /// One value and the row it stands in.
@@ -24,10 +27,6 @@ impl Heap {
         Heap { entries: Vec::new(), is_top }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.entries.clear();
-    }
-
     /// Offers an entry; at most `k` are kept, `k >= 1`.
     pub(super) fn offer(&mut self, entry: Cell, k: usize) {
         if self.entries.len() < k {
@@ -44,14 +43,20 @@ impl Heap {
     }
 
     /// The entries, best first; NaN last.
-    pub(super) fn sorted(&mut self) -> &[Cell] {
+    ///
+    /// Errors: those of the watch.
+    pub(super) fn into_sorted(self, watch: &mut Watch) -> Result<Vec<Cell>, BudgetError> {
         let is_top = self.is_top;
-        self.entries.sort_by(|a, b| match (a.value.is_nan(), b.value.is_nan()) {
-            (false, false) if is_top => nan_first(&b.value, &a.value),
-            (false, false) => nan_first(&a.value, &b.value),
-            (a_nan, b_nan) => a_nan.cmp(&b_nan),
-        });
-        &self.entries
+        sort_by(
+            self.entries,
+            watch,
+            |_| 1,
+            |a, b| match (a.value.is_nan(), b.value.is_nan()) {
+                (false, false) if is_top => nan_first(&b.value, &a.value),
+                (false, false) => nan_first(&a.value, &b.value),
+                (a_nan, b_nan) => a_nan.cmp(&b_nan),
+            },
+        )
     }
 
     fn less(&self, i: usize, j: usize) -> bool {
@@ -97,7 +102,8 @@ mod tests {
         for (row, value) in values.iter().enumerate() {
             heap.offer(Cell { value: *value, row: row as u32 }, k);
         }
-        heap.sorted().iter().map(|entry| entry.row).collect()
+        let mut watch = Watch::new(&model::Budget::unlimited());
+        heap.into_sorted(&mut watch).unwrap().iter().map(|entry| entry.row).collect()
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::tile::is_present;
 use super::incompatible_floats;
 use super::join::Operation;
 use super::kernel;
-use super::matching::{Groups, group_labels};
+use super::matching::Groups;
 
 /// Evaluates an operation whose steps must be looked at one by one.
 ///
@@ -50,16 +50,17 @@ pub(super) fn evaluate(
         if is_swapped { (&groups.rhs, &groups.lhs) } else { (&groups.lhs, &groups.rhs) };
     let many_members = members(many_groups, groups.count);
     let one_members = members(one_groups, groups.count);
+    let mut watch = Watch::new(&ctx.budget);
     let mut evaluation = Evaluation {
         ctx,
         operation,
         many,
         one,
-        active: active_steps(operation, many, one),
+        active: active_steps(operation, many, one, &mut watch)?,
         results: FoundRows::new(ctx, many.steps())?,
         latest: Vec::new(),
         refusal: None,
-        watch: Watch::new(&ctx.budget),
+        watch,
     };
     for (group, (many_members, one_members)) in many_members.iter().zip(&one_members).enumerate() {
         evaluation.group(group, many_members, one_members)?;
@@ -81,21 +82,27 @@ fn members(groups: &[u32], count: usize) -> Vec<Vec<u32>> {
 
 /// The steps at which the operation is carried out: both vectors have something, or one has
 /// and something is filled.
-fn active_steps(operation: &Operation<'_>, many: &Matrix, one: &Matrix) -> Vec<u64> {
-    let anything = |matrix: &Matrix| {
+fn active_steps(
+    operation: &Operation<'_>,
+    many: &Matrix,
+    one: &Matrix,
+    watch: &mut Watch,
+) -> Result<Vec<u64>, QueryError> {
+    let mut anything = |matrix: &Matrix| -> Result<Vec<u64>, QueryError> {
         let mut any = vec![0; matrix.steps().count.div_ceil(64)];
         for index in 0..matrix.series().len() {
+            watch.work(1 + any.len())?;
             any.iter_mut().zip(matrix.row(index).1).for_each(|(any, word)| *any |= word);
         }
-        any
+        Ok(any)
     };
     let matching = operation.matching;
     let fills = matching.fill_left.is_some() || matching.fill_right.is_some();
-    let mut active = anything(many);
-    for (word, one) in active.iter_mut().zip(anything(one)) {
+    let mut active = anything(many)?;
+    for (word, one) in active.iter_mut().zip(anything(one)?) {
         *word = if fills { *word | one } else { *word & one };
     }
-    active
+    Ok(active)
 }
 
 /// A step that cannot be answered; the least one is reported.
@@ -191,7 +198,7 @@ impl Evaluation<'_> {
             "found duplicate series for the match group {} on the {side} hand-side of the \
              operation: [{}, {}];many-to-many matching not allowed: matching labels must be \
              unique on one side",
-            group_labels(self.operation.matching, first),
+            self.operation.listed.group_labels(first),
             first,
             second,
         )
@@ -261,7 +268,7 @@ impl Evaluation<'_> {
         let of_group = |labels: &Option<Labels>| {
             labels
                 .as_ref()
-                .map_or_else(Labels::empty, |labels| group_labels(self.operation.matching, labels))
+                .map_or_else(Labels::empty, |labels| self.operation.listed.group_labels(labels))
         };
         let many_labels = many.clone().unwrap_or_else(|| of_group(&one));
         let one_labels = one.unwrap_or_else(|| of_group(&many));

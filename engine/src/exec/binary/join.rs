@@ -14,7 +14,7 @@ use crate::tile::Tile;
 use crate::window::Steps;
 
 use super::kernel::{self, Side};
-use super::matching::{Groups, changes_schema, result_labels};
+use super::matching::{Groups, Listed, changes_schema, result_labels};
 use super::{incompatible_floats, keep_only, with_bits};
 
 /// What is done with two vectors.
@@ -23,6 +23,8 @@ pub(super) struct Operation<'a> {
     pub(super) binary: &'a Binary,
     /// Who meets whom.
     pub(super) matching: &'a Matching,
+    /// The labels of `on` or `ignoring`.
+    pub(super) listed: Listed<'a>,
     /// Where the operation stands.
     pub(super) span: Span,
 }
@@ -37,10 +39,14 @@ impl Operation<'_> {
     pub(super) fn result(&self, ctx: &Context, many: &Labels, one: &Labels) -> SeriesMeta {
         let is_bool = self.binary.is_bool;
         let drops_name = is_bool && !ctx.delayed_name_removal;
-        let labels = result_labels(self.binary.op, self.matching, drops_name, many, one);
+        let (op, matching) = (self.binary.op, self.matching);
+        let labels = result_labels(op, matching, &self.listed, drops_name, many, one);
         SeriesMeta { labels, drop_name: is_bool }
     }
 }
+
+/// What a pair takes beside its labels, sets to find two of the same labels included.
+const PAIR_BYTES: usize = 2 * (size_of::<SeriesMeta>() + size_of::<(u32, u32, u32)>() + 8);
 
 /// The series that meet, a result each.
 pub(super) struct Pairs {
@@ -72,13 +78,16 @@ impl Pairs {
         } else {
             ((lhs, &groups.lhs), (rhs, &groups.rhs))
         };
+        let mut watch = Watch::new(&ctx.budget);
+        let bytes = groups.count * size_of::<Option<u32>>();
+        let _charge = Charge::new(&ctx.budget, bytes as u64)?;
         let mut one_of_group = vec![None; groups.count];
         for (index, group) in one_groups.iter().enumerate() {
+            watch.work(1)?;
             if one_of_group[*group as usize].replace(index as u32).is_some() {
                 return Ok(None);
             }
         }
-        let mut watch = Watch::new(&ctx.budget);
         let charge = Charge::new(&ctx.budget, 0)?;
         let mut pairs = Pairs { many: Vec::new(), one: Vec::new(), series: Vec::new(), charge };
         for (index, group) in many_groups.iter().enumerate() {
@@ -89,26 +98,33 @@ impl Pairs {
             pairs.one.push(one_index);
             let meta = operation.result(ctx, many_labels, one_labels);
             let label_bytes = meta.labels.as_bytes().len();
-            watch.work(label_bytes)?;
-            pairs.charge.grow((label_bytes + size_of::<SeriesMeta>()) as u64)?;
+            watch.work(label_bytes + matching.include.len())?;
+            pairs.charge.grow((label_bytes + PAIR_BYTES) as u64)?;
             pairs.series.push(meta);
         }
-        Ok(pairs.is_unambiguous(matching).then_some(pairs))
+        Ok(pairs.is_unambiguous(matching, &mut watch)?.then_some(pairs))
     }
 
     /// Whether no two results can clash: one per group where both sides are one, and no
     /// label set twice.
-    fn is_unambiguous(&self, matching: &Matching) -> bool {
+    fn is_unambiguous(&self, matching: &Matching, watch: &mut Watch) -> Result<bool, QueryError> {
         if matching.cardinality == Cardinality::OneToOne {
-            let ones: HashSet<u32, foldhash::fast::RandomState> =
-                self.one.iter().copied().collect();
-            if ones.len() < self.one.len() {
-                return false;
+            let mut ones: HashSet<u32, foldhash::fast::RandomState> = HashSet::default();
+            for one in &self.one {
+                watch.work(1)?;
+                if !ones.insert(*one) {
+                    return Ok(false);
+                }
             }
         }
-        let labels: HashSet<&Labels, foldhash::fast::RandomState> =
-            self.series.iter().map(|meta| &meta.labels).collect();
-        labels.len() == self.series.len()
+        let mut labels: HashSet<&Labels, foldhash::fast::RandomState> = HashSet::default();
+        for meta in &self.series {
+            watch.work(meta.labels.as_bytes().len())?;
+            if !labels.insert(&meta.labels) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -4,8 +4,48 @@ use hashbrown::HashMap;
 use model::Labels;
 use model::labels::{METRIC_NAME, push_packed};
 
-use crate::exec::operator::{SeriesMeta, is_schema_label};
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, SeriesMeta, is_schema_label};
+use crate::exec::watch::Watch;
 use crate::parse::ast::{BinaryOp, Cardinality, Matching};
+
+/// What a series takes: its group, and its place in a list of the group's.
+const SERIES_BYTES: usize = 4 * size_of::<u32>();
+/// What a group takes beside its labels: its entries in tables that may be half full.
+const GROUP_BYTES: usize = 2 * size_of::<(Vec<u8>, u32)>() + 2 * size_of::<Vec<u32>>() + 8;
+
+/// The labels of `on` or `ignoring`, to be looked up.
+pub(super) struct Listed<'a> {
+    /// Sorted.
+    names: Vec<&'a str>,
+    is_on: bool,
+}
+
+impl<'a> Listed<'a> {
+    /// The labels that a matching lists.
+    pub(super) fn new(matching: &'a Matching) -> Listed<'a> {
+        let mut names: Vec<&str> = matching.labels.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        Listed { names, is_on: matching.is_on }
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.names.binary_search(&name).is_ok()
+    }
+
+    /// Whether a label is part of the match group's labels.
+    fn is_matched(&self, name: &str) -> bool {
+        let is_listed = self.contains(name);
+        if self.is_on { is_listed } else { !is_listed && name != METRIC_NAME }
+    }
+
+    /// The labels of the match group that a series belongs to.
+    pub(super) fn group_labels(&self, labels: &Labels) -> Labels {
+        labels.filtered(|name| self.is_matched(name))
+    }
+}
 
 /// The match group of every series of two vectors.
 pub(super) struct Groups {
@@ -15,48 +55,45 @@ pub(super) struct Groups {
     pub(super) lhs: Vec<u32>,
     /// The group of each series of the right side.
     pub(super) rhs: Vec<u32>,
+    _charge: Charge,
 }
 
 impl Groups {
     /// Sorts the series of both sides into match groups, numbered in the order of their
     /// first appearance, left side first.
-    pub(super) fn new(matching: &Matching, lhs: &[SeriesMeta], rhs: &[SeriesMeta]) -> Groups {
+    ///
+    /// Errors: the limits of the query.
+    pub(super) fn new(
+        ctx: &Context,
+        listed: &Listed<'_>,
+        lhs: &[SeriesMeta],
+        rhs: &[SeriesMeta],
+    ) -> Result<Groups, QueryError> {
+        let bytes = (lhs.len() + rhs.len()) * SERIES_BYTES;
+        let mut charge = Charge::new(&ctx.budget, bytes as u64)?;
+        let mut watch = Watch::new(&ctx.budget);
         let mut seen: HashMap<Vec<u8>, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut signature = Vec::new();
-        let mut assign = |series: &[SeriesMeta]| -> Vec<u32> {
-            series
-                .iter()
-                .map(|meta| {
-                    signature.clear();
-                    for (name, value) in meta.labels.iter() {
-                        if is_matched(matching, name) {
-                            push_packed(&mut signature, name.as_bytes(), value.as_bytes());
-                        }
-                    }
-                    if let Some(group) = seen.get(&signature) {
-                        return *group;
-                    }
-                    let group = seen.len() as u32;
-                    seen.insert(signature.clone(), group);
-                    group
-                })
-                .collect()
+        let mut group_of = |meta: &SeriesMeta| -> Result<u32, QueryError> {
+            watch.work(meta.labels.as_bytes().len())?;
+            signature.clear();
+            for (name, value) in meta.labels.iter() {
+                if listed.is_matched(name) {
+                    push_packed(&mut signature, name.as_bytes(), value.as_bytes());
+                }
+            }
+            if let Some(group) = seen.get(&signature) {
+                return Ok(*group);
+            }
+            charge.grow((GROUP_BYTES + signature.len()) as u64)?;
+            let group = seen.len() as u32;
+            seen.insert(signature.clone(), group);
+            Ok(group)
         };
-        let lhs = assign(lhs);
-        let rhs = assign(rhs);
-        Groups { count: seen.len(), lhs, rhs }
+        let lhs = lhs.iter().map(&mut group_of).collect::<Result<_, _>>()?;
+        let rhs = rhs.iter().map(&mut group_of).collect::<Result<_, _>>()?;
+        Ok(Groups { count: seen.len(), lhs, rhs, _charge: charge })
     }
-}
-
-/// Whether a label is part of the match group's labels.
-fn is_matched(matching: &Matching, name: &str) -> bool {
-    let is_listed = matching.labels.iter().any(|label| label == name);
-    if matching.is_on { is_listed } else { !is_listed && name != METRIC_NAME }
-}
-
-/// The labels of the match group that a series belongs to.
-pub(super) fn group_labels(matching: &Matching, labels: &Labels) -> Labels {
-    labels.filtered(|name| is_matched(matching, name))
 }
 
 /// Whether an operator gives something else than its operand, so that the metric's name
@@ -73,16 +110,16 @@ pub(super) fn changes_schema(op: BinaryOp) -> bool {
 pub(super) fn result_labels(
     op: BinaryOp,
     matching: &Matching,
+    listed: &Listed<'_>,
     drops_name: bool,
     many: &Labels,
     one: &Labels,
 ) -> Labels {
     let drops_schema = drops_name || changes_schema(op);
-    let is_listed = |name: &str| matching.labels.iter().any(|label| label == name);
     let is_one_to_one = matching.cardinality == Cardinality::OneToOne;
     let kept = many.filtered(|name| {
         !(drops_schema && is_schema_label(name))
-            && (!is_one_to_one || is_listed(name) == matching.is_on)
+            && (!is_one_to_one || listed.contains(name) == matching.is_on)
     });
     if matching.include.is_empty() {
         return kept;

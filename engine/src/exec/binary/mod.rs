@@ -75,7 +75,7 @@ pub fn negate(
         Operand::Vector(input) => {
             let kernel: RowKernel =
                 Box::new(|_, values, _| values.iter_mut().for_each(|value| *value = -*value));
-            Ok(elementwise(ctx, input, Name::Drop, kernel))
+            elementwise(ctx, input, Name::Drop, kernel)
         }
         Operand::String(_) => Err(QueryError::Execution(
             "unary expression only allowed on expressions of type scalar or instant vector"
@@ -126,14 +126,14 @@ fn vector_scalar(
                 }
             });
         });
-        return Ok(elementwise(ctx, input, name, kernel));
+        return elementwise(ctx, input, name, kernel);
     }
     if matching::changes_schema(op) {
         let kernel: RowKernel = Box::new(move |first_step, values, _| {
             let scalars = &scalars[first_step..first_step + values.len()];
             kernel::arithmetic(op, side, values, scalars);
         });
-        return Ok(elementwise(ctx, input, Name::Drop, kernel));
+        return elementwise(ctx, input, Name::Drop, kernel);
     }
     trimmed_floats(ctx, op, span, &*input)
 }
@@ -176,16 +176,17 @@ fn vectors(
         fill_right: None,
     };
     let matching = binary.matching.as_ref().unwrap_or(&default);
-    let groups = matching::Groups::new(matching, lhs.series(), rhs.series());
+    let listed = matching::Listed::new(matching);
+    let groups = matching::Groups::new(ctx, &listed, lhs.series(), rhs.series())?;
     if binary.op.is_set() {
         return set::evaluate(ctx, binary.op, &groups, lhs, rhs);
     }
-    let operation = join::Operation { binary, matching, span };
+    let operation = join::Operation { binary, matching, listed, span };
     match join::Pairs::new(ctx, &operation, &groups, &*lhs, &*rhs)? {
         Some(pairs) => join::stream(ctx, &operation, pairs, lhs, rhs),
         None => {
             let joined = ambiguous::evaluate(ctx, &operation, &groups, &*lhs, &*rhs)?;
-            Ok(unique(ctx, Box::new(joined)))
+            unique(ctx, Box::new(joined))
         }
     }
 }

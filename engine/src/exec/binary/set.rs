@@ -156,8 +156,8 @@ fn union(
         return Ok(Box::new(union));
     }
     match settle_names(ctx, &union)? {
-        Some(settled) => Ok(unique(ctx, Box::new(settled))),
-        None => Ok(unique(ctx, Box::new(union))),
+        Some(settled) => unique(ctx, Box::new(settled)),
+        None => unique(ctx, Box::new(union)),
     }
 }
 
