@@ -18,6 +18,8 @@ use crate::error::QueryError;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rollup::invalid_quantile;
+use crate::exec::scan::{all_series, drain};
+use crate::functions::{go_max, go_min};
 use crate::number_text::general;
 use crate::parse::ast::{AggregateOp, Span};
 use crate::plan::Aggregation;
@@ -60,6 +62,8 @@ pub fn aggregate(
         | AggregateOp::Quantile
         | AggregateOp::CountValues => {
             let Some(pick) = pick(ctx, steps, aggregation, param, cause)? else {
+                // Nothing is taken, but the operand may have something to say.
+                drain(ctx, input, &all_series(input))?;
                 return Matrix::new(ctx, Vec::new(), steps);
             };
             let groups = match &pick {
@@ -93,8 +97,9 @@ fn pick(
         Some(Operand::Vector(_)) | None => vec![0.0; steps.count],
     };
     let has_nan = values.iter().any(|value| value.is_nan());
-    let max = extreme(&values, f64::INFINITY, f64::max);
-    let min = extreme(&values, f64::NEG_INFINITY, f64::min);
+    // One NaN makes both of them NaN, but for an infinity.
+    let max = values.iter().copied().fold(f64::MIN, go_max);
+    let min = values.iter().copied().fold(f64::MAX, go_min);
     let refused = |text: String| Err(QueryError::Execution(text));
     match aggregation.op {
         AggregateOp::Quantile => {
@@ -144,16 +149,6 @@ fn pick(
             }))
         }
     }
-}
-
-/// The largest or least value; NaN where there is one, unless `beyond_all` is there too.
-///
-/// Source: `math.Max` and `math.Min` of Go.
-fn extreme(values: &[f64], beyond_all: f64, choose: fn(f64, f64) -> f64) -> f64 {
-    if values.iter().any(|value| value.is_nan()) && !values.contains(&beyond_all) {
-        return f64::NAN;
-    }
-    values.iter().copied().fold(-beyond_all, choose)
 }
 
 /// Source: `NewInvalidRatioWarning` of Prometheus.
