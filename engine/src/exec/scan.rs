@@ -61,3 +61,24 @@ pub fn word_at(bits: &[u64], step_index: usize) -> u64 {
         _ => low,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tile::{is_present, set_present};
+
+    proptest! {
+        #[test]
+        fn a_word_is_64_bits_from_anywhere(steps in prop::collection::vec(0usize..200, 0..90), from in 0usize..300) {
+            let mut bits = vec![0; 4];
+            steps.iter().for_each(|step| set_present(&mut bits, *step));
+            let word = word_at(&bits, from);
+            for bit in 0..64 {
+                let expected = from + bit < 256 && is_present(&bits, from + bit);
+                prop_assert_eq!(word >> bit & 1 == 1, expected);
+            }
+        }
+    }
+}

@@ -130,3 +130,69 @@ pub fn copy_bits(to: &mut [u64], to_start: usize, from: &[u64], len: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(bits: &[bool]) -> Vec<u64> {
+        let mut words = vec![0; bits.len().div_ceil(64)];
+        for (index, _) in bits.iter().enumerate().filter(|(_, bit)| **bit) {
+            set_present(&mut words, index);
+        }
+        words
+    }
+
+    /// Now and then all set or none.
+    fn bits() -> impl Strategy<Value = Vec<bool>> {
+        let lengths = prop_oneof![0usize..4, 62usize..67, 126usize..131, 0usize..200];
+        let share = prop_oneof![Just(0.0), Just(1.0), Just(0.5)];
+        (lengths, share)
+            .prop_flat_map(|(len, share)| prop::collection::vec(prop::bool::weighted(share), len))
+    }
+
+    proptest! {
+        #[test]
+        fn bits_are_copied_one_by_one(from in bits(), start in 0usize..150, spare in 0usize..70) {
+            // What lies past the bits to be copied is set, and must not come along.
+            let mut source = words(&from);
+            source.push(u64::MAX);
+            if let Some(word) = source.get_mut(from.len() / 64).filter(|_| from.len() % 64 > 0) {
+                *word |= u64::MAX << (from.len() % 64);
+            }
+            let mut to = vec![0; (start + from.len() + spare).div_ceil(64)];
+            copy_bits(&mut to, start, &source, from.len());
+            for index in 0..to.len() * 64 {
+                let expected = index.checked_sub(start).and_then(|at| from.get(at).copied());
+                prop_assert_eq!(is_present(&to, index), expected.unwrap_or(false), "{}", index);
+            }
+        }
+
+        #[test]
+        fn presence_is_one_bit_a_step(bits in bits(), cleared in 0usize..200) {
+            let mut presence = words(&bits);
+            if cleared < bits.len() {
+                set_absent(&mut presence, cleared);
+            }
+            for (index, bit) in bits.iter().enumerate() {
+                prop_assert_eq!(is_present(&presence, index), *bit && index != cleared);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tile_that_is_used_again_has_nothing() {
+        let mut tile = Tile::new(TileShape { series: 3, steps: 70 });
+        for row in 0..3 {
+            tile.row_mut(row).1.fill(u64::MAX);
+        }
+        tile.reset(2, 65);
+        assert_eq!((tile.series(), tile.steps(), tile.words()), (2, 65, 2));
+        for row in 0..2 {
+            let (values, presence) = tile.row(row);
+            assert_eq!((values.len(), presence), (65, &[0, 0][..]));
+        }
+    }
+}

@@ -388,3 +388,59 @@ fn counted(group: &SeriesMeta, label: Option<&str>, bits: u64) -> SeriesMeta {
     }
     SeriesMeta { labels: labels.build(), drop_name: false }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Rows of one width, each cell with a value that tells where it stands.
+    fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
+        let width = prop_oneof![1usize..10, 62usize..67, 126usize..131];
+        let percent = prop_oneof![Just(0), Just(100), Just(60)];
+        (width, 1usize..9, percent).prop_flat_map(|(width, count, percent)| {
+            let cell = (0..100, 0i32..9)
+                .prop_map(move |(draw, n)| (draw < percent).then_some(f64::from(n)));
+            prop::collection::vec(prop::collection::vec(cell, width), count)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn gathered_columns_hold_what_is_present(rows in rows(), height in 1usize..5, skipped in 0usize..9) {
+            let width = rows[0].len();
+            let tiles: Vec<Tile> = rows
+                .chunks(height)
+                .map(|rows| {
+                    let mut tile = Tile::new(TileShape { series: height, steps: width + 3 });
+                    tile.reset(rows.len(), width);
+                    for (index, row) in rows.iter().enumerate() {
+                        let (values, presence) = tile.row_mut(index);
+                        for (step, cell) in row.iter().enumerate() {
+                            values[step] = cell.unwrap_or(f64::NAN);
+                            if cell.is_some() {
+                                set_present(presence, step);
+                            }
+                        }
+                    }
+                    tile
+                })
+                .collect();
+            let tiles: Vec<&Tile> = tiles.iter().collect();
+            let block = Block { tiles: &tiles, height, step: 0, width };
+            let group = skipped.min(rows.len())..rows.len();
+            let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
+            for first in (0..width).step_by(COLUMNS) {
+                block.gather(group.clone(), first, &mut columns);
+                for (index, column) in columns.iter().enumerate() {
+                    let cell = |row: usize| {
+                        let value = (*rows[row].get(first + index)?)?;
+                        Some(Cell { value, row: row as u32 })
+                    };
+                    prop_assert_eq!(column, &group.clone().filter_map(cell).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}

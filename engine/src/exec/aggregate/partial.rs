@@ -253,3 +253,163 @@ fn neutral(fold: Fold) -> f64 {
         Fold::Count | Fold::Group | Fold::Stddev | Fold::Stdvar => 0.0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::stale_nan;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tile::set_present;
+
+    const FOLDS: [Fold; 8] = [
+        Fold::Sum,
+        Fold::Avg,
+        Fold::Min,
+        Fold::Max,
+        Fold::Count,
+        Fold::Group,
+        Fold::Stddev,
+        Fold::Stdvar,
+    ];
+
+    /// Rows of one width. Numbers are quarters, whose sums are exact in any order.
+    fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
+        let odd = [f64::NAN, stale_nan(), f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0];
+        let number = prop_oneof![
+            12 => (-400i32..400).prop_map(|n| f64::from(n) / 4.0),
+            1 => prop::sample::select(odd.to_vec()),
+        ];
+        let width = prop_oneof![Just(1usize), 62usize..67, 126usize..131, 1usize..140];
+        let percent = prop_oneof![Just(0), Just(100), Just(50), Just(95)];
+        (width, 0usize..9, percent).prop_flat_map(move |(width, count, percent)| {
+            let cell = (0..100, number.clone())
+                .prop_map(move |(draw, number)| (draw < percent).then_some(number));
+            prop::collection::vec(prop::collection::vec(cell, width), count)
+        })
+    }
+
+    fn fold_rows(fold: Fold, rows: &[Vec<Option<f64>>], width: usize) -> Partial {
+        let mut partial = Partial::new(fold, 1);
+        partial.reset(width);
+        for row in rows {
+            // An absent cell's value is never read: it may be anything.
+            let values: Vec<f64> = row.iter().map(|cell| cell.unwrap_or(1e300)).collect();
+            let mut presence = vec![0; width.div_ceil(64)];
+            for (step, _) in row.iter().enumerate().filter(|(_, cell)| cell.is_some()) {
+                set_present(&mut presence, step);
+            }
+            partial.update(&values, &presence);
+        }
+        partial
+    }
+
+    /// The aggregation of one column, one value at a time.
+    fn naive(fold: Fold, values: &[f64]) -> Option<f64> {
+        let first = *values.first()?;
+        let count = values.len() as f64;
+        let sum: f64 = values.iter().sum();
+        let mut deviation = (0.0, 0.0);
+        for (index, value) in values.iter().enumerate() {
+            let delta = value - deviation.0;
+            deviation.0 += delta / (index + 1) as f64;
+            deviation.1 += delta * (value - deviation.0);
+        }
+        Some(match fold {
+            // Compensation, 0 here, makes a positive zero of a negative one.
+            Fold::Sum => sum + 0.0,
+            Fold::Avg => sum / count + 0.0,
+            Fold::Min => {
+                values.iter().fold(first, |min, v| if min > *v || min.is_nan() { *v } else { min })
+            }
+            Fold::Max => {
+                values.iter().fold(first, |max, v| if max < *v || max.is_nan() { *v } else { max })
+            }
+            Fold::Count => count,
+            Fold::Group => 1.0,
+            Fold::Stdvar => deviation.1 / count,
+            Fold::Stddev => (deviation.1 / count).sqrt(),
+        })
+    }
+
+    fn check(
+        fold: Fold,
+        rows: &[Vec<Option<f64>>],
+        partial: &Partial,
+        width: usize,
+        is_merged: bool,
+    ) {
+        let mut found = vec![f64::NAN; width];
+        partial.finish(&mut found);
+        for step in 0..width {
+            let column: Vec<f64> = rows.iter().filter_map(|row| row[step]).collect();
+            let expected = naive(fold, &column);
+            assert_eq!(is_present(partial.presence(), step), expected.is_some(), "{fold:?} {step}");
+            let Some(expected) = expected else { continue };
+            // Deviations merge by another formula.
+            let is_close =
+                is_merged && (found[step] - expected).abs() <= 1e-9 * (1.0 + expected.abs());
+            let is_same = found[step].to_bits() == expected.to_bits()
+                || (found[step].is_nan() && expected.is_nan());
+            assert!(
+                is_same || is_close,
+                "{fold:?}: {} is not {expected} of {column:?}",
+                found[step]
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rows_fold_as_columns_one_by_one(rows in rows()) {
+            let width = rows.first().map_or(1, Vec::len);
+            for fold in FOLDS {
+                check(fold, &rows, &fold_rows(fold, &rows, width), width, false);
+            }
+        }
+
+        #[test]
+        fn parts_merge_to_the_whole(rows in rows(), cut in 0usize..9, before in 0usize..70) {
+            let width = rows.first().map_or(1, Vec::len);
+            let (upper, lower) = rows.split_at(cut.min(rows.len()));
+            for fold in FOLDS {
+                let mut merged = fold_rows(fold, upper, width);
+                merged.merge(&fold_rows(fold, lower, width));
+                check(fold, &rows, &merged, width, true);
+                // The same at a place among more steps.
+                let mut wide = Partial::new(fold, before + width + 1);
+                wide.place(before, &merged);
+                let mut found = vec![f64::NAN; before + width + 1];
+                wide.finish(&mut found);
+                let mut expected = vec![f64::NAN; width];
+                merged.finish(&mut expected);
+                for (step, found) in found.iter().enumerate() {
+                    let at = step.checked_sub(before).filter(|at| *at < width);
+                    let is_there = at.is_some_and(|at| is_present(merged.presence(), at));
+                    prop_assert_eq!(is_present(wide.presence(), step), is_there);
+                    if let Some(at) = at.filter(|_| is_there) {
+                        prop_assert_eq!(found.to_bits(), expected[at].to_bits());
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn means_of_the_largest_numbers_do_not_overflow(
+            shares in prop::collection::vec(-4i32..5, 1..30),
+            cut in 0usize..30,
+        ) {
+            let rows: Vec<Vec<Option<f64>>> =
+                shares.iter().map(|n| vec![Some(f64::MAX / 4.0 * f64::from(*n))]).collect();
+            let (upper, lower) = rows.split_at(cut.min(rows.len()));
+            let mut merged = fold_rows(Fold::Avg, upper, 1);
+            merged.merge(&fold_rows(Fold::Avg, lower, 1));
+            let mean = f64::from(shares.iter().sum::<i32>()) / shares.len() as f64;
+            for partial in [merged, fold_rows(Fold::Avg, &rows, 1)] {
+                let mut found = [f64::NAN];
+                partial.finish(&mut found);
+                prop_assert!((found[0] / f64::MAX * 4.0 - mean).abs() < 1e-9, "{} {mean}", found[0]);
+            }
+        }
+    }
+}

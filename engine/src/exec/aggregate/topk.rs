@@ -95,6 +95,8 @@ impl Heap {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn best(values: &[f64], k: usize, is_top: bool) -> Vec<u32> {
@@ -114,5 +116,38 @@ mod tests {
         assert_eq!(best(&values, 9, true), [2, 4, 0, 3, 1]);
         assert_eq!(best(&values, 9, false), [3, 0, 4, 2, 1]);
         assert_eq!(best(&[f64::NAN, f64::NAN], 1, true), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_best_are_those_of_a_sorted_column(
+            order in Just((0..40).collect::<Vec<i32>>()).prop_shuffle(),
+            count in 0usize..40,
+            k in 1usize..45,
+            nan_count in 0usize..3,
+        ) {
+            let mut values: Vec<f64> = order[..count].iter().map(|n| f64::from(*n) - 20.0).collect();
+            for (index, value) in values.iter_mut().enumerate() {
+                match *value {
+                    -20.0 => *value = f64::NEG_INFINITY,
+                    19.0 => *value = f64::INFINITY,
+                    _ if index < nan_count => *value = f64::NAN,
+                    _ => {}
+                }
+            }
+            for is_top in [true, false] {
+                let mut rows: Vec<u32> =
+                    (0..count as u32).filter(|row| !values[*row as usize].is_nan()).collect();
+                rows.sort_by(|a, b| values[*a as usize].total_cmp(&values[*b as usize]));
+                if is_top {
+                    rows.reverse();
+                }
+                let found = best(&values, k, is_top);
+                let numbers = rows.len().min(k);
+                prop_assert_eq!(&found[..numbers], &rows[..numbers]);
+                prop_assert_eq!(found.len(), count.min(k));
+                prop_assert!(found[numbers..].iter().all(|row| values[*row as usize].is_nan()));
+            }
+        }
     }
 }
