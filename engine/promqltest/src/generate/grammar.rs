@@ -31,7 +31,8 @@ const RULES: &[(&str, &[&str])] = &[
             "<selector>",
             "<plain>(<vector>)",
             "<large>(clamp(<vector>, -700, 700))",
-            "<date>(<vector>)",
+            "<date>(clamp(<vector>, -1e6, 1e6))",
+            "<date>(<metric><braces>)",
             "<date>()",
             "<rollup>(<matrix>)",
             "<rollup>(<matrix>)",
@@ -469,7 +470,6 @@ const RULES: &[(&str, &[&str])] = &[
             "-1e9",
             "5e9",
             "1.7e9",
-            "9e15",
             "1e300",
             "NaN",
         ],
@@ -644,6 +644,12 @@ const RULES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// What a mutation puts in.
+const PIECES: [&str; 24] = [
+    "(", ")", "[", "]", "{", "}", ",", ":", "=", "!", "\"", "'", "`", "\\", "@", "#", "\n", " by ",
+    " on ", "offset", "-", "5m", "1e", "é",
+];
+
 /// Expands the rules.
 #[derive(Debug)]
 pub struct Grammar {
@@ -696,7 +702,29 @@ impl Grammar {
         let depth = 4 + self.random.below(8) as u32;
         let mut text = String::new();
         self.expand(start, depth, &mut text);
+        if self.random.one_in(16) {
+            return Query { text: self.mutated(&text), is_ordered: false };
+        }
         Query { text, is_ordered }
+    }
+
+    /// The text with a piece of it cut out, doubled or put elsewhere.
+    fn mutated(&mut self, text: &str) -> String {
+        let mut chars: Vec<char> = text.chars().collect();
+        let at = self.random.below(chars.len() as u64 + 1) as usize;
+        let end = (at + 1 + self.random.below(5) as usize).min(chars.len());
+        let mut piece: Vec<char> = chars[at..end].to_vec();
+        match self.random.below(4) {
+            0 => piece.clear(),
+            1 => piece = piece.repeat(2),
+            2 => piece = self.random.pick(&PIECES).chars().collect(),
+            _ => {
+                let from = self.random.below(chars.len() as u64 + 1) as usize;
+                piece.extend(chars[from..].iter().take(6));
+            }
+        }
+        chars.splice(at..end, piece);
+        chars.into_iter().collect()
     }
 
     fn expand(&mut self, rule: &str, depth: u32, out: &mut String) {

@@ -206,6 +206,8 @@ fn is_met_on_the_way(error: &str) -> bool {
         "invalid trend factor",
         "Parameter value is NaN",
         "Scalar value",
+        "smoothed modifier can only be used with",
+        "anchored modifier can only be used with",
     ]
     .iter()
     .any(|start| error.starts_with(start))
