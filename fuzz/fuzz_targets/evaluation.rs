@@ -1,4 +1,4 @@
-//! Bytes as choices of which a query is made.
+//! Bytes as a query, or as choices of which one is made, evaluated.
 #![no_main]
 
 use std::sync::LazyLock;

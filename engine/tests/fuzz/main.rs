@@ -6,6 +6,7 @@ mod targets;
 
 const SEED: u64 = 1;
 const PARSED: u64 = 20_000;
+const PLANNED: u64 = 5_000;
 const EVALUATED: u64 = 2_000;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -68,6 +69,15 @@ fn any_bytes_parse_or_are_refused() {
         let words: Vec<&str> =
             (0..next(&mut state) % 24).map(|_| WORDS[next(&mut state) as usize % 32]).collect();
         targets::parse_bytes(words.concat().as_bytes());
+    }
+}
+
+#[test]
+fn any_query_is_planned_or_refused() {
+    let stage = targets::Stage::new();
+    let mut state = setting("FUZZ_SEED", SEED);
+    for _ in 0..setting("FUZZ_COUNT", PLANNED) {
+        stage.plan_bytes(&random_bytes(&mut state, 96));
     }
 }
 

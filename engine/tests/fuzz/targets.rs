@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use engine::parse::{ParseOptions, format, parse, to_json};
 use engine::tile::TileShape;
+use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::memory::MemorySource;
@@ -59,17 +60,26 @@ impl Stage {
         }
     }
 
-    /// Makes a query of the bytes, evaluates it at an instant and over a range, with tiles of
-    /// two shapes. Nothing may panic, and the answers are the same.
-    pub fn evaluate_bytes(&self, bytes: &[u8]) {
+    /// Plans a query made of the bytes, at times made of them, and shows the plan. Nothing may
+    /// panic, and what is refused is refused before much is held.
+    pub fn plan_bytes(&self, bytes: &[u8]) {
         let mut choices = Choices { bytes, next: 0 };
-        let query = if choices.below(2) == 0 {
-            write_vector(&mut choices, 4)
-        } else {
-            let query = write_vector(&mut choices, 3);
-            mutated(&query, &mut choices)
+        let steps = Steps {
+            start_ms: choices.time(),
+            step_ms: choices.time().unsigned_abs().clamp(1, i64::MAX as u64) as i64,
+            count: [1, 2, 21, 11_000, 4_000_000][choices.below(5)],
         };
-        self.evaluate(&query);
+        let query = choices.query();
+        match self.plain.explain(&query, steps, &options()) {
+            Ok(plan) => assert!(!plan.is_empty(), "{query}"),
+            Err(error) => refused_in_words(&query, &error),
+        }
+    }
+
+    /// Evaluates a query made of the bytes at an instant and over a range, with tiles of two
+    /// shapes. Nothing may panic, and the answers are the same to the last bit.
+    pub fn evaluate_bytes(&self, bytes: &[u8]) {
+        self.evaluate(&Choices { bytes, next: 0 }.query());
     }
 
     fn evaluate(&self, query: &str) {
@@ -89,13 +99,18 @@ impl Stage {
             let second = ask(&self.odd, step_count);
             for answer in [&first, &second] {
                 if let Err(error) = answer {
-                    let text = error.to_string();
-                    assert!(!text.contains("unexpected error"), "{query}: {text}");
+                    refused_in_words(query, error);
                 }
             }
             agree(query, &first, &second);
         }
     }
+}
+
+/// A panic is caught by the engine, and told as an unexpected error.
+fn refused_in_words(query: &str, error: &QueryError) {
+    let text = error.to_string();
+    assert!(!text.contains("unexpected error"), "{query}: {text}");
 }
 
 fn agree(
@@ -203,6 +218,34 @@ impl Choices<'_> {
         let byte = self.bytes.get(self.next).copied().unwrap_or(0);
         self.next += 1;
         usize::from(byte) % bound
+    }
+
+    /// A time in ms, anywhere.
+    fn time(&mut self) -> i64 {
+        match self.below(8) {
+            0 => i64::MIN,
+            1 => i64::MAX,
+            2 => 0,
+            3 => -1,
+            4 => START_MS,
+            5 => STEP_MS,
+            _ => (0..8).fold(0, |time, _| time << 8 | self.below(256) as i64),
+        }
+    }
+
+    /// A query: written from rules, or with some mutations, or the rest of the bytes.
+    fn query(&mut self) -> String {
+        match self.below(3) {
+            0 => write_vector(self, 4),
+            1 => {
+                let query = write_vector(self, 3);
+                mutated(&query, self)
+            }
+            _ => {
+                let rest = self.bytes.get(self.next..).unwrap_or_default();
+                String::from_utf8_lossy(rest).into_owned()
+            }
+        }
     }
 
     fn pick<'t>(&mut self, items: &[&'t str]) -> &'t str {
