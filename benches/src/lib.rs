@@ -5,4 +5,5 @@
 pub mod data;
 pub mod kernel;
 pub mod machine;
+pub mod measure;
 pub mod source;

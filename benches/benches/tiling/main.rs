@@ -2,7 +2,6 @@
 //! with its time, its ratio to the one before, and its memory. See `benches/README.md`.
 
 mod ladder;
-mod measure;
 mod tiles;
 
 use std::fmt::Write;
@@ -12,12 +11,13 @@ use std::sync::Arc;
 use benches::data::{INTERVAL_MS, Kind, START_MS, Shape};
 use benches::kernel::CountingAllocator;
 use benches::machine;
+use benches::measure::{Measured, bytes, measure, table};
 use benches::source::ChunkSource;
 use engine::tile::TileShape;
 use engine::window::Steps;
 
 use ladder::{Grouping, Ladder, Sums};
-use measure::{Measured, bytes, measure, table};
+
 use tiles::Tiles;
 
 #[global_allocator]

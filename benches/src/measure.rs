@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
 
-use benches::kernel;
+use crate::kernel;
 
 /// What a piece of work took.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,256 @@
+//! What functions of ranges cost as their ranges grow, and what a subquery costs beside its inner
+//! expression. See `benches/README.md`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use benches::data::{INTERVAL_MS, Kind, METRIC, Shape};
+use benches::kernel::CountingAllocator;
+use benches::machine;
+use benches::measure::{measure, table};
+use benches::source::ChunkSource;
+use engine::window::Steps;
+use engine::{Engine, EngineOptions, QueryOptions};
+use futures::executor::block_on;
+use model::{Advance, Budget, SampleBatch, Selection, Source};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const MINUTE_MS: i64 = 60_000;
+/// The ranges of the tables, and their lengths.
+const RANGES: [(&str, i64); 3] =
+    [("5m", 5 * MINUTE_MS), ("1h", 60 * MINUTE_MS), ("4h", 240 * MINUTE_MS)];
+
+/// Long enough for the longest range before the first of 4,096 steps.
+const SHAPE: Shape = Shape { series: 500, samples: 5_120, groups: 32 };
+
+/// Functions of ranges; `X` is the range.
+const FUNCTIONS: [&str; 19] = [
+    "increase(X)",
+    "increase(X anchored)",
+    "increase(X smoothed)",
+    "changes(X)",
+    "changes(X anchored)",
+    "count_over_time(X)",
+    "sum_over_time(X)",
+    "avg_over_time(X)",
+    "min_over_time(X)",
+    "max_over_time(X)",
+    "ts_of_max_over_time(X)",
+    "last_over_time(X)",
+    "stddev_over_time(X)",
+    "stdvar_over_time(X)",
+    "quantile_over_time(0.9, X)",
+    "mad_over_time(X)",
+    "deriv(X)",
+    "predict_linear(X, 3600)",
+    "double_exponential_smoothing(X, 0.5, 0.1)",
+];
+
+const USAGE: &str = "\
+usage: cargo bench -p benches --bench windows -- [options]
+  --runs N   times each query is timed (9)
+  --record   also write the output to benches/record/<date>-windows.md";
+
+fn main() -> ExitCode {
+    let (mut run_count, mut is_record) = (9, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let count = |text: Option<String>| text?.parse().ok().filter(|count| *count > 0);
+        match argument.as_str() {
+            // What cargo adds.
+            "--bench" => {}
+            "--record" => is_record = true,
+            "--runs" => match count(arguments.next()) {
+                Some(count) => run_count = count,
+                None => return refuse("--runs wants a number above 0"),
+            },
+            other => return refuse(&format!("unknown option {other}")),
+        }
+    }
+    let mut report =
+        format!("# Windowed functions, {}\n\n{}", machine::today(), machine::description());
+    print!("{report}");
+    for section in [ranges_section, subquery_section, functions_section] {
+        let text = section(run_count);
+        print!("\n{text}");
+        report.push('\n');
+        report.push_str(&text);
+    }
+    if is_record {
+        let path = format!("{}/record/{}-windows.md", env!("CARGO_MANIFEST_DIR"), machine::today());
+        if let Err(error) = std::fs::write(&path, &report) {
+            eprintln!("{path}: {error}");
+            return ExitCode::FAILURE;
+        }
+        println!("\nwritten to {path}");
+    }
+    ExitCode::SUCCESS
+}
+
+fn refuse(message: &str) -> ExitCode {
+    eprintln!("{message}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// A source and an engine of one thread.
+struct Rig {
+    source: ChunkSource,
+    engine: Engine,
+}
+
+impl Rig {
+    fn new(kind: Kind) -> Rig {
+        let options = EngineOptions { threads: 1, ..EngineOptions::default() };
+        Rig { source: ChunkSource::generate(SHAPE, kind), engine: Engine::new(options) }
+    }
+
+    /// Median CPU time of a query.
+    fn query_ms(&self, query: &str, steps: Steps, run_count: usize) -> f64 {
+        let run = || {
+            let source = Arc::new(self.source.clone());
+            let Steps { start_ms, step_ms, .. } = steps;
+            let options = QueryOptions::default();
+            let (end_ms, engine) = (steps.end_ms(), &self.engine);
+            block_on(engine.range(source, query, start_ms, end_ms, step_ms, &options))
+                .expect("the query is good")
+        };
+        measure(run_count, run).cpu_ms
+    }
+
+    /// Median CPU time of decoding alone what some steps with a range see, and how many samples
+    /// that are.
+    fn decode_ms(&self, steps: Steps, range_ms: i64, run_count: usize) -> (f64, usize) {
+        let selection = Selection {
+            matchers: Vec::new(),
+            start_ms: steps.start_ms - range_ms + 1,
+            end_ms: steps.end_ms(),
+        };
+        let budget = Budget::unlimited();
+        let set = block_on(self.source.select(&selection, &budget)).expect("there is no limit");
+        let decode = || {
+            let (mut batch, mut count) = (SampleBatch::new(), 0);
+            for index in 0..set.len() {
+                let mut cursor = set.cursor(index);
+                loop {
+                    batch.clear();
+                    let advance = cursor.next_batch(i64::MAX, &mut batch).expect("bytes are good");
+                    count += batch.len;
+                    if advance == Advance::End {
+                        break;
+                    }
+                }
+            }
+            count
+        };
+        (measure(run_count, decode).cpu_ms, decode())
+    }
+}
+
+/// `count` steps as far apart as the samples, the last one at the last sample.
+fn steps(count: usize) -> Steps {
+    let start_ms = SHAPE.end_ms() - (count as i64 - 1) * INTERVAL_MS;
+    Steps { start_ms, step_ms: INTERVAL_MS, count }
+}
+
+/// `increase` as the range grows: as it is, and without what it takes to decode the samples.
+fn ranges_section(run_count: usize) -> String {
+    let rig = Rig::new(Kind::Counter);
+    let mut rows = Vec::new();
+    for step_count in [512, 4_096] {
+        let steps = steps(step_count);
+        let mut first = None;
+        for (range, range_ms) in RANGES {
+            let query_ms = rig.query_ms(&format!("increase({METRIC}[{range}])"), steps, run_count);
+            let (decode_ms, sample_count) = rig.decode_ms(steps, range_ms, run_count);
+            let net_ms = query_ms - decode_ms;
+            let (first_ms, first_net_ms) = *first.get_or_insert((query_ms, net_ms));
+            rows.push(vec![
+                format!("[{range}], {step_count} steps"),
+                (sample_count / SHAPE.series).to_string(),
+                format!("{query_ms:.1}"),
+                format!("{decode_ms:.1}"),
+                format!("{net_ms:.1}"),
+                format!("{:.2}", query_ms / first_ms),
+                format!("{:.2}", net_ms / first_net_ms),
+            ]);
+        }
+    }
+    let head = ["range", "samples a series", "CPU ms", "decoding", "rest", "× [5m]", "rest × [5m]"];
+    format!(
+        "## `increase(x[…])`, {} series, a sample and a step every 15 s\n\n{}",
+        SHAPE.series,
+        table(&head, &rows)
+    )
+}
+
+/// A subquery beside its inner expression, evaluated once over the union of its inner steps.
+fn subquery_section(run_count: usize) -> String {
+    let rig = Rig::new(Kind::Counter);
+    let outer = steps(512);
+    let mut text = format!("## Subqueries, {} series, 512 steps of 15 s\n\n", SHAPE.series);
+    let mut rows = Vec::new();
+    for (range, range_ms, step, step_ms) in [
+        ("1h", 60 * MINUTE_MS, "1m", MINUTE_MS),
+        ("1h", 60 * MINUTE_MS, "15s", INTERVAL_MS),
+        ("4h", 240 * MINUTE_MS, "1m", MINUTE_MS),
+    ] {
+        let below_ms = outer.start_ms - range_ms;
+        let start_ms = below_ms - below_ms.rem_euclid(step_ms) + step_ms;
+        let inner = Steps::range(start_ms, outer.end_ms(), step_ms).expect("a range ends later");
+        let inner_query = format!("rate({METRIC}[5m])");
+        let inner_ms = rig.query_ms(&inner_query, inner, run_count);
+        for name in ["max", "avg", "stddev"] {
+            let query = format!("{name}_over_time({inner_query}[{range}:{step}])");
+            let query_ms = rig.query_ms(&query, outer, run_count);
+            rows.push(vec![
+                format!("`{name}_over_time(rate(x[5m])[{range}:{step}])`"),
+                format!("{query_ms:.1}"),
+                inner.count.to_string(),
+                format!("{inner_ms:.1}"),
+                format!("{:.2}", query_ms / inner_ms),
+            ]);
+        }
+    }
+    let head = ["subquery", "CPU ms", "inner steps", "rate once, CPU ms", "×"];
+    // Writing into a string cannot fail.
+    let _ = write!(text, "{}", table(&head, &rows));
+    text
+}
+
+/// Every family of functions of ranges, over counters and over noise.
+fn functions_section(run_count: usize) -> String {
+    let mut text = String::new();
+    for (kind, name) in
+        [(Kind::Counter, "counters"), (Kind::Noise, "noise"), (Kind::Constant, "constants")]
+    {
+        let rig = Rig::new(kind);
+        let steps = steps(512);
+        let mut rows = Vec::new();
+        for function in FUNCTIONS {
+            let times = RANGES.map(|(range, _)| {
+                let query = function.replace('X', &format!("{METRIC}[{range}]"));
+                rig.query_ms(&query, steps, run_count)
+            });
+            rows.push(vec![
+                format!("`{}`", function.replace('X', "x[…]")),
+                format!("{:.1}", times[0]),
+                format!("{:.1}", times[1]),
+                format!("{:.1}", times[2]),
+                format!("{:.2}", times[1] / times[0]),
+                format!("{:.2}", times[2] / times[0]),
+            ]);
+        }
+        let head = ["function", "[5m], CPU ms", "[1h]", "[4h]", "[1h] × [5m]", "[4h] × [5m]"];
+        // Writing into a string cannot fail.
+        let _ = writeln!(
+            text,
+            "## Functions over {name}, {} series, 512 steps of 15 s\n\n{}",
+            SHAPE.series,
+            table(&head, &rows)
+        );
+    }
+    text
+}
