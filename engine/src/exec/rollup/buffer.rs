@@ -30,10 +30,21 @@ pub(super) struct Samples<'a> {
 }
 
 impl Samples<'_> {
+    #[cfg(test)]
+    pub(super) fn new<'a>(times: &'a [i64], values: &'a [f64], base: u64) -> Samples<'a> {
+        Samples { times, values, base }
+    }
+
     /// The number of a sample; it stays the same while the buffer drops what lies before.
     #[inline]
     pub(super) fn number(&self, at: usize) -> u64 {
         self.base + at as u64
+    }
+
+    /// Where a sample that is still in memory stands, by its number.
+    #[inline]
+    pub(super) fn place(&self, number: u64) -> usize {
+        (number - self.base) as usize
     }
 }
 
@@ -85,6 +96,11 @@ pub(super) trait Kernel: Send {
 
     /// The value for a range that is not empty.
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64>;
+
+    /// How many bytes the state holds beside itself.
+    fn bytes(&self) -> u64 {
+        0
+    }
 
     /// What is wrong with the parameters, if a value was asked for in spite of it.
     fn error(&mut self) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Functions of counters: what they rose by, how often they were reset or changed.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 
@@ -24,8 +25,8 @@ pub(super) struct Extrapolated {
 impl Kernel for Extrapolated {
     #[inline]
     fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
-        if self.is_counter && at > lo && samples.values[at] < samples.values[at - 1] {
-            self.resets.push(samples.number(at), samples.values[at - 1]);
+        if self.is_counter {
+            self.resets.enter(samples, lo, at);
         }
     }
 
@@ -69,6 +70,10 @@ impl Kernel for Extrapolated {
             factor /= self.range_seconds;
         }
         Some(rise * factor)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.resets.bytes()
     }
 }
 
@@ -124,7 +129,15 @@ impl Resets {
         self.entries.is_empty()
     }
 
-    pub(super) fn push(&mut self, number: u64, value: f64) {
+    /// Takes a sample that has come into a range, which begins at `lo`.
+    #[inline]
+    pub(super) fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
+        if at > lo && samples.values[at] < samples.values[at - 1] {
+            self.push(samples.number(at), samples.values[at - 1]);
+        }
+    }
+
+    fn push(&mut self, number: u64, value: f64) {
         if self.entries.is_empty() {
             self.total = Wide::default();
         }
@@ -148,21 +161,40 @@ impl Resets {
 
     /// A rise with the values before all resets added to it.
     pub(super) fn add_to(&mut self, rise: f64) -> f64 {
-        let in_order =
-            |entries: &VecDeque<Reset>| entries.iter().fold(rise, |sum, r| sum + r.value);
-        let Some(front) = self.entries.front() else { return rise };
-        if self.entries.len() <= RESETS_ADDED_MAX || self.infinite_count > 0 {
+        self.add_some(rise, 0..self.entries.len())
+    }
+
+    /// A rise with the values before those resets added to it of which the sample after lies
+    /// between two others.
+    pub(super) fn add_between(&mut self, rise: f64, after: u64, before: u64) -> f64 {
+        let from = self.entries.partition_point(|reset| reset.number <= after);
+        let to = self.entries.partition_point(|reset| reset.number < before);
+        self.add_some(rise, from..to.max(from))
+    }
+
+    #[inline(never)]
+    fn add_some(&mut self, rise: f64, some: Range<usize>) -> f64 {
+        let in_order = |entries: &VecDeque<Reset>| {
+            entries.range(some.clone()).fold(rise, |sum, reset| sum + reset.value)
+        };
+        if some.len() <= RESETS_ADDED_MAX || self.infinite_count > 0 {
             return in_order(&self.entries);
         }
-        let correction = self.total.minus(front.sum_before);
+        let total = self.entries.get(some.end).map_or(self.total, |after| after.sum_before);
+        let correction = total.minus(self.entries[some.start].sum_before);
         // What was lost below the total's precision must not matter for the difference.
         if !correction.high.is_finite()
-            || correction.high.abs() * (1u64 << 40) as f64 <= self.total.high.abs()
+            || correction.high.abs() * (1u64 << 40) as f64 <= total.high.abs()
         {
             self.rebuild();
             return in_order(&self.entries);
         }
         (rise + correction.high) + correction.low
+    }
+
+    /// How many bytes are held.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.entries.capacity() * size_of::<Reset>()) as u64
     }
 
     fn rebuild(&mut self) {

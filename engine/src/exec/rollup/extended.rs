@@ -2,8 +2,10 @@
 //!
 //! The frames here reach further than the range by the margins of the plan.
 
-use crate::exec::rollup::buffer::{Frame, Kernel};
-use crate::exec::rollup::counter::Neighbours;
+use std::collections::VecDeque;
+
+use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::counter::{Neighbours, Resets};
 
 /// `rate`, `increase`, `delta` of an extended range.
 ///
@@ -13,6 +15,8 @@ pub(super) struct ExtendedRate {
     pub(super) is_counter: bool,
     pub(super) is_rate: bool,
     pub(super) is_smoothed: bool,
+    /// Those among all samples of the frame.
+    pub(super) resets: Resets,
 }
 
 /// The samples of a frame that count, and the values at both borders.
@@ -72,7 +76,12 @@ fn interpolate(a: (i64, f64), b: (i64, f64), time_ms: i64, is_counter: bool) -> 
 }
 
 impl Kernel for ExtendedRate {
-    const LOOKS_AT_ALL: bool = true;
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
+        if self.is_counter {
+            self.resets.enter(samples, lo, at);
+        }
+    }
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let (times, values) = (frame.times(), frame.values());
@@ -83,20 +92,35 @@ impl Kernel for ExtendedRate {
         let extent = extent(times, values, borders, self.is_smoothed, self.is_counter)?;
         let mut rise = extent.right - extent.left;
         if self.is_counter {
-            let mut correction = 0.0;
-            let mut before = extent.left;
-            for value in values[extent.first..extent.end].iter().chain([&extent.right]) {
-                if *value < before {
-                    correction += before;
-                }
-                before = *value;
-            }
-            rise += correction;
+            rise += self.correction(frame, &extent);
         }
         if self.is_rate {
             rise /= (frame.end_ms - frame.start_ms) as f64 / 1000.0;
         }
         Some(rise)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.resets.bytes()
+    }
+}
+
+impl ExtendedRate {
+    /// The values before all resets from the left border to the right one.
+    fn correction(&mut self, frame: &Frame<'_>, extent: &Extent) -> f64 {
+        self.resets.forget_up_to(frame.samples.number(frame.lo));
+        let lost = |before: f64, after: f64| if after < before { before } else { 0.0 };
+        let inside = &frame.values()[extent.first..extent.end];
+        let (Some(first), Some(last)) = (inside.first(), inside.last()) else {
+            return lost(extent.left, extent.right);
+        };
+        let number = |at: usize| frame.samples.number(frame.lo + at);
+        let correction = self.resets.add_between(
+            lost(extent.left, *first),
+            number(extent.first),
+            number(extent.end),
+        );
+        correction + lost(*last, extent.right)
     }
 }
 
@@ -104,19 +128,42 @@ impl Kernel for ExtendedRate {
 ///
 /// Source: `pickFirstSampleIndices` of Prometheus.
 #[derive(Debug)]
-pub(super) struct AnchoredNeighbours(pub(super) Neighbours);
+pub(super) struct AnchoredNeighbours {
+    neighbours: Neighbours,
+    /// The numbers of the samples of the frame that count beside the one before.
+    counted: VecDeque<u64>,
+}
+
+impl AnchoredNeighbours {
+    pub(super) fn new(only_falls: bool) -> AnchoredNeighbours {
+        AnchoredNeighbours { neighbours: Neighbours::new(only_falls), counted: VecDeque::new() }
+    }
+}
 
 impl Kernel for AnchoredNeighbours {
-    const LOOKS_AT_ALL: bool = true;
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
+        if at > lo && self.neighbours.counts(samples.values[at - 1], samples.values[at]) {
+            self.counted.push_back(samples.number(at));
+        }
+    }
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let within = frame.times().partition_point(|t| *t <= frame.start_ms);
         if within == frame.times().len() {
             return None;
         }
-        let values = &frame.values()[within.saturating_sub(1)..];
-        let count = values.windows(2).filter(|pair| self.0.counts(pair[0], pair[1])).count();
-        Some(count as f64)
+        let number = |at: usize| frame.samples.number(at);
+        while self.counted.front().is_some_and(|counted| *counted <= number(frame.lo)) {
+            self.counted.pop_front();
+        }
+        let first = number(frame.lo + within.saturating_sub(1));
+        let before = self.counted.partition_point(|counted| *counted <= first);
+        Some((self.counted.len() - before) as f64)
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.counted.capacity() * size_of::<u64>()) as u64
     }
 }
 

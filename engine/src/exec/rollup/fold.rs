@@ -77,6 +77,10 @@ impl Kernel for Fold {
             (false, true) => compensated::mean(frame.values()),
         })
     }
+
+    fn bytes(&self) -> u64 {
+        (self.front.capacity() * size_of::<Part>()) as u64
+    }
 }
 
 /// `min_over_time`, `max_over_time`, `ts_of_min_over_time`, `ts_of_max_over_time`.
@@ -138,6 +142,10 @@ impl Kernel for Extreme {
             None => (frame.samples.times[last], frame.samples.values[last]),
         };
         Some(if self.is_time { time_ms as f64 / 1000.0 } else { value })
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.candidates.capacity() * size_of::<Candidate>()) as u64
     }
 }
 

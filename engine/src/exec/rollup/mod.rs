@@ -10,7 +10,9 @@ mod buffer;
 mod counter;
 mod extended;
 mod fold;
+mod moments;
 mod note;
+mod ordered;
 mod raw;
 mod spread;
 mod trend;
@@ -30,7 +32,7 @@ use crate::tile::{Tile, TileShape};
 use crate::window::{Reach, Steps};
 
 use buffer::{Buffer, Kernel, Ranges};
-use counter::{Extrapolated, LastTwo, Neighbours};
+use counter::{Extrapolated, LastTwo, Neighbours, Resets};
 use extended::{AnchoredNeighbours, ExtendedRate, SmoothedInstant};
 use fold::{Border, Extreme, Fold};
 use note::Note;
@@ -259,28 +261,32 @@ impl VectorOperator for RollupOperator {
                 ..Extrapolated::default()
             }),
             Function::ExtendedRate { is_counter, is_rate, is_smoothed } => {
-                self.reader(series, || ExtendedRate { is_counter, is_rate, is_smoothed })
+                self.reader(series, || ExtendedRate {
+                    is_counter,
+                    is_rate,
+                    is_smoothed,
+                    resets: Resets::default(),
+                })
             }
             Function::LastTwo { is_rate } => self.reader(series, || LastTwo { is_rate }),
             Function::Neighbours { only_falls } => {
                 self.reader(series, || Neighbours::new(only_falls))
             }
             Function::AnchoredNeighbours { only_falls } => {
-                self.reader(series, || AnchoredNeighbours(Neighbours::new(only_falls)))
+                self.reader(series, || AnchoredNeighbours::new(only_falls))
             }
             Function::Fold { is_mean } => self.reader(series, || Fold::new(is_mean)),
             Function::Extreme { is_max, is_time } => {
                 self.reader(series, || Extreme::new(is_max, is_time))
             }
             Function::Border(border) => self.reader(series, || border),
-            Function::Variance { is_stddev } => self.reader(series, || Variance { is_stddev }),
-            Function::Quantile { phi } => {
-                self.reader(series, || Quantile { phi: Arc::clone(&phi), scratch: Vec::new() })
-            }
+            Function::Variance { is_stddev } => self.reader(series, || Variance::new(is_stddev)),
+            Function::Quantile { phi } => self.reader(series, || Quantile::new(Arc::clone(&phi))),
             Function::Mad => self.reader(series, Mad::default),
-            Function::Slope => self.reader(series, || Slope),
-            Function::Prediction { seconds } => self
-                .reader(series, || Prediction { seconds: Arc::clone(&seconds), steps: self.steps }),
+            Function::Slope => self.reader(series, Slope::default),
+            Function::Prediction { seconds } => {
+                self.reader(series, || Prediction::new(Arc::clone(&seconds), self.steps))
+            }
             Function::Smoothing { smoothing, trend } => self.reader(series, || Smoothing {
                 smoothing: Arc::clone(&smoothing),
                 trend: Arc::clone(&trend),
@@ -356,7 +362,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             }
             operator.note.take(&operator.ctx, row.series, self.step, presence);
             row.buffer.compact();
-            bytes += row.buffer.bytes();
+            bytes += row.buffer.bytes() + row.kernel.bytes();
         }
         intake.finish()?;
         self.charge_to(bytes)?;

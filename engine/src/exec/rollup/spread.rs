@@ -1,73 +1,108 @@
-//! Functions of how the values in a range spread: they look at the whole range at each step.
+//! Functions of how the values in a range spread.
 
 use std::sync::Arc;
 
 use crate::exec::compensated::Sum;
-use crate::exec::quantile::quantile;
-use crate::exec::rollup::buffer::{Frame, Kernel};
+use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::moments::MovingVariance;
+use crate::exec::rollup::ordered::Ordered;
 
 /// `stddev_over_time`, `stdvar_over_time`.
 ///
-/// Source: `varianceOverTime` of Prometheus (Welford's method with compensated sums).
+/// Source: `varianceOverTime` of Prometheus.
 #[derive(Debug)]
 pub(super) struct Variance {
     /// Whether the answer is the square root.
-    pub(super) is_stddev: bool,
+    is_stddev: bool,
+    moving: MovingVariance,
+}
+
+impl Variance {
+    pub(super) fn new(is_stddev: bool) -> Variance {
+        Variance { is_stddev, moving: MovingVariance::default() }
+    }
 }
 
 impl Kernel for Variance {
     const LOOKS_AT_ALL: bool = true;
 
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
+        self.moving.enter(samples, lo, at);
+    }
+
+    #[inline]
+    fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
+        self.moving.leave(samples, at, hi);
+    }
+
+    #[inline]
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        let mut count = 0.0;
-        let mut mean = Sum::default();
-        let mut squares = Sum::default();
-        for value in frame.values() {
-            count += 1.0;
-            let delta = value - (mean.sum + mean.compensation);
-            mean = mean.plus(delta / count);
-            squares = squares.plus(delta * (value - (mean.sum + mean.compensation)));
-        }
-        let variance = (squares.sum + squares.compensation) / count;
+        let variance = self.moving.value(frame).unwrap_or_else(|| variance(frame.values()));
         Some(if self.is_stddev { variance.sqrt() } else { variance })
     }
+
+    fn bytes(&self) -> u64 {
+        self.moving.bytes()
+    }
+}
+
+/// The variance as Prometheus rounds it: Welford's method with compensated sums.
+fn variance(values: &[f64]) -> f64 {
+    let mut count = 0.0;
+    let mut mean = Sum::default();
+    let mut squares = Sum::default();
+    for value in values {
+        count += 1.0;
+        let delta = value - (mean.sum + mean.compensation);
+        mean = mean.plus(delta / count);
+        squares = squares.plus(delta * (value - (mean.sum + mean.compensation)));
+    }
+    (squares.sum + squares.compensation) / count
 }
 
 /// `quantile_over_time`.
 #[derive(Debug)]
 pub(super) struct Quantile {
     /// One φ a step.
-    pub(super) phi: Arc<[f64]>,
-    pub(super) scratch: Vec<f64>,
+    phi: Arc<[f64]>,
+    values: Ordered,
+}
+
+impl Quantile {
+    pub(super) fn new(phi: Arc<[f64]>) -> Quantile {
+        Quantile { phi, values: Ordered::default() }
+    }
 }
 
 impl Kernel for Quantile {
     const LOOKS_AT_ALL: bool = true;
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(frame.values());
-        Some(quantile(self.phi[frame.step], &mut self.scratch))
+        self.values.take(frame);
+        Some(self.values.quantile(self.phi[frame.step]))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.values.bytes()
     }
 }
 
 /// `mad_over_time`: the median distance from the median.
 #[derive(Debug, Default)]
 pub(super) struct Mad {
-    scratch: Vec<f64>,
+    values: Ordered,
 }
 
 impl Kernel for Mad {
     const LOOKS_AT_ALL: bool = true;
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        if frame.values().iter().any(|value| value.is_nan()) {
-            return Some(f64::NAN);
-        }
-        self.scratch.clear();
-        self.scratch.extend_from_slice(frame.values());
-        let median = quantile(0.5, &mut self.scratch);
-        self.scratch.iter_mut().for_each(|value| *value = (*value - median).abs());
-        Some(quantile(0.5, &mut self.scratch))
+        self.values.take(frame);
+        Some(self.values.median_deviation())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.values.bytes()
     }
 }

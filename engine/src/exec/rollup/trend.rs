@@ -1,10 +1,18 @@
-//! Functions of the trend of the values in a range: they look at the whole range at each step.
+//! Functions of the trend of the values in a range.
 
 use std::sync::Arc;
 
 use crate::exec::compensated::Sum;
-use crate::exec::rollup::buffer::{Frame, Kernel};
+use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::moments::MovingLine;
 use crate::window::Steps;
+
+/// The line through samples of one value, which is not NaN: slope, and value at any time.
+///
+/// Source: `linearRegression` of Prometheus.
+fn flat(value: f64) -> (f64, f64) {
+    if value.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, value) }
+}
 
 /// A straight line through samples: slope a second, and value at the time of the intercept.
 ///
@@ -13,11 +21,11 @@ use crate::window::Steps;
 fn regression(times: &[i64], values: &[f64], intercept_ms: i64) -> (f64, f64) {
     let first = values[0];
     if values[1..].iter().all(|value| *value == first) {
-        return if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) };
+        return flat(first);
     }
     let mut sums = [Sum::default(); 4];
     for (time_ms, y) in times.iter().zip(values) {
-        let x = (time_ms - intercept_ms) as f64 / 1e3;
+        let x = time_ms.wrapping_sub(intercept_ms) as f64 / 1e3;
         for (sum, value) in sums.iter_mut().zip([x, *y, x * y, x * x]) {
             *sum = sum.plus(value);
         }
@@ -31,15 +39,41 @@ fn regression(times: &[i64], values: &[f64], intercept_ms: i64) -> (f64, f64) {
 }
 
 /// `deriv`.
-#[derive(Debug)]
-pub(super) struct Slope;
+#[derive(Debug, Default)]
+pub(super) struct Slope {
+    moving: MovingLine,
+}
 
 impl Kernel for Slope {
     const LOOKS_AT_ALL: bool = true;
 
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
+        self.moving.enter(samples, lo, at);
+    }
+
+    #[inline]
+    fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
+        self.moving.leave(samples, at, hi);
+    }
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        let times = frame.times();
-        (times.len() >= 2).then(|| regression(times, frame.values(), times[0]).0)
+        let (times, values) = (frame.times(), frame.values());
+        if times.len() < 2 {
+            return None;
+        }
+        if self.moving.has_nan() {
+            return Some(f64::NAN);
+        }
+        if self.moving.is_flat() {
+            return Some(flat(values[0]).0);
+        }
+        let line = self.moving.line(frame, times[0]);
+        Some(line.map_or_else(|| regression(times, values, times[0]).0, |line| line.slope))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.moving.bytes()
     }
 }
 
@@ -47,22 +81,51 @@ impl Kernel for Slope {
 #[derive(Debug)]
 pub(super) struct Prediction {
     /// How many seconds ahead, one a step.
-    pub(super) seconds: Arc<[f64]>,
+    seconds: Arc<[f64]>,
     /// When the steps are; where the range is pinned by `@`, not its end.
-    pub(super) steps: Steps,
+    steps: Steps,
+    moving: MovingLine,
+}
+
+impl Prediction {
+    pub(super) fn new(seconds: Arc<[f64]>, steps: Steps) -> Prediction {
+        Prediction { seconds, steps, moving: MovingLine::default() }
+    }
 }
 
 impl Kernel for Prediction {
     const LOOKS_AT_ALL: bool = true;
 
+    #[inline]
+    fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
+        self.moving.enter(samples, lo, at);
+    }
+
+    #[inline]
+    fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
+        self.moving.leave(samples, at, hi);
+    }
+
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        let times = frame.times();
+        let (times, values) = (frame.times(), frame.values());
         if times.len() < 2 {
             return None;
         }
+        if self.moving.has_nan() {
+            return Some(f64::NAN);
+        }
         let now_ms = self.steps.time(frame.step);
-        let (slope, intercept) = regression(times, frame.values(), now_ms);
-        Some(slope * self.seconds[frame.step] + intercept)
+        let seconds = self.seconds[frame.step];
+        let in_order = |(slope, intercept): (f64, f64)| slope * seconds + intercept;
+        if self.moving.is_flat() {
+            return Some(in_order(flat(values[0])));
+        }
+        let value = self.moving.line(frame, now_ms).and_then(|line| line.at(seconds));
+        Some(value.unwrap_or_else(|| in_order(regression(times, values, now_ms))))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.moving.bytes()
     }
 }
 
