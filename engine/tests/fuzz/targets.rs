@@ -70,7 +70,7 @@ impl Stage {
             count: [1, 2, 21, 11_000, 4_000_000][choices.below(5)],
         };
         let query = choices.query();
-        match self.plain.explain(&query, steps, &options()) {
+        match block_on(self.plain.explain(&query, steps, &options())) {
             Ok(plan) => assert!(!plan.is_empty(), "{query}"),
             Err(error) => refused_in_words(&query, &error),
         }
