@@ -391,6 +391,7 @@ fn counted(group: &SeriesMeta, label: Option<&str>, bits: u64) -> SeriesMeta {
 
 #[cfg(test)]
 mod tests {
+    use model::{Budget, BudgetLimits};
     use proptest::prelude::*;
 
     use super::*;
@@ -431,8 +432,9 @@ mod tests {
             let block = Block { tiles: &tiles, height, step: 0, width };
             let group = skipped.min(rows.len())..rows.len();
             let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
+            let mut watch = Watch::new(&Budget::new(BudgetLimits::default()));
             for first in (0..width).step_by(COLUMNS) {
-                block.gather(group.clone(), first, &mut columns);
+                block.gather(group.clone(), first, &mut columns, &mut watch).unwrap();
                 for (index, column) in columns.iter().enumerate() {
                     let cell = |row: usize| {
                         let value = (*rows[row].get(first + index)?)?;
