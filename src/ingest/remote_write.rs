@@ -319,6 +319,7 @@ fn reason_of(reason: RejectReason) -> Reason {
         RejectReason::TooOld => Reason::TooOld,
         RejectReason::DuplicateSample => Reason::DuplicateTimestamp,
         RejectReason::LabelTooLong => Reason::LabelLimit,
+        RejectReason::InvalidHistogram => Reason::Histogram,
     }
 }
 

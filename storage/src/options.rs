@@ -58,7 +58,8 @@ pub struct StoreOptions {
     pub ahead_max_ms: Option<i64>,
     /// The least time between two commits of the log: bounds the cost in requests on S3.
     pub commit_interval_min: Duration,
-    /// Samples that may wait for the log; a write beyond it is refused as overloaded.
+    /// Samples that may wait for the log; a write beyond it is refused as overloaded. A
+    /// histogram counts as many floats as take its memory, 16 bytes each.
     pub queue_samples_max: usize,
     /// Log bytes after which the head is sealed early, so that memory and the time of a
     /// restart stay bounded.

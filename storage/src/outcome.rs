@@ -48,16 +48,20 @@ pub enum RejectReason {
     DuplicateSample,
     /// A label's name or value is longer than a key of the index can be.
     LabelTooLong,
+    /// A histogram whose spans do not add up to its buckets, or that has too many of them
+    /// ([`HISTOGRAM_BUCKETS_MAX`](crate::chunk::histogram::HISTOGRAM_BUCKETS_MAX)).
+    InvalidHistogram,
 }
 
 impl RejectReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [RejectReason; 5] = [
+    pub const ALL: [RejectReason; 6] = [
         RejectReason::OutOfBounds,
         RejectReason::OutOfOrder,
         RejectReason::TooOld,
         RejectReason::DuplicateSample,
         RejectReason::LabelTooLong,
+        RejectReason::InvalidHistogram,
     ];
 }
 
@@ -69,6 +73,7 @@ impl fmt::Display for RejectReason {
             RejectReason::TooOld => "too old sample",
             RejectReason::DuplicateSample => "duplicate sample for timestamp",
             RejectReason::LabelTooLong => "label name or value too long",
+            RejectReason::InvalidHistogram => "histogram with invalid or too many buckets",
         })
     }
 }

@@ -13,13 +13,15 @@ pub struct StoreStats {
     pub newest_ms: Option<i64>,
     /// Samples accepted since the start.
     pub samples_appended: u64,
+    /// Native histograms among them.
+    pub histograms_appended: u64,
     /// Samples that were held already.
     pub samples_duplicate: u64,
     /// Samples refused.
     pub samples_rejected: u64,
     /// Accepted samples that were older than the newest of their series.
     pub samples_out_of_order: u64,
-    /// Samples that wait for the log.
+    /// Samples that wait for the log; a histogram counts as many floats as take its memory.
     pub queue_samples: usize,
     /// Records written to the log.
     pub log_records: u64,
@@ -43,6 +45,7 @@ pub struct StoreStats {
 #[derive(Debug)]
 pub(crate) struct Counters {
     samples: AtomicU64,
+    histograms: AtomicU64,
     duplicates: AtomicU64,
     rejected: AtomicU64,
     out_of_order: AtomicU64,
@@ -60,6 +63,7 @@ impl Default for Counters {
     fn default() -> Self {
         Counters {
             samples: AtomicU64::new(0),
+            histograms: AtomicU64::new(0),
             duplicates: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             out_of_order: AtomicU64::new(0),
@@ -79,6 +83,7 @@ impl Counters {
     /// Counts one commit.
     pub(crate) fn note_commit(&self, committed: Done) {
         self.samples.fetch_add(committed.samples as u64, Ordering::Relaxed);
+        self.histograms.fetch_add(committed.histograms as u64, Ordering::Relaxed);
         self.duplicates.fetch_add(committed.duplicates as u64, Ordering::Relaxed);
         self.rejected.fetch_add(committed.rejected as u64, Ordering::Relaxed);
         self.out_of_order.fetch_add(committed.out_of_order as u64, Ordering::Relaxed);
@@ -117,6 +122,7 @@ impl Counters {
             head_series,
             newest_ms: (newest_ms != i64::MIN).then_some(newest_ms),
             samples_appended: self.samples.load(Ordering::Relaxed),
+            histograms_appended: self.histograms.load(Ordering::Relaxed),
             samples_duplicate: self.duplicates.load(Ordering::Relaxed),
             samples_rejected: self.rejected.load(Ordering::Relaxed),
             samples_out_of_order: self.out_of_order.load(Ordering::Relaxed),

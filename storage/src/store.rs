@@ -146,7 +146,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         self.inner.counters.stats(
             self.inner.head.series_count(),
-            self.inner.queue.sample_count(),
+            self.inner.queue.weight(),
             self.inner.read_partitions(BTreeMap::len),
         )
     }
@@ -292,9 +292,9 @@ async fn lead(inner: Arc<Inner>) {
             leading.is_done = true;
             return;
         }
-        let samples = group.iter().map(Pending::sample_count).sum();
+        let weight = group.iter().map(Pending::weight).sum();
         let done = |committed: Option<Done>| {
-            inner.queue.release(samples);
+            inner.queue.release(weight);
             if let Some(done) = committed {
                 note(&inner, done);
             }

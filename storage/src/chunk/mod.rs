@@ -63,7 +63,7 @@ pub use decode::Decoder;
 pub use encode::{encode, encode_with_starts};
 pub use error::ChunkError;
 pub use frame::{Encoding, FrameHeader, Frames, frames};
-pub use histogram::{HistogramDecoder, HistogramEncoder, encode_histograms};
+pub use histogram::{HistogramBefore, HistogramDecoder, HistogramEncoder, encode_histograms};
 
 /// The most samples in one chunk: its payload stays below 1 MiB whatever the samples are.
 pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;

@@ -20,26 +20,26 @@ use model::{Batch, Labels};
 use tokio::sync::oneshot;
 
 use super::Head;
+use super::decide::weight_of;
 use super::record::Columns;
 use super::series::{HeadSeries, Scratch};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
-use crate::outcome::{AppendOutcome, RejectReason};
+use crate::outcome::AppendOutcome;
 use crate::window::window_of;
 
-/// Samples from which a record takes no further writes in.
-const RECORD_SAMPLES: usize = 256 << 10;
-/// How far behind the newest sample Prometheus' head takes a sample in order.
-/// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
-const IN_ORDER_SPAN_MS: i64 = 60 * 60 * 1000;
+/// Weight of samples from which a record takes no further writes in: floats count one, others
+/// as many as take the same memory.
+const RECORD_WEIGHT: usize = 256 << 10;
 
 /// A write that waits for its commit.
 pub(crate) struct Pending {
-    batch: Batch,
+    pub(super) batch: Batch,
     /// The slot of each series, where there was one. Series may have been forgotten since, so
     /// it counts only if its labels are still the same.
-    slots: Vec<Option<u32>>,
+    pub(super) slots: Vec<Option<u32>>,
+    weight: usize,
     answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
 }
 
@@ -51,12 +51,13 @@ impl Pending {
         answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     ) -> Pending {
         let slots = (0..batch.series.len()).map(|i| head.find(batch.labels_bytes(i))).collect();
-        Pending { batch, slots, answer }
+        let weight = weight_of(&batch);
+        Pending { batch, slots, weight, answer }
     }
 
-    /// How many samples wait.
-    pub(crate) fn sample_count(&self) -> usize {
-        self.batch.sample_count()
+    /// How many samples wait; a histogram counts as many as take the same memory.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight
     }
 }
 
@@ -69,8 +70,8 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct QueueState {
     waiting: VecDeque<Pending>,
-    /// Samples that wait or are being committed.
-    samples: usize,
+    /// Weight of the samples that wait or are being committed.
+    weight: usize,
     is_led: bool,
     failed: Option<StoreError>,
 }
@@ -84,11 +85,11 @@ impl Queue {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
-        let waiting = state.samples + pending.batch.sample_count();
-        if state.samples > 0 && waiting > limit {
+        let waiting = state.weight + pending.weight;
+        if state.weight > 0 && waiting > limit {
             return Err(StoreError::Overloaded { waiting, limit });
         }
-        state.samples = waiting;
+        state.weight = waiting;
         state.waiting.push_back(pending);
         Ok(!std::mem::replace(&mut state.is_led, true))
     }
@@ -97,11 +98,11 @@ impl Queue {
     pub(crate) fn take(&self) -> Vec<Pending> {
         let mut state = self.lock();
         let mut group = Vec::new();
-        let mut samples = 0;
-        while samples < RECORD_SAMPLES
+        let mut weight = 0;
+        while weight < RECORD_WEIGHT
             && let Some(pending) = state.waiting.pop_front()
         {
-            samples += pending.batch.sample_count();
+            weight += pending.weight;
             group.push(pending);
         }
         state.is_led = !group.is_empty();
@@ -109,9 +110,9 @@ impl Queue {
     }
 
     /// Gives the room of a committed group back.
-    pub(crate) fn release(&self, samples: usize) {
+    pub(crate) fn release(&self, weight: usize) {
         let mut state = self.lock();
-        state.samples = state.samples.saturating_sub(samples);
+        state.weight = state.weight.saturating_sub(weight);
     }
 
     /// Refuses everyone who waits, and every later write.
@@ -119,7 +120,7 @@ impl Queue {
         let waiting = {
             let mut state = self.lock();
             state.failed.get_or_insert_with(|| error.clone());
-            state.samples = 0;
+            state.weight = 0;
             state.is_led = false;
             std::mem::take(&mut state.waiting)
         };
@@ -138,9 +139,9 @@ impl Queue {
         self.lock().is_led
     }
 
-    /// Samples that wait or are being committed.
-    pub(crate) fn sample_count(&self) -> usize {
-        self.lock().samples
+    /// Weight of the samples that wait or are being committed.
+    pub(crate) fn weight(&self) -> usize {
+        self.lock().weight
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
@@ -185,11 +186,11 @@ pub(crate) struct Log {
     /// Why the last commit failed.
     failed: Option<StoreError>,
     scratch: Scratch,
-    columns: Columns,
+    pub(super) columns: Columns,
     /// The slot of each run of `columns`.
-    slots: Vec<u32>,
+    pub(super) slots: Vec<u32>,
     /// Series that the record creates.
-    created: Vec<(u32, Labels)>,
+    pub(super) created: Vec<(u32, Labels)>,
 }
 
 /// What a commit has done, for the counters.
@@ -197,6 +198,8 @@ pub(crate) struct Log {
 pub(crate) struct Done {
     /// Accepted samples.
     pub(crate) samples: usize,
+    /// Histograms among them.
+    pub(crate) histograms: usize,
     /// Samples that were held already.
     pub(crate) duplicates: usize,
     /// Refused samples.
@@ -244,7 +247,7 @@ impl Log {
         lsm: &Lsm,
         head: &Head,
         bounds: Bounds,
-        group: Vec<Pending>,
+        mut group: Vec<Pending>,
         done: impl FnOnce(Option<Done>),
     ) -> Result<(), StoreError> {
         let mut outcomes = Vec::with_capacity(group.len());
@@ -253,11 +256,17 @@ impl Log {
             None => {
                 self.begin();
                 let mut out_of_order = 0;
-                for pending in &group {
+                for pending in &mut group {
                     outcomes.push(self.decide(head, bounds, pending, &mut out_of_order));
                 }
+                let histograms = self.columns.histograms.len();
                 let log_bytes = self.write(lsm, head).await;
-                log_bytes.map(|log_bytes| Done { out_of_order, log_bytes, ..Done::default() })
+                log_bytes.map(|log_bytes| Done {
+                    histograms,
+                    out_of_order,
+                    log_bytes,
+                    ..Done::default()
+                })
             }
         };
         match result {
@@ -287,124 +296,6 @@ impl Log {
         }
     }
 
-    fn begin(&mut self) {
-        self.columns.clear();
-        self.columns.first_ref = self.epochs.get(&self.epoch).map_or(0, |info| info.ref_count);
-        self.slots.clear();
-        self.created.clear();
-    }
-
-    /// Decides on every sample of a write, and puts the accepted ones into the record.
-    fn decide(
-        &mut self,
-        head: &Head,
-        bounds: Bounds,
-        pending: &Pending,
-        out_of_order: &mut usize,
-    ) -> AppendOutcome {
-        let mut outcome = AppendOutcome::default();
-        for index in 0..pending.batch.series.len() {
-            let run = Run { batch: &pending.batch, index, bounds };
-            let known = pending.slots[index];
-            let decided = known
-                .and_then(|slot| self.decide_at(head, slot, &run, &mut outcome))
-                .or_else(|| {
-                    let slot = head.find(pending.batch.labels_bytes(index))?;
-                    self.decide_at(head, slot, &run, &mut outcome)
-                });
-            match decided {
-                Some(count) => *out_of_order += count,
-                None => self.decide_new(head, &run, &mut outcome),
-            }
-        }
-        outcome
-    }
-
-    /// The same for one series, as [`Log::decide_run`]; none if the slot is not, or no longer,
-    /// that of the series.
-    fn decide_at(
-        &mut self,
-        head: &Head,
-        slot: u32,
-        run: &Run<'_>,
-        outcome: &mut AppendOutcome,
-    ) -> Option<usize> {
-        let labels = run.batch.labels_bytes(run.index);
-        let mut shard = head.shard(slot);
-        let series = shard.series(slot).filter(|series| series.labels.as_bytes() == labels)?;
-        Some(self.decide_run(slot, series, run, outcome))
-    }
-
-    /// The same for a series that is not in the head: it is created once a sample is accepted.
-    fn decide_new(&mut self, head: &Head, run: &Run<'_>, outcome: &mut AppendOutcome) {
-        let batch = run.batch;
-        let labels = batch.labels(run.index);
-        let is_too_long = |(name, value): (&str, &str)| {
-            name.len() > keys::NAME_BYTES_MAX || value.len() > keys::VALUE_BYTES_MAX
-        };
-        if labels.iter().any(is_too_long) {
-            for at in batch.samples(run.index) {
-                let reason = RejectReason::LabelTooLong;
-                outcome.reject(|| labels.clone(), batch.timestamps[at], reason);
-            }
-            return;
-        }
-        let mut series = HeadSeries::new(labels);
-        let accepted_before = outcome.accepted;
-        self.decide_run(0, &mut series, run, outcome);
-        if outcome.accepted > accepted_before {
-            let labels = series.labels.clone();
-            let slot = head.create(series);
-            if let Some(last) = self.slots.last_mut() {
-                *last = slot;
-            }
-            self.created.push((slot, labels));
-        }
-    }
-
-    /// Decides on the samples of one series; returns how many were taken out of order.
-    fn decide_run(
-        &mut self,
-        slot: u32,
-        series: &mut HeadSeries,
-        run: &Run<'_>,
-        outcome: &mut AppendOutcome,
-    ) -> usize {
-        let mut count = 0;
-        let mut out_of_order = 0;
-        for at in run.batch.samples(run.index) {
-            let (timestamp_ms, value) = (run.batch.timestamps[at], run.batch.values[at]);
-            match decide_sample(series, timestamp_ms, value.to_bits(), self.newest_ms, run.bounds) {
-                Decision::Accept => {
-                    if timestamp_ms > series.newest_ms {
-                        series.newest_ms = timestamp_ms;
-                        series.newest_bits = value.to_bits();
-                    } else {
-                        out_of_order += 1;
-                    }
-                    self.columns.timestamps.push(timestamp_ms);
-                    self.columns.values.push(value);
-                    count += 1;
-                }
-                Decision::Duplicate => outcome.duplicates += 1,
-                Decision::Reject(reason) => {
-                    outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
-                }
-            }
-        }
-        if count > 0 {
-            if series.log_epoch != self.epoch {
-                series.log_epoch = self.epoch;
-                series.log_ref = self.columns.first_ref + self.columns.definitions.len() as u32;
-                self.columns.definitions.push(series.labels.clone());
-            }
-            self.columns.runs.push((series.log_ref, count));
-            self.slots.push(slot);
-            outcome.accepted += count as usize;
-        }
-        out_of_order
-    }
-
     /// Makes the record durable, then applies it. Returns its length.
     async fn write(&mut self, lsm: &Lsm, head: &Head) -> Result<usize, StoreError> {
         if self.columns.runs.is_empty() {
@@ -432,61 +323,6 @@ impl Log {
     }
 }
 
-/// One series of a write.
-struct Run<'a> {
-    batch: &'a Batch,
-    index: usize,
-    bounds: Bounds,
-}
-
-enum Decision {
-    Accept,
-    Duplicate,
-    Reject(RejectReason),
-}
-
-/// Whether a sample is taken.
-///
-/// Source: `appendable` in `tsdb/head_append.go` of Prometheus, where an out-of-order window
-/// is set; without one, samples of any age are taken, and another value is refused as far as
-/// the raw samples of the head tell.
-fn decide_sample(
-    series: &HeadSeries,
-    timestamp_ms: i64,
-    bits: u64,
-    head_newest_ms: i64,
-    bounds: Bounds,
-) -> Decision {
-    if timestamp_ms < bounds.min_ms || timestamp_ms > bounds.max_ms {
-        return Decision::Reject(RejectReason::OutOfBounds);
-    }
-    let in_order_min_ms = match bounds.out_of_order_window_ms {
-        None => i64::MIN,
-        Some(_) => head_newest_ms.saturating_sub(IN_ORDER_SPAN_MS),
-    };
-    if timestamp_ms > series.newest_ms && timestamp_ms >= in_order_min_ms {
-        return Decision::Accept;
-    }
-    let late_min_ms = match bounds.out_of_order_window_ms {
-        None => i64::MIN,
-        Some(0) => i64::MAX,
-        Some(window_ms) => head_newest_ms.saturating_sub(window_ms),
-    };
-    let is_newest = timestamp_ms == series.newest_ms && timestamp_ms >= in_order_min_ms;
-    if timestamp_ms >= late_min_ms || is_newest {
-        return match series.holds(timestamp_ms, bits) {
-            Some(true) => Decision::Duplicate,
-            Some(false) => Decision::Reject(RejectReason::DuplicateSample),
-            None => Decision::Accept,
-        };
-    }
-    Decision::Reject(match bounds.out_of_order_window_ms {
-        Some(window_ms) if window_ms > 0 => RejectReason::TooOld,
-        _ if timestamp_ms < in_order_min_ms => RejectReason::OutOfBounds,
-        _ => RejectReason::OutOfOrder,
-    })
-}
-
 /// Adds the samples of a record to the series in the given slots, but for those in windows
 /// that are not wanted. Returns the latest time.
 fn apply(
@@ -494,42 +330,69 @@ fn apply(
     epoch: u32,
     columns: &Columns,
     slots: &[u32],
-    mut is_wanted: impl FnMut(i64) -> bool,
+    is_wanted: impl FnMut(i64) -> bool,
     info: &mut EpochInfo,
     scratch: &mut Scratch,
 ) -> i64 {
-    let mut at = 0;
+    let (mut float_at, mut histogram_at) = (0, 0);
     let mut newest_ms = i64::MIN;
-    let mut recent = None;
-    for (slot, (_, count)) in slots.iter().zip(&columns.runs) {
-        let range = at..at + *count as usize;
-        at = range.end;
+    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None };
+    for (slot, run) in slots.iter().zip(&columns.runs) {
+        let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
+        let range = *at..*at + run.count as usize;
+        *at = range.end;
         let mut shard = head.shard(*slot);
         let Some(series) = shard.series(*slot) else { continue };
-        for (timestamp_ms, value) in
-            columns.timestamps[range.clone()].iter().zip(&columns.values[range])
-        {
-            let window = window_of(*timestamp_ms);
-            let wanted = match recent {
-                Some((recent, wanted)) if recent == window => wanted,
-                _ => {
-                    let wanted = is_wanted(window);
-                    if wanted {
-                        info.windows.insert(window);
-                    }
-                    recent = Some((window, wanted));
-                    wanted
+        if run.is_histograms {
+            for decided in &columns.histograms[range] {
+                newest_ms = newest_ms.max(decided.sample.timestamp_ms);
+                if wanted.has(decided.sample.timestamp_ms) {
+                    series.append_histogram(epoch, decided);
+                } else {
+                    series.note_newest_histogram(&decided.sample);
                 }
-            };
+            }
+            continue;
+        }
+        let starts = columns.starts.get(range.start..).unwrap_or_default();
+        let samples = columns.timestamps[range.clone()].iter().zip(&columns.values[range]);
+        for (at, (timestamp_ms, value)) in samples.enumerate() {
             newest_ms = newest_ms.max(*timestamp_ms);
-            if wanted {
-                series.append(epoch, *timestamp_ms, *value, scratch);
+            if wanted.has(*timestamp_ms) {
+                let start_ms = starts.get(at).copied().unwrap_or(0);
+                series.append(epoch, *timestamp_ms, *value, start_ms, scratch);
             } else {
                 series.note_newest(*timestamp_ms, *value);
             }
         }
     }
     newest_ms
+}
+
+/// Which windows are wanted; notes those that are.
+struct Wanted<'a, F> {
+    is_wanted: F,
+    windows: &'a mut BTreeSet<i64>,
+    /// The last window that was asked for, and the answer.
+    recent: Option<(i64, bool)>,
+}
+
+impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
+    #[inline]
+    fn has(&mut self, timestamp_ms: i64) -> bool {
+        let window = window_of(timestamp_ms);
+        match self.recent {
+            Some((recent, is_wanted)) if recent == window => is_wanted,
+            _ => {
+                let is_wanted = (self.is_wanted)(window);
+                if is_wanted {
+                    self.windows.insert(window);
+                }
+                self.recent = Some((window, is_wanted));
+                is_wanted
+            }
+        }
+    }
 }
 
 /// Rebuilds the head from the log: everything but the windows that `watermarks` call sealed
@@ -568,7 +431,7 @@ pub(crate) async fn replay(
         let slots = columns
             .runs
             .iter()
-            .map(|(reference, _)| slots_of_refs.get(*reference as usize).copied())
+            .map(|run| slots_of_refs.get(run.reference as usize).copied())
             .collect::<Option<Vec<u32>>>()
             .ok_or_else(|| corrupt("a series is not defined".to_owned()))?;
         info.record_count += 1;

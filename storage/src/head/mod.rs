@@ -4,8 +4,10 @@
 //! order of the log ([`commit`]); any number read it.
 
 pub(crate) mod commit;
+mod decide;
 pub(crate) mod record;
 pub(crate) mod series;
+mod window;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};

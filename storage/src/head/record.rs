@@ -1,35 +1,67 @@
 //! The log record of one group commit: columns, and each series defined once per epoch.
 //!
 //! ```text
-//! crc32c:4 LE of the rest │ version:1 = 1
+//! crc32c:4 LE of the rest │ version:1 = 1 or 2
 //! first reference │ definitions │ ( length │ packed labels ) × definitions
 //! runs │ ( zigzag(reference − reference before − 1) │ samples ) × runs
-//! zigzag(time − time before) × samples
-//! value:8 LE × samples
+//! zigzag(time − time before) × floats
+//! value:8 LE × floats
 //! ```
+//!
+//! That is version 1, which holds floats alone. A record with histograms or starts has version
+//! 2: the number of samples of a run is doubled, and 1 more if they are histograms, and behind
+//! the values stand
+//!
+//! ```text
+//! starts │ zigzag(start − start before) × starts
+//! ( bytes │ frames end to end ) × runs of histograms
+//! ```
+//!
+//! Starts are those of the first floats; the others' are not known. The frames are those of
+//! [`chunk::histogram`]; one ends where times do not ascend, or where a hint was not decided
+//! against the sample before it.
 //!
 //! Everything without a width is a LEB128 varint. References count from 0 in each log epoch
 //! and are given in the order of definition; the first "before" is −1 for references and 0
-//! for times.
+//! for times and starts.
 
-use model::Labels;
 use model::labels::check_packed;
+use model::{Advance, Labels, ResetHint, SampleBatch};
 
-const VERSION: u8 = 1;
+use super::series::Decided;
+use crate::chunk::{self, HistogramBefore, HistogramDecoder, HistogramEncoder};
+
+const VERSION_FLOATS: u8 = 1;
+const VERSION: u8 = 2;
+
+/// Samples of one series that stand together in a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunHead {
+    /// The series.
+    pub(crate) reference: u32,
+    /// How many samples.
+    pub(crate) count: u32,
+    /// Whether they are histograms, or floats.
+    pub(crate) is_histograms: bool,
+}
 
 /// What is written together: series by slot or reference, and their samples end to end.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub(crate) struct Columns {
     /// Reference of the first definition.
     pub(crate) first_ref: u32,
     /// Labels of the series that are defined here, their references ascending.
     pub(crate) definitions: Vec<Labels>,
-    /// Reference and number of samples of each run.
-    pub(crate) runs: Vec<(u32, u32)>,
-    /// Times of all samples.
+    /// The runs, in the order in which they are applied.
+    pub(crate) runs: Vec<RunHead>,
+    /// Times of all floats.
     pub(crate) timestamps: Vec<i64>,
-    /// Values of all samples.
+    /// Values of all floats.
     pub(crate) values: Vec<f64>,
+    /// Starts of the first floats; what is missing is 0.
+    pub(crate) starts: Vec<i64>,
+    /// All histograms.
+    pub(crate) histograms: Vec<Decided>,
 }
 
 impl Columns {
@@ -39,6 +71,8 @@ impl Columns {
         self.runs.clear();
         self.timestamps.clear();
         self.values.clear();
+        self.starts.clear();
+        self.histograms.clear();
     }
 
     /// The bytes of the record.
@@ -46,7 +80,8 @@ impl Columns {
         let labels: usize = self.definitions.iter().map(|l| l.as_bytes().len() + 3).sum();
         let mut out =
             Vec::with_capacity(64 + labels + self.runs.len() * 4 + self.values.len() * 10);
-        out.extend_from_slice(&[0, 0, 0, 0, VERSION]);
+        let is_plain = self.starts.is_empty() && self.histograms.is_empty();
+        out.extend_from_slice(&[0, 0, 0, 0, if is_plain { VERSION_FLOATS } else { VERSION }]);
         push_varint(&mut out, u64::from(self.first_ref));
         push_varint(&mut out, self.definitions.len() as u64);
         for labels in &self.definitions {
@@ -55,28 +90,41 @@ impl Columns {
         }
         push_varint(&mut out, self.runs.len() as u64);
         let mut before = -1;
-        for (reference, count) in &self.runs {
-            push_varint(&mut out, zigzag(i64::from(*reference) - before - 1));
-            push_varint(&mut out, u64::from(*count));
-            before = i64::from(*reference);
+        for run in &self.runs {
+            push_varint(&mut out, zigzag(i64::from(run.reference) - before - 1));
+            let count = u64::from(run.count);
+            push_varint(
+                &mut out,
+                if is_plain { count } else { count << 1 | u64::from(run.is_histograms) },
+            );
+            before = i64::from(run.reference);
         }
-        let mut before = 0;
-        for timestamp_ms in &self.timestamps {
-            push_varint(&mut out, zigzag(timestamp_ms.wrapping_sub(before)));
-            before = *timestamp_ms;
-        }
+        push_differences(&mut out, &self.timestamps);
         for value in &self.values {
             out.extend_from_slice(&value.to_bits().to_le_bytes());
+        }
+        if !is_plain {
+            push_varint(&mut out, self.starts.len() as u64);
+            push_differences(&mut out, &self.starts);
+            let mut rest = &self.histograms[..];
+            for run in self.runs.iter().filter(|run| run.is_histograms) {
+                let (histograms, tail) = rest.split_at(run.count as usize);
+                rest = tail;
+                let mut frames = Vec::new();
+                push_histograms(&mut frames, histograms);
+                push_varint(&mut out, frames.len() as u64);
+                out.extend_from_slice(&frames);
+            }
         }
         let checksum = crc32c::crc32c(&out[4..]);
         out[..4].copy_from_slice(&checksum.to_le_bytes());
         out
     }
 
-    /// Reads a record.
+    /// Reads a record of any version.
     ///
     /// Errors: what is wrong with the bytes; whatever they are, no more memory is taken than
-    /// a few times their length.
+    /// a bounded number of times their length.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Columns, String> {
         let (checksum, body) = bytes.split_first_chunk::<4>().ok_or("record is cut short")?;
         let (expected, found) = (u32::from_le_bytes(*checksum), crc32c::crc32c(body));
@@ -84,41 +132,140 @@ impl Columns {
             return Err(format!("checksum {found:#010x} differs from the stored {expected:#010x}"));
         }
         let (version, mut rest) = body.split_first().ok_or("record is cut short")?;
-        if *version != VERSION {
-            return Err(format!("unknown version {version}"));
-        }
+        let is_plain = match *version {
+            VERSION_FLOATS => true,
+            VERSION => false,
+            version => return Err(format!("unknown version {version}")),
+        };
         let rest = &mut rest;
         let first_ref = take_u32(rest)?;
         let definitions =
             (0..take_count(rest)?).map(|_| take_labels(rest)).collect::<Result<_, _>>()?;
-        let mut runs = Vec::new();
-        let mut before = -1;
-        let mut sample_count = 0_usize;
-        for _ in 0..take_count(rest)? {
-            let reference = i64::checked_add(before + 1, unzigzag(take_varint(rest)?))
-                .and_then(|r| u32::try_from(r).ok())
-                .ok_or("series reference out of range")?;
-            before = i64::from(reference);
-            let count = take_u32(rest)?;
-            sample_count = sample_count.saturating_add(count as usize);
-            runs.push((reference, count));
+        let runs = take_runs(rest, is_plain)?;
+        let floats = runs.iter().filter(|run| !run.is_histograms);
+        let float_count =
+            floats.fold(0_usize, |total, run| total.saturating_add(run.count as usize));
+        if float_count > rest.len() / 9 {
+            return Err(format!("{float_count} samples do not fit the record"));
         }
-        if sample_count > rest.len() / 9 {
-            return Err(format!("{sample_count} samples do not fit the record"));
-        }
-        let mut timestamps = Vec::with_capacity(sample_count);
-        let mut before = 0_i64;
-        for _ in 0..sample_count {
-            before = before.wrapping_add(unzigzag(take_varint(rest)?));
-            timestamps.push(before);
-        }
-        if rest.len() != sample_count * 8 {
-            return Err(format!("{} bytes of {sample_count} values", rest.len()));
-        }
-        let (words, _) = rest.as_chunks::<8>();
+        let timestamps = take_differences(rest, float_count)?;
+        let len = rest.len();
+        let (values, mut rest) = rest
+            .split_at_checked(float_count * 8)
+            .ok_or_else(|| format!("{len} bytes of {float_count} values"))?;
+        let (words, _) = values.as_chunks::<8>();
         let values = words.iter().map(|w| f64::from_bits(u64::from_le_bytes(*w))).collect();
-        Ok(Columns { first_ref, definitions, runs, timestamps, values })
+        let mut columns =
+            Columns { first_ref, definitions, runs, timestamps, values, ..Columns::default() };
+        if !is_plain {
+            columns.take_extra(&mut rest, float_count)?;
+        }
+        match rest.len() {
+            0 => Ok(columns),
+            len => Err(format!("{len} bytes follow the record")),
+        }
     }
+
+    /// Reads what only version 2 has.
+    fn take_extra(&mut self, rest: &mut &[u8], float_count: usize) -> Result<(), String> {
+        let start_count = take_count(rest)?;
+        if start_count > float_count {
+            return Err(format!("{start_count} starts of {float_count} floats"));
+        }
+        self.starts = take_differences(rest, start_count)?;
+        for run in self.runs.iter().filter(|run| run.is_histograms) {
+            let len = take_count(rest)?;
+            let (frames, tail) = rest.split_at_checked(len).ok_or("cut short in histograms")?;
+            *rest = tail;
+            let before = self.histograms.len();
+            take_histograms(frames, &mut self.histograms)?;
+            let found = self.histograms.len() - before;
+            if found != run.count as usize {
+                return Err(format!("expected {} histograms, found {found}", run.count));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_runs(rest: &mut &[u8], is_plain: bool) -> Result<Vec<RunHead>, String> {
+    let mut runs = Vec::new();
+    let mut before = -1;
+    for _ in 0..take_count(rest)? {
+        let reference = i64::checked_add(before + 1, unzigzag(take_varint(rest)?))
+            .and_then(|r| u32::try_from(r).ok())
+            .ok_or("series reference out of range")?;
+        before = i64::from(reference);
+        let number = take_varint(rest)?;
+        let (count, is_histograms) =
+            if is_plain { (number, false) } else { (number >> 1, number & 1 == 1) };
+        let count = u32::try_from(count).map_err(|_| format!("{count} does not fit 32 bits"))?;
+        runs.push(RunHead { reference, count, is_histograms });
+    }
+    Ok(runs)
+}
+
+/// Appends histograms as frames.
+fn push_histograms(out: &mut Vec<u8>, histograms: &[Decided]) {
+    let mut growing: Option<HistogramEncoder> = None;
+    for Decided { sample, before } in histograms {
+        if let Some(encoder) = &mut growing {
+            let goes_on = before.is_none_or(|before| before.timestamp_ms == encoder.max_ms());
+            if goes_on && encoder.max_ms() < sample.timestamp_ms && encoder.push(sample) {
+                continue;
+            }
+            encoder.finish(out);
+        }
+        growing = Some(HistogramEncoder::new(sample, *before));
+    }
+    if let Some(encoder) = growing {
+        encoder.finish(out);
+    }
+}
+
+/// Reads frames of histograms that stand end to end.
+fn take_histograms(bytes: &[u8], histograms: &mut Vec<Decided>) -> Result<(), String> {
+    let mut batch = SampleBatch::new();
+    for frame in chunk::frames(bytes) {
+        let (offset, header) = frame.map_err(|error| error.to_string())?;
+        let mut decoder =
+            HistogramDecoder::new(&bytes[offset..], &header).map_err(|error| error.to_string())?;
+        let mut before = decoder.before();
+        loop {
+            batch.clear();
+            let advance =
+                decoder.next_batch(i64::MAX, &mut batch).map_err(|error| error.to_string())?;
+            for sample in batch.histograms.drain(..) {
+                let is_claim = sample.histogram.reset_hint == ResetHint::NotReset;
+                let next = HistogramBefore::of(&sample);
+                histograms.push(Decided { sample, before: before.filter(|_| is_claim) });
+                before = Some(next);
+            }
+            if advance != Advance::Full {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn push_differences(out: &mut Vec<u8>, numbers: &[i64]) {
+    let mut before = 0_i64;
+    for number in numbers {
+        push_varint(out, zigzag(number.wrapping_sub(before)));
+        before = *number;
+    }
+}
+
+/// Takes so many numbers; the caller has seen to it that there can be as many.
+fn take_differences(rest: &mut &[u8], count: usize) -> Result<Vec<i64>, String> {
+    let mut numbers = Vec::with_capacity(count);
+    let mut before = 0_i64;
+    for _ in 0..count {
+        before = before.wrapping_add(unzigzag(take_varint(rest)?));
+        numbers.push(before);
+    }
+    Ok(numbers)
 }
 
 pub(crate) fn zigzag(number: i64) -> u64 {
@@ -183,26 +330,86 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The fields as things that can be compared.
+    fn fields(columns: &Columns) -> impl PartialEq + std::fmt::Debug + use<> {
+        let values: Vec<u64> = columns.values.iter().map(|v| v.to_bits()).collect();
+        let histograms: Vec<_> = columns
+            .histograms
+            .iter()
+            .map(|d| {
+                (d.sample.timestamp_ms, d.sample.start_ms, d.before, d.sample.histogram.clone())
+            })
+            .collect();
+        let lists = (columns.definitions.clone(), columns.runs.clone(), columns.timestamps.clone());
+        (columns.first_ref, lists, values, columns.starts.clone(), histograms)
+    }
+
+    fn histogram() -> impl Strategy<Value = Decided> {
+        let time = prop_oneof![(0_i64..50), -1_i64 << 40..1_i64 << 40];
+        (time, any::<i64>(), 0_u8..4, prop::collection::vec(0_u16..9, 0..5), 1_i64..100).prop_map(
+            |(timestamp_ms, start_ms, hint, counts, distance)| {
+                let reset_hint = ResetHint::from_number(hint).unwrap();
+                let histogram = model::Histogram {
+                    reset_hint,
+                    positive_spans: counts
+                        .iter()
+                        .map(|count| model::Span { offset: i32::from(*count) + 1, length: 1 })
+                        .collect(),
+                    positive_counts: counts.iter().map(|count| f64::from(*count)).collect(),
+                    ..model::Histogram::default()
+                };
+                let sample =
+                    model::HistogramSample { timestamp_ms, start_ms, histogram: histogram.into() };
+                let is_claim = reset_hint == ResetHint::NotReset;
+                let before =
+                    HistogramBefore { timestamp_ms: timestamp_ms - distance, fingerprint: 5 };
+                Decided { sample, before: is_claim.then_some(before) }
+            },
+        )
+    }
+
     fn columns() -> impl Strategy<Value = Columns> {
-        let run = (any::<u32>(), proptest::collection::vec((any::<i64>(), any::<u64>()), 0..4));
+        let floats = prop::collection::vec((any::<i64>(), any::<f64>()), 0..4);
+        let histograms = prop::collection::vec(histogram(), 0..4);
+        let run = (any::<u32>(), floats, prop::option::weighted(0.3, histograms));
         let label = ("[a-z]{1,3}", "[a-z]{1,300}").prop_map(|(n, v)| Labels::from_pairs([(n, v)]));
-        (any::<u32>(), proptest::collection::vec(label, 0..4), proptest::collection::vec(run, 0..6))
-            .prop_map(|(first_ref, definitions, runs)| {
+        let definitions = prop::collection::vec(label, 0..4);
+        let starts = prop_oneof![Just(0_usize), 0_usize..9];
+        (any::<u32>(), definitions, prop::collection::vec(run, 0..6), starts).prop_map(
+            |(first_ref, definitions, runs, starts)| {
                 let mut columns = Columns { first_ref, definitions, ..Columns::default() };
-                for (reference, samples) in runs {
-                    columns.runs.push((reference, samples.len() as u32));
-                    columns.timestamps.extend(samples.iter().map(|(t, _)| t));
-                    // Without NaN, so that equality means what it says.
-                    columns.values.extend(samples.iter().map(|(_, v)| (*v >> 12) as f64));
+                for (reference, floats, histograms) in runs {
+                    let is_histograms = histograms.is_some();
+                    let count = match histograms {
+                        Some(histograms) => {
+                            let count = histograms.len();
+                            columns.histograms.extend(histograms);
+                            count
+                        }
+                        None => {
+                            columns.timestamps.extend(floats.iter().map(|(t, _)| t));
+                            columns.values.extend(floats.iter().map(|(_, v)| v));
+                            floats.len()
+                        }
+                    };
+                    columns.runs.push(RunHead { reference, count: count as u32, is_histograms });
+                }
+                let len = starts.min(columns.timestamps.len());
+                columns.starts = columns.timestamps[..len].iter().map(|t| t / 3).collect();
+                // A record of no histograms and no starts has the version of floats.
+                if columns.histograms.is_empty() && columns.starts.is_empty() {
+                    columns.runs.retain(|run| !run.is_histograms);
                 }
                 columns
-            })
+            },
+        )
     }
 
     proptest! {
         #[test]
         fn records_come_back(columns in columns()) {
-            prop_assert_eq!(Columns::decode(&columns.encode()), Ok(columns));
+            let decoded = Columns::decode(&columns.encode()).unwrap();
+            prop_assert_eq!(fields(&decoded), fields(&columns));
         }
 
         #[test]
@@ -214,12 +421,50 @@ mod tests {
         }
 
         #[test]
+        fn damage_under_a_good_checksum_is_a_record_or_an_error(
+            columns in columns(),
+            place in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut bytes = columns.encode();
+            let at = 4 + place.index(bytes.len() - 4);
+            bytes[at] = byte;
+            let checksum = crc32c::crc32c(&bytes[4..]);
+            bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+            let _ = Columns::decode(&bytes);
+        }
+
+        #[test]
         fn any_bytes_are_a_record_or_an_error(
+            version in VERSION_FLOATS..=VERSION,
             body in proptest::collection::vec(any::<u8>(), 0..64),
         ) {
-            let body = [&[VERSION], &body[..]].concat();
+            let body = [&[version], &body[..]].concat();
             let bytes = [&crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat();
             let _ = Columns::decode(&bytes);
         }
+    }
+
+    #[test]
+    fn records_of_floats_have_the_bytes_of_version_1() {
+        let columns = Columns {
+            first_ref: 2,
+            definitions: vec![Labels::from_pairs([("a", "b")])],
+            runs: vec![
+                RunHead { reference: 2, count: 2, is_histograms: false },
+                RunHead { reference: 0, count: 1, is_histograms: false },
+            ],
+            timestamps: vec![1000, 1200, 900],
+            values: vec![1.0, 2.0, 0.5],
+            ..Columns::default()
+        };
+        // Version 1; reference 2, one definition of 4 bytes; two runs.
+        let head = [1, 2, 1, 4, 1, b'a', 1, b'b', 2, 4, 2, 5, 1];
+        let times = [0xd0, 0x0f, 0x90, 0x03, 0xd7, 0x04];
+        let values = [1.0_f64, 2.0, 0.5].map(f64::to_le_bytes).concat();
+        let body = [&head[..], &times[..], &values[..]].concat();
+        let bytes = [&crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat();
+        assert_eq!(columns.encode(), bytes);
+        assert_eq!(fields(&Columns::decode(&bytes).unwrap()), fields(&columns));
     }
 }

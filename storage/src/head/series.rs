@@ -1,27 +1,13 @@
-//! One open series: what it holds of each window, until that is sealed.
-//!
-//! ```text
-//! window W, log epoch E:   in order   [frame ≤120][frame ≤120]…[tail ≤32 samples, raw]
-//!                          late       [frame][frame]…[≤64 samples, raw, as they came]
-//! ```
-//!
-//! A full tail is merged into the frame before it while that is short, so that memory holds
-//! few raw samples and frames are still long. Of two samples of one time the later write wins:
-//! a late one over one in order, a later frame over an earlier one, a later epoch over an
-//! earlier one.
+//! One open series: its windows, and what is known of its newest sample.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Labels, SampleBatch};
+use model::{Histogram, HistogramSample, Labels, SampleBatch};
 
-use crate::chunk::{self, ChunkError, Decoder, FrameHeader};
+use super::window::OpenWindow;
+use crate::chunk::{self, ChunkError, Decoder, FrameHeader, HistogramBefore};
 use crate::window::window_of;
-
-/// Raw samples that an open window keeps at its end.
-pub(crate) const TAIL_LEN: usize = 32;
-/// Samples up to which a frame in the head grows.
-const FRAME_LEN: usize = 120;
-/// Raw late samples that an open window keeps.
-const LATE_LEN: usize = 64;
 
 /// Marks an id or a reference that has not been given.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -33,8 +19,10 @@ pub(crate) struct HeadSeries {
     pub(crate) labels: Labels,
     /// Time of the newest sample; `i64::MIN` before the first.
     pub(crate) newest_ms: i64,
-    /// Bits of its value.
+    /// Bits of its value, or of the sum of a histogram.
     pub(crate) newest_bits: u64,
+    /// The newest histogram, if there has been one; floats may have followed.
+    pub(crate) newest_histogram: Option<Box<HistogramSample>>,
     /// The log epoch that has defined the series last.
     pub(crate) log_epoch: u32,
     /// Its reference in that epoch.
@@ -49,27 +37,13 @@ pub(crate) struct HeadSeries {
     windows: Vec<OpenWindow>,
 }
 
-/// What a series holds of one window from one log epoch.
-#[derive(Debug)]
-pub(crate) struct OpenWindow {
-    window: i64,
-    epoch: u32,
-    /// Samples in the last of `frames`.
-    last_frame_len: u16,
-    frames: Vec<Bytes>,
-    tail: Vec<(i64, f64)>,
-    late: Option<Box<Late>>,
-    /// Earliest and latest time.
-    min_ms: i64,
-    max_ms: i64,
-    /// Latest time in order.
-    in_order_ms: i64,
-}
-
-#[derive(Debug, Default)]
-struct Late {
-    frames: Vec<Bytes>,
-    raw: Vec<(i64, f64)>,
+/// A histogram that has been accepted.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    /// Canonical, with the hint that holds.
+    pub(crate) sample: HistogramSample,
+    /// The histogram that the hint was decided against, where it says that the counter went on.
+    pub(crate) before: Option<HistogramBefore>,
 }
 
 /// A run of samples that ascends: what a cursor reads.
@@ -82,17 +56,57 @@ pub(crate) enum Part {
         /// The start of the block's key, or none for the head.
         key: Option<Bytes>,
     },
-    /// Decoded samples.
-    Raw(Vec<(i64, f64)>),
+    /// Decoded floats.
+    Floats(Floats),
+    /// Late histograms; of none is known whether its counter was reset.
+    Histograms(Vec<HistogramSample>),
 }
 
-/// Room for decoding that is used again and again.
+/// Decoded floats and the starts of the first of them: what is missing is 0.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Floats {
+    pub(crate) samples: Vec<(i64, f64)>,
+    pub(crate) starts: Vec<i64>,
+}
+
+impl Part {
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Part::Frame { bytes, .. } => bytes.len(),
+            Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
+            Part::Histograms(samples) => samples.iter().map(histogram_bytes).sum(),
+        }
+    }
+
+    /// Samples in it; 0 for a frame that cannot be read.
+    pub(crate) fn sample_count(&self) -> usize {
+        match self {
+            Part::Frame { bytes, .. } => FrameHeader::read(bytes).map_or(0, |h| h.count as usize),
+            Part::Floats(floats) => floats.samples.len(),
+            Part::Histograms(samples) => samples.len(),
+        }
+    }
+}
+
+/// Bytes that a histogram takes in memory, shared ones included.
+pub(crate) fn histogram_bytes(sample: &HistogramSample) -> usize {
+    let histogram = &sample.histogram;
+    size_of::<HistogramSample>()
+        + size_of::<Histogram>()
+        + histogram.heap_bytes()
+        + size_of_val(&*histogram.custom_bounds)
+}
+
+/// Room for decoding floats that is used again and again.
 pub(crate) struct Scratch {
     batch: Box<SampleBatch>,
     /// Decoded times.
     pub(crate) timestamps: Vec<i64>,
     /// Decoded values.
     pub(crate) values: Vec<f64>,
+    /// Starts of the first of them; what is missing is 0.
+    pub(crate) starts: Vec<i64>,
     bytes: Vec<u8>,
 }
 
@@ -103,6 +117,7 @@ impl Scratch {
             batch: SampleBatch::new(),
             timestamps: Vec::new(),
             values: Vec::new(),
+            starts: Vec::new(),
             bytes: Vec::new(),
         }
     }
@@ -111,15 +126,17 @@ impl Scratch {
     pub(crate) fn clear(&mut self) {
         self.timestamps.clear();
         self.values.clear();
+        self.starts.clear();
     }
 
-    /// Decodes one frame behind what is there already.
+    /// Decodes one frame of floats behind what is there already.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(), ChunkError> {
         let mut decoder = Decoder::open(bytes)?;
         loop {
             self.batch.clear();
             let advance = decoder.next_batch(i64::MAX, &mut self.batch)?;
             let (timestamps, values) = self.batch.samples();
+            push_starts(&mut self.starts, self.timestamps.len(), &self.batch.starts);
             self.timestamps.extend_from_slice(timestamps);
             self.values.extend_from_slice(values);
             if advance != model::Advance::Full {
@@ -129,15 +146,24 @@ impl Scratch {
     }
 
     /// The samples as one frame: they lie in one window, so one frame holds them.
-    fn encode(&mut self) -> Bytes {
+    pub(super) fn encode(&mut self) -> Bytes {
         self.bytes.clear();
-        chunk::encode(&self.timestamps, &self.values, &mut self.bytes);
+        chunk::encode_with_starts(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
         Bytes::copy_from_slice(&self.bytes)
     }
 
-    fn push_all(&mut self, samples: &[(i64, f64)]) {
+    pub(super) fn push_all(&mut self, samples: &[(i64, f64)], starts: &[i64]) {
+        push_starts(&mut self.starts, self.timestamps.len(), starts);
         self.timestamps.extend(samples.iter().map(|(timestamp, _)| timestamp));
         self.values.extend(samples.iter().map(|(_, value)| value));
+    }
+}
+
+/// Adds the starts of samples behind so many others, if there are any.
+pub(crate) fn push_starts(starts: &mut Vec<i64>, sample_count: usize, more: &[i64]) {
+    if !more.is_empty() {
+        starts.resize(sample_count, 0);
+        starts.extend_from_slice(more);
     }
 }
 
@@ -148,6 +174,7 @@ impl HeadSeries {
             labels,
             newest_ms: i64::MIN,
             newest_bits: 0,
+            newest_histogram: None,
             log_epoch: NONE,
             log_ref: NONE,
             partition: i64::MIN,
@@ -166,17 +193,50 @@ impl HeadSeries {
         }
     }
 
-    /// Adds a sample that is in the log of an epoch.
+    /// Notes the newest histogram.
+    pub(crate) fn note_newest_histogram(&mut self, sample: &HistogramSample) {
+        if sample.timestamp_ms >= self.newest_ms {
+            self.newest_ms = sample.timestamp_ms;
+            self.newest_bits = sample.histogram.sum.to_bits();
+            self.newest_histogram = Some(Box::new(sample.clone()));
+        }
+    }
+
+    /// The newest sample, if it is a histogram.
+    pub(crate) fn newest_if_histogram(&self) -> Option<&HistogramSample> {
+        self.newest_histogram.as_deref().filter(|newest| newest.timestamp_ms == self.newest_ms)
+    }
+
+    /// Adds a float that is in the log of an epoch. Its counter counts since `start_ms`, 0
+    /// where that is not known.
     #[inline]
-    pub(crate) fn append(&mut self, epoch: u32, timestamp_ms: i64, value: f64, s: &mut Scratch) {
+    pub(crate) fn append(
+        &mut self,
+        epoch: u32,
+        timestamp_ms: i64,
+        value: f64,
+        start_ms: i64,
+        s: &mut Scratch,
+    ) {
         self.note_newest(timestamp_ms, value);
+        self.open_window(epoch, timestamp_ms).append(timestamp_ms, value, start_ms, s);
+    }
+
+    /// Adds a histogram that is in the log of an epoch.
+    pub(crate) fn append_histogram(&mut self, epoch: u32, decided: &Decided) {
+        self.note_newest_histogram(&decided.sample);
+        self.open_window(epoch, decided.sample.timestamp_ms).append_histogram(decided);
+    }
+
+    #[inline]
+    fn open_window(&mut self, epoch: u32, timestamp_ms: i64) -> &mut OpenWindow {
         let window = window_of(timestamp_ms);
         let recent = self.recent as usize;
         let at = match self.windows.get(recent) {
             Some(open) if open.window == window && open.epoch == epoch => recent,
             _ => self.window_at(window, epoch),
         };
-        self.windows[at].append(timestamp_ms, value, s);
+        &mut self.windows[at]
     }
 
     fn window_at(&mut self, window: i64, epoch: u32) -> usize {
@@ -193,20 +253,27 @@ impl HeadSeries {
         at
     }
 
-    /// Whether a sample of that time and value, to the bit, lies raw in the head, as
+    /// Whether a float of that time and value, to the bit, lies raw in the head, as
     /// `Some(true)`; `Some(false)` if another value does, `None` if that is not known.
     pub(crate) fn holds(&self, timestamp_ms: i64, bits: u64) -> Option<bool> {
         if timestamp_ms == self.newest_ms {
-            return Some(bits == self.newest_bits);
+            return Some(bits == self.newest_bits && self.newest_if_histogram().is_none());
         }
         let window = window_of(timestamp_ms);
-        // With late samples beside it, the tail does not tell which value is read.
-        let open = self.windows.iter().rev().find(|w| w.window == window)?;
-        if open.late.is_some() {
+        self.windows.iter().rev().find(|w| w.window == window)?.holds(timestamp_ms, bits)
+    }
+
+    /// The same of a histogram, its hint and start aside: known of the newest sample alone.
+    pub(crate) fn holds_histogram(
+        &self,
+        timestamp_ms: i64,
+        histogram: &Arc<Histogram>,
+    ) -> Option<bool> {
+        if timestamp_ms != self.newest_ms {
             return None;
         }
-        let at = open.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t).ok()?;
-        Some(open.tail[at].1.to_bits() == bits)
+        let newest = self.newest_if_histogram();
+        Some(newest.is_some_and(|newest| has_same_value(&newest.histogram, histogram)))
     }
 
     /// Whether nothing is held.
@@ -258,102 +325,15 @@ impl HeadSeries {
     }
 }
 
-impl OpenWindow {
-    fn new(window: i64, epoch: u32) -> OpenWindow {
-        OpenWindow {
-            window,
-            epoch,
-            last_frame_len: 0,
-            frames: Vec::new(),
-            tail: Vec::new(),
-            late: None,
-            min_ms: i64::MAX,
-            max_ms: i64::MIN,
-            in_order_ms: i64::MIN,
-        }
+/// Whether two histograms differ in their hints at most.
+///
+/// Source: `Histogram.Equals` in `model/histogram/histogram.go` of Prometheus, by which its head
+/// tells duplicates.
+pub(crate) fn has_same_value(a: &Histogram, b: &Histogram) -> bool {
+    if a.reset_hint == b.reset_hint {
+        return a == b;
     }
-
-    #[inline]
-    fn append(&mut self, timestamp_ms: i64, value: f64, s: &mut Scratch) {
-        self.min_ms = self.min_ms.min(timestamp_ms);
-        self.max_ms = self.max_ms.max(timestamp_ms);
-        if timestamp_ms > self.in_order_ms {
-            if self.tail.len() == TAIL_LEN {
-                self.encode_tail(s);
-            }
-            self.in_order_ms = timestamp_ms;
-            self.tail.push((timestamp_ms, value));
-        } else {
-            self.append_late(timestamp_ms, value, s);
-        }
-    }
-
-    #[cold]
-    fn append_late(&mut self, timestamp_ms: i64, value: f64, s: &mut Scratch) {
-        // A late frame that holds the time too would win over the tail: then it goes there.
-        if self.late.is_none()
-            && let Ok(at) = self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t)
-        {
-            self.tail[at].1 = value;
-            return;
-        }
-        let late = self.late.get_or_insert_default();
-        if late.raw.len() == LATE_LEN {
-            s.clear();
-            let sorted = sorted_later_wins(&late.raw);
-            s.push_all(&sorted);
-            late.frames.push(s.encode());
-            late.raw.clear();
-        }
-        late.raw.push((timestamp_ms, value));
-    }
-
-    #[cold]
-    fn encode_tail(&mut self, s: &mut Scratch) {
-        s.clear();
-        let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
-        let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
-        // A frame that cannot be read is left as it is, for the reader to report.
-        let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
-        if is_merged {
-            self.frames.pop();
-        } else {
-            s.clear();
-        }
-        s.push_all(&self.tail);
-        self.tail.clear();
-        self.last_frame_len = s.timestamps.len() as u16;
-        if self.frames.len() == self.frames.capacity() {
-            self.frames.reserve_exact(1);
-        }
-        let frame = s.encode();
-        self.frames.push(frame);
-    }
-
-    fn parts(&self, start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
-        push_frames(&self.frames, start_ms, end_ms, parts);
-        push_raw(&self.tail, start_ms, end_ms, parts);
-        if let Some(late) = self.late.as_deref() {
-            push_frames(&late.frames, start_ms, end_ms, parts);
-            push_raw(&sorted_later_wins(&late.raw), start_ms, end_ms, parts);
-        }
-    }
-}
-
-fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
-    for bytes in frames {
-        if frame_overlaps(bytes, start_ms, end_ms) {
-            parts.push(Part::Frame { bytes: bytes.clone(), key: None });
-        }
-    }
-}
-
-fn push_raw(samples: &[(i64, f64)], start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
-    let start = samples.partition_point(|(t, _)| *t < start_ms);
-    let end = samples.partition_point(|(t, _)| *t <= end_ms);
-    if start < end {
-        parts.push(Part::Raw(samples[start..end].to_vec()));
-    }
+    *a == Histogram { reset_hint: a.reset_hint, ..b.clone() }
 }
 
 /// Whether a frame may hold a sample in a range; one that cannot be read may.
@@ -361,18 +341,21 @@ pub(crate) fn frame_overlaps(bytes: &[u8], start_ms: i64, end_ms: i64) -> bool {
     FrameHeader::read(bytes).map_or(true, |h| h.min_ms <= end_ms && h.max_ms >= start_ms)
 }
 
-/// Sorts samples by time; of one time the last given stays.
-pub(crate) fn sorted_later_wins(samples: &[(i64, f64)]) -> Vec<(i64, f64)> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by_key(|(timestamp, _)| *timestamp);
-    let mut kept = 0;
-    for at in 0..sorted.len() {
-        if kept > 0 && sorted[kept - 1].0 == sorted[at].0 {
-            kept -= 1;
+/// Sorts floats by time; of one time the last given stays.
+pub(crate) fn sorted_later_wins(floats: &Floats) -> Floats {
+    let samples = &floats.samples;
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    order.sort_by_key(|at| samples[*at].0);
+    let mut sorted = Floats::default();
+    for (place, at) in order.iter().enumerate() {
+        let is_last = order.get(place + 1).is_none_or(|next| samples[*next].0 != samples[*at].0);
+        if is_last {
+            let start_ms = floats.starts.get(*at).copied().unwrap_or(0);
+            if start_ms != 0 {
+                push_starts(&mut sorted.starts, sorted.samples.len(), &[start_ms]);
+            }
+            sorted.samples.push(samples[*at]);
         }
-        sorted[kept] = sorted[at];
-        kept += 1;
     }
-    sorted.truncate(kept);
     sorted
 }

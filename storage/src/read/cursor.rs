@@ -10,24 +10,30 @@
 //! Parts that overlap form a group, which is decoded whole and merged when the cursor comes to
 //! it: parts lie in one window of two hours each, and so do groups but for those at a border
 //! that was written twice. A group of one part is decoded batch by batch straight into the
-//! caller's arrays. Of two samples of one time the later write wins.
+//! caller's batch. Of two samples of one time the later write wins.
+//!
+//! A histogram that says that its counter was not reset says so of the histogram that was before
+//! it when it came. Where another one is before it now, nothing is known any more.
 
-use model::{Advance, Cursor, SampleBatch, SourceError};
+use model::{Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError};
 
-use crate::chunk::{Decoder, FrameHeader};
-use crate::head::series::{Part, Scratch};
+use super::merge::{self, Mixed, MixedSample};
+use crate::chunk::{ChunkError, Decoder, FrameHeader, HistogramBefore, HistogramDecoder};
+use crate::head::series::{Decided, Floats, Part, Scratch, push_starts, sorted_later_wins};
 use crate::keys;
 
 /// The parts of one series: `rank` is the order of writing.
 pub(crate) struct SeriesParts {
     /// Sorted by their first time.
     parts: Vec<Placed>,
+    has_histograms: bool,
 }
 
 struct Placed {
     min_ms: i64,
     max_ms: i64,
     rank: u32,
+    is_histograms: bool,
     part: Part,
 }
 
@@ -43,23 +49,41 @@ impl SeriesParts {
     ) -> Result<SeriesParts, SourceError> {
         let mut placed = Vec::with_capacity(parts.len());
         for (rank, part) in parts.into_iter().enumerate() {
-            let (min_ms, max_ms) = match &part {
+            let (min_ms, max_ms, is_histograms) = match &part {
                 Part::Frame { bytes, key } => {
                     let header = FrameHeader::read(bytes)
                         .map_err(|e| e.at(series.to_string(), location(key.as_deref())))?;
-                    (header.min_ms, header.max_ms)
+                    (header.min_ms, header.max_ms, header.encoding.is_histograms())
                 }
-                Part::Raw(samples) => match (samples.first(), samples.last()) {
-                    (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms),
+                Part::Floats(floats) => match (floats.samples.first(), floats.samples.last()) {
+                    (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms, false),
+                    _ => continue,
+                },
+                Part::Histograms(samples) => match (samples.first(), samples.last()) {
+                    (Some(first), Some(last)) => (first.timestamp_ms, last.timestamp_ms, true),
                     _ => continue,
                 },
             };
             if min_ms <= end_ms && max_ms >= start_ms {
-                placed.push(Placed { min_ms, max_ms, rank: rank as u32, part });
+                placed.push(Placed { min_ms, max_ms, rank: rank as u32, is_histograms, part });
             }
         }
         placed.sort_by_key(|p| p.min_ms);
-        Ok(SeriesParts { parts: placed })
+        let has_histograms = placed.iter().any(|p| p.is_histograms);
+        Ok(SeriesParts { parts: placed, has_histograms })
+    }
+
+    /// Whether any part is of histograms, by the tags of the frames.
+    pub(crate) fn has_histograms(&self) -> bool {
+        self.has_histograms
+    }
+
+    /// The histogram that the first one says something of; see [`Decided`].
+    pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
+        match &self.parts.iter().find(|p| p.is_histograms)?.part {
+            Part::Frame { bytes, .. } => HistogramDecoder::open(bytes).ok()?.before(),
+            Part::Floats(_) | Part::Histograms(_) => None,
+        }
     }
 
     /// Whether there is nothing.
@@ -85,26 +109,12 @@ impl SeriesParts {
 
     /// Samples of all parts.
     pub(crate) fn sample_count(&self) -> usize {
-        self.parts
-            .iter()
-            .map(|p| match &p.part {
-                Part::Frame { bytes, .. } => {
-                    FrameHeader::read(bytes).map_or(0, |h| h.count as usize)
-                }
-                Part::Raw(samples) => samples.len(),
-            })
-            .sum()
+        self.parts.iter().map(|placed| placed.part.sample_count()).sum()
     }
 
     /// Bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
-        self.parts
-            .iter()
-            .map(|p| match &p.part {
-                Part::Frame { bytes, .. } => bytes.len(),
-                Part::Raw(samples) => samples.len() * 16,
-            })
-            .sum()
+        self.parts.iter().map(|placed| placed.part.bytes()).sum()
     }
 
     /// One past the last part of the group that begins at `start`.
@@ -128,14 +138,26 @@ pub(crate) struct PartsCursor<'a> {
     /// The next part that has not been opened.
     next: usize,
     open: Open<'a>,
+    /// The last histogram that was handed over.
+    last_histogram: Option<HistogramSample>,
 }
 
 /// The group that is being read.
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
-    Raw { rest: &'a [(i64, f64)] },
-    Merged { samples: Vec<(i64, f64)>, at: usize },
+    Histograms(Box<OpenHistograms<'a>>),
+    Raw { rest: &'a [(i64, f64)], starts: &'a [i64] },
+    RawHistograms { rest: &'a [HistogramSample] },
+    Merged { floats: Floats, at: usize },
+    Mixed { samples: Vec<MixedSample>, at: usize },
+}
+
+struct OpenHistograms<'a> {
+    decoder: HistogramDecoder<'a>,
+    part: usize,
+    /// Whether the next sample is the first of its frame.
+    is_first: bool,
 }
 
 impl<'a> PartsCursor<'a> {
@@ -146,77 +168,165 @@ impl<'a> PartsCursor<'a> {
         start_ms: i64,
         end_ms: i64,
     ) -> PartsCursor<'a> {
-        PartsCursor { labels, parts, start_ms, end_ms, next: 0, open: Open::None }
+        let (open, last_histogram) = (Open::None, None);
+        PartsCursor { labels, parts, start_ms, end_ms, next: 0, open, last_histogram }
     }
 
-    /// Opens the next group; false if there is none.
-    fn open_next(&mut self) -> Result<bool, SourceError> {
+    /// Opens the next group; there is one.
+    fn open_next(&mut self) -> Result<(), SourceError> {
         let first = self.next;
-        if first >= self.parts.parts.len() {
-            return Ok(false);
-        }
         let end = self.parts.group_end(first);
-        if end - first > 1 {
-            self.open = Open::Merged { samples: self.merge(first, end)?, at: 0 };
-            self.next = end;
-            return Ok(true);
-        }
-        let placed = &self.parts.parts[first];
-        self.open = match &placed.part {
-            Part::Raw(samples) => {
-                let start = samples.partition_point(|(t, _)| *t < self.start_ms);
-                Open::Raw { rest: &samples[start..] }
+        let group = &self.parts.parts[first..end];
+        self.open = match group {
+            [placed] => self.open_part(placed, first)?,
+            _ if group.iter().any(|p| p.is_histograms) => {
+                let samples = self.merge_mixed(group)?;
+                Open::Mixed { samples, at: 0 }
             }
-            Part::Frame { bytes, .. } => {
-                let mut decoder =
-                    Decoder::open(bytes).map_err(|e| self.damaged(&placed.part, e))?;
-                if placed.min_ms < self.start_ms {
-                    decoder
-                        .skip_before(self.start_ms)
-                        .map_err(|e| self.damaged(&placed.part, e))?;
-                }
-                Open::Frame { decoder, part: first }
-            }
+            _ => Open::Merged { floats: self.merge(group)?, at: 0 },
         };
         self.next = end;
-        Ok(true)
+        Ok(())
     }
 
-    /// The samples of overlapping parts in order, each time once.
-    fn merge(&self, first: usize, end: usize) -> Result<Vec<(i64, f64)>, SourceError> {
-        let mut ranked: Vec<(i64, u32, f64)> = Vec::new();
+    fn open_part(&self, placed: &'a Placed, index: usize) -> Result<Open<'a>, SourceError> {
+        let damaged = |error| self.damaged(&placed.part, error);
+        let starts_inside = placed.min_ms < self.start_ms;
+        Ok(match &placed.part {
+            Part::Floats(Floats { samples, starts }) => {
+                let start = samples.partition_point(|(t, _)| *t < self.start_ms);
+                let starts = starts.get(start..).unwrap_or_default();
+                Open::Raw { rest: &samples[start..], starts }
+            }
+            Part::Histograms(samples) => {
+                let start = samples.partition_point(|s| s.timestamp_ms < self.start_ms);
+                Open::RawHistograms { rest: &samples[start..] }
+            }
+            Part::Frame { bytes, .. } if placed.is_histograms => {
+                let mut decoder = HistogramDecoder::open(bytes).map_err(damaged)?;
+                let is_passed =
+                    starts_inside && decoder.skip_before(self.start_ms).map_err(damaged)?;
+                Open::Histograms(Box::new(OpenHistograms {
+                    decoder,
+                    part: index,
+                    is_first: !is_passed,
+                }))
+            }
+            Part::Frame { bytes, .. } => {
+                let mut decoder = Decoder::open(bytes).map_err(damaged)?;
+                if starts_inside {
+                    decoder.skip_before(self.start_ms).map_err(damaged)?;
+                }
+                Open::Frame { decoder, part: index }
+            }
+        })
+    }
+
+    /// The floats of overlapping parts in order, each time once.
+    fn merge(&self, group: &[Placed]) -> Result<Floats, SourceError> {
+        let mut in_order_of_writing: Vec<&Placed> = group.iter().collect();
+        in_order_of_writing.sort_by_key(|placed| placed.rank);
+        let mut all = Floats::default();
         let mut scratch = Scratch::new();
-        for placed in &self.parts.parts[first..end] {
-            match &placed.part {
-                Part::Raw(samples) => {
-                    ranked.extend(samples.iter().map(|(t, v)| (*t, placed.rank, *v)));
+        let range = self.start_ms..=self.end_ms;
+        for placed in in_order_of_writing {
+            let mut push = |timestamp_ms: i64, value: f64, start_ms: i64| {
+                if range.contains(&timestamp_ms) {
+                    if start_ms != 0 {
+                        push_starts(&mut all.starts, all.samples.len(), &[start_ms]);
+                    }
+                    all.samples.push((timestamp_ms, value));
                 }
-                Part::Frame { bytes, .. } => {
-                    scratch.clear();
-                    scratch.decode(bytes).map_err(|e| self.damaged(&placed.part, e))?;
-                    let samples = scratch.timestamps.iter().zip(&scratch.values);
-                    ranked.extend(samples.map(|(t, v)| (*t, placed.rank, *v)));
-                }
-            }
+            };
+            self.for_each_float(&placed.part, &mut scratch, &mut push)?;
         }
-        ranked.retain(|(t, _, _)| (self.start_ms..=self.end_ms).contains(t));
-        ranked.sort_by_key(|(timestamp_ms, rank, _)| (*timestamp_ms, *rank));
-        let mut samples: Vec<(i64, f64)> = Vec::with_capacity(ranked.len());
-        for (timestamp_ms, _, value) in ranked {
-            match samples.last_mut() {
-                Some(last) if last.0 == timestamp_ms => last.1 = value,
-                _ => samples.push((timestamp_ms, value)),
-            }
-        }
-        Ok(samples)
+        Ok(sorted_later_wins(&all))
     }
 
-    fn damaged(&self, part: &Part, error: crate::chunk::ChunkError) -> SourceError {
+    /// The same where there are histograms among them.
+    fn merge_mixed(&self, group: &[Placed]) -> Result<Vec<MixedSample>, SourceError> {
+        let mut all: Vec<Mixed> = Vec::new();
+        let mut scratch = Scratch::new();
+        for Placed { part, rank, is_histograms, .. } in group {
+            if *is_histograms {
+                let mut push = |decided: Decided| all.push(Mixed::histogram(decided, *rank));
+                match part {
+                    Part::Histograms(samples) => {
+                        let undecided = samples.iter().cloned();
+                        undecided.for_each(|sample| push(Decided { sample, before: None }));
+                    }
+                    Part::Frame { bytes, .. } => {
+                        merge::decode(bytes, push).map_err(|e| self.damaged(part, e))?;
+                    }
+                    Part::Floats(_) => {}
+                }
+            } else {
+                let mut push = |timestamp_ms, value, start_ms| {
+                    all.push(Mixed::float(timestamp_ms, value, start_ms, *rank));
+                };
+                self.for_each_float(part, &mut scratch, &mut push)?;
+            }
+        }
+        all.retain(|mixed| (self.start_ms..=self.end_ms).contains(&mixed.timestamp_ms()));
+        Ok(merge::resolve(all, self.last_histogram.as_ref()))
+    }
+
+    fn for_each_float(
+        &self,
+        part: &Part,
+        scratch: &mut Scratch,
+        push: &mut dyn FnMut(i64, f64, i64),
+    ) -> Result<(), SourceError> {
+        match part {
+            Part::Floats(Floats { samples, starts }) => {
+                for (at, (timestamp_ms, value)) in samples.iter().enumerate() {
+                    push(*timestamp_ms, *value, starts.get(at).copied().unwrap_or(0));
+                }
+            }
+            Part::Frame { bytes, .. } => {
+                scratch.clear();
+                scratch.decode(bytes).map_err(|e| self.damaged(part, e))?;
+                let samples = scratch.timestamps.iter().zip(&scratch.values);
+                for (at, (timestamp_ms, value)) in samples.enumerate() {
+                    push(*timestamp_ms, *value, scratch.starts.get(at).copied().unwrap_or(0));
+                }
+            }
+            Part::Histograms(_) => {}
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, part: &Part, error: ChunkError) -> SourceError {
         let key = match part {
             Part::Frame { key, .. } => key.as_deref(),
-            Part::Raw(_) => None,
+            Part::Floats(_) | Part::Histograms(_) => None,
         };
         error.at(self.labels.to_string(), location(key))
+    }
+
+    /// The next histograms of a frame.
+    fn next_histograms(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        let Open::Histograms(open) = &mut self.open else { return Ok(Advance::End) };
+        let first = batch.histograms.len();
+        let advance = match open.decoder.next_batch(until_ms, batch) {
+            Ok(advance) => advance,
+            Err(error) => {
+                let part = open.part;
+                return Err(self.damaged(&self.parts.parts[part].part, error));
+            }
+        };
+        if let Some(sample) = batch.histograms.get_mut(first) {
+            if std::mem::take(&mut open.is_first) {
+                let last = self.last_histogram.as_ref();
+                merge::take_back(&mut sample.histogram, open.decoder.before(), last);
+            }
+            self.last_histogram = batch.histograms.last().cloned();
+        }
+        Ok(advance)
     }
 }
 
@@ -232,6 +342,10 @@ impl Cursor for PartsCursor<'_> {
     ) -> Result<Advance, SourceError> {
         let until_ms = until_ms.min(self.end_ms);
         loop {
+            // Floats do not look at how many histograms there are.
+            if batch.histograms.len() >= HISTOGRAM_BATCH_LEN {
+                return Ok(Advance::Full);
+            }
             let advance = match &mut self.open {
                 Open::None => Advance::End,
                 Open::Frame { decoder, part } => match decoder.next_batch(until_ms, batch) {
@@ -241,13 +355,42 @@ impl Cursor for PartsCursor<'_> {
                         return Err(self.damaged(&self.parts.parts[part].part, error));
                     }
                 },
-                Open::Raw { rest } => {
-                    let taken = push_samples(rest, until_ms, batch);
+                Open::Histograms(_) => self.next_histograms(until_ms, batch)?,
+                Open::Raw { rest, starts } => {
+                    let taken = push_samples(rest, starts, until_ms, batch);
                     *rest = &rest[taken..];
+                    *starts = starts.get(taken..).unwrap_or_default();
                     after(rest, batch)
                 }
-                Open::Merged { samples, at } => {
-                    *at += push_samples(&samples[*at..], until_ms, batch);
+                Open::RawHistograms { rest } => {
+                    let room = HISTOGRAM_BATCH_LEN - batch.histograms.len();
+                    let window = &rest[..room.min(rest.len())];
+                    let taken = window.partition_point(|s| s.timestamp_ms <= until_ms);
+                    if !batch.is_full()
+                        && let Some(last) = rest[..taken].last()
+                    {
+                        self.last_histogram = Some(last.clone());
+                        batch.histograms.extend_from_slice(&rest[..taken]);
+                        *rest = &rest[taken..];
+                    }
+                    after(rest, batch)
+                }
+                Open::Merged { floats, at } => {
+                    let starts = floats.starts.get(*at..).unwrap_or_default();
+                    *at += push_samples(&floats.samples[*at..], starts, until_ms, batch);
+                    after(&floats.samples[*at..], batch)
+                }
+                Open::Mixed { samples, at } => {
+                    while let Some(sample) = samples.get(*at)
+                        && sample.timestamp_ms() <= until_ms
+                        && !batch.is_full()
+                    {
+                        if let MixedSample::Histogram(sample) = sample {
+                            self.last_histogram = Some(sample.clone());
+                        }
+                        sample.push_to(batch);
+                        *at += 1;
+                    }
                     after(&samples[*at..], batch)
                 }
             };
@@ -279,17 +422,23 @@ impl PartsCursor<'_> {
     }
 }
 
-fn push_samples(samples: &[(i64, f64)], until_ms: i64, batch: &mut SampleBatch) -> usize {
+fn push_samples(
+    samples: &[(i64, f64)],
+    starts: &[i64],
+    until_ms: i64,
+    batch: &mut SampleBatch,
+) -> usize {
     let room = model::SAMPLE_BATCH_LEN - batch.len;
     let window = &samples[..room.min(samples.len())];
     let take = window.partition_point(|(t, _)| *t <= until_ms);
+    push_starts(&mut batch.starts, batch.len, &starts[..take.min(starts.len())]);
     for (timestamp_ms, value) in &window[..take] {
         batch.push(*timestamp_ms, *value);
     }
     take
 }
 
-fn after(rest: &[(i64, f64)], batch: &SampleBatch) -> Advance {
+fn after<T>(rest: &[T], batch: &SampleBatch) -> Advance {
     if rest.is_empty() {
         Advance::End
     } else if batch.is_full() {

@@ -4,5 +4,6 @@
 //! twice, which the cursor merges into one, and never missed.
 
 pub(crate) mod cursor;
+mod merge;
 mod select;
 mod set;

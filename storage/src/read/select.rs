@@ -143,13 +143,7 @@ fn select_head(
         }
         let mut parts = Vec::new();
         series.parts(start_ms, end_ms, &mut parts);
-        let bytes: usize = parts
-            .iter()
-            .map(|part| match part {
-                Part::Frame { bytes, .. } => bytes.len(),
-                Part::Raw(samples) => samples.len() * 16,
-            })
-            .sum();
+        let bytes: usize = parts.iter().map(Part::bytes).sum();
         result = charge.add(bytes + SERIES_BYTES);
         if found.len() % CHECK_EVERY == 0 && result.is_ok() {
             result = budget.check();

@@ -58,8 +58,8 @@ impl SeriesSet for LoadedSet {
         self.series[series_index].1.sample_count()
     }
 
-    fn has_histograms(&self, _series_index: usize) -> bool {
-        false
+    fn has_histograms(&self, series_index: usize) -> bool {
+        self.series[series_index].1.has_histograms()
     }
 
     fn encoded_bytes(&self) -> usize {

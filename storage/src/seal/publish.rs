@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Cursor, SampleBatch, SourceError};
+use model::{Cursor, HistogramSample, SampleBatch, SourceError};
 
 use super::block::{self, BlockBuilder, BlockEntry};
 use super::{Item, State, gather, recover, register};
-use crate::chunk;
+use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
-use crate::head::series::Part;
+use crate::head::series::{Floats, Part};
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::read::cursor::{PartsCursor, SeriesParts};
@@ -199,25 +199,54 @@ fn frames_of(
         for part in parts.iter() {
             match part {
                 Part::Frame { bytes, .. } => out.extend_from_slice(bytes),
-                Part::Raw(samples) => {
+                Part::Floats(Floats { samples, starts }) => {
                     let (timestamps, values): (Vec<i64>, Vec<f64>) =
                         samples.iter().copied().unzip();
-                    chunk::encode(&timestamps, &values, &mut out);
+                    chunk::encode_with_starts(&timestamps, &values, starts, &mut out);
+                }
+                Part::Histograms(samples) => {
+                    encode_histograms(samples, None, &mut out);
                 }
             }
         }
         return Ok(out);
     }
     let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX);
+    let mut histograms = PendingHistograms { samples: Vec::new(), before: parts.first_before() };
     loop {
         batch.clear();
         let advance = cursor.next_batch(i64::MAX, batch)?;
         let (timestamps, values) = batch.samples();
-        for (timestamps, values) in timestamps.chunks(FRAME_LEN).zip(values.chunks(FRAME_LEN)) {
-            chunk::encode(timestamps, values, &mut out);
+        for at in (0..batch.len).step_by(FRAME_LEN) {
+            let range = at..(at + FRAME_LEN).min(batch.len);
+            let starts = &batch.starts[at.min(batch.starts.len())..];
+            let (timestamps, values) = (&timestamps[range.clone()], &values[range]);
+            let starts = &starts[..starts.len().min(timestamps.len())];
+            chunk::encode_with_starts(timestamps, values, starts, &mut out);
+        }
+        histograms.samples.append(&mut batch.histograms);
+        if histograms.samples.len() >= FRAME_LEN || advance != model::Advance::Full {
+            histograms.encode(&mut out);
         }
         if advance != model::Advance::Full {
             return Ok(out);
         }
+    }
+}
+
+/// Histograms of which a frame is to be made.
+struct PendingHistograms {
+    samples: Vec<HistogramSample>,
+    /// The histogram before them.
+    before: Option<HistogramBefore>,
+}
+
+impl PendingHistograms {
+    fn encode(&mut self, out: &mut Vec<u8>) {
+        encode_histograms(&self.samples, self.before, out);
+        if let Some(last) = self.samples.last() {
+            self.before = Some(HistogramBefore::of(last));
+        }
+        self.samples.clear();
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use model::{MatchOp, Matcher, SourceError};
 
-use super::harness::{self, batch, labels, open, read};
+use super::harness::{self, batch, histogram, histogram_batch, labels, open, read_full};
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::lsm::WriteSet;
 use crate::{Store, StoreError, keys};
@@ -16,7 +16,16 @@ async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, St
     for number in 0..8 {
         let labels = labels(&[("__name__", "m"), ("n", &number.to_string())]);
         let samples: Vec<_> = (0..50).map(|t| (t * 1000, t as f64)).collect();
-        store.append(batch(&labels, &samples)).await.unwrap();
+        let mut batch = batch(&labels, &samples);
+        match number {
+            6 => batch.starts = vec![7; 50],
+            7 => {
+                let histogram = |t: u32| harness::at(50_000 + i64::from(t), histogram(&[t; 9]));
+                batch.push_histograms(&(0..25).map(histogram).collect::<Vec<_>>());
+            }
+            _ => {}
+        }
+        store.append(batch).await.unwrap();
     }
     (objects, store)
 }
@@ -24,7 +33,7 @@ async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, St
 /// Reads through postings, forward index, directories and blocks.
 async fn read_through(store: &Store) -> Result<usize, SourceError> {
     let all = |name| Matcher::new(MatchOp::Regex, name, ".+").unwrap();
-    let contents = read(store, vec![all("__name__"), all("n")], 0, i64::MAX).await?;
+    let contents = read_full(store, vec![all("__name__"), all("n")], 0, i64::MAX).await?;
     Ok(contents.iter().map(|(_, samples)| samples.len()).sum())
 }
 
@@ -64,7 +73,7 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
     harness::run(async {
         let (_, store) = filled().await;
         store.seal_all().await.unwrap();
-        assert_eq!(read_through(&store).await.unwrap(), 400);
+        assert_eq!(read_through(&store).await.unwrap(), 425);
         let mut kinds = BTreeSet::new();
         for (key, value) in entries(&store, &keys::partition(0)).await {
             kinds.insert(key[9]);
@@ -81,7 +90,7 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
             put(&store, &key, value).await;
         }
         assert_eq!(kinds, BTreeSet::from([b'b', b'c', b'f', b'i']));
-        assert_eq!(read_through(&store).await.unwrap(), 400);
+        assert_eq!(read_through(&store).await.unwrap(), 425);
     });
 }
 
@@ -109,6 +118,8 @@ fn damage_in_log_and_meta_values_keeps_the_store_closed() {
         let (objects, store) = filled().await;
         store.seal_all().await.unwrap();
         store.append(batch(&labels(&[("a", "b")]), &[(7, 7.0)])).await.unwrap();
+        let samples = [harness::at(7, histogram(&[1, 2, 3]))];
+        store.append(histogram_batch(&labels(&[("a", "c")]), &samples)).await.unwrap();
         // The first epoch is sealed: its records are not read again.
         let mut all = entries(&store, &keys::log_epoch(1)).await;
         all.extend(entries(&store, b"m").await);
@@ -127,7 +138,7 @@ fn damage_in_log_and_meta_values_keeps_the_store_closed() {
                 last = reopened(&objects, &key, &value).await;
             }
         }
-        assert_eq!(read_through(&last).await.unwrap(), 400);
+        assert_eq!(read_through(&last).await.unwrap(), 425);
     });
 }
 
@@ -152,8 +163,12 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();
         let series = labels(&[("__name__", "m"), ("n", "1")]);
-        let samples: Vec<_> = (0..300).map(|t| (t * 1000, t as f64)).collect();
-        store.append(batch(&series, &samples)).await.unwrap();
+        let samples: Vec<_> = (0..200).map(|t| (t * 1000, t as f64)).collect();
+        let mut all = batch(&series, &samples);
+        all.starts = vec![3; 150];
+        let late = |t: u32| harness::at(i64::from(t) * 1000, histogram(&[t, 3 * t]));
+        all.push_histograms(&(200..300).map(late).collect::<Vec<_>>());
+        store.append(all).await.unwrap();
         store.seal_all().await.unwrap();
         let all = || vec![Matcher::new(MatchOp::Regex, "__name__", ".+").unwrap()];
         for (key, value) in entries(&store, &keys::partition(0)).await {
@@ -168,7 +183,7 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
                 // The second range wants the last frame only: the others are passed over, and
                 // must not be passed over because their damaged headers say so.
                 for start_ms in [0, 290_000] {
-                    match read(&store, all(), start_ms, i64::MAX).await {
+                    match read_full(&store, all(), start_ms, i64::MAX).await {
                         Err(SourceError::Corrupt { series: named, .. }) => {
                             assert_eq!(named, series.to_string());
                         }

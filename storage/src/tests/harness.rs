@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    Advance, Batch, Budget, Labels, Matcher, SampleBatch, Selection, SeriesSet, Source, SourceError,
+    Advance, Batch, Budget, HISTOGRAM_BATCH_LEN, Histogram, HistogramSample, Labels, Matcher,
+    SampleBatch, Selection, SeriesSet, Source, SourceError, Span,
 };
 use slatedb::object_store::ObjectStore;
 use slatedb::object_store::memory::InMemory;
@@ -13,6 +14,34 @@ use crate::{ManualClock, Store, StoreError, StoreOptions};
 
 /// Samples of each series, to the bit.
 pub(crate) type Contents = Vec<(Labels, Vec<(i64, u64)>)>;
+
+/// A sample of either kind, to the bit.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Read {
+    pub(crate) timestamp_ms: i64,
+    pub(crate) start_ms: i64,
+    pub(crate) value: ReadValue,
+}
+
+/// Its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ReadValue {
+    Float(u64),
+    Histogram(Arc<Histogram>),
+}
+
+impl Read {
+    /// The histogram, if it is one.
+    pub(crate) fn histogram(&self) -> Option<&Arc<Histogram>> {
+        match &self.value {
+            ReadValue::Float(_) => None,
+            ReadValue::Histogram(histogram) => Some(histogram),
+        }
+    }
+}
+
+/// Samples of each series, floats and histograms.
+pub(crate) type FullContents = Vec<(Labels, Vec<Read>)>;
 
 /// Runs a test on a runtime of its own.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
@@ -64,18 +93,62 @@ pub(crate) fn batch(labels: &Labels, samples: &[(i64, f64)]) -> Batch {
     batch
 }
 
-/// Everything that a source holds in a range of the series that match.
+/// A write of histograms of one series.
+pub(crate) fn histogram_batch(labels: &Labels, samples: &[HistogramSample]) -> Batch {
+    let mut batch = Batch::default();
+    batch.push(labels, &[]);
+    batch.push_histograms(samples);
+    batch
+}
+
+/// A histogram with these counts from bucket 1 on.
+pub(crate) fn histogram(counts: &[u32]) -> Histogram {
+    Histogram {
+        schema: 3,
+        count: counts.iter().map(|count| f64::from(*count)).sum(),
+        sum: counts.iter().map(|count| f64::from(*count) * 0.1).sum(),
+        positive_spans: vec![Span { offset: 1, length: counts.len() as u32 }],
+        positive_counts: counts.iter().map(|count| f64::from(*count)).collect(),
+        ..Histogram::default()
+    }
+}
+
+/// A histogram as a sample.
+pub(crate) fn at(timestamp_ms: i64, histogram: Histogram) -> HistogramSample {
+    HistogramSample { timestamp_ms, start_ms: 0, histogram: Arc::new(histogram) }
+}
+
+/// Everything that a source holds in a range of the series that match, which has floats alone.
 pub(crate) async fn read(
     source: &dyn Source,
     matchers: Vec<Matcher>,
     start_ms: i64,
     end_ms: i64,
 ) -> Result<Contents, SourceError> {
+    let full = read_full(source, matchers, start_ms, end_ms).await?;
+    let float = |read: Read| match read.value {
+        ReadValue::Float(bits) => (read.timestamp_ms, bits),
+        ReadValue::Histogram(_) => panic!("a histogram: {read:?}"),
+    };
+    let floats = |reads: Vec<Read>| reads.into_iter().map(float).collect();
+    Ok(full.into_iter().map(|(labels, reads)| (labels, floats(reads))).collect())
+}
+
+/// Everything that a source holds in a range of the series that match.
+pub(crate) async fn read_full(
+    source: &dyn Source,
+    matchers: Vec<Matcher>,
+    start_ms: i64,
+    end_ms: i64,
+) -> Result<FullContents, SourceError> {
     let budget = Budget::unlimited();
     let set = source.select(&Selection { matchers, start_ms, end_ms }, &budget).await?;
     let mut contents = Vec::new();
     for index in 0..set.len() {
         let samples = read_series(set.as_ref(), index, end_ms)?;
+        if samples.iter().any(|read| read.histogram().is_some()) {
+            assert!(set.has_histograms(index));
+        }
         if !samples.is_empty() {
             contents.push((set.labels(index).clone(), samples));
         }
@@ -84,12 +157,29 @@ pub(crate) async fn read(
     Ok(contents)
 }
 
+/// The samples of a batch, in order.
+fn take_samples(batch: &mut SampleBatch) -> Vec<Read> {
+    let (timestamps, values) = batch.samples();
+    let floats =
+        timestamps.iter().zip(values).enumerate().map(|(at, (timestamp_ms, value))| Read {
+            timestamp_ms: *timestamp_ms,
+            start_ms: batch.start(at),
+            value: ReadValue::Float(value.to_bits()),
+        });
+    let histograms = batch.histograms.iter().map(|sample| Read {
+        timestamp_ms: sample.timestamp_ms,
+        start_ms: sample.start_ms,
+        value: ReadValue::Histogram(Arc::clone(&sample.histogram)),
+    });
+    assert!(batch.histograms.len() <= HISTOGRAM_BATCH_LEN);
+    let mut samples: Vec<Read> = floats.chain(histograms).collect();
+    samples.sort_by_key(|read| read.timestamp_ms);
+    batch.clear();
+    samples
+}
+
 /// Reads one series in steps, so that bounds are met in the middle of frames.
-fn read_series(
-    set: &dyn SeriesSet,
-    index: usize,
-    end_ms: i64,
-) -> Result<Vec<(i64, u64)>, SourceError> {
+fn read_series(set: &dyn SeriesSet, index: usize, end_ms: i64) -> Result<Vec<Read>, SourceError> {
     let mut cursor = set.cursor(index);
     let mut batch = SampleBatch::new();
     let mut samples = Vec::new();
@@ -97,27 +187,29 @@ fn read_series(
     let mut step_ms = 4321_i64;
     loop {
         let advance = cursor.next_batch(until_ms, &mut batch)?;
-        let (timestamps, values) = batch.samples();
-        assert!(timestamps.iter().all(|t| *t <= until_ms), "no sample beyond the bound");
-        samples.extend(timestamps.iter().zip(values).map(|(t, v)| (*t, v.to_bits())));
-        batch.clear();
+        let taken = take_samples(&mut batch);
+        assert!(taken.iter().all(|s| s.timestamp_ms <= until_ms), "no sample beyond the bound");
+        samples.extend(taken);
         match advance {
             Advance::Full => {}
             Advance::End => break,
             Advance::Reached if until_ms >= end_ms => break,
             Advance::Reached => {
                 step_ms = step_ms.saturating_mul(3);
-                let last_ms = samples.last().map_or(-(1 << 40), |(t, _)| *t);
+                let last_ms = samples.last().map_or(-(1 << 40), |read: &Read| read.timestamp_ms);
                 until_ms = last_ms.max(until_ms).saturating_add(step_ms).min(end_ms);
             }
         }
     }
-    assert!(samples.is_sorted_by(|a, b| a.0 < b.0), "each time once, ascending: {samples:?}");
+    assert!(
+        samples.is_sorted_by(|a, b| a.timestamp_ms < b.timestamp_ms),
+        "each time once, ascending: {samples:?}"
+    );
     assert!(samples.len() <= set.sample_count_estimate(index), "the estimate is an upper bound");
     Ok(samples)
 }
 
-/// Everything that a source holds.
+/// Everything that a source holds, which has floats alone.
 pub(crate) async fn read_all(source: &dyn Source) -> Result<Contents, SourceError> {
     read(source, Vec::new(), i64::MIN, i64::MAX).await
 }

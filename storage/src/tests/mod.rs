@@ -5,4 +5,5 @@ mod concurrent;
 mod damage;
 mod faults;
 mod harness;
+mod histograms;
 mod twin;

@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 
+use model::histogram::decide_hint;
 use model::memory::MemorySource;
-use model::{Batch, Labels, MatchOp, Matcher, MetadataQuery, Source};
+use model::{
+    Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, ResetHint, Source,
+    Span,
+};
 use proptest::prelude::*;
 
-use super::harness::{self, labels, open_with, read, read_all};
+use super::harness::{self, FullContents, ReadValue, labels, open_with, read, read_full};
 use crate::outcome::RejectReason;
 use crate::window::WINDOW_MS;
 use crate::{ManualClock, Store, StoreOptions};
@@ -16,8 +20,9 @@ use crate::{ManualClock, Store, StoreOptions};
 enum Op {
     /// Samples as series, time, value.
     Append(Vec<(u8, i64, u8)>),
-    /// A run of samples in order: series, first time, how many, how far apart.
-    Run(u8, i64, u16, i64),
+    /// A run of samples in order: series, first time, how many, how far apart, and how many of
+    /// a kind at a time: floats first, or floats alone.
+    Run(u8, i64, u16, i64, Option<u16>),
     SealAll,
     SealClosed(i64),
     Close,
@@ -34,10 +39,13 @@ fn time() -> impl Strategy<Value = i64> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let samples = proptest::collection::vec((0_u8..12, time(), 0_u8..3), 1..30);
+    let samples = proptest::collection::vec((0_u8..12, time(), 0_u8..9), 1..30);
+    let step = prop_oneof![Just(15_000_i64), 1_i64..30_000];
+    let kinds = prop_oneof![Just(None), (1_u16..4).prop_map(Some), (30_u16..300).prop_map(Some)];
     prop_oneof![
         6 => samples.prop_map(Op::Append),
-        4 => (0_u8..12, time(), 1_u16..700, 1_i64..30_000).prop_map(|(s, t, n, d)| Op::Run(s, t, n, d)),
+        5 => (0_u8..12, time(), 1_u16..700, step, kinds)
+            .prop_map(|(s, t, n, d, k)| Op::Run(s, t, n, d, k)),
         1 => Just(Op::SealAll),
         1 => (-20_i64..20).prop_map(|w| Op::SealClosed(w * WINDOW_MS)),
         1 => Just(Op::Close),
@@ -55,32 +63,147 @@ fn series(number: u8) -> Labels {
     labels(&pairs)
 }
 
+/// A sample of a series.
+#[derive(Debug, Clone)]
+struct Sample {
+    number: u8,
+    timestamp_ms: i64,
+    start_ms: i64,
+    value: Value,
+}
+
+#[derive(Debug, Clone)]
+enum Value {
+    Float(f64),
+    Histogram(Arc<Histogram>),
+}
+
+/// The sample of a time that a small number stands for: equal ones are equal throughout.
+fn sample(number: u8, timestamp_ms: i64, value: u8) -> Sample {
+    let counts = |count: i64| histogram_of(timestamp_ms.unsigned_abs() / 15_000, count);
+    let value_of = |value: u8| match value {
+        0..3 => Value::Float(f64::from(value)),
+        3 => Value::Histogram(Histogram { reset_hint: ResetHint::Gauge, ..counts(11) }.into()),
+        4 => Value::Histogram(Histogram::stale().into()),
+        5 => Value::Histogram(Histogram { zero_count: 0.5, ..counts(3) }.into()),
+        _ => Value::Histogram(counts(i64::from(value)).into()),
+    };
+    let start_ms = start_of(number, timestamp_ms);
+    Sample { number, timestamp_ms, start_ms, value: value_of(value) }
+}
+
+/// None, always the same, or the time of the sample before: equal samples have equal starts.
+fn start_of(number: u8, timestamp_ms: i64) -> i64 {
+    [0, 777, timestamp_ms - 15_000][usize::from(number % 3)]
+}
+
+/// A histogram whose buckets lie in a few ways, and grow with a count.
+fn histogram_of(layout: u64, count: i64) -> Histogram {
+    let count = count as f64;
+    let spans = match layout % 3 {
+        0 => vec![Span { offset: -2, length: 2 }],
+        1 => vec![Span { offset: -2, length: 3 }, Span { offset: 2, length: 1 }],
+        _ => vec![Span { offset: -2, length: 2 }, Span { offset: 3, length: 1 }],
+    };
+    let len: u32 = spans.iter().map(|span| span.length).sum();
+    Histogram {
+        count: count * f64::from(len) + 1.0,
+        sum: count * 0.3,
+        zero_count: 1.0,
+        positive_spans: spans,
+        positive_counts: vec![count; len as usize],
+        ..Histogram::default()
+    }
+}
+
 /// Appends to both; what the store refuses, the twin does not get.
-async fn append(store: &Store, twin: &mut MemorySource, samples: &[(u8, i64, f64)]) {
+async fn append(store: &Store, twin: &mut MemorySource, samples: &[Sample]) {
     let mut batch = Batch::default();
     let mut seen = std::collections::HashSet::new();
-    let samples: Vec<_> = samples.iter().filter(|(s, t, _)| seen.insert((*s, *t))).collect();
-    for (number, timestamp_ms, value) in &samples {
-        batch.push(&series(*number), &[(*timestamp_ms, *value)]);
+    let samples: Vec<_> =
+        samples.iter().filter(|s| seen.insert((s.number, s.timestamp_ms))).collect();
+    for Sample { number, timestamp_ms, start_ms, value } in &samples {
+        match value {
+            Value::Float(value) => {
+                batch.push(&series(*number), &[(*timestamp_ms, *value)]);
+                if *start_ms != 0 {
+                    batch.starts.resize(batch.timestamps.len() - 1, 0);
+                    batch.starts.push(*start_ms);
+                }
+            }
+            Value::Histogram(histogram) => {
+                batch.push(&series(*number), &[]);
+                batch.push_histograms(&[HistogramSample {
+                    timestamp_ms: *timestamp_ms,
+                    start_ms: *start_ms,
+                    histogram: Arc::clone(histogram),
+                }]);
+            }
+        }
     }
     let outcome = store.append(batch).await.unwrap();
     assert_eq!(outcome.accepted + outcome.duplicates + outcome.rejected, samples.len());
     assert_eq!(outcome.rejected, outcome.rejections.len());
-    for (number, timestamp_ms, value) in samples {
+    for Sample { number, timestamp_ms, start_ms, value } in samples {
         let labels = series(*number);
         let is_rejected = outcome
             .rejections
             .iter()
             .any(|r| r.labels == labels && r.timestamp_ms == *timestamp_ms);
-        if !is_rejected {
-            twin.append(&labels, *timestamp_ms, *value);
+        if is_rejected {
+            continue;
+        }
+        match value {
+            Value::Float(value) => {
+                twin.append_with_start(&labels, *timestamp_ms, *value, *start_ms);
+            }
+            Value::Histogram(histogram) => {
+                let histogram = Arc::clone(histogram);
+                twin.append_histogram(&labels, *timestamp_ms, histogram, *start_ms);
+            }
         }
     }
     assert!(outcome.rejections.iter().all(|r| r.reason == RejectReason::DuplicateSample));
 }
 
+/// The same without what is decided of resets; and that is true of the histogram before.
+fn checked(contents: FullContents) -> FullContents {
+    let mut contents = contents;
+    for (labels, reads) in &mut contents {
+        let mut before: Option<Arc<Histogram>> = None;
+        for read in reads {
+            let ReadValue::Histogram(histogram) = &mut read.value else { continue };
+            let hint = histogram.reset_hint;
+            if hint == ResetHint::NotReset
+                && let Some(before) = &before
+            {
+                let decided = decide_hint(Some(before), histogram);
+                assert_eq!(decided, hint, "{labels} {} after {before:?}", read.timestamp_ms);
+            }
+            before = Some(Arc::clone(histogram));
+            if hint != ResetHint::Gauge {
+                Arc::make_mut(histogram).reset_hint = ResetHint::Unknown;
+            }
+        }
+    }
+    contents
+}
+
+async fn read_checked(
+    source: &dyn Source,
+    matchers: Vec<Matcher>,
+    start_ms: i64,
+    end_ms: i64,
+) -> FullContents {
+    checked(read_full(source, matchers, start_ms, end_ms).await.unwrap())
+}
+
 async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
-    assert_eq!(read_all(store).await.unwrap(), read_all(twin).await.unwrap());
+    let all = (i64::MIN, i64::MAX);
+    assert_eq!(
+        read_checked(store, Vec::new(), all.0, all.1).await,
+        read_checked(twin, Vec::new(), all.0, all.1).await
+    );
     let matchers = [
         vec![Matcher::equal("__name__", "b")],
         vec![Matcher::equal("even", "")],
@@ -94,8 +217,8 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
             (around_ms, i64::MAX),
             (around_ms, around_ms - 1),
         ] {
-            let found = read(store, matchers.clone(), start_ms, end_ms).await.unwrap();
-            let expected = read(twin, matchers.clone(), start_ms, end_ms).await.unwrap();
+            let found = read_checked(store, matchers.clone(), start_ms, end_ms).await;
+            let expected = read_checked(twin, matchers.clone(), start_ms, end_ms).await;
             assert_eq!(found, expected, "{matchers:?} {start_ms}..={end_ms}");
         }
     }
@@ -113,15 +236,24 @@ async fn run(ops: Vec<Op>) {
         match op {
             Op::Append(samples) => {
                 last_ms = samples[0].1;
-                let samples: Vec<_> =
-                    samples.iter().map(|(s, t, v)| (*s, *t, f64::from(*v))).collect();
+                let samples: Vec<_> = samples.iter().map(|(s, t, v)| sample(*s, *t, *v)).collect();
                 append(&store, &mut twin, &samples).await;
             }
-            Op::Run(number, start_ms, count, step_ms) => {
+            Op::Run(number, start_ms, count, step_ms, kinds) => {
                 let mut samples: Vec<_> = (0..i64::from(count))
-                    .map(|i| (number, start_ms + i * step_ms, i as f64))
+                    .map(|i| {
+                        let timestamp_ms = start_ms + i * step_ms;
+                        let is_float = kinds.is_none_or(|len| i / i64::from(len) % 2 == 0);
+                        let value = if is_float {
+                            Value::Float(i as f64)
+                        } else {
+                            Value::Histogram(histogram_of(i as u64 / 40, i).into())
+                        };
+                        let start_ms = start_of(number, timestamp_ms);
+                        Sample { number, timestamp_ms, start_ms, value }
+                    })
                     .collect();
-                last_ms = samples[samples.len() / 2].1;
+                last_ms = samples[samples.len() / 2].timestamp_ms;
                 // In two writes, so that the second finds the first.
                 let second = samples.split_off(samples.len() / 2);
                 append(&store, &mut twin, &samples).await;

@@ -7,7 +7,7 @@ use model::{Span, stale_nan};
 
 use super::column::{COUNT_LIMIT, FloatColumn, unfold};
 use super::layout::{HISTOGRAM_BUCKETS_MAX, Layout, canonical_spans, same_bits};
-use super::{ESCAPE_ZEROS, Mode, StartRule, State, THRESHOLD_ANY, THRESHOLD_ONE};
+use super::{ESCAPE_ZEROS, HistogramBefore, Mode, StartRule, State, THRESHOLD_ANY, THRESHOLD_ONE};
 use crate::chunk::ChunkError;
 use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::{Encoding, FrameHeader};
@@ -23,7 +23,7 @@ pub struct HistogramDecoder<'a> {
     state: State,
     /// The last sample, unless it has been passed over.
     last: Option<Arc<Histogram>>,
-    before_ms: Option<i64>,
+    before: Option<HistogramBefore>,
     /// Time of the next sample, if there is one; it has been read already.
     next_ms: i64,
     max_ms: i64,
@@ -59,7 +59,7 @@ impl<'a> HistogramDecoder<'a> {
             },
             state: State::new(),
             last: None,
-            before_ms: None,
+            before: None,
             next_ms: header.min_ms,
             max_ms: header.max_ms,
             count: header.count,
@@ -69,17 +69,22 @@ impl<'a> HistogramDecoder<'a> {
         decoder.state.time_ms = header.min_ms;
         if decoder.bits.take(1) == 1 {
             let distance_ms = decoder.bits.take_number();
-            decoder.before_ms = header.min_ms.checked_sub_unsigned(distance_ms);
-            if decoder.before_ms.is_none() || distance_ms == 0 {
+            let fingerprint = decoder.bits.take(32) as u32;
+            decoder.before = header
+                .min_ms
+                .checked_sub_unsigned(distance_ms)
+                .filter(|_| distance_ms > 0)
+                .map(|timestamp_ms| HistogramBefore { timestamp_ms, fingerprint });
+            if decoder.before.is_none() {
                 return Err(decoder.damaged("the time before is out of range"));
             }
         }
         Ok(decoder)
     }
 
-    /// The time of the histogram that the hint of the first sample was decided against.
-    pub fn before_ms(&self) -> Option<i64> {
-        self.before_ms
+    /// The histogram that the hint of the first sample was decided against.
+    pub fn before(&self) -> Option<HistogramBefore> {
+        self.before
     }
 
     /// Samples that have not been handed over or passed over yet.

@@ -4,7 +4,7 @@ use model::{Histogram, HistogramSample, ResetHint};
 
 use super::column::{FloatColumn, IntegerColumn, fold};
 use super::layout::{Layout, has_integer_counts, integer, is_storable};
-use super::{ESCAPE_ZEROS, Mode, PAYLOAD_BYTES_FULL, StartRule, State};
+use super::{ESCAPE_ZEROS, HistogramBefore, Mode, PAYLOAD_BYTES_FULL, StartRule, State};
 use super::{THRESHOLD_ANY, THRESHOLD_ONE};
 use crate::chunk::bits::PendingBits;
 use crate::chunk::frame::{self, Encoding};
@@ -20,11 +20,11 @@ pub struct HistogramEncoder {
 }
 
 impl HistogramEncoder {
-    /// A frame that begins with a sample. Its hint was decided against the histogram of the
-    /// series at `before_ms`; `None` if there was none.
+    /// A frame that begins with a sample. Its hint was decided against the histogram `before`;
+    /// `None` if there was none.
     ///
     /// Panics: the histogram is not [storable](is_storable).
-    pub fn new(sample: &HistogramSample, before_ms: Option<i64>) -> HistogramEncoder {
+    pub fn new(sample: &HistogramSample, before: Option<HistogramBefore>) -> HistogramEncoder {
         let mut encoder = HistogramEncoder {
             sink: Sink { bytes: Vec::new(), pending: PendingBits::new() },
             state: State::new(),
@@ -32,11 +32,11 @@ impl HistogramEncoder {
             min_ms: sample.timestamp_ms,
         };
         encoder.sink.push(ordered_bits(sample.timestamp_ms), 64);
-        let distance = before_ms.filter(|before_ms| *before_ms < sample.timestamp_ms);
-        match distance.map(|before_ms| sample.timestamp_ms.abs_diff(before_ms)) {
-            Some(distance_ms) => {
+        match before.filter(|before| before.timestamp_ms < sample.timestamp_ms) {
+            Some(before) => {
                 encoder.sink.push(1, 1);
-                encoder.sink.push_number(distance_ms);
+                encoder.sink.push_number(sample.timestamp_ms.abs_diff(before.timestamp_ms));
+                encoder.sink.push(u64::from(before.fingerprint), 32);
             }
             None => encoder.sink.push(0, 1),
         }
@@ -155,23 +155,25 @@ impl HistogramEncoder {
 /// Appends histograms to `out` as frames, one after the other; returns how many frames.
 ///
 /// There is one frame, unless it grows too long. The hint of the first sample was decided
-/// against the histogram of the series at `before_ms`, each other one against the sample before.
+/// against the histogram `before`, each other one against the sample before it.
 ///
 /// Panics: times do not strictly ascend, or a histogram is not [storable](is_storable).
 pub fn encode_histograms(
     samples: &[HistogramSample],
-    before_ms: Option<i64>,
+    before: Option<HistogramBefore>,
     out: &mut Vec<u8>,
 ) -> usize {
     let Some((first, rest)) = samples.split_first() else { return 0 };
-    let mut encoder = HistogramEncoder::new(first, before_ms);
+    let mut encoder = HistogramEncoder::new(first, before);
     let mut frame_count = 1;
+    let mut last = first;
     for sample in rest {
         if !encoder.push(sample) {
             encoder.finish(out);
-            encoder = HistogramEncoder::new(sample, Some(encoder.max_ms()));
+            encoder = HistogramEncoder::new(sample, Some(HistogramBefore::of(last)));
             frame_count += 1;
         }
+        last = sample;
     }
     encoder.finish(out);
     frame_count

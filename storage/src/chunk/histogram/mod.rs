@@ -5,7 +5,9 @@
 //! that appear do not interrupt: the columns of the others go on.
 //!
 //! ```text
-//! min time:64 │ 0, or 1 number(min time − time before) │ sample × count │ 0…0
+//! min time:64 │ before │ sample × count │ 0…0
+//!
+//! before:   0, or 1 number(min time − its time) fingerprint:32
 //!
 //! sample:   time │ control │ sum │ column × columns
 //!           time, not of the first: by the delta of deltas d, as in the Gorilla payload
@@ -57,8 +59,10 @@
 //! in their fewest form: no empty ones, none that continue the one before.
 //!
 //! *Hints* come back as they were given. That of the first sample, if it says that the counter
-//! was not reset, holds only if the histogram before it in the series is the one at *time
-//! before*, which it was decided against.
+//! was not reset, holds only if the histogram *before* it in the series is the one that it was
+//! decided against ([`HistogramBefore`]). Its fingerprint is the crc32c of schema:1, sum, count,
+//! zero count, spans and counts above zero, spans and counts below; everything little endian, and
+//! of 8 bytes, a span of 4 and 4.
 
 mod column;
 mod decode;
@@ -67,10 +71,11 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-use model::ResetHint;
+use model::{Histogram, HistogramSample, ResetHint, Span};
 
 pub use decode::HistogramDecoder;
 pub use encode::{HistogramEncoder, encode_histograms};
+pub(crate) use layout::canonical_spans;
 pub use layout::{HISTOGRAM_BUCKETS_MAX, is_storable};
 
 use column::{FloatColumn, IntegerColumn};
@@ -83,6 +88,48 @@ const ESCAPE_ZEROS: u32 = 16;
 /// The code of a zero threshold that is not a power of two; and what 2⁰ has.
 const THRESHOLD_ANY: u64 = 255;
 const THRESHOLD_ONE: i64 = 243;
+
+/// A histogram that the hint of a later one was decided against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistogramBefore {
+    /// Its time.
+    pub timestamp_ms: i64,
+    /// A checksum of its value: later writes may replace it.
+    pub fingerprint: u32,
+}
+
+impl HistogramBefore {
+    /// A sample as the one before another.
+    pub fn of(sample: &HistogramSample) -> HistogramBefore {
+        HistogramBefore {
+            timestamp_ms: sample.timestamp_ms,
+            fingerprint: fingerprint(&sample.histogram),
+        }
+    }
+}
+
+/// A checksum of what tells whether a counter goes on, and of the sum.
+fn fingerprint(histogram: &Histogram) -> u32 {
+    let mut sum = crc32c::crc32c(&histogram.schema.to_le_bytes());
+    let mut add = |bytes: &[u8]| sum = crc32c::crc32c_append(sum, bytes);
+    for number in [histogram.sum, histogram.count, histogram.zero_count] {
+        add(&number.to_le_bytes());
+    }
+    let sides = [
+        (&histogram.positive_spans, &histogram.positive_counts),
+        (&histogram.negative_spans, &histogram.negative_counts),
+    ];
+    for (spans, counts) in sides {
+        for Span { offset, length } in spans {
+            add(&offset.to_le_bytes());
+            add(&length.to_le_bytes());
+        }
+        for count in counts {
+            add(&count.to_le_bytes());
+        }
+    }
+    sum
+}
 
 /// How the counts of a sample go on from those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -202,9 +202,9 @@ fn read_all(decoder: &mut HistogramDecoder<'_>) -> Result<Vec<HistogramSample>, 
     }
 }
 
-fn encoded(samples: &[HistogramSample], before_ms: Option<i64>) -> Vec<u8> {
+fn encoded(samples: &[HistogramSample], before: Option<HistogramBefore>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    assert_eq!(encode_histograms(samples, before_ms, &mut bytes), 1);
+    assert_eq!(encode_histograms(samples, before, &mut bytes), 1);
     bytes
 }
 
@@ -212,18 +212,20 @@ proptest! {
     #[test]
     fn histograms_come_back_as_they_were_written(
         samples in samples(90),
-        before in prop::option::of(1_i64..1 << 40),
+        before in prop::option::of((1_i64..1 << 40, any::<u32>())),
         behind in prop::collection::vec(any::<u8>(), 0..20),
     ) {
-        let before_ms = before.map(|distance| samples[0].timestamp_ms - distance);
-        let mut bytes = encoded(&samples, before_ms);
+        let before = before.map(|(distance, fingerprint)| {
+            HistogramBefore { timestamp_ms: samples[0].timestamp_ms - distance, fingerprint }
+        });
+        let mut bytes = encoded(&samples, before);
         let header = FrameHeader::read(&bytes).unwrap();
         prop_assert_eq!(header.frame_len(), bytes.len());
         prop_assert_eq!(header.min_ms, samples[0].timestamp_ms);
         prop_assert_eq!(header.max_ms, samples.last().unwrap().timestamp_ms);
         bytes.extend(behind);
         let mut decoder = HistogramDecoder::open(&bytes).unwrap();
-        prop_assert_eq!(decoder.before_ms(), before_ms);
+        prop_assert_eq!(decoder.before(), before);
         assert_same(&read_all(&mut decoder).unwrap(), &samples);
     }
 
@@ -431,7 +433,8 @@ fn frame_has_the_bits_of_its_description() {
     let first = histogram(&[3.0, 1.0]);
     let second = Histogram { reset_hint: ResetHint::NotReset, sum: 2.0, ..histogram(&[5.0, 1.0]) };
     let third = HistogramSample { timestamp_ms: 31_000, ..at(0, second.clone()) };
-    let bytes = encoded(&[at(1000, first), at(16_000, second), third], Some(900));
+    let before = HistogramBefore { timestamp_ms: 900, fingerprint: 0x1234_5678 };
+    let bytes = encoded(&[at(1000, first), at(16_000, second), third], Some(before));
     let (body, checksum) = bytes.split_at(bytes.len() - 4);
     assert_eq!(checksum, crc32c::crc32c(body).to_le_bytes());
     let number = |number: u64| {
@@ -439,9 +442,9 @@ fn frame_has_the_bits_of_its_description() {
         format!("{:06b}{number:0bits$b}", bits - 1)
     };
     let text = [
-        // 1000 with its sign bit flipped, and 100 ms from the histogram before.
+        // 1000 with its sign bit flipped, and what is 100 ms before it.
         format!("{:064b}", 1000_u64 | 1 << 63),
-        format!("1{}", number(100)),
+        format!("1{}{:032b}", number(100), 0x1234_5678),
         // Unknown, rising, a new layout, no excess, no start.
         "11 00 00 1 0 00".to_owned(),
         // Integers, schema 0, threshold 0, one span of 2 at 0, none below, no bounds.
@@ -513,13 +516,14 @@ fn widest_histograms_cut_frames_and_come_back() {
     let mut bytes = Vec::new();
     assert!(encode_histograms(&samples, None, &mut bytes) > 1);
     let mut found = Vec::new();
-    let mut before_ms = None;
+    let mut before = None;
     for frame in frames(&bytes) {
         let (offset, header) = frame.unwrap();
         let mut decoder = HistogramDecoder::open(&bytes[offset..]).unwrap();
-        assert_eq!(decoder.before_ms(), before_ms);
-        before_ms = Some(header.max_ms);
+        assert_eq!(decoder.before(), before);
         found.extend(read_all(&mut decoder).unwrap());
+        before = found.last().map(HistogramBefore::of);
+        assert_eq!(before.unwrap().timestamp_ms, header.max_ms);
     }
     assert_same(&found, &samples);
 }

@@ -1,0 +1,344 @@
+//! What is taken of a write: each sample is judged once, on the state that all earlier ones have
+//! led to, and what is accepted goes into the columns of the record.
+//!
+//! Floats and histograms of a series are judged in the order of their times, in runs of one
+//! kind. Of a histogram is decided as well whether its counter went on from the one before;
+//! its spans get their fewest form, and a staleness marker loses whatever it has beside its sum.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::histogram::decide_hint;
+use model::{Batch, Histogram, HistogramSample, ResetHint};
+
+use super::Head;
+use super::commit::{Bounds, Log, Pending};
+use super::record::RunHead;
+use super::series::{Decided, HeadSeries, histogram_bytes};
+use crate::chunk::HistogramBefore;
+use crate::chunk::histogram::{canonical_spans, is_storable};
+use crate::keys;
+use crate::outcome::{AppendOutcome, RejectReason};
+
+/// How far behind the newest sample Prometheus' head takes a sample in order.
+/// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
+const IN_ORDER_SPAN_MS: i64 = 60 * 60 * 1000;
+/// Bytes of a float sample, by which the weight of others is measured.
+const FLOAT_BYTES: usize = 16;
+
+/// How many float samples take as much memory as the samples of a batch.
+pub(super) fn weight_of(batch: &Batch) -> usize {
+    let histograms: usize =
+        batch.histograms.iter().map(|sample| histogram_bytes(sample).div_ceil(FLOAT_BYTES)).sum();
+    batch.timestamps.len() + batch.starts.len().div_ceil(2) + histograms
+}
+
+impl Log {
+    /// Begins a record.
+    pub(super) fn begin(&mut self) {
+        self.columns.clear();
+        self.columns.first_ref = self.epochs.get(&self.epoch).map_or(0, |info| info.ref_count);
+        self.slots.clear();
+        self.created.clear();
+    }
+
+    /// Decides on every sample of a write, and puts the accepted ones into the record.
+    pub(super) fn decide(
+        &mut self,
+        head: &Head,
+        bounds: Bounds,
+        pending: &mut Pending,
+        out_of_order: &mut usize,
+    ) -> AppendOutcome {
+        let mut outcome = AppendOutcome::default();
+        // Taken out, so that most are changed in place rather than copied.
+        let mut histograms = std::mem::take(&mut pending.batch.histograms);
+        for index in 0..pending.batch.series.len() {
+            let histograms = &mut histograms[pending.batch.histograms(index)];
+            let mut run = Run { batch: &pending.batch, index, bounds, histograms };
+            let decided = match pending.slots[index] {
+                Some(slot) => self.decide_at(head, slot, &mut run, &mut outcome),
+                None => None,
+            };
+            let decided = match decided {
+                Some(count) => Some(count),
+                None => head
+                    .find(pending.batch.labels_bytes(index))
+                    .and_then(|slot| self.decide_at(head, slot, &mut run, &mut outcome)),
+            };
+            match decided {
+                Some(count) => *out_of_order += count,
+                None => self.decide_new(head, &mut run, &mut outcome),
+            }
+        }
+        outcome
+    }
+
+    /// The same for one series, as [`Log::decide_run`]; none if the slot is not, or no longer,
+    /// that of the series.
+    fn decide_at(
+        &mut self,
+        head: &Head,
+        slot: u32,
+        run: &mut Run<'_>,
+        outcome: &mut AppendOutcome,
+    ) -> Option<usize> {
+        let labels = run.batch.labels_bytes(run.index);
+        let mut shard = head.shard(slot);
+        let series = shard.series(slot).filter(|series| series.labels.as_bytes() == labels)?;
+        Some(self.decide_run(slot, series, run, outcome))
+    }
+
+    /// The same for a series that is not in the head: it is created once a sample is accepted.
+    fn decide_new(&mut self, head: &Head, run: &mut Run<'_>, outcome: &mut AppendOutcome) {
+        let batch = run.batch;
+        let labels = batch.labels(run.index);
+        let is_too_long = |(name, value): (&str, &str)| {
+            name.len() > keys::NAME_BYTES_MAX || value.len() > keys::VALUE_BYTES_MAX
+        };
+        if labels.iter().any(is_too_long) {
+            for at in batch.samples(run.index) {
+                let reason = RejectReason::LabelTooLong;
+                outcome.reject(|| labels.clone(), batch.timestamps[at], reason);
+            }
+            for sample in run.histograms.iter() {
+                let reason = RejectReason::LabelTooLong;
+                outcome.reject(|| labels.clone(), sample.timestamp_ms, reason);
+            }
+            return;
+        }
+        let mut series = HeadSeries::new(labels);
+        let first_run = self.slots.len();
+        self.decide_run(0, &mut series, run, outcome);
+        if self.slots.len() > first_run {
+            let labels = series.labels.clone();
+            let slot = head.create(series);
+            self.slots[first_run..].fill(slot);
+            self.created.push((slot, labels));
+        }
+    }
+
+    /// Decides on the samples of one series; returns how many were taken out of order.
+    fn decide_run(
+        &mut self,
+        slot: u32,
+        series: &mut HeadSeries,
+        run: &mut Run<'_>,
+        outcome: &mut AppendOutcome,
+    ) -> usize {
+        let floats = run.batch.samples(run.index);
+        if run.histograms.is_empty() {
+            return self.decide_floats(slot, series, run, floats, outcome);
+        }
+        let mut out_of_order = 0;
+        let mut next = (floats.start, 0);
+        while next.0 < floats.end || next.1 < run.histograms.len() {
+            let histogram_ms = run.histograms.get(next.1).map_or(i64::MAX, |s| s.timestamp_ms);
+            let timestamps = &run.batch.timestamps[next.0..floats.end];
+            let count = timestamps.iter().take_while(|t| **t <= histogram_ms).count();
+            let end = next.0 + count;
+            out_of_order += self.decide_floats(slot, series, run, next.0..end, outcome);
+            let float_ms = timestamps.get(count).copied().unwrap_or(i64::MAX);
+            let histograms = &run.histograms[next.1..];
+            let is_last = end == floats.end;
+            let until =
+                histograms.iter().take_while(|s| is_last || s.timestamp_ms < float_ms).count();
+            let histograms = next.1..next.1 + until;
+            next = (end, histograms.end);
+            out_of_order += self.decide_histograms(slot, series, run, histograms, outcome);
+        }
+        out_of_order
+    }
+
+    /// The same for a run of its floats.
+    fn decide_floats(
+        &mut self,
+        slot: u32,
+        series: &mut HeadSeries,
+        run: &Run<'_>,
+        range: Range<usize>,
+        outcome: &mut AppendOutcome,
+    ) -> usize {
+        let mut count = 0;
+        let mut out_of_order = 0;
+        let has_starts = !run.batch.starts.is_empty();
+        for at in range {
+            let (timestamp_ms, value) = (run.batch.timestamps[at], run.batch.values[at]);
+            let bits = value.to_bits();
+            let holds = |series: &HeadSeries| series.holds(timestamp_ms, bits);
+            match decide_sample(series, timestamp_ms, holds, self.newest_ms, run.bounds) {
+                Decision::Accept => {
+                    if timestamp_ms > series.newest_ms {
+                        series.newest_ms = timestamp_ms;
+                        series.newest_bits = bits;
+                    } else {
+                        out_of_order += 1;
+                    }
+                    if has_starts && run.batch.start(at) != 0 {
+                        self.columns.starts.resize(self.columns.timestamps.len(), 0);
+                        self.columns.starts.push(run.batch.start(at));
+                    }
+                    self.columns.timestamps.push(timestamp_ms);
+                    self.columns.values.push(value);
+                    count += 1;
+                }
+                Decision::Duplicate => outcome.duplicates += 1,
+                Decision::Reject(reason) => {
+                    outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
+                }
+            }
+        }
+        self.push_run(slot, series, count, false, outcome);
+        out_of_order
+    }
+
+    /// The same for a run of its histograms.
+    fn decide_histograms(
+        &mut self,
+        slot: u32,
+        series: &mut HeadSeries,
+        run: &mut Run<'_>,
+        range: Range<usize>,
+        outcome: &mut AppendOutcome,
+    ) -> usize {
+        let mut count = 0;
+        let mut out_of_order = 0;
+        for sample in &mut run.histograms[range] {
+            let timestamp_ms = sample.timestamp_ms;
+            if !is_storable(&sample.histogram) {
+                let reason = RejectReason::InvalidHistogram;
+                outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
+                continue;
+            }
+            make_canonical(&mut sample.histogram);
+            let holds =
+                |series: &HeadSeries| series.holds_histogram(timestamp_ms, &sample.histogram);
+            match decide_sample(series, timestamp_ms, holds, self.newest_ms, run.bounds) {
+                Decision::Accept => {
+                    let newest = series.newest_if_histogram();
+                    let is_in_order = timestamp_ms > series.newest_ms;
+                    out_of_order += usize::from(!is_in_order);
+                    let before = decide_reset(sample, newest.filter(|_| is_in_order));
+                    series.note_newest_histogram(sample);
+                    self.columns.histograms.push(Decided { sample: sample.clone(), before });
+                    count += 1;
+                }
+                Decision::Duplicate => outcome.duplicates += 1,
+                Decision::Reject(reason) => {
+                    outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
+                }
+            }
+        }
+        self.push_run(slot, series, count, true, outcome);
+        out_of_order
+    }
+
+    /// Notes a run of samples that have been put into the columns.
+    fn push_run(
+        &mut self,
+        slot: u32,
+        series: &mut HeadSeries,
+        count: u32,
+        is_histograms: bool,
+        outcome: &mut AppendOutcome,
+    ) {
+        if count == 0 {
+            return;
+        }
+        if series.log_epoch != self.epoch {
+            series.log_epoch = self.epoch;
+            series.log_ref = self.columns.first_ref + self.columns.definitions.len() as u32;
+            self.columns.definitions.push(series.labels.clone());
+        }
+        self.columns.runs.push(RunHead { reference: series.log_ref, count, is_histograms });
+        self.slots.push(slot);
+        outcome.accepted += count as usize;
+    }
+}
+
+/// Brings a histogram into the form that is stored.
+fn make_canonical(histogram: &mut Arc<Histogram>) {
+    if histogram.is_stale() {
+        if **histogram != Histogram::stale() {
+            *histogram = Arc::new(Histogram::stale());
+        }
+        return;
+    }
+    let is_fewest = |spans: &[model::Span]| canonical_spans(spans).len() == spans.len();
+    if !is_fewest(&histogram.positive_spans) || !is_fewest(&histogram.negative_spans) {
+        let histogram = Arc::make_mut(histogram);
+        histogram.positive_spans = canonical_spans(&histogram.positive_spans).into_owned();
+        histogram.negative_spans = canonical_spans(&histogram.negative_spans).into_owned();
+    }
+}
+
+/// Sets the hint of a histogram, given the one before it in order. Returns that one where the
+/// hint says that the counter went on from it.
+fn decide_reset(
+    sample: &mut HistogramSample,
+    before: Option<&HistogramSample>,
+) -> Option<HistogramBefore> {
+    let hint = decide_hint(before.map(|before| &*before.histogram), &sample.histogram);
+    if hint != sample.histogram.reset_hint {
+        Arc::make_mut(&mut sample.histogram).reset_hint = hint;
+    }
+    before.filter(|_| hint == ResetHint::NotReset).map(HistogramBefore::of)
+}
+
+/// One series of a write.
+struct Run<'a> {
+    batch: &'a Batch,
+    index: usize,
+    bounds: Bounds,
+    /// Its histograms.
+    histograms: &'a mut [HistogramSample],
+}
+
+enum Decision {
+    Accept,
+    Duplicate,
+    Reject(RejectReason),
+}
+
+/// Whether a sample is taken.
+///
+/// Source: `appendable` in `tsdb/head_append.go` of Prometheus, where an out-of-order window
+/// is set; without one, samples of any age are taken, and another value is refused as far as
+/// the raw samples of the head tell, which `holds` asks.
+#[inline]
+fn decide_sample(
+    series: &HeadSeries,
+    timestamp_ms: i64,
+    holds: impl FnOnce(&HeadSeries) -> Option<bool>,
+    head_newest_ms: i64,
+    bounds: Bounds,
+) -> Decision {
+    if timestamp_ms < bounds.min_ms || timestamp_ms > bounds.max_ms {
+        return Decision::Reject(RejectReason::OutOfBounds);
+    }
+    let in_order_min_ms = match bounds.out_of_order_window_ms {
+        None => i64::MIN,
+        Some(_) => head_newest_ms.saturating_sub(IN_ORDER_SPAN_MS),
+    };
+    if timestamp_ms > series.newest_ms && timestamp_ms >= in_order_min_ms {
+        return Decision::Accept;
+    }
+    let late_min_ms = match bounds.out_of_order_window_ms {
+        None => i64::MIN,
+        Some(0) => i64::MAX,
+        Some(window_ms) => head_newest_ms.saturating_sub(window_ms),
+    };
+    let is_newest = timestamp_ms == series.newest_ms && timestamp_ms >= in_order_min_ms;
+    if timestamp_ms >= late_min_ms || is_newest {
+        return match holds(series) {
+            Some(true) => Decision::Duplicate,
+            Some(false) => Decision::Reject(RejectReason::DuplicateSample),
+            None => Decision::Accept,
+        };
+    }
+    Decision::Reject(match bounds.out_of_order_window_ms {
+        Some(window_ms) if window_ms > 0 => RejectReason::TooOld,
+        _ if timestamp_ms < in_order_min_ms => RejectReason::OutOfBounds,
+        _ => RejectReason::OutOfOrder,
+    })
+}

@@ -1,0 +1,307 @@
+//! What an open series holds of one window: frames, and a few samples that are raw yet.
+//!
+//! ```text
+//! window W, log epoch E:   in order   [frame ≤120][frame ≤120]…[tail ≤32 samples, raw]
+//!                                     [histograms ≤240]…[histograms, still encoding]
+//!                          late       [frame][frame]…[≤64 samples, raw, as they came]
+//!                                                    [≤16 histograms, as they came]
+//! ```
+//!
+//! A full tail is merged into the frame before it while that is short, so that memory holds
+//! few raw samples and frames are still long. Histograms are large, so those in order are
+//! encoded at once, and who reads gets a copy of the frame as it is. Of two samples of one time
+//! the later write wins: a late one over one in order, a later frame over an earlier one, a
+//! later epoch over an earlier one.
+
+use bytes::Bytes;
+use model::{HistogramSample, ResetHint};
+
+use super::series::{
+    Decided, Floats, Part, Scratch, frame_overlaps, push_starts, sorted_later_wins,
+};
+use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
+
+/// Raw samples that an open window keeps at its end.
+pub(crate) const TAIL_LEN: usize = 32;
+/// Samples up to which a frame in the head grows.
+const FRAME_LEN: usize = 120;
+/// Histograms up to which a frame in the head grows, and bytes from which it does not.
+const HISTOGRAM_FRAME_LEN: usize = 240;
+const HISTOGRAM_FRAME_BYTES: usize = 32 << 10;
+/// Raw late samples that an open window keeps.
+const LATE_LEN: usize = 64;
+/// Raw late histograms that an open window keeps.
+const LATE_HISTOGRAMS: usize = 16;
+
+/// What a series holds of one window from one log epoch.
+#[derive(Debug)]
+pub(crate) struct OpenWindow {
+    pub(super) window: i64,
+    pub(super) epoch: u32,
+    /// Samples in the last of `frames`; 0 if nothing is to be merged into it.
+    last_frame_len: u16,
+    frames: Vec<Bytes>,
+    tail: Vec<(i64, f64)>,
+    late: Option<Box<Late>>,
+    extra: Option<Box<Extra>>,
+    /// Earliest and latest time.
+    pub(super) min_ms: i64,
+    pub(super) max_ms: i64,
+    /// Latest time in order.
+    in_order_ms: i64,
+}
+
+/// What few windows have.
+#[derive(Debug, Default)]
+struct Extra {
+    /// Starts of the first samples of the tail; what is missing is 0.
+    starts: Vec<i64>,
+    /// The frame of histograms that still grows.
+    histograms: Option<HistogramEncoder>,
+}
+
+/// Samples that came late. No time is raw in both kinds; what is raw is later than the frames
+/// that hold its time.
+#[derive(Debug, Default)]
+struct Late {
+    frames: Vec<Bytes>,
+    floats: Floats,
+    histograms: Vec<HistogramSample>,
+}
+
+impl OpenWindow {
+    /// A window without samples.
+    pub(super) fn new(window: i64, epoch: u32) -> OpenWindow {
+        OpenWindow {
+            window,
+            epoch,
+            last_frame_len: 0,
+            frames: Vec::new(),
+            tail: Vec::new(),
+            late: None,
+            extra: None,
+            min_ms: i64::MAX,
+            max_ms: i64::MIN,
+            in_order_ms: i64::MIN,
+        }
+    }
+
+    /// Adds a float.
+    #[inline]
+    pub(super) fn append(&mut self, timestamp_ms: i64, value: f64, start_ms: i64, s: &mut Scratch) {
+        self.min_ms = self.min_ms.min(timestamp_ms);
+        self.max_ms = self.max_ms.max(timestamp_ms);
+        if timestamp_ms > self.in_order_ms {
+            if self.tail.len() == TAIL_LEN {
+                self.encode_tail(s);
+            }
+            self.in_order_ms = timestamp_ms;
+            if start_ms != 0 {
+                let starts = &mut self.extra.get_or_insert_default().starts;
+                push_starts(starts, self.tail.len(), &[start_ms]);
+            }
+            self.tail.push((timestamp_ms, value));
+        } else {
+            self.append_late(timestamp_ms, value, start_ms, s);
+        }
+    }
+
+    #[cold]
+    fn append_late(&mut self, timestamp_ms: i64, value: f64, start_ms: i64, s: &mut Scratch) {
+        // A late frame that holds the time too would win over the tail: then it goes there.
+        if self.late.is_none()
+            && let Ok(at) = self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t)
+        {
+            self.tail[at].1 = value;
+            self.set_tail_start(at, start_ms);
+            return;
+        }
+        let late = self.late.get_or_insert_default();
+        late.histograms.retain(|sample| sample.timestamp_ms != timestamp_ms);
+        let floats = &mut late.floats;
+        if floats.samples.len() == LATE_LEN {
+            s.clear();
+            let sorted = sorted_later_wins(floats);
+            s.push_all(&sorted.samples, &sorted.starts);
+            late.frames.push(s.encode());
+            floats.samples.clear();
+            floats.starts.clear();
+        }
+        if start_ms != 0 {
+            push_starts(&mut floats.starts, floats.samples.len(), &[start_ms]);
+        }
+        floats.samples.push((timestamp_ms, value));
+    }
+
+    fn set_tail_start(&mut self, at: usize, start_ms: i64) {
+        if start_ms == 0 && self.extra.is_none() {
+            return;
+        }
+        let starts = &mut self.extra.get_or_insert_default().starts;
+        if starts.len() <= at {
+            starts.resize(at + 1, 0);
+        }
+        starts[at] = start_ms;
+    }
+
+    #[cold]
+    fn encode_tail(&mut self, s: &mut Scratch) {
+        s.clear();
+        let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
+        let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
+        // A frame that cannot be read is left as it is, for the reader to report.
+        let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
+        if is_merged {
+            self.frames.pop();
+        } else {
+            s.clear();
+        }
+        match self.extra.as_deref_mut() {
+            Some(extra) => {
+                s.push_all(&self.tail, &extra.starts);
+                extra.starts.clear();
+            }
+            None => s.push_all(&self.tail, &[]),
+        }
+        self.tail.clear();
+        self.last_frame_len = s.timestamps.len() as u16;
+        if self.frames.len() == self.frames.capacity() {
+            self.frames.reserve_exact(1);
+        }
+        let frame = s.encode();
+        self.frames.push(frame);
+    }
+
+    /// Adds a histogram.
+    pub(super) fn append_histogram(&mut self, decided: &Decided) {
+        let Decided { sample, before } = decided;
+        self.min_ms = self.min_ms.min(sample.timestamp_ms);
+        self.max_ms = self.max_ms.max(sample.timestamp_ms);
+        if sample.timestamp_ms <= self.in_order_ms {
+            self.append_late_histogram(sample);
+            return;
+        }
+        self.in_order_ms = sample.timestamp_ms;
+        let growing = &mut self.extra.get_or_insert_default().histograms;
+        if let Some(encoder) = growing {
+            // Inside of a frame a hint is relative to the sample before.
+            let goes_on = has_no_claim(sample)
+                || before.is_some_and(|before| before.timestamp_ms == encoder.max_ms());
+            if goes_on
+                && encoder.len() < HISTOGRAM_FRAME_LEN
+                && encoder.payload_bytes() < HISTOGRAM_FRAME_BYTES
+                && encoder.push(sample)
+            {
+                return;
+            }
+            self.frames.push(frame_of(encoder));
+            // Floats are not merged into a frame of histograms.
+            self.last_frame_len = 0;
+        }
+        *growing = Some(HistogramEncoder::new(sample, *before));
+    }
+
+    #[cold]
+    fn append_late_histogram(&mut self, sample: &HistogramSample) {
+        let late = self.late.get_or_insert_default();
+        let floats = &mut late.floats;
+        while let Some(at) = floats.samples.iter().position(|(t, _)| *t == sample.timestamp_ms) {
+            floats.samples.remove(at);
+            if at < floats.starts.len() {
+                floats.starts.remove(at);
+            }
+        }
+        late.histograms.retain(|other| other.timestamp_ms != sample.timestamp_ms);
+        if late.histograms.len() == LATE_HISTOGRAMS {
+            let mut bytes = Vec::new();
+            encode_histograms(&sorted(&late.histograms), None, &mut bytes);
+            push_each_frame(&bytes, &mut late.frames);
+            late.histograms.clear();
+        }
+        late.histograms.push(sample.clone());
+    }
+
+    /// See [`super::series::HeadSeries::holds`].
+    pub(super) fn holds(&self, timestamp_ms: i64, bits: u64) -> Option<bool> {
+        // With late samples beside it, the tail does not tell which value is read.
+        if self.late.is_some() {
+            return None;
+        }
+        let at = self.tail.binary_search_by_key(&timestamp_ms, |(t, _)| *t).ok()?;
+        Some(self.tail[at].1.to_bits() == bits)
+    }
+
+    /// Copies of what may lie in a range of time, the earlier write first.
+    pub(super) fn parts(&self, start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+        push_frames(&self.frames, start_ms, end_ms, parts);
+        let extra = self.extra.as_deref();
+        push_floats(&self.tail, extra.map_or(&[], |e| &e.starts), start_ms, end_ms, parts);
+        if let Some(encoder) = extra.and_then(|extra| extra.histograms.as_ref())
+            && encoder.min_ms() <= end_ms
+            && encoder.max_ms() >= start_ms
+        {
+            parts.push(Part::Frame { bytes: frame_of(encoder), key: None });
+        }
+        if let Some(late) = self.late.as_deref() {
+            push_frames(&late.frames, start_ms, end_ms, parts);
+            let Floats { samples, starts } = sorted_later_wins(&late.floats);
+            push_floats(&samples, &starts, start_ms, end_ms, parts);
+            let mut histograms = sorted(&late.histograms);
+            histograms.retain(|s| (start_ms..=end_ms).contains(&s.timestamp_ms));
+            if !histograms.is_empty() {
+                parts.push(Part::Histograms(histograms));
+            }
+        }
+    }
+}
+
+/// Whether the hint of a histogram says nothing of the one before.
+fn has_no_claim(sample: &HistogramSample) -> bool {
+    matches!(sample.histogram.reset_hint, ResetHint::Unknown | ResetHint::Gauge)
+}
+
+fn frame_of(encoder: &HistogramEncoder) -> Bytes {
+    let mut bytes = Vec::with_capacity(encoder.payload_bytes() + 32);
+    encoder.finish(&mut bytes);
+    Bytes::from(bytes)
+}
+
+fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
+    let mut sorted = histograms.to_vec();
+    sorted.sort_by_key(|sample| sample.timestamp_ms);
+    sorted
+}
+
+/// Frames that stand end to end, each by itself.
+fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
+    let mut rest = bytes;
+    while let Ok(header) = FrameHeader::read(rest) {
+        let (frame, tail) = rest.split_at(header.frame_len());
+        frames.push(Bytes::copy_from_slice(frame));
+        rest = tail;
+    }
+}
+
+fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+    for bytes in frames {
+        if frame_overlaps(bytes, start_ms, end_ms) {
+            parts.push(Part::Frame { bytes: bytes.clone(), key: None });
+        }
+    }
+}
+
+fn push_floats(
+    samples: &[(i64, f64)],
+    starts: &[i64],
+    start_ms: i64,
+    end_ms: i64,
+    parts: &mut Vec<Part>,
+) {
+    let start = samples.partition_point(|(t, _)| *t < start_ms);
+    let end = samples.partition_point(|(t, _)| *t <= end_ms);
+    if start < end {
+        let starts = starts.get(start..end.min(starts.len())).unwrap_or_default();
+        let floats = Floats { samples: samples[start..end].to_vec(), starts: starts.to_vec() };
+        parts.push(Part::Floats(floats));
+    }
+}
