@@ -14,6 +14,7 @@ fn answer(kind: Kind) -> QueryOutput {
         labels: labels(index, SHAPE.groups),
         values: samples(index, SHAPE.samples, kind).1,
         presence: vec![u64::MAX; SHAPE.samples / 64],
+        histograms: Vec::new(),
     };
     QueryOutput {
         value: Value::Grid { steps, rows: (0..SHAPE.series).map(row).collect() },

@@ -33,6 +33,9 @@ pub struct EngineOptions {
     pub subquery_step_ms: i64,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
+    /// Whether what is known of the starts of counters is used: by `rate`, `irate`, `increase`,
+    /// `resets` and `start_timestamp`.
+    pub use_start_timestamps: bool,
     /// How many threads compute at a time; 0 for one a core. Queries that take longer than a few
     /// milliseconds have them by turns, others have their own at once.
     pub threads: usize,
@@ -50,6 +53,7 @@ impl Default for EngineOptions {
             lookback_ms: 300_000,
             subquery_step_ms: 60_000,
             delayed_name_removal: true,
+            use_start_timestamps: false,
             threads: 0,
             tile_shape: TileShape::default(),
             steps_max: 5_000_000,
@@ -204,7 +208,8 @@ impl Engine {
             self.options.tile_shape,
             self.options.delayed_name_removal,
         )
-        .with_crew(Arc::clone(&self.crew));
+        .with_crew(Arc::clone(&self.crew))
+        .with_start_timestamps(self.options.use_start_timestamps);
         let mut annotations = plan.annotations.clone();
         let task = Task {
             ctx: ctx.clone(),

@@ -1,9 +1,12 @@
 //! What a query answers.
 
-use model::Labels;
+use std::sync::Arc;
+
+use model::{Histogram, Labels};
 
 use crate::annotations::Annotations;
 use crate::plan::Explained;
+use crate::tile::HistogramCell;
 use crate::window::Steps;
 
 /// A value, its annotations and what it cost.
@@ -73,7 +76,7 @@ pub enum Value {
         /// ms since the epoch.
         time_ms: i64,
         /// Labels and value.
-        samples: Vec<(Labels, f64)>,
+        samples: Vec<(Labels, SampleValue)>,
     },
     /// The answer of a range query: series on a common grid of steps, sorted by labels.
     Grid {
@@ -86,6 +89,21 @@ pub enum Value {
     Samples(Vec<RawSeries>),
 }
 
+/// What a series has at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SampleValue {
+    /// A number.
+    Float(f64),
+    /// A native histogram.
+    Histogram(Arc<Histogram>),
+}
+
+impl From<f64> for SampleValue {
+    fn from(value: f64) -> SampleValue {
+        SampleValue::Float(value)
+    }
+}
+
 /// One series on a grid.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -95,6 +113,8 @@ pub struct Row {
     pub values: Vec<f64>,
     /// One bit a step, lowest first, 64 steps a word: whether there is a value.
     pub presence: Vec<u64>,
+    /// Empty where there are none, or one cell a step; a step has a value or a histogram.
+    pub histograms: Vec<HistogramCell>,
 }
 
 impl Row {
@@ -108,6 +128,20 @@ impl Row {
     pub fn iter(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         (0..self.values.len()).filter(|i| self.is_present(*i)).map(|i| (i, self.values[i]))
     }
+
+    /// The steps that have a histogram, with it.
+    pub fn iter_histograms(&self) -> impl Iterator<Item = (usize, &Arc<Histogram>)> + '_ {
+        self.histograms.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?)))
+    }
+
+    /// What there is at a step.
+    pub fn at(&self, step_index: usize) -> Option<SampleValue> {
+        if self.is_present(step_index) {
+            return Some(SampleValue::Float(self.values[step_index]));
+        }
+        let cell = self.histograms.get(step_index)?;
+        cell.clone().map(SampleValue::Histogram)
+    }
 }
 
 /// One series with times of its own.
@@ -115,8 +149,10 @@ impl Row {
 pub struct RawSeries {
     /// Its labels.
     pub labels: Labels,
-    /// Times, ascending.
+    /// Times of the floats, ascending.
     pub timestamps: Vec<i64>,
     /// Values, as many as times.
     pub values: Vec<f64>,
+    /// Native histograms with their times, ascending.
+    pub histograms: Vec<(i64, Arc<Histogram>)>,
 }

@@ -101,7 +101,10 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
         }
         ("vector", When::Instant(time_ms)) => {
             let series = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
-            Value::Vector { time_ms, samples: vec![(series("a"), 1.0), (series("b"), 0.5)] }
+            Value::Vector {
+                time_ms,
+                samples: vec![(series("a"), 1.0.into()), (series("b"), 0.5.into())],
+            }
         }
         ("text", When::Instant(time_ms)) => Value::String { time_ms, value: "<text>".to_owned() },
         (_, When::Instant(time_ms)) => Value::Scalar { time_ms, value: 1.0 },
@@ -110,7 +113,8 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
             let words = steps.count.div_ceil(64);
             let values = (0..steps.count).map(|i| i as f64).collect();
             let labels = Labels::empty();
-            let rows = vec![Row { labels, values, presence: vec![u64::MAX; words] }];
+            let rows =
+                vec![Row { labels, values, presence: vec![u64::MAX; words], histograms: vec![] }];
             Value::Grid { steps, rows }
         }
     };

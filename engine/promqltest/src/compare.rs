@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use engine::Value;
+use engine::result::SampleValue;
 use model::{Labels, is_stale};
 
 use crate::script::{Eval, Evaluation, Expected, ExpectedSeries};
 use crate::series::SeriesValue;
 
 /// How far a value may lie from the expected one, relative to the sum of both.
-const EPSILON: f64 = 1e-6;
+pub(crate) const EPSILON: f64 = 1e-6;
 
 /// Whether two values are the same but for rounding: NaN equals NaN, and the staleness
 /// marker only itself.
@@ -45,14 +46,18 @@ pub(crate) fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
         Value::Vector { samples, .. } => check_vector(eval, samples),
         Value::Grid { steps, rows } => {
             let series = rows.iter().map(|row| {
-                let samples = row.iter().map(|(i, value)| (steps.time(i), value)).collect();
-                (&row.labels, samples)
+                let samples = (0..steps.count).filter_map(|i| Some((steps.time(i), row.at(i)?)));
+                (&row.labels, samples.collect())
             });
             check_matrix(eval, &series.collect::<Vec<_>>())
         }
         Value::Samples(series) => {
             let series = series.iter().map(|s| {
-                let samples = s.timestamps.iter().copied().zip(s.values.iter().copied()).collect();
+                let floats = s.timestamps.iter().zip(&s.values).map(|(t, v)| (*t, (*v).into()));
+                let histograms =
+                    s.histograms.iter().map(|(t, h)| (*t, SampleValue::Histogram(h.clone())));
+                let mut samples: Vec<(i64, SampleValue)> = floats.chain(histograms).collect();
+                samples.sort_by_key(|(time_ms, _)| *time_ms);
                 (&s.labels, samples)
             });
             check_matrix(eval, &series.collect::<Vec<_>>())
@@ -77,9 +82,9 @@ fn check_scalar(expected: &Expected, found: f64) -> Result<(), String> {
     }
 }
 
-fn check_vector(eval: &Eval, samples: &[(Labels, f64)]) -> Result<(), String> {
+fn check_vector(eval: &Eval, samples: &[(Labels, SampleValue)]) -> Result<(), String> {
     for (position, (labels, value)) in samples.iter().enumerate() {
-        let expected = expected_series(eval, labels, || value.to_string())?;
+        let expected = expected_series(eval, labels, || format!("{value:?}"))?;
         if eval.expectations.is_ordered && expected.position != position + 1 {
             let place = expected.position;
             return Err(format!(
@@ -88,18 +93,30 @@ fn check_vector(eval: &Eval, samples: &[(Labels, f64)]) -> Result<(), String> {
             ));
         }
         // A place left open expects 0 here, as in Prometheus.
-        let number = match expected.values.first() {
-            Some(SeriesValue::Float(number)) => *number,
-            _ => 0.0,
+        let expected = match expected.values.first() {
+            Some(SeriesValue::Omitted) | None => &SeriesValue::Float(0.0),
+            Some(expected) => expected,
         };
-        if !almost_equal(number, *value, EPSILON) {
-            return Err(format!("expected {number} for {labels}, found {value}"));
+        if !is_almost(expected, value) {
+            return Err(format!("expected {expected:?} for {labels}, found {value:?}"));
         }
     }
     check_all_found(eval, samples.iter().map(|(labels, _)| labels))
 }
 
-type TimedSeries<'a> = (&'a Labels, Vec<(i64, f64)>);
+fn is_almost(expected: &SeriesValue, found: &SampleValue) -> bool {
+    match (expected, found) {
+        (SeriesValue::Float(expected), SampleValue::Float(found)) => {
+            almost_equal(*expected, *found, EPSILON)
+        }
+        (SeriesValue::Histogram(expected), SampleValue::Histogram(found)) => {
+            expected.is_almost(found)
+        }
+        _ => false,
+    }
+}
+
+type TimedSeries<'a> = (&'a Labels, Vec<(i64, SampleValue)>);
 
 fn check_matrix(eval: &Eval, series: &[TimedSeries<'_>]) -> Result<(), String> {
     if eval.expectations.is_ordered {
@@ -113,7 +130,7 @@ fn check_matrix(eval: &Eval, series: &[TimedSeries<'_>]) -> Result<(), String> {
             return Err(format!("expected {expected:?} for {labels}, found {found:?}"));
         }
         for (expected, found) in expected.iter().zip(found) {
-            if expected.0 != found.0 || !almost_equal(expected.1, found.1, EPSILON) {
+            if expected.0 != found.0 || !is_almost(&expected.1, &found.1) {
                 return Err(format!(
                     "expected (time, value) {expected:?} for {labels}, found {found:?}"
                 ));
@@ -145,7 +162,10 @@ fn expected_series<'a>(
 }
 
 /// The times and values that a line stands for.
-fn expected_samples(eval: &Eval, series: &ExpectedSeries) -> Result<Vec<(i64, f64)>, String> {
+fn expected_samples(
+    eval: &Eval,
+    series: &ExpectedSeries,
+) -> Result<Vec<(i64, SeriesValue)>, String> {
     let (start_ms, end_ms, step_ms) = match (eval.expected.raw_times, eval.evaluation) {
         (Some(times), _) => times,
         (None, Evaluation::Range { start_ms, end_ms, step_ms }) => (start_ms, end_ms, step_ms),
@@ -158,8 +178,8 @@ fn expected_samples(eval: &Eval, series: &ExpectedSeries) -> Result<Vec<(i64, f6
             let count = series.values.len();
             return Err(format!("{count} values are expected, more than there are steps"));
         }
-        if let SeriesValue::Float(value) = value {
-            samples.push((time_ms, *value));
+        if !matches!(value, SeriesValue::Omitted) {
+            samples.push((time_ms, value.clone()));
         }
     }
     Ok(samples)
@@ -206,7 +226,7 @@ mod tests {
     fn vectors_have_the_expected_series_in_the_expected_order() {
         let vector = |samples: &[(&str, f64)]| Value::Vector {
             time_ms: 0,
-            samples: samples.iter().map(|(name, value)| (series(name), *value)).collect(),
+            samples: samples.iter().map(|(name, value)| (series(name), (*value).into())).collect(),
         };
         let eval = "eval instant at 0 x\n  {a=\"1\"} 1\n  {a=\"2\"} 2\n";
         assert!(check(eval, &vector(&[("2", 2.0), ("1", 1.0)])).is_ok());
@@ -227,6 +247,7 @@ mod tests {
                 labels: series(name),
                 timestamps: timestamps.to_vec(),
                 values: vec![5.0; timestamps.len()],
+                histograms: Vec::new(),
             });
             Value::Samples(series.collect())
         };

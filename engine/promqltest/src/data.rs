@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::histogram::decide_hint;
 use model::labels::METRIC_NAME;
 use model::memory::MemorySource;
 use model::{Labels, Matcher};
@@ -12,34 +13,26 @@ use crate::script::{Load, LoadedSample};
 use crate::series::SeriesValue;
 
 /// The data that a script has loaded so far.
-///
-/// Float samples stand in a source; what the read seam cannot carry yet, native histograms
-/// and start timestamps, stands beside it.
 #[derive(Debug, Default)]
 pub struct Dataset {
-    floats: MemorySource,
-    histograms: BTreeMap<Labels, BTreeMap<i64, Arc<Histogram>>>,
+    samples: MemorySource,
+    with_histograms: BTreeSet<Labels>,
     with_start_times: BTreeSet<Labels>,
 }
 
 impl Dataset {
-    /// The float samples.
-    pub fn floats(&self) -> &MemorySource {
-        &self.floats
-    }
-
-    /// The native histograms by series and time.
-    pub fn histograms(&self) -> &BTreeMap<Labels, BTreeMap<i64, Arc<Histogram>>> {
-        &self.histograms
+    /// All samples.
+    pub fn samples(&self) -> &MemorySource {
+        &self.samples
     }
 
     /// Adds what a command loads.
     ///
-    /// Errors: a classic histogram that cannot be made native.
+    /// Errors: a classic histogram that cannot be made native, and a native one that cannot be.
     pub fn load(&mut self, load: &Load) -> Result<(), String> {
         for (labels, samples) in &load.series {
             for sample in samples {
-                self.add(labels, sample);
+                self.add(labels, sample)?;
             }
         }
         if load.with_custom_buckets { self.load_custom_buckets(load) } else { Ok(()) }
@@ -52,7 +45,7 @@ impl Dataset {
 
     /// Whether a selector reaches a series with native histograms.
     pub fn selects_histograms(&self, matchers: &[Matcher]) -> bool {
-        self.histograms.keys().any(|labels| passes(labels, matchers))
+        self.with_histograms.iter().any(|labels| passes(labels, matchers))
     }
 
     /// Whether a selector reaches a series with start timestamps.
@@ -60,21 +53,38 @@ impl Dataset {
         self.with_start_times.iter().any(|labels| passes(labels, matchers))
     }
 
-    fn add(&mut self, labels: &Labels, sample: &LoadedSample) {
+    fn add(&mut self, labels: &Labels, sample: &LoadedSample) -> Result<(), String> {
         if sample.start_time_ms.is_some() && !self.with_start_times.contains(labels) {
             self.with_start_times.insert(labels.clone());
         }
+        let start_ms = sample.start_time_ms.unwrap_or(0);
         match &sample.value {
-            SeriesValue::Omitted => {}
-            SeriesValue::Float(value) => self.floats.append(labels, sample.time_ms, *value),
+            SeriesValue::Omitted => Ok(()),
+            SeriesValue::Float(value) => {
+                self.samples.append_with_start(labels, sample.time_ms, *value, start_ms);
+                Ok(())
+            }
             SeriesValue::Histogram(histogram) => {
-                self.add_histogram(labels, sample.time_ms, Arc::clone(histogram));
+                self.add_histogram(labels, sample.time_ms, histogram, start_ms)
             }
         }
     }
 
-    fn add_histogram(&mut self, labels: &Labels, time_ms: i64, histogram: Arc<Histogram>) {
-        self.histograms.entry(labels.clone()).or_default().insert(time_ms, histogram);
+    fn add_histogram(
+        &mut self,
+        labels: &Labels,
+        time_ms: i64,
+        histogram: &Histogram,
+        start_ms: i64,
+    ) -> Result<(), String> {
+        if !self.with_histograms.contains(labels) {
+            self.with_histograms.insert(labels.clone());
+        }
+        let mut histogram = histogram.to_sample()?;
+        let previous = self.samples.last_histogram(labels);
+        histogram.reset_hint = decide_hint(previous.map(|sample| &*sample.histogram), &histogram);
+        self.samples.append_histogram(labels, time_ms, Arc::new(histogram), start_ms);
+        Ok(())
     }
 
     /// Adds the classic histograms of a command as native ones with custom buckets.
@@ -96,7 +106,7 @@ impl Dataset {
             let histogram = classic
                 .to_custom()
                 .map_err(|error| format!("{labels} at {time_ms} ms: {error}"))?;
-            self.add_histogram(&labels, time_ms, Arc::new(histogram));
+            self.add_histogram(&labels, time_ms, &histogram, 0)?;
         }
         Ok(())
     }
@@ -154,15 +164,19 @@ mod tests {
         let data = loaded(
             "load_with_nhcb 1m\n  h_bucket{le=\"1\"} 1 2\n  h_bucket{le=\"+Inf\"} 3 4\n  h_sum 5 6\n",
         );
-        assert_eq!(data.floats().iter().count(), 3);
-        let histograms = &data.histograms()[&Labels::from_pairs([("__name__", "h")])];
-        let sums: Vec<(i64, f64, f64)> =
-            histograms.iter().map(|(t, h)| (*t, h.count, h.sum)).collect();
+        let floats = data.samples().iter().filter(|(_, times, _)| !times.is_empty());
+        assert_eq!(floats.count(), 3);
+        let name = Labels::from_pairs([("__name__", "h")]);
+        let (_, histograms) = data.samples().histograms().find(|(l, _)| **l == name).unwrap();
+        let sums: Vec<(i64, f64, f64)> = histograms
+            .iter()
+            .map(|s| (s.timestamp_ms, s.histogram.count, s.histogram.sum))
+            .collect();
         assert_eq!(sums, [(0, 3.0, 5.0), (60_000, 4.0, 6.0)]);
     }
 
     #[test]
-    fn selectors_reach_what_the_read_seam_cannot_carry() {
+    fn selectors_reach_histograms_and_start_times() {
         let data = loaded("load 1m\n  a{x=\"1\"} {{}}\n  b@st -1m\n  b 1\n  c 1\n");
         let named = |name: &str| vec![Matcher::equal(METRIC_NAME, name)];
         assert!(data.selects_histograms(&named("a")) && !data.selects_start_times(&named("a")));

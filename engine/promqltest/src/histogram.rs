@@ -1,6 +1,11 @@
 //! Native histograms as scripts write them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{ResetHint, Span};
+
+use crate::compare::{EPSILON, almost_equal};
 
 /// The schema of histograms whose bounds are given one by one.
 pub(crate) const CUSTOM_BUCKETS_SCHEMA: i32 = -53;
@@ -48,6 +53,64 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// The same as a sample value.
+    ///
+    /// Errors: a schema that no sample can have.
+    pub fn to_sample(&self) -> Result<model::Histogram, String> {
+        let schema = i8::try_from(self.schema).map_err(|_| format!("schema {}", self.schema))?;
+        let (positive_spans, positive_counts) = spans_of(&self.positive);
+        let (negative_spans, negative_counts) = spans_of(&self.negative);
+        Ok(model::Histogram {
+            reset_hint: match self.counter_reset_hint {
+                CounterResetHint::Unknown => ResetHint::Unknown,
+                CounterResetHint::Reset => ResetHint::Reset,
+                CounterResetHint::NotReset => ResetHint::NotReset,
+                CounterResetHint::Gauge => ResetHint::Gauge,
+            },
+            schema,
+            zero_threshold: self.zero_threshold,
+            zero_count: self.zero_count,
+            count: self.count,
+            sum: self.sum,
+            positive_spans,
+            negative_spans,
+            positive_counts,
+            negative_counts,
+            custom_bounds: Arc::from(&self.custom_values[..]),
+        })
+    }
+
+    /// Whether a sample is this histogram but for rounding; the hint counts where the script
+    /// gives one.
+    ///
+    /// Source: `compareNativeHistogram` of Prometheus' runner.
+    pub(crate) fn is_almost(&self, found: &model::Histogram) -> bool {
+        let almost = |a, b| almost_equal(a, b, EPSILON);
+        let same_bounds = |a: &[f64], b: &[f64]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+        };
+        let same_buckets = |expected: &BTreeMap<i32, f64>, found: &BTreeMap<i32, f64>| {
+            expected.keys().eq(found.keys())
+                && expected.values().zip(found.values()).all(|(a, b)| almost(*a, *b))
+        };
+        let expected_hint = self.counter_reset_hint as u8;
+        self.schema == i32::from(found.schema)
+            && almost(self.count, found.count)
+            && almost(self.sum, found.sum)
+            && same_bounds(&self.custom_values, &found.custom_bounds)
+            && self.zero_threshold == found.zero_threshold
+            && almost(self.zero_count, found.zero_count)
+            && same_buckets(
+                &self.positive,
+                &buckets_of(&found.positive_spans, &found.positive_counts),
+            )
+            && same_buckets(
+                &self.negative,
+                &buckets_of(&found.negative_spans, &found.negative_counts),
+            )
+            && (!self.is_hint_explicit || expected_hint == found.reset_hint.number())
+    }
+
     /// This histogram with `factor` times another one added, at the coarser schema.
     ///
     /// Errors: zero buckets or custom bounds that differ, and an increment of a coarser
@@ -75,6 +138,33 @@ impl Histogram {
         sum.is_hint_explicit = increment.is_hint_explicit;
         Ok(sum)
     }
+}
+
+/// Buckets as runs of adjacent ones.
+fn spans_of(buckets: &BTreeMap<i32, f64>) -> (Vec<Span>, Vec<f64>) {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut next = 0;
+    for index in buckets.keys() {
+        match spans.last_mut() {
+            Some(span) if *index == next => span.length += 1,
+            _ => spans.push(Span { offset: index - next, length: 1 }),
+        }
+        next = index + 1;
+    }
+    (spans, buckets.values().copied().collect())
+}
+
+/// The buckets of a side that are not empty, by their indices.
+fn buckets_of(spans: &[Span], counts: &[f64]) -> BTreeMap<i32, f64> {
+    let mut indices = Vec::with_capacity(counts.len());
+    let mut next = 0;
+    for span in spans {
+        next += span.offset;
+        let end = next + span.length as i32;
+        indices.extend(next..end);
+        next = end;
+    }
+    indices.into_iter().zip(counts.iter().copied()).filter(|(_, count)| *count != 0.0).collect()
 }
 
 fn add_buckets(into: &mut BTreeMap<i32, f64>, from: &BTreeMap<i32, f64>, shift: i32, factor: f64) {

@@ -23,6 +23,6 @@ pub use compare::almost_equal;
 pub use data::Dataset;
 pub use histogram::{CounterResetHint, Histogram};
 pub use known::KnownFailures;
-pub use runner::{EvalReport, Failure, run_script};
+pub use runner::{EvalReport, Failure, Reach, run_script};
 pub use script::{Script, ScriptError};
 pub use series::SeriesValue;

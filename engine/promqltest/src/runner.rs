@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use engine::parse::ast::Expr;
 use engine::parse::{ParseOptions, parse};
+use engine::result::SampleValue;
 use engine::{Engine, QueryError, QueryOptions, QueryOutput, Value};
 use model::memory::MemorySource;
 use model::{Labels, Source};
@@ -70,6 +71,15 @@ impl Needs {
     }
 }
 
+/// Which evals are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those on floats without start timestamps; the others fail as not supported.
+    Floats,
+    /// All.
+    Everything,
+}
+
 /// Runs the commands of a script in order, and goes on after an eval that fails.
 ///
 /// `make_source` is asked for a source with the given samples whenever they have changed.
@@ -78,6 +88,7 @@ impl Needs {
 pub async fn run_script(
     script: &Script,
     engine: &Engine,
+    reach: Reach,
     mut make_source: impl AsyncFnMut(&MemorySource) -> Arc<dyn Source>,
 ) -> Result<Vec<EvalReport>, ScriptError> {
     let mut data = Dataset::default();
@@ -96,9 +107,9 @@ pub async fn run_script(
             Command::Eval(eval) => {
                 let source = match &source {
                     Some(source) => source,
-                    None => source.insert(make_source(data.floats()).await),
+                    None => source.insert(make_source(data.samples()).await),
                 };
-                reports.push(run_eval(engine, source, &data, eval).await);
+                reports.push(run_eval(engine, source, &data, reach, eval).await);
             }
         }
     }
@@ -109,11 +120,14 @@ async fn run_eval(
     engine: &Engine,
     source: &Arc<dyn Source>,
     data: &Dataset,
+    reach: Reach,
     eval: &Eval,
 ) -> EvalReport {
     let expr = parse(&eval.query, &ParseOptions::ALL);
     let needs = needs_of(eval, expr.as_ref().ok(), data);
-    let unsupported = if needs.native_histograms {
+    let unsupported = if reach == Reach::Everything {
+        None
+    } else if needs.native_histograms {
         Some(Failure::Unsupported("native histograms"))
     } else if needs.start_timestamps {
         Some(Failure::Unsupported("start timestamps"))
@@ -247,20 +261,20 @@ async fn check_in_range(
     }
     let samples = samples_at(&value, time_ms).map_err(mismatch)?;
     let value = match (instant, samples.first()) {
-        (Value::Scalar { .. }, Some((_, value))) => Value::Scalar { time_ms, value: *value },
+        (Value::Scalar { .. }, Some((_, SampleValue::Float(value)))) => {
+            Value::Scalar { time_ms, value: *value }
+        }
         _ => Value::Vector { time_ms, samples },
     };
     check_value(eval, &value).map_err(mismatch)
 }
 
-fn samples_at(value: &Value, time_ms: i64) -> Result<Vec<(Labels, f64)>, String> {
+fn samples_at(value: &Value, time_ms: i64) -> Result<Vec<(Labels, SampleValue)>, String> {
     let Value::Grid { steps, rows } = value else {
         return Err(format!("a range query returned {value:?}"));
     };
     check_sorted(rows.iter().map(|row| &row.labels))?;
-    let at = |row: &engine::result::Row| {
-        let (_, value) = row.iter().find(|(step_index, _)| steps.time(*step_index) == time_ms)?;
-        Some((row.labels.clone(), value))
-    };
+    let step_index = (0..steps.count).find(|step_index| steps.time(*step_index) == time_ms);
+    let at = |row: &engine::result::Row| Some((row.labels.clone(), row.at(step_index?)?));
     Ok(rows.iter().filter_map(at).collect())
 }

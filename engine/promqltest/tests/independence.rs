@@ -11,6 +11,7 @@ mod stored;
 
 use std::sync::Arc;
 
+use engine::result::SampleValue;
 use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
@@ -80,31 +81,40 @@ fn show(query: &str, answer: Result<QueryOutput, QueryError>) -> String {
         Err(error) => return format!("error: {error}"),
     };
     let mut lines = Vec::new();
-    let mut line = |labels: &Labels, samples: &mut dyn Iterator<Item = (i64, f64)>| {
+    let mut line = |labels: &Labels, samples: &mut dyn Iterator<Item = (i64, SampleValue)>| {
         let samples: Vec<String> = samples
-            .map(|(time_ms, value)| format!("{time_ms} {value:?} {:x}", bits(value)))
+            .map(|(time_ms, value)| match value {
+                SampleValue::Float(value) => format!("{time_ms} {value:?} {:x}", bits(value)),
+                SampleValue::Histogram(histogram) => format!("{time_ms} {histogram:?}"),
+            })
             .collect();
         lines.push(format!("{labels}: {}", samples.join(", ")));
     };
     match &output.value {
         Value::String { time_ms, value } => return format!("{time_ms} {value}"),
         Value::Scalar { time_ms, value } => {
-            line(&Labels::default(), &mut std::iter::once((*time_ms, *value)));
+            line(&Labels::default(), &mut std::iter::once((*time_ms, SampleValue::Float(*value))));
         }
         Value::Vector { time_ms, samples } => {
             for (labels, value) in samples {
-                line(labels, &mut std::iter::once((*time_ms, *value)));
+                line(labels, &mut std::iter::once((*time_ms, value.clone())));
             }
         }
         Value::Samples(series) => {
             for series in series {
-                let values = series.values.iter().copied();
-                line(&series.labels, &mut series.timestamps.iter().copied().zip(values));
+                let floats = series.values.iter().copied().map(SampleValue::Float);
+                let histograms = series
+                    .histograms
+                    .iter()
+                    .map(|(time_ms, h)| (*time_ms, SampleValue::Histogram(Arc::clone(h))));
+                let floats = series.timestamps.iter().copied().zip(floats);
+                line(&series.labels, &mut floats.chain(histograms));
             }
         }
         Value::Grid { rows, .. } => {
             for row in rows {
-                line(&row.labels, &mut row.iter().map(|(step, value)| (step as i64, value)));
+                let mut cells = (0..row.values.len()).filter_map(|i| Some((i as i64, row.at(i)?)));
+                line(&row.labels, &mut cells);
             }
         }
     }

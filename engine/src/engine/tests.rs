@@ -3,7 +3,7 @@ use model::memory::MemorySource;
 use model::{BoxFuture, Labels, MetadataQuery};
 
 use super::*;
-use crate::result::Value;
+use crate::result::{SampleValue, Value};
 
 fn labels(text: &str) -> Labels {
     Labels::from_pairs(text.split(' ').map(|pair| pair.split_once('=').unwrap()))
@@ -35,7 +35,10 @@ fn check(query: &str, time_ms: i64, expected: &[&str]) {
     let Value::Vector { samples, .. } = output.value else { panic!("{:?}", output.value) };
     let found: Vec<String> = samples
         .iter()
-        .map(|(labels, value)| format!("{labels} {}", (value * 1e9).round() / 1e9))
+        .map(|(labels, value)| match value {
+            SampleValue::Float(value) => format!("{labels} {}", (value * 1e9).round() / 1e9),
+            SampleValue::Histogram(histogram) => format!("{labels} {histogram:?}"),
+        })
         .collect();
     assert_eq!(found, expected, "{query}");
 }

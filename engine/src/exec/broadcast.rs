@@ -1,5 +1,7 @@
 //! The value of one step at all steps.
 
+use std::sync::Arc;
+
 use crate::error::QueryError;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
@@ -36,6 +38,10 @@ impl VectorOperator for Broadcast {
         self.steps
     }
 
+    fn has_histograms(&self) -> bool {
+        self.once.has_histograms()
+    }
+
     fn has_effects(&self) -> bool {
         false
     }
@@ -54,6 +60,10 @@ impl TileReader for BroadcastReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         tile.reset(self.series.len(), step_count);
         for (row, series) in self.series.iter().enumerate() {
+            if let Some(Some(histogram)) = self.once.histograms(*series as usize).first() {
+                tile.histograms_mut(row).fill(Some(Arc::clone(histogram)));
+                continue;
+            }
             let (value, is_there) = self.once.row(*series as usize);
             if !is_present(is_there, 0) {
                 continue;

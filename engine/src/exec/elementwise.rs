@@ -64,6 +64,10 @@ impl VectorOperator for Elementwise {
         self.input.has_effects()
     }
 
+    fn has_histograms(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         Box::new(ElementwiseReader {
             input: self.input.open(series),
@@ -82,6 +86,7 @@ struct ElementwiseReader<'a> {
 impl TileReader for ElementwiseReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         self.input.next_tile(step_count, tile)?;
+        tile.drop_histograms();
         for row in 0..tile.series() {
             let (values, presence) = tile.row_mut(row);
             (self.kernel)(self.first_step, values, presence);

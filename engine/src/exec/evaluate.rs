@@ -89,7 +89,7 @@ fn select(
         InstantValue::Smoothed => {
             Box::new(RollupOperator::smoothed_instant(ctx, steps, instant, set)?)
         }
-        InstantValue::Sample | InstantValue::Timestamp => {
+        InstantValue::Sample | InstantValue::Timestamp | InstantValue::StartTimestamp => {
             Box::new(InstantSelector::new(ctx, set, steps, instant.clone())?)
         }
     }))

@@ -5,7 +5,7 @@ use model::Budget;
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
-use crate::tile::{Tile, TileShape};
+use crate::tile::{HistogramCell, Tile, TileShape};
 
 /// A reader of listed series that may be more than a tile holds.
 ///
@@ -59,6 +59,12 @@ impl<'a> Gather<'a> {
     #[inline]
     pub fn row(&self, row_index: usize) -> (&[f64], &[u64]) {
         self.stripes[row_index / self.height].tile.row(row_index % self.height)
+    }
+
+    /// The histograms of a row; an empty slice where its tile has none.
+    #[inline]
+    pub fn histograms(&self, row_index: usize) -> &[HistogramCell] {
+        self.stripes[row_index / self.height].tile.histograms(row_index % self.height)
     }
 
     fn widen(&mut self, steps: usize) -> Result<(), QueryError> {

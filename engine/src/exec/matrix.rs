@@ -1,13 +1,15 @@
 //! Series on a grid, materialised: all values of a node at once.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use model::Labels;
+use model::{Histogram, Labels};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::tile::{Tile, TileShape, copy_bits};
+use crate::exec::scan::each_tile;
+use crate::tile::{HistogramCell, Tile, copy_bits, histogram_bytes, set_absent};
 use crate::window::Steps;
 
 /// Label sets of more bytes are charged by every matrix that holds them.
@@ -16,9 +18,9 @@ const LARGE_LABELS_BYTES: usize = 4 << 10;
 /// All values of some series over all steps.
 ///
 /// Shape: rows `[series][step]`, row-major; presence `[series][word]`, 64 steps a word, lowest
-/// bit first.
-/// Invariant: an absent cell's value is never read; bits at or past the step count are 0; the
-/// bytes are charged to the query's budget as long as the matrix lives.
+/// bit first; histograms `[series][step]`, or none at all.
+/// Invariant: an absent cell's value is never read; bits at or past the step count are 0; a cell
+/// with a histogram is absent among the floats; the bytes are charged to the query's budget as long as the matrix lives.
 #[derive(Debug)]
 pub struct Matrix {
     series: Vec<SeriesMeta>,
@@ -26,7 +28,11 @@ pub struct Matrix {
     words: usize,
     values: Vec<f64>,
     presence: Vec<u64>,
-    _charge: Charge,
+    /// Empty where there are none.
+    histograms: Vec<HistogramCell>,
+    charge: Charge,
+    /// For the histograms.
+    charges: Vec<Charge>,
 }
 
 impl Matrix {
@@ -48,8 +54,52 @@ impl Matrix {
             presence: vec![0; series.len() * words],
             series,
             steps,
-            _charge: charge,
+            histograms: Vec::new(),
+            charge,
+            charges: Vec::new(),
         })
+    }
+
+    /// A matrix in which nothing is present, and which takes histograms.
+    ///
+    /// Errors: as for [`Matrix::new`].
+    pub fn with_histograms(
+        ctx: &Context,
+        series: Vec<SeriesMeta>,
+        steps: Steps,
+    ) -> Result<Matrix, QueryError> {
+        let mut matrix = Matrix::new(ctx, series, steps)?;
+        let cells = matrix.values.len();
+        matrix.charge.grow((cells as u64).saturating_mul(size_of::<HistogramCell>() as u64))?;
+        matrix.histograms = vec![None; cells];
+        Ok(matrix)
+    }
+
+    /// The histograms of a series, one a step; an empty slice where the matrix takes none.
+    #[inline]
+    pub fn histograms(&self, series_index: usize) -> &[HistogramCell] {
+        if self.histograms.is_empty() {
+            return &[];
+        }
+        let at = series_index * self.steps.count;
+        &self.histograms[at..at + self.steps.count]
+    }
+
+    /// Writes a histogram, and takes the float of the cell away.
+    ///
+    /// Errors: the memory limit of the query.
+    /// Panics: the matrix takes none.
+    pub fn set_histogram(
+        &mut self,
+        series_index: usize,
+        step_index: usize,
+        histogram: Arc<Histogram>,
+    ) -> Result<(), QueryError> {
+        self.charge.grow((size_of::<Histogram>() + histogram.heap_bytes()) as u64)?;
+        let word = series_index * self.words;
+        set_absent(&mut self.presence[word..word + self.words], step_index);
+        self.histograms[series_index * self.steps.count + step_index] = Some(histogram);
+        Ok(())
     }
 
     /// The values and presence words of a series.
@@ -68,9 +118,10 @@ impl Matrix {
         (&mut self.values[at..at + self.steps.count], &mut self.presence[word..word + self.words])
     }
 
-    /// Whether any step of a series has a value.
+    /// Whether any step of a series has a value or a histogram.
     pub fn has_any(&self, series_index: usize) -> bool {
         self.row(series_index).1.iter().any(|word| *word != 0)
+            || self.histograms(series_index).iter().any(Option::is_some)
     }
 
     /// All series, to be changed: labels may be rewritten in place.
@@ -111,6 +162,43 @@ impl Matrix {
         parts
     }
 
+    /// Reads every series of an operator into the rows, histograms too, a stripe of series a
+    /// thread.
+    fn fill_mixed(
+        &mut self,
+        ctx: &Context,
+        operator: &dyn VectorOperator,
+    ) -> Result<(), QueryError> {
+        let (steps, words) = (self.steps, self.words);
+        let shape = ctx.tile_shape_of(operator);
+        let cells = shape.series * steps.count;
+        let values = self.values.chunks_mut(cells);
+        let presence = self.presence.chunks_mut(shape.series * words);
+        let stripes = values.zip(presence).zip(self.histograms.chunks_mut(cells)).enumerate();
+        self.charges = ctx.map(stripes, |(stripe, ((values, presence), histograms)), pace| {
+            let rows = values.len() / steps.count;
+            let first = stripe * shape.series;
+            let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
+            let mut charge = Charge::new(&ctx.budget, 0)?;
+            each_tile(ctx, pace, operator, &series, shape, |step, width, tile| {
+                for row in 0..rows {
+                    let (from, present) = tile.row(row);
+                    let at = row * steps.count + step;
+                    values[at..at + width].copy_from_slice(&from[..width]);
+                    copy_bits(&mut presence[row * words..(row + 1) * words], step, present, width);
+                    let from = tile.histograms(row);
+                    charge.grow(histogram_bytes(from))?;
+                    if !from.is_empty() {
+                        histograms[at..at + width].clone_from_slice(from);
+                    }
+                }
+                Ok(())
+            })?;
+            Ok(charge)
+        })?;
+        Ok(())
+    }
+
     /// Reads every series of an operator into the rows, a stripe of series a thread.
     fn fill(&mut self, ctx: &Context, operator: &dyn VectorOperator) -> Result<(), QueryError> {
         let steps = self.steps;
@@ -119,24 +207,15 @@ impl Matrix {
         ctx.for_each(self.row_runs_mut(shape.series), |(first, values, presence), pace| {
             let rows = values.len() / steps.count;
             let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
-            let shape = TileShape { series: rows, ..shape };
-            let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
-            let mut tile = Tile::new(shape);
-            let mut reader = operator.open(&series);
-            let mut step = 0;
-            while step < steps.count {
-                pace.pause()?;
-                let width = shape.steps.min(steps.count - step);
-                reader.next_tile(width, &mut tile)?;
+            each_tile(ctx, pace, operator, &series, shape, |step, width, tile| {
                 for row in 0..rows {
                     let (from, present) = tile.row(row);
                     let at = row * steps.count + step;
                     values[at..at + width].copy_from_slice(&from[..width]);
                     copy_bits(&mut presence[row * words..(row + 1) * words], step, present, width);
                 }
-                step += width;
-            }
-            Ok(())
+                Ok(())
+            })
         })
     }
 }
@@ -152,7 +231,13 @@ fn large_bytes(labels: &Labels) -> u64 {
 ///
 /// Errors: what the operator's readers give, and the limits of the query.
 pub fn materialize(ctx: &Context, operator: &dyn VectorOperator) -> Result<Matrix, QueryError> {
-    let mut matrix = Matrix::new(ctx, operator.series().to_vec(), operator.steps())?;
+    let (series, steps) = (operator.series().to_vec(), operator.steps());
+    if operator.has_histograms() {
+        let mut matrix = Matrix::with_histograms(ctx, series, steps)?;
+        matrix.fill_mixed(ctx, operator)?;
+        return Ok(matrix);
+    }
+    let mut matrix = Matrix::new(ctx, series, steps)?;
     matrix.fill(ctx, operator)?;
     Ok(matrix)
 }
@@ -164,6 +249,10 @@ impl VectorOperator for Matrix {
 
     fn steps(&self) -> Steps {
         self.steps
+    }
+
+    fn has_histograms(&self) -> bool {
+        !self.histograms.is_empty()
     }
 
     fn has_effects(&self) -> bool {
@@ -189,6 +278,11 @@ impl TileReader for MatrixReader<'_> {
             let (to, present) = tile.row_mut(row);
             to.copy_from_slice(&values[self.step..self.step + step_count]);
             copy_bits_out(present, presence, self.step, step_count);
+            let histograms = self.matrix.histograms(*series as usize);
+            if !histograms.is_empty() {
+                let from = &histograms[self.step..self.step + step_count];
+                tile.histograms_mut(row).clone_from_slice(from);
+            }
         }
         self.step += step_count;
         Ok(())
@@ -215,7 +309,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tile::{is_present, set_present};
+    use crate::tile::{TileShape, is_present, set_present};
 
     fn context(shape: TileShape) -> Context {
         Context::new(Budget::unlimited(), shape, true)

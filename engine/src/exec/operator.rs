@@ -12,6 +12,9 @@ use crate::parse::ast::Span;
 use crate::tile::{Tile, TileShape};
 use crate::window::Steps;
 
+/// Series of a tile with histograms, at most.
+const HISTOGRAM_TILE_SERIES: usize = 64;
+
 /// What is known of an output series before any value is computed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesMeta {
@@ -61,6 +64,10 @@ pub trait VectorOperator: Send + Sync {
     /// The steps that tiles run over.
     fn steps(&self) -> Steps;
 
+    /// Whether tiles may bring native histograms. Who asks an operator that says no never looks
+    /// for them.
+    fn has_histograms(&self) -> bool;
+
     /// Whether tiles may bring errors or annotations beside values. Who leaves out series of
     /// such an operator has them computed all the same, as Prometheus does.
     fn has_effects(&self) -> bool {
@@ -75,7 +82,7 @@ pub trait VectorOperator: Send + Sync {
 /// A forward-only reader of tiles: the same series, ever later steps.
 pub trait TileReader: Send {
     /// Fills the next `step_count` steps: calls `tile.reset(series, step_count)` with the
-    /// number of series that it was opened for, then writes rows and presence.
+    /// number of series that it was opened for, then writes rows, presence and histograms.
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError>;
 }
 
@@ -98,6 +105,8 @@ pub struct Context {
     pub tile_shape: TileShape,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
+    /// Whether what is known of the starts of counters is used.
+    pub uses_start_timestamps: bool,
     /// Who helps with the tasks of loops.
     crew: Arc<Crew>,
     /// The pace of the thread that walks the query.
@@ -110,8 +119,20 @@ impl Context {
     pub fn new(budget: Budget, tile_shape: TileShape, delayed_name_removal: bool) -> Context {
         let crew = Arc::new(Crew::new(1));
         let walk = Arc::new(crew.walk(&budget));
-        let annotations = Arc::default();
-        Context { budget, tile_shape, delayed_name_removal, crew, walk, annotations }
+        Context {
+            budget,
+            tile_shape,
+            delayed_name_removal,
+            uses_start_timestamps: false,
+            crew,
+            walk,
+            annotations: Arc::default(),
+        }
+    }
+
+    /// The same, with the starts of counters used or not.
+    pub fn with_start_timestamps(self, uses_start_timestamps: bool) -> Context {
+        Context { uses_start_timestamps, ..self }
     }
 
     /// The same with helpers. The walk over the query begins now.
@@ -156,6 +177,17 @@ impl Context {
     /// How large the tiles of an operator over these steps are: never wider than the grid.
     pub fn tile_shape_for(&self, steps: Steps) -> TileShape {
         TileShape { steps: self.tile_shape.steps.min(steps.count), ..self.tile_shape }
+    }
+
+    /// How large the tiles of an operator are: lower where there are histograms, since each may
+    /// have hundreds of buckets.
+    pub fn tile_shape_of(&self, operator: &dyn VectorOperator) -> TileShape {
+        let shape = self.tile_shape_for(operator.steps());
+        if operator.has_histograms() {
+            TileShape { series: shape.series.min(HISTOGRAM_TILE_SERIES), ..shape }
+        } else {
+            shape
+        }
     }
 
     /// Adds a warning. Callers do so once per tile or series, never per sample.

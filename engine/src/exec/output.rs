@@ -8,16 +8,17 @@ use model::{Labels, SeriesSet};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::evaluate::{evaluate, origin};
-use crate::exec::matrix::materialize;
+use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
 use crate::exec::rearranged::Rearranged;
 use crate::exec::rollup::raw_series;
+use crate::exec::scan::each_tile;
 use crate::exec::turn::Pace;
 use crate::exec::unique::{SAME_LABELSET, unique};
 use crate::exec::watch::Watch;
 use crate::plan::{NodeKind, Plan, RangeInput};
-use crate::result::{RawSeries, Row, Value};
-use crate::tile::{Tile, TileShape, copy_bits, is_present};
+use crate::result::{RawSeries, Row, SampleValue, Value};
+use crate::tile::{HistogramCell, TileShape, copy_bits, histogram_bytes, is_present};
 
 /// Executes a plan over loaded series.
 ///
@@ -44,7 +45,8 @@ pub fn execute(
             let mut presence = vec![0; steps.count.div_ceil(64)];
             let all = vec![u64::MAX; presence.len()];
             copy_bits(&mut presence, 0, &all, steps.count);
-            let rows = vec![Row { labels: Labels::empty(), values, presence }];
+            let histograms = Vec::new();
+            let rows = vec![Row { labels: Labels::empty(), values, presence, histograms }];
             Ok(Value::Grid { steps, rows })
         }
         (Operand::Vector(operator), true) => {
@@ -53,8 +55,7 @@ pub fn execute(
                 .series()
                 .iter()
                 .enumerate()
-                .filter(|(index, _)| is_present(matrix.row(*index).1, 0))
-                .map(|(index, meta)| (meta.labels.clone(), matrix.row(index).0[0]))
+                .filter_map(|(index, meta)| Some((meta.labels.clone(), at_first(&matrix, index)?)))
                 .collect();
             Ok(Value::Vector { time_ms, samples })
         }
@@ -63,6 +64,16 @@ pub fn execute(
             Ok(Value::Grid { steps, rows })
         }
     }
+}
+
+/// What a series has at the first step.
+fn at_first(matrix: &Matrix, series_index: usize) -> Option<SampleValue> {
+    let (values, presence) = matrix.row(series_index);
+    if is_present(presence, 0) {
+        return Some(SampleValue::Float(values[0]));
+    }
+    let cell = matrix.histograms(series_index).first()?;
+    cell.clone().map(SampleValue::Histogram)
 }
 
 /// The operator with the names gone that are to go, and each label set once.
@@ -94,7 +105,7 @@ fn finished(meta: &SeriesMeta) -> SeriesMeta {
 
 /// The rows of all series that have a value, sorted by labels.
 fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryError> {
-    let shape = ctx.tile_shape_for(operator.steps());
+    let shape = ctx.tile_shape_of(operator);
     let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
     let stripes = ctx.map(indices.chunks(shape.series), |series, pace| {
         stripe(ctx, pace, operator, series, shape)
@@ -115,20 +126,14 @@ fn stripe(
 ) -> Result<(Vec<Row>, Charge), QueryError> {
     let steps = operator.steps();
     let words = steps.count.div_ceil(64);
-    let shape = TileShape { series: series.len(), ..shape };
-    let _tile_charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
     let mut charge = Charge::new(&ctx.budget, 0)?;
-    let mut tile = Tile::new(shape);
-    let mut reader = operator.open(series);
     let mut rows: Vec<Option<Row>> = vec![None; series.len()];
-    let mut step = 0;
-    while step < steps.count {
-        pace.pause()?;
-        let width = shape.steps.min(steps.count - step);
-        reader.next_tile(width, &mut tile)?;
+    each_tile(ctx, pace, operator, series, shape, |step, width, tile| {
         for (index, row) in rows.iter_mut().enumerate() {
             let (values, presence) = tile.row(index);
-            if presence.iter().all(|word| *word == 0) {
+            let histograms = tile.histograms(index);
+            let has_histograms = histograms.iter().any(Option::is_some);
+            if !has_histograms && presence.iter().all(|word| *word == 0) {
                 continue;
             }
             let row = match row {
@@ -137,14 +142,22 @@ fn stripe(
                     charge.grow(((steps.count + words) * 8 + size_of::<Row>()) as u64)?;
                     let labels = operator.series()[series[index] as usize].labels.clone();
                     let (values, presence) = (vec![0.0; steps.count], vec![0; words]);
-                    row.insert(Row { labels, values, presence })
+                    row.insert(Row { labels, values, presence, histograms: Vec::new() })
                 }
             };
             row.values[step..step + width].copy_from_slice(values);
             copy_bits(&mut row.presence, step, presence, width);
+            if has_histograms {
+                if row.histograms.is_empty() {
+                    charge.grow((steps.count * size_of::<HistogramCell>()) as u64)?;
+                    row.histograms = vec![None; steps.count];
+                }
+                charge.grow(histogram_bytes(histograms))?;
+                row.histograms[step..step + width].clone_from_slice(histograms);
+            }
         }
-        step += width;
-    }
+        Ok(())
+    })?;
     Ok((rows.into_iter().flatten().collect(), charge))
 }
 
@@ -162,6 +175,7 @@ fn samples(
             labels: finished(&raw.meta).labels,
             timestamps: raw.times,
             values: raw.values,
+            histograms: raw.histograms,
         })
         .collect();
     let mut watch = Watch::new(&ctx.budget);
@@ -180,14 +194,21 @@ fn samples(
 /// Source: `mergeSeriesWithSameLabelset` of Prometheus.
 fn merge(series: &mut RawSeries, other: &RawSeries, watch: &mut Watch) -> Result<(), QueryError> {
     let mine = series.timestamps.iter().zip(&series.values);
-    let all: Vec<(i64, f64)> = mine
+    let floats: Vec<(i64, f64)> = mine
         .chain(other.timestamps.iter().zip(&other.values))
         .map(|(time_ms, value)| (*time_ms, *value))
         .collect();
-    let all = sort_by(all, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
-    if all.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+    let floats = sort_by(floats, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
+    let mut histograms = std::mem::take(&mut series.histograms);
+    histograms.extend_from_slice(&other.histograms);
+    let histograms = sort_by(histograms, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
+    let float_times = floats.iter().map(|(time_ms, _)| *time_ms);
+    let times = float_times.chain(histograms.iter().map(|(time_ms, _)| *time_ms)).collect();
+    let times: Vec<i64> = sort_by(times, watch, |_| 1, i64::cmp)?;
+    if times.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
     }
-    (series.timestamps, series.values) = all.into_iter().unzip();
+    (series.timestamps, series.values) = floats.into_iter().unzip();
+    series.histograms = histograms;
     Ok(())
 }

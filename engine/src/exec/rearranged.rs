@@ -36,6 +36,10 @@ impl VectorOperator for Rearranged {
         self.input.steps()
     }
 
+    fn has_histograms(&self) -> bool {
+        self.input.has_histograms()
+    }
+
     fn has_effects(&self) -> bool {
         self.input.has_effects()
     }

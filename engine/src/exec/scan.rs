@@ -3,6 +3,7 @@
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, VectorOperator};
+use crate::exec::turn::Pace;
 use crate::tile::{Tile, TileShape};
 
 /// Shows all tiles of the listed series to `visit`, with the series of the rows and the index
@@ -15,23 +16,42 @@ pub fn scan(
     series: &[u32],
     visit: impl Fn(&[u32], usize, &Tile) + Sync,
 ) -> Result<(), QueryError> {
-    let steps = operator.steps();
-    let shape = ctx.tile_shape_for(steps);
+    let shape = ctx.tile_shape_of(operator);
     ctx.for_each(series.chunks(shape.series.max(1)), |stripe, pace| {
-        let shape = TileShape { series: stripe.len(), ..shape };
-        let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
-        let mut tile = Tile::new(shape);
-        let mut reader = operator.open(stripe);
-        let mut first_step = 0;
-        while first_step < steps.count {
-            pace.pause()?;
-            let width = shape.steps.min(steps.count - first_step);
-            reader.next_tile(width, &mut tile)?;
-            visit(stripe, first_step, &tile);
-            first_step += width;
-        }
-        Ok(())
+        each_tile(ctx, pace, operator, stripe, shape, |first_step, _, tile| {
+            visit(stripe, first_step, tile);
+            Ok(())
+        })
     })
+}
+
+/// Shows the tiles of one stripe, at most `shape` large, to `visit`, in the order of their steps,
+/// with the index of the first step and how many there are.
+///
+/// Errors: as for [`scan`], and those of `visit`.
+pub fn each_tile(
+    ctx: &Context,
+    pace: &Pace,
+    operator: &dyn VectorOperator,
+    stripe: &[u32],
+    shape: TileShape,
+    mut visit: impl FnMut(usize, usize, &Tile) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    let steps = operator.steps();
+    let shape = TileShape { series: stripe.len(), ..shape };
+    let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+    let mut tile = Tile::new(shape);
+    let mut reader = operator.open(stripe);
+    let mut first_step = 0;
+    while first_step < steps.count {
+        pace.pause()?;
+        let width = shape.steps.min(steps.count - first_step);
+        reader.next_tile(width, &mut tile)?;
+        let _histograms = Charge::new(&ctx.budget, tile.histogram_bytes())?;
+        visit(first_step, width, &tile)?;
+        first_step += width;
+    }
+    Ok(())
 }
 
 /// Computes series for what they bring beside values, where they may bring anything.

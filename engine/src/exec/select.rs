@@ -2,18 +2,18 @@
 //!
 //! A reader keeps one cursor a series and the newest sample seen, asks the cursor for what lies
 //! up to the tile's last step, and walks samples and steps together: each sample is looked at
-//! once, whatever the lookback.
+//! once, whatever the lookback. Series that may hold native histograms are walked apart.
 
 use std::sync::Arc;
 
-use model::{Advance, Cursor, SampleBatch, SeriesSet, is_stale};
+use model::{Advance, Cursor, Histogram, SampleBatch, SeriesSet, is_stale};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::watch::Decoded;
 use crate::plan::{Instant, InstantValue};
-use crate::tile::Tile;
+use crate::tile::{Tile, set_present};
 use crate::window::Steps;
 
 /// The series of an instant selector.
@@ -23,6 +23,7 @@ pub struct InstantSelector {
     series: Vec<SeriesMeta>,
     steps: Steps,
     instant: Instant,
+    has_histograms: bool,
     _charge: Charge,
 }
 
@@ -37,7 +38,21 @@ impl InstantSelector {
         let bytes = set.len() * size_of::<SeriesMeta>();
         let charge = Charge::new(&ctx.budget, bytes as u64)?;
         let series = series_of(ctx, &*set, instant.drops_name);
-        Ok(InstantSelector { ctx: ctx.clone(), set, series, steps, instant, _charge: charge })
+        let has_histograms = (0..set.len()).any(|index| set.has_histograms(index));
+        let ctx = ctx.clone();
+        Ok(InstantSelector { ctx, set, series, steps, instant, has_histograms, _charge: charge })
+    }
+}
+
+impl InstantSelector {
+    /// What mixed rows yield.
+    fn yields(&self) -> Yields {
+        match self.instant.yields {
+            InstantValue::StartTimestamp if !self.ctx.uses_start_timestamps => Yields::Nothing,
+            InstantValue::StartTimestamp => Yields::Start,
+            InstantValue::Timestamp => Yields::Time,
+            InstantValue::Sample | InstantValue::Smoothed => Yields::Sample,
+        }
     }
 }
 
@@ -60,6 +75,11 @@ impl VectorOperator for InstantSelector {
         self.steps
     }
 
+    fn has_histograms(&self) -> bool {
+        self.has_histograms
+            && matches!(self.instant.yields, InstantValue::Sample | InstantValue::Smoothed)
+    }
+
     fn has_effects(&self) -> bool {
         false
     }
@@ -71,6 +91,10 @@ impl VectorOperator for InstantSelector {
                 cursor: self.set.cursor(*index as usize),
                 newest_ms: i64::MIN,
                 newest: 0.0,
+                newest_start_ms: 0,
+                newest_histogram: None,
+                is_mixed: self.instant.yields == InstantValue::StartTimestamp
+                    || self.has_histograms && self.set.has_histograms(*index as usize),
                 is_done: false,
             })
             .collect();
@@ -91,6 +115,12 @@ struct Row<'a> {
     /// The newest sample taken so far; `i64::MIN` before the first.
     newest_ms: i64,
     newest: f64,
+    /// Since when the counter of the newest sample counts; only of mixed rows.
+    newest_start_ms: i64,
+    /// The newest sample, where it is a histogram; only of mixed rows.
+    newest_histogram: Option<Arc<Histogram>>,
+    /// Whether the series may hold histograms, or starts are asked for.
+    is_mixed: bool,
     is_done: bool,
 }
 
@@ -118,6 +148,11 @@ impl TileReader for InstantReader<'_> {
             until_ms,
         };
         for (index, row) in self.rows.iter_mut().enumerate() {
+            if row.is_mixed {
+                let yields = self.selector.yields();
+                row.fill_mixed(times, &mut reading, (index, tile), yields)?;
+                continue;
+            }
             let (values, presence) = tile.row_mut(index);
             match instant.yields {
                 InstantValue::Timestamp => {
@@ -125,7 +160,7 @@ impl TileReader for InstantReader<'_> {
                         time_ms as f64 / 1000.0
                     })?;
                 }
-                InstantValue::Sample | InstantValue::Smoothed => {
+                InstantValue::Sample | InstantValue::Smoothed | InstantValue::StartTimestamp => {
                     row.fill(times, &mut reading, values, presence, |_, value| value)?;
                 }
             }
@@ -143,7 +178,113 @@ struct Reading<'a> {
     until_ms: i64,
 }
 
+/// What a mixed row yields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Yields {
+    Sample,
+    Time,
+    Start,
+    Nothing,
+}
+
 impl Row<'_> {
+    /// As [`Row::fill`], for a series that may hold both floats and histograms.
+    fn fill_mixed(
+        &mut self,
+        times: TileTimes,
+        reading: &mut Reading<'_>,
+        (row, tile): (usize, &mut Tile),
+        yields: Yields,
+    ) -> Result<(), QueryError> {
+        let step_count = tile.steps();
+        let batch = &mut *reading.batch;
+        let mut step = 0;
+        loop {
+            batch.clear();
+            let advance = if self.is_done {
+                Advance::End
+            } else {
+                self.cursor.next_batch(reading.until_ms, batch)?
+            };
+            reading.decoded.add(batch.sample_count())?;
+            let is_last = advance != Advance::Full;
+            self.is_done = advance == Advance::End;
+            let (mut float, mut histogram) = (0, 0);
+            while step < step_count {
+                let time_ms = times.first_ms + step as i64 * times.step_ms;
+                self.look_to(time_ms, batch, &mut float, &mut histogram);
+                let is_exhausted = float == batch.len && histogram == batch.histograms.len();
+                if is_exhausted && !is_last {
+                    break;
+                }
+                if self.newest_ms > time_ms.saturating_sub(times.lookback_ms) {
+                    self.put(row, step, tile, yields);
+                }
+                step += 1;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the newest of the samples up to a time.
+    fn look_to(
+        &mut self,
+        time_ms: i64,
+        batch: &SampleBatch,
+        float: &mut usize,
+        histogram: &mut usize,
+    ) {
+        let (float_times, floats) = batch.samples();
+        let (float_before, histogram_before) = (*float, *histogram);
+        while *float < float_times.len() && float_times[*float] <= time_ms {
+            *float += 1;
+        }
+        while let Some(sample) = batch.histograms.get(*histogram)
+            && sample.timestamp_ms <= time_ms
+        {
+            *histogram += 1;
+        }
+        if *float > float_before {
+            let at = *float - 1;
+            (self.newest_ms, self.newest) = (float_times[at], floats[at]);
+            self.newest_start_ms = batch.start(at);
+            self.newest_histogram = None;
+        }
+        if *histogram > histogram_before {
+            let sample = &batch.histograms[*histogram - 1];
+            if sample.timestamp_ms >= self.newest_ms {
+                (self.newest_ms, self.newest_start_ms) = (sample.timestamp_ms, sample.start_ms);
+                self.newest_histogram = Some(Arc::clone(&sample.histogram));
+            }
+        }
+    }
+
+    /// Writes what the newest sample yields, unless it ends the series.
+    fn put(&self, row: usize, step: usize, tile: &mut Tile, yields: Yields) {
+        let is_end = match &self.newest_histogram {
+            Some(histogram) => histogram.is_stale(),
+            None => is_stale(self.newest),
+        };
+        if is_end {
+            return;
+        }
+        let value = match (yields, &self.newest_histogram) {
+            (Yields::Sample, Some(histogram)) => {
+                tile.set_histogram(row, step, Arc::clone(histogram));
+                return;
+            }
+            (Yields::Sample, None) => self.newest,
+            (Yields::Time, _) => self.newest_ms as f64 / 1000.0,
+            (Yields::Start, _) => self.newest_start_ms as f64 / 1000.0,
+            (Yields::Nothing, _) => return,
+        };
+        let (values, presence) = tile.row_mut(row);
+        values[step] = value;
+        set_present(presence, step);
+    }
+
     /// Writes the values of one tile's row.
     #[inline]
     fn fill(

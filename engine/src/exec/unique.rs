@@ -9,7 +9,7 @@ use crate::exec::gather::Gather;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::watch::Watch;
-use crate::tile::Tile;
+use crate::tile::{HistogramCell, Tile, is_present};
 use crate::window::Steps;
 
 /// Prometheus' answer to two values of one label set at one time.
@@ -133,6 +133,10 @@ impl VectorOperator for Unique {
         self.input.steps()
     }
 
+    fn has_histograms(&self) -> bool {
+        self.input.has_histograms()
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let mut entries = Vec::new();
         let mut ends = Vec::with_capacity(series.len());
@@ -156,15 +160,40 @@ impl TileReader for UniqueReader<'_> {
         tile.reset(self.ends.len(), step_count);
         let mut entry = 0;
         for (row, end) in self.ends.iter().enumerate() {
-            let (values, presence) = tile.row_mut(row);
             while entry < *end {
                 let (from, present) = self.entries.row(entry);
+                let (values, presence) = tile.row_mut(row);
                 merge_row(values, presence, from, present)?;
+                merge_histograms(tile, row, self.entries.histograms(entry))?;
                 entry += 1;
             }
         }
         Ok(())
     }
+}
+
+/// Adds histograms to a row of a tile that holds floats already.
+///
+/// Errors: a step at which both have something.
+fn merge_histograms(tile: &mut Tile, row: usize, from: &[HistogramCell]) -> Result<(), QueryError> {
+    if from.is_empty() && tile.histograms(row).is_empty() {
+        return Ok(());
+    }
+    let presence = tile.row(row).1.to_vec();
+    let cells = tile.histograms_mut(row);
+    for (step, histogram) in from.iter().enumerate() {
+        if histogram.is_none() {
+            continue;
+        }
+        if cells[step].is_some() {
+            return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
+        }
+        cells[step].clone_from(histogram);
+    }
+    if (0..cells.len()).any(|step| cells[step].is_some() && is_present(&presence, step)) {
+        return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
+    }
+    Ok(())
 }
 
 /// Adds the present values of one row to another.

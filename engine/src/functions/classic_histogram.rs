@@ -242,6 +242,10 @@ impl VectorOperator for Answers {
             || self.input.has_effects()
     }
 
+    fn has_histograms(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let mut entries = Vec::new();
         let mut first_rows: HashMap<u32, usize, foldhash::fast::RandomState> = HashMap::default();

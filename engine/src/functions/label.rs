@@ -194,6 +194,10 @@ impl VectorOperator for Relabeled {
         self.rows.has_effects()
     }
 
+    fn has_histograms(&self) -> bool {
+        self.rows.has_histograms()
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         self.rows.open(series)
     }

@@ -215,11 +215,14 @@ impl Planner<'_> {
 
     fn call(&mut self, call: &Call, span: Span, scope: Scope) -> Result<NodeKind, QueryError> {
         let arg = |index: usize| call.args.get(index).map(|arg| &unwrap_parens(arg).kind);
-        if call.function.name == "timestamp"
-            && let Some(ExprKind::Selector(selector)) = arg(0)
-        {
+        let time = match call.function.name {
+            "timestamp" => Some(InstantValue::Timestamp),
+            "start_timestamp" => Some(InstantValue::StartTimestamp),
+            _ => None,
+        };
+        if let (Some(yields), Some(ExprKind::Selector(selector))) = (time, arg(0)) {
             self.skip(&call.args[0]);
-            let mut instant = self.instant(selector, scope.steps, InstantValue::Timestamp)?;
+            let mut instant = self.instant(selector, scope.steps, yields)?;
             if selector.at.is_some() {
                 let offset_ms = self.offset_ms(selector.offset.as_ref())?;
                 let is_smoothed = selector.mode == RangeMode::Smoothed;
@@ -390,7 +393,7 @@ impl Planner<'_> {
             InstantValue::Sample if is_smoothed => (InstantValue::Smoothed, loaded),
             yields => (yields, Reach { ahead_ms: 0, ..loaded }),
         };
-        let drops_name = yields == InstantValue::Timestamp;
+        let drops_name = matches!(yields, InstantValue::Timestamp | InstantValue::StartTimestamp);
         Ok(Instant { selector, times, reach, yields, drops_name })
     }
 

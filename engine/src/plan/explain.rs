@@ -162,6 +162,7 @@ impl Tree<'_> {
         let word = match instant.yields {
             InstantValue::Sample => "newest samples",
             InstantValue::Timestamp => "times of the newest samples",
+            InstantValue::StartTimestamp => "starts of the newest samples",
             InstantValue::Smoothed => "smoothed values",
         };
         let ahead = if ahead_ms > 0 { format!(", ahead {ahead_ms} ms") } else { String::new() };

@@ -120,6 +120,8 @@ pub enum InstantValue {
     Sample,
     /// The newest sample's time in seconds: `timestamp(selector)`.
     Timestamp,
+    /// Since when the newest sample's counter counts, in seconds: `start_timestamp(selector)`.
+    StartTimestamp,
     /// The value between the samples before and after.
     Smoothed,
 }

@@ -1,9 +1,19 @@
 //! The tile: values of some series at some steps, small enough for L2.
+//!
+//! Native histograms ride in a plane of their own, which exists only where an operator has
+//! written one: code that wants floats alone never tests for it.
+
+use std::sync::Arc;
+
+use model::Histogram;
 
 /// Series a tile holds by default.
 pub const TILE_SERIES: usize = 512;
 /// Steps a tile holds by default: one presence word a row.
 pub const TILE_STEPS: usize = 64;
+
+/// One cell of the histogram plane: the native histogram of a series at a step, if there is one.
+pub type HistogramCell = Option<Arc<Histogram>>;
 
 /// How large tiles are; the answer never depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +34,9 @@ impl Default for TileShape {
 ///
 /// Shape: rows `[series][step]`, row-major, `stride` values from row to row; presence
 /// `[series][word]`, 64 steps a word, lowest bit first.
-/// Invariant: an absent cell's value is never read; bits at or past `steps` are 0.
+/// Histograms `[series][step]`, like the values, or none at all.
+/// Invariant: an absent cell's value is never read; bits at or past `steps` are 0; a cell with a
+/// histogram is absent among the floats.
 #[derive(Debug, Clone)]
 pub struct Tile {
     series: usize,
@@ -33,6 +45,8 @@ pub struct Tile {
     words: usize,
     values: Vec<f64>,
     presence: Vec<u64>,
+    /// Empty where there are none.
+    histograms: Vec<HistogramCell>,
 }
 
 impl Tile {
@@ -46,10 +60,12 @@ impl Tile {
             words,
             values: vec![0.0; shape.series * shape.steps],
             presence: vec![0; shape.series * words],
+            histograms: Vec::new(),
         }
     }
 
-    /// Sets how much of the tile is in use, and clears the presence of all of it.
+    /// Sets how much of the tile is in use, clears the presence of all of it, and removes the
+    /// histograms.
     ///
     /// Panics: more than the tile was made for.
     pub fn reset(&mut self, series: usize, steps: usize) {
@@ -57,6 +73,7 @@ impl Tile {
         self.series = series;
         self.steps = steps;
         self.presence[..series * self.words].fill(0);
+        self.histograms.clear();
     }
 
     /// Rows in use.
@@ -93,10 +110,78 @@ impl Tile {
         (&mut self.values[at..at + self.steps], &mut self.presence[word..word + self.words])
     }
 
-    /// How many bytes a tile of a shape holds.
+    /// Whether there may be histograms: the plane exists.
+    #[inline]
+    pub fn has_histograms(&self) -> bool {
+        !self.histograms.is_empty()
+    }
+
+    /// The histograms of a row, one a step; an empty slice where the tile has none.
+    #[inline]
+    pub fn histograms(&self, series_index: usize) -> &[HistogramCell] {
+        if self.histograms.is_empty() {
+            return &[];
+        }
+        let at = series_index * self.stride;
+        &self.histograms[at..at + self.steps]
+    }
+
+    /// Writes a histogram, and takes the float of the cell away. The first one makes the plane:
+    /// eight bytes a cell.
+    pub fn set_histogram(
+        &mut self,
+        series_index: usize,
+        step_index: usize,
+        histogram: Arc<Histogram>,
+    ) {
+        let word = series_index * self.words;
+        set_absent(&mut self.presence[word..word + self.words], step_index);
+        let row = self.histograms_mut(series_index);
+        row[step_index] = Some(histogram);
+    }
+
+    /// The histograms of a row, to be written; the plane is made where there is none. A cell
+    /// that gets a histogram must be absent among the floats.
+    pub fn histograms_mut(&mut self, series_index: usize) -> &mut [HistogramCell] {
+        if self.histograms.is_empty() {
+            self.histograms.resize(self.series * self.stride, None);
+        }
+        let at = series_index * self.stride;
+        &mut self.histograms[at..at + self.steps]
+    }
+
+    /// Removes all histograms.
+    pub fn drop_histograms(&mut self) {
+        self.histograms.clear();
+    }
+
+    /// How many bytes the plane and the histograms in it hold; one that stands in adjacent cells
+    /// of a row counts once.
+    pub fn histogram_bytes(&self) -> u64 {
+        if self.histograms.is_empty() {
+            return 0;
+        }
+        let rows = (0..self.series).map(|row| histogram_bytes(self.histograms(row)));
+        (self.histograms.capacity() * size_of::<HistogramCell>()) as u64 + rows.sum::<u64>()
+    }
+
+    /// How many bytes a tile of a shape holds, without histograms.
     pub fn bytes(shape: TileShape) -> u64 {
         (shape.series * (shape.steps * 8 + shape.steps.div_ceil(64) * 8)) as u64
     }
+}
+
+/// How many bytes the histograms of a row hold; one that stands in adjacent cells counts once.
+pub fn histogram_bytes(row: &[HistogramCell]) -> u64 {
+    let mut bytes = 0;
+    let mut last: Option<&Arc<Histogram>> = None;
+    for histogram in row.iter().flatten() {
+        if last.is_none_or(|last| !Arc::ptr_eq(last, histogram)) {
+            bytes += (size_of::<Histogram>() + histogram.heap_bytes()) as u64;
+        }
+        last = Some(histogram);
+    }
+    bytes
 }
 
 /// Whether a step's bit is set.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::parse::{ParseOptions, format, parse, to_json};
+use engine::result::SampleValue;
 use engine::tile::TileShape;
 use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
@@ -146,7 +147,11 @@ fn cells(value: &Value) -> Vec<(String, i64, f64)> {
         Value::String { .. } => Vec::new(),
         Value::Scalar { time_ms, value } => vec![(String::new(), *time_ms, *value)],
         Value::Vector { time_ms, samples } => {
-            samples.iter().map(|(labels, value)| (labels.to_string(), *time_ms, *value)).collect()
+            let floats = samples.iter().filter_map(|(labels, value)| match value {
+                SampleValue::Float(value) => Some((labels.to_string(), *time_ms, *value)),
+                SampleValue::Histogram(_) => None,
+            });
+            floats.collect()
         }
         Value::Samples(series) => series
             .iter()

@@ -1,10 +1,10 @@
 //! The value of a query.
 
 use engine::plan::{Explained, Load};
-use engine::result::{RawSeries, Row, SeenSamples};
+use engine::result::{RawSeries, Row, SampleValue, SeenSamples};
 use engine::window::Steps;
 use engine::{QueryOutput, Value};
-use model::Labels;
+use model::{Histogram, Labels};
 
 use super::body::Pieces;
 use super::number::{
@@ -113,7 +113,7 @@ impl Pieces for ValuePieces {
                     self.push_tail(out);
                     return false;
                 };
-                push_sample(out, series_index, labels, *time_ms, *value);
+                push_sample(out, series_index, labels, *time_ms, value);
                 None
             }
             Value::Grid { steps, rows } => {
@@ -159,10 +159,24 @@ fn push_metric(out: &mut Vec<u8>, series_index: usize, labels: &Labels) {
     push_labels(out, labels);
 }
 
-fn push_sample(out: &mut Vec<u8>, series_index: usize, labels: &Labels, time_ms: i64, value: f64) {
+fn push_sample(
+    out: &mut Vec<u8>,
+    series_index: usize,
+    labels: &Labels,
+    time_ms: i64,
+    value: &SampleValue,
+) {
     push_metric(out, series_index, labels);
-    out.extend_from_slice(b",\"value\":");
-    push_point(out, time_ms, value);
+    match value {
+        SampleValue::Float(value) => {
+            out.extend_from_slice(b",\"value\":");
+            push_point(out, time_ms, *value);
+        }
+        SampleValue::Histogram(histogram) => {
+            out.extend_from_slice(b",\"histogram\":");
+            push_histogram_point(out, time_ms, histogram);
+        }
+    }
     out.push(b'}');
 }
 
@@ -175,8 +189,36 @@ fn push_point(out: &mut Vec<u8>, time_ms: i64, value: f64) {
     out.push(b']');
 }
 
-/// Writes the next points of a row. The cell after the last one that was written comes back,
-/// or `None` at the end of the row.
+/// Writes a time and a histogram: count, sum, and the buckets that are not empty, each as how its
+/// bounds belong to it (0: the upper one, 1: the lower one, 2: none, 3: both), the bounds and the
+/// count.
+///
+/// Source: `MarshalHistogram` of Prometheus.
+fn push_histogram_point(out: &mut Vec<u8>, time_ms: i64, histogram: &Histogram) {
+    out.push(b'[');
+    push_timestamp(out, time_ms);
+    out.extend_from_slice(b",{\"count\":");
+    push_sample_value(out, histogram.count);
+    out.extend_from_slice(b",\"sum\":");
+    push_sample_value(out, histogram.sum);
+    let mut has_buckets = false;
+    for (rule, lower, upper, count) in histogram.populated_buckets() {
+        let opening: &[u8] = if has_buckets { b",[" } else { b",\"buckets\":[[" };
+        out.extend_from_slice(opening);
+        has_buckets = true;
+        push_integer(out, u64::from(rule));
+        for number in [lower, upper, count] {
+            out.push(b',');
+            push_sample_value(out, number);
+        }
+        out.push(b']');
+    }
+    out.extend_from_slice(if has_buckets { b"]}]" } else { b"}]" });
+}
+
+/// Writes the next points of a row, first its floats, then its histograms. The cell after the
+/// last one that was written comes back, those of histograms counted after those of floats, or
+/// `None` at the end of the row.
 fn push_row(
     out: &mut Vec<u8>,
     series_index: usize,
@@ -185,22 +227,26 @@ fn push_row(
     first: usize,
     has_points: &mut bool,
 ) -> Option<usize> {
-    if first == 0 {
-        push_metric(out, series_index, &row.labels);
-        out.extend_from_slice(b",\"values\":[");
-    }
-    let end = (first + PIECE_POINTS).min(row.values.len());
-    for step_index in first..end {
-        if row.is_present(step_index) {
+    let count = row.values.len();
+    let push = |out: &mut Vec<u8>, index: usize, has_points: &mut bool| {
+        let step_index = index % count;
+        if index >= count {
+            if let Some(histogram) = &row.histograms[step_index] {
+                push_comma(out, has_points);
+                push_histogram_point(out, steps.time(step_index), histogram);
+            }
+        } else if row.is_present(step_index) {
             push_comma(out, has_points);
             push_point(out, steps.time(step_index), row.values[step_index]);
         }
-    }
-    if end < row.values.len() {
-        return Some(end);
-    }
-    out.extend_from_slice(b"]}");
-    None
+    };
+    let has_floats = row.presence.iter().any(|word| *word != 0);
+    let kinds = Kinds {
+        floats: if has_floats { count } else { 0 },
+        floats_end: count,
+        histograms: if row.iter_histograms().next().is_some() { count } else { 0 },
+    };
+    push_points(out, (series_index, &row.labels), kinds, first, has_points, push)
 }
 
 fn push_raw(
@@ -210,19 +256,65 @@ fn push_raw(
     first: usize,
     has_points: &mut bool,
 ) -> Option<usize> {
-    if first == 0 {
-        push_metric(out, series_index, &series.labels);
-        out.extend_from_slice(b",\"values\":[");
-    }
-    let end = (first + PIECE_POINTS).min(series.timestamps.len());
-    for index in first..end {
+    let count = series.timestamps.len();
+    let push = |out: &mut Vec<u8>, index: usize, has_points: &mut bool| {
         push_comma(out, has_points);
-        push_point(out, series.timestamps[index], series.values[index]);
+        match index.checked_sub(count) {
+            None => push_point(out, series.timestamps[index], series.values[index]),
+            Some(index) => {
+                let (time_ms, histogram) = &series.histograms[index];
+                push_histogram_point(out, *time_ms, histogram);
+            }
+        }
+    };
+    let kinds = Kinds { floats: count, floats_end: count, histograms: series.histograms.len() };
+    push_points(out, (series_index, &series.labels), kinds, first, has_points, push)
+}
+
+/// How many cells of a series may hold points: floats first, histograms behind `floats_end`.
+#[derive(Clone, Copy)]
+struct Kinds {
+    floats: usize,
+    floats_end: usize,
+    histograms: usize,
+}
+
+/// Writes the next cells of a series, of floats and then of histograms, each kind under its name
+/// where there is any.
+fn push_points(
+    out: &mut Vec<u8>,
+    (series_index, labels): (usize, &Labels),
+    kinds: Kinds,
+    first: usize,
+    has_points: &mut bool,
+    push: impl Fn(&mut Vec<u8>, usize, &mut bool),
+) -> Option<usize> {
+    if first == 0 {
+        push_metric(out, series_index, labels);
     }
-    if end < series.timestamps.len() {
-        return Some(end);
+    let (start, end, name): (usize, usize, &[u8]) = if first < kinds.floats {
+        (0, kinds.floats, b",\"values\":[")
+    } else {
+        let start = kinds.floats_end;
+        (start, start + kinds.histograms, b",\"histograms\":[")
+    };
+    let from = first.max(start);
+    if from < end {
+        if from == start {
+            out.extend_from_slice(name);
+            *has_points = false;
+        }
+        let to = (from + PIECE_POINTS).min(end);
+        (from..to).for_each(|index| push(out, index, has_points));
+        if to < end {
+            return Some(to);
+        }
+        out.push(b']');
+        if start < kinds.floats_end && kinds.histograms > 0 {
+            return Some(kinds.floats_end);
+        }
     }
-    out.extend_from_slice(b"]}");
+    out.push(b'}');
     None
 }
 
@@ -342,9 +434,12 @@ fn push_name(out: &mut Vec<u8>, position: usize, name: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use engine::Annotations;
     use engine::result::QueryStats;
+    use model::Span;
 
     fn json(value: Value, cost: Option<QueryCost>) -> String {
         let output = QueryOutput {
@@ -372,7 +467,8 @@ mod tests {
     }
 
     fn row(presence: u64, values: &[f64]) -> Row {
-        Row { labels: up(), values: values.to_vec(), presence: vec![presence] }
+        let (values, presence) = (values.to_vec(), vec![presence]);
+        Row { labels: up(), values, presence, histograms: Vec::new() }
     }
 
     #[test]
@@ -395,7 +491,7 @@ mod tests {
             (
                 Value::Vector {
                     time_ms: 5100,
-                    samples: vec![(up(), 1e-10), (Labels::empty(), 2.0)],
+                    samples: vec![(up(), 1e-10.into()), (Labels::empty(), 2.0.into())],
                 },
                 format!(
                     r#"{{"resultType":"vector","result":[{metric}"value":[5.100,"1e-10"]}},{{"metric":{{}},"value":[5.100,"2"]}}]}}"#
@@ -419,6 +515,7 @@ mod tests {
                     labels: up(),
                     timestamps: vec![1, 2],
                     values: vec![0.5, f64::INFINITY],
+                    histograms: Vec::new(),
                 }]),
                 format!(
                     r#"{{"resultType":"matrix","result":[{metric}"values":[[0.001,"0.5"],[0.002,"+Inf"]]}}]}}"#
@@ -437,16 +534,78 @@ mod tests {
         // Nothing is present around the border of the first piece.
         let mut presence = vec![u64::MAX; count.div_ceil(64)];
         presence[7..10].fill(0);
-        let row = Row {
+        let mut row = Row {
             labels: Labels::empty(),
             values: (0..count).map(|i| i as f64).collect(),
             presence,
+            histograms: Vec::new(),
         };
-        let expected: Vec<_> =
+        let floats: Vec<_> =
             row.iter().map(|(i, v)| serde_json::json!([i, v.to_string()])).collect();
+        let text = json(Value::Grid { steps, rows: vec![row.clone()] }, None);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["result"][0]["values"], serde_json::Value::from(floats.clone()));
+        assert!(read["result"][0].get("histograms").is_none());
+
+        row.histograms = vec![None; count];
+        for i in (448..count).filter(|i| i / 64 < 10) {
+            let histogram = Histogram { count: i as f64, ..Histogram::default() };
+            row.histograms[i] = Some(Arc::new(histogram));
+        }
+        let histograms: Vec<_> = row
+            .iter_histograms()
+            .map(|(i, _)| serde_json::json!([i, {"count": i.to_string(), "sum": "0"}]))
+            .collect();
+        assert_eq!(histograms.len(), 3 * 64);
+        let text = json(Value::Grid { steps, rows: vec![row.clone()] }, None);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["result"][0]["values"], serde_json::Value::from(floats));
+        assert_eq!(read["result"][0]["histograms"], serde_json::Value::from(histograms.clone()));
+
+        row.presence.fill(0);
         let text = json(Value::Grid { steps, rows: vec![row] }, None);
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(read["result"][0]["values"], serde_json::Value::from(expected));
+        assert!(read["result"][0].get("values").is_none());
+        assert_eq!(read["result"][0]["histograms"], serde_json::Value::from(histograms));
+    }
+
+    #[test]
+    fn histograms_show_the_buckets_that_are_not_empty() {
+        let histogram = Arc::new(Histogram {
+            zero_threshold: 0.25,
+            zero_count: 3.0,
+            count: 21.5,
+            sum: -34593.34,
+            positive_spans: vec![Span { offset: 0, length: 3 }],
+            positive_counts: vec![12.0, 0.0, 2.5],
+            negative_spans: vec![Span { offset: 1, length: 1 }],
+            negative_counts: vec![4.0],
+            ..Histogram::default()
+        });
+        let shown = concat!(
+            r#"{"count":"21.5","sum":"-34593.34","buckets":[[1,"-2","-1","4"],"#,
+            r#"[3,"-0.25","0.25","3"],[0,"0.5","1","12"],[0,"2","4","2.5"]]}"#
+        );
+        let metric = r#"{"metric":{"__name__":"up","job":"<a>"},"#;
+        let samples = vec![(up(), SampleValue::Histogram(Arc::clone(&histogram)))];
+        assert_eq!(
+            json(Value::Vector { time_ms: 5100, samples }, None),
+            format!(
+                r#"{{"resultType":"vector","result":[{metric}"histogram":[5.100,{shown}]}}]}}"#
+            )
+        );
+        let series = RawSeries {
+            labels: up(),
+            timestamps: vec![1000],
+            values: vec![7.0],
+            histograms: vec![(2000, Arc::clone(&histogram)), (3000, histogram)],
+        };
+        assert_eq!(
+            json(Value::Samples(vec![series]), None),
+            format!(
+                r#"{{"resultType":"matrix","result":[{metric}"values":[[1,"7"]],"histograms":[[2,{shown}],[3,{shown}]]}}]}}"#
+            )
+        );
     }
 
     #[test]

@@ -92,6 +92,11 @@ impl MemorySource {
         }
     }
 
+    /// The latest histogram of a series.
+    pub fn last_histogram(&self, labels: &Labels) -> Option<&HistogramSample> {
+        self.series.get(labels)?.histograms.last()
+    }
+
     fn samples_mut(&mut self, labels: &Labels) -> &mut Samples {
         Arc::make_mut(self.series.entry(labels.clone()).or_default())
     }

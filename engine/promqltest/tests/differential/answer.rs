@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::result::SampleValue;
 use engine::{QueryError, QueryOutput, Value};
 use model::Labels;
 use promqltest::almost_equal;
@@ -47,8 +48,11 @@ impl Answer {
             Value::Scalar { time_ms, value } => Shape::Scalar(time_ms, value),
             Value::String { value, .. } => Shape::String(readable(&value)),
             Value::Vector { time_ms, samples } => {
-                let samples = samples.into_iter().map(|(l, v)| (readable_labels(&l), v));
-                Shape::Vector(time_ms, samples.collect())
+                let floats = samples.into_iter().filter_map(|(labels, value)| match value {
+                    SampleValue::Float(value) => Some((readable_labels(&labels), value)),
+                    SampleValue::Histogram(_) => None,
+                });
+                Shape::Vector(time_ms, floats.collect())
             }
             Value::Grid { steps, rows } => Shape::Matrix(
                 rows.iter()

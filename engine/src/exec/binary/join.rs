@@ -186,6 +186,10 @@ impl VectorOperator for Join {
         is_trimming || self.many.has_effects() || self.one.has_effects()
     }
 
+    fn has_histograms(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let many: Vec<u32> = series.iter().map(|i| self.pairs.many[*i as usize]).collect();
         let mut ones = Vec::new();

@@ -115,6 +115,10 @@ impl VectorOperator for Masked {
         self.input.has_effects()
     }
 
+    fn has_histograms(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let groups = series.iter().map(|index| self.groups[*index as usize]).collect();
         Box::new(MaskedReader { masked: self, input: self.input.open(series), groups, step: 0 })
@@ -175,6 +179,10 @@ impl VectorOperator for Union {
 
     fn steps(&self) -> Steps {
         self.first.steps()
+    }
+
+    fn has_histograms(&self) -> bool {
+        false
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

@@ -252,6 +252,10 @@ impl VectorOperator for RollupOperator {
         !(is_pure && is_pure_origin)
     }
 
+    fn has_histograms(&self) -> bool {
+        false
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         match self.function.clone() {
             Function::Rate { is_counter, is_rate } => self.reader(series, || Extrapolated {

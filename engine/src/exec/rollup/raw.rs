@@ -1,6 +1,8 @@
 //! Range selectors and subqueries as the answer of an instant query: the samples themselves.
 
-use model::Labels;
+use std::sync::Arc;
+
+use model::{Histogram, Labels};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -19,6 +21,8 @@ pub struct RawSamples {
     pub times: Vec<i64>,
     /// Values, as many as times.
     pub values: Vec<f64>,
+    /// Native histograms with their times, ascending.
+    pub histograms: Vec<(i64, Arc<Histogram>)>,
 }
 
 /// The samples in the range of the first step; series without any are left out.
@@ -68,7 +72,7 @@ pub fn raw_series(
         intake.finish()?;
         charge.grow((times.len() * 16 + size_of::<Labels>()) as u64)?;
         if !times.is_empty() {
-            found.push(RawSamples { meta, times, values });
+            found.push(RawSamples { meta, times, values, histograms: Vec::new() });
         }
     }
     Ok((found, charge))
