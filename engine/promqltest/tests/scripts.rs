@@ -199,11 +199,20 @@ fn scripts_of_prometheus_pass_on_the_store_but_for_known_failures() {
 
 /// For work on what is not there yet: `PROMQLTEST_EVERYTHING=1` tries every eval of Prometheus'
 /// scripts, the known failures too, and tells what fails.
-#[test]
-fn everything_passes_where_that_is_asked_for() {
+fn run_everything(kind: Kind) {
     if std::env::var_os("PROMQLTEST_EVERYTHING").is_none() {
         println!("SKIPPED: PROMQLTEST_EVERYTHING is not set");
         return;
     }
-    run_all(Kind::Memory, Reach::Everything, &shared_scripts(), &KnownFailures::default());
+    run_all(kind, Reach::Everything, &shared_scripts(), &KnownFailures::default());
+}
+
+#[test]
+fn everything_passes_in_memory_where_that_is_asked_for() {
+    run_everything(Kind::Memory);
+}
+
+#[test]
+fn everything_passes_on_the_store_where_that_is_asked_for() {
+    run_everything(Kind::Store { seed: 2 });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::memory::MemorySource;
-use model::{Batch, Labels, Source};
+use model::{Batch, Histogram, HistogramSample, Labels, ResetHint, Source};
 use promqltest::generate::Random;
 use storage::{Store, StoreOptions};
 
@@ -43,8 +43,12 @@ impl Stores {
         while !runs.is_empty() {
             let mut batch = Batch::default();
             for _ in 0..=self.random.below(8).min(runs.len() as u64 - 1) {
-                let (labels, run) = runs.swap_remove(self.random.below(runs.len() as u64) as usize);
-                batch.push(&labels, &run);
+                if runs.is_empty() {
+                    break;
+                }
+                let at = self.random.below(runs.len() as u64) as usize;
+                let run = self.take_run(&mut runs, at);
+                run.push_to(&mut batch);
             }
             let count = batch.sample_count();
             let outcome = store.append(batch).await.unwrap();
@@ -63,19 +67,81 @@ impl Stores {
         }
     }
 
+    /// A run of a series: any of them, or the first where hints follow from the order.
+    fn take_run(&mut self, series: &mut Vec<Runs>, at: usize) -> Run {
+        let runs = &mut series[at];
+        let is_ordered = runs.iter().any(|run| !run.histograms.is_empty());
+        let index = if is_ordered { 0 } else { self.random.below(runs.len() as u64) as usize };
+        let run = runs.remove(index);
+        if runs.is_empty() {
+            series.swap_remove(at);
+        }
+        run
+    }
+
     /// The samples of each series cut into runs.
-    fn runs(&mut self, samples: &MemorySource) -> Vec<(Labels, Vec<(i64, f64)>)> {
-        let mut runs = Vec::new();
-        for (labels, timestamps, values) in samples.iter() {
-            let samples: Vec<(i64, f64)> =
-                timestamps.iter().copied().zip(values.iter().copied()).collect();
-            let mut rest = &samples[..];
-            while !rest.is_empty() {
-                let count = (1 + self.random.below(self.cut.run_max) as usize).min(rest.len());
-                runs.push((labels.clone(), rest[..count].to_vec()));
-                rest = &rest[count..];
+    fn runs(&mut self, samples: &MemorySource) -> Vec<Runs> {
+        let mut all = Vec::new();
+        let series = samples.iter().zip(samples.starts()).zip(samples.histograms());
+        for (((labels, times, values), (_, starts)), (_, histograms)) in series {
+            let start = |at: usize| starts.get(at).copied().unwrap_or(0);
+            let mut floats =
+                (0..times.len()).map(|at| (times[at], values[at], start(at))).peekable();
+            let mut histograms = histograms.iter().map(offered).peekable();
+            let mut runs = Vec::new();
+            while floats.peek().is_some() || histograms.peek().is_some() {
+                let mut run = Run::new(labels.clone());
+                for _ in 0..=self.random.below(self.cut.run_max) {
+                    let histogram_ms = histograms.peek().map_or(i64::MAX, |h| h.timestamp_ms);
+                    match floats.next_if(|(time_ms, ..)| *time_ms < histogram_ms) {
+                        Some(float) => run.floats.push(float),
+                        None => run.histograms.extend(histograms.next()),
+                    }
+                }
+                runs.push(run);
+            }
+            if !runs.is_empty() {
+                all.push(runs);
             }
         }
-        runs
+        all
     }
+}
+
+/// The runs of one series that have not been appended yet, in the order of time.
+type Runs = Vec<Run>;
+
+/// Some samples of one series.
+struct Run {
+    labels: Labels,
+    /// Time, value and start.
+    floats: Vec<(i64, f64, i64)>,
+    histograms: Vec<HistogramSample>,
+}
+
+impl Run {
+    fn new(labels: Labels) -> Run {
+        Run { labels, floats: Vec::new(), histograms: Vec::new() }
+    }
+
+    fn push_to(&self, batch: &mut Batch) {
+        let floats: Vec<(i64, f64)> =
+            self.floats.iter().map(|(t, value, _)| (*t, *value)).collect();
+        if self.floats.iter().any(|(_, _, start_ms)| *start_ms != 0) {
+            batch.starts.resize(batch.timestamps.len(), 0);
+            batch.starts.extend(self.floats.iter().map(|(_, _, start_ms)| *start_ms));
+        }
+        batch.push(&self.labels, &floats);
+        batch.push_histograms(&self.histograms);
+    }
+}
+
+/// A histogram as its sender offers it, so that the store decides on the hint that is there.
+fn offered(sample: &HistogramSample) -> HistogramSample {
+    let mut sample = sample.clone();
+    if sample.histogram.reset_hint == ResetHint::Unknown {
+        let histogram = (*sample.histogram).clone();
+        sample.histogram = Arc::new(Histogram { reset_hint: ResetHint::Reset, ..histogram });
+    }
+    sample
 }
