@@ -16,7 +16,7 @@ use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::{Labels, Source};
-use promqltest::generate::{Generator, Grammar, Random, SPAN_MS, START_MS, samples};
+use promqltest::generate::{Generator, Grammar, Query, Random, SPAN_MS, START_MS, samples};
 use stored::{Cut, Stores};
 
 const SEED: u64 = 1;
@@ -61,7 +61,10 @@ fn range(random: &mut Random) -> Times {
     Times { start_ms, step_ms, count: 2 + random.below(150) as i64 }
 }
 
-fn ask(engine: &Engine, source: &Arc<dyn Source>, query: &str, times: Times) -> String {
+/// The answer as text; without its order where none is promised.
+fn ask(engine: &Engine, source: &Arc<dyn Source>, query: &Query, times: Times) -> String {
+    let is_ordered = query.is_ordered || times.count > 1;
+    let query = &query.text;
     let (source, options) = (Arc::clone(source), QueryOptions::default());
     let Times { start_ms, step_ms, count } = times;
     let end_ms = start_ms + (count - 1) * step_ms;
@@ -71,7 +74,13 @@ fn ask(engine: &Engine, source: &Arc<dyn Source>, query: &str, times: Times) -> 
         }
         engine.range(source, query, start_ms, end_ms, step_ms, &options).await
     });
-    show(query, answer)
+    let text = show(query, answer);
+    if is_ordered {
+        return text;
+    }
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 /// All of an answer: labels in their order, values by their bits, warnings and infos.
@@ -129,7 +138,10 @@ fn bits(value: f64) -> u64 {
 
 /// The first line in which two answers differ.
 fn difference(expected: &str, found: &str) -> Option<String> {
-    if expected == found {
+    // Of a parameter that is bad at several steps, any of its values is named.
+    let is_same_error = expected.starts_with("error: ")
+        && expected.split(", got").next() == found.split(", got").next();
+    if expected == found || is_same_error {
         return None;
     }
     let pair = expected.lines().zip(found.lines()).find(|(a, b)| a != b);
@@ -155,7 +167,7 @@ fn answers_do_not_depend_on_how_samples_and_work_are_cut() {
     let (mut generator, mut grammar) = (Generator::new(seed, true), Grammar::new(seed));
     let mut differences = Vec::new();
     for index in 0..number_from_env("INDEPENDENCE_QUERIES", QUERIES) as usize {
-        let query = if index % 2 == 0 { generator.query() } else { grammar.query() }.text;
+        let query = if index % 2 == 0 { generator.query() } else { grammar.query() };
         for times in [instant(&mut random), range(&mut random)] {
             let expected = ask(&plain, &memory, &query, times);
             for (number, engine) in engines.iter().enumerate() {
@@ -163,7 +175,8 @@ fn answers_do_not_depend_on_how_samples_and_work_are_cut() {
                 let found = ask(engine, &sources[place], &query, times);
                 if let Some(text) = difference(&expected, &found) {
                     let (how, cut) = (ENGINES[number], CUTS.get(place));
-                    differences.push(format!("{query}\n  {times:?} {how:?} {cut:?}\n{text}"));
+                    differences
+                        .push(format!("{}\n  {times:?} {how:?} {cut:?}\n{text}", query.text));
                 }
             }
         }

@@ -343,9 +343,12 @@ impl Generator {
             }
             1 => {
                 let label = self.pick(&["value", "job", "n"]);
-                // Rounded, since the last digit of a sine is nobody's promise.
+                // Rounded, since the last digit of a sine is nobody's promise; to what no
+                // value lies between by chance.
                 let vector = self.vector(depth);
-                format!("count_values{grouping} (\"{label}\", round(clamp({vector}, -1e6, 1e6)))")
+                format!(
+                    "count_values{grouping} (\"{label}\", round(clamp({vector}, -1e6, 1e6), 0.7))"
+                )
             }
             2 => self.ranked(&grouping),
             _ => {

@@ -172,7 +172,7 @@ const RULES: &[(&str, &[&str])] = &[
             "<spread><grouping>(clamp(<vector>, -1e6, 1e6))",
             "quantile<grouping>(<fraction>, <vector>)",
             "quantile<grouping>(<changing>, <vector>)",
-            "count_values<grouping>(<counted-label>, round(clamp(<vector>, -1e6, 1e6)))",
+            "count_values<grouping>(<counted-label>, round(clamp(<vector>, -1e6, 1e6), 0.7))",
             "topk<grouping>(<count>, <distinct>)",
             "bottomk(<count>, <distinct>)<grouping>",
             "limitk<grouping>(<count>, <unique>)",
