@@ -346,54 +346,7 @@ impl Cursor for PartsCursor<'_> {
             if batch.histograms.len() >= HISTOGRAM_BATCH_LEN {
                 return Ok(Advance::Full);
             }
-            let advance = match &mut self.open {
-                Open::None => Advance::End,
-                Open::Frame { decoder, part } => match decoder.next_batch(until_ms, batch) {
-                    Ok(advance) => advance,
-                    Err(error) => {
-                        let part = *part;
-                        return Err(self.damaged(&self.parts.parts[part].part, error));
-                    }
-                },
-                Open::Histograms(_) => self.next_histograms(until_ms, batch)?,
-                Open::Raw { rest, starts } => {
-                    let taken = push_samples(rest, starts, until_ms, batch);
-                    *rest = &rest[taken..];
-                    *starts = starts.get(taken..).unwrap_or_default();
-                    after(rest, batch)
-                }
-                Open::RawHistograms { rest } => {
-                    let room = HISTOGRAM_BATCH_LEN - batch.histograms.len();
-                    let window = &rest[..room.min(rest.len())];
-                    let taken = window.partition_point(|s| s.timestamp_ms <= until_ms);
-                    if !batch.is_full()
-                        && let Some(last) = rest[..taken].last()
-                    {
-                        self.last_histogram = Some(last.clone());
-                        batch.histograms.extend_from_slice(&rest[..taken]);
-                        *rest = &rest[taken..];
-                    }
-                    after(rest, batch)
-                }
-                Open::Merged { floats, at } => {
-                    let starts = floats.starts.get(*at..).unwrap_or_default();
-                    *at += push_samples(&floats.samples[*at..], starts, until_ms, batch);
-                    after(&floats.samples[*at..], batch)
-                }
-                Open::Mixed { samples, at } => {
-                    while let Some(sample) = samples.get(*at)
-                        && sample.timestamp_ms() <= until_ms
-                        && !batch.is_full()
-                    {
-                        if let MixedSample::Histogram(sample) = sample {
-                            self.last_histogram = Some(sample.clone());
-                        }
-                        sample.push_to(batch);
-                        *at += 1;
-                    }
-                    after(&samples[*at..], batch)
-                }
-            };
+            let advance = self.read_open(until_ms, batch)?;
             match advance {
                 Advance::Full => return Ok(Advance::Full),
                 Advance::Reached => return Ok(self.reached(until_ms)),
@@ -416,6 +369,63 @@ impl Cursor for PartsCursor<'_> {
 }
 
 impl PartsCursor<'_> {
+    /// The next samples of the group that is open.
+    #[inline]
+    fn read_open(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        Ok(match &mut self.open {
+            Open::None => Advance::End,
+            Open::Frame { decoder, part } => match decoder.next_batch(until_ms, batch) {
+                Ok(advance) => advance,
+                Err(error) => {
+                    let part = *part;
+                    return Err(self.damaged(&self.parts.parts[part].part, error));
+                }
+            },
+            Open::Histograms(_) => self.next_histograms(until_ms, batch)?,
+            Open::Raw { rest, starts } => {
+                let taken = push_samples(rest, starts, until_ms, batch);
+                *rest = &rest[taken..];
+                *starts = starts.get(taken..).unwrap_or_default();
+                after(rest, batch)
+            }
+            Open::RawHistograms { rest } => {
+                let room = HISTOGRAM_BATCH_LEN - batch.histograms.len();
+                let window = &rest[..room.min(rest.len())];
+                let taken = window.partition_point(|s| s.timestamp_ms <= until_ms);
+                if !batch.is_full()
+                    && let Some(last) = rest[..taken].last()
+                {
+                    self.last_histogram = Some(last.clone());
+                    batch.histograms.extend_from_slice(&rest[..taken]);
+                    *rest = &rest[taken..];
+                }
+                after(rest, batch)
+            }
+            Open::Merged { floats, at } => {
+                let starts = floats.starts.get(*at..).unwrap_or_default();
+                *at += push_samples(&floats.samples[*at..], starts, until_ms, batch);
+                after(&floats.samples[*at..], batch)
+            }
+            Open::Mixed { samples, at } => {
+                while let Some(sample) = samples.get(*at)
+                    && sample.timestamp_ms() <= until_ms
+                    && !batch.is_full()
+                {
+                    if let MixedSample::Histogram(sample) = sample {
+                        self.last_histogram = Some(sample.clone());
+                    }
+                    sample.push_to(batch);
+                    *at += 1;
+                }
+                after(&samples[*at..], batch)
+            }
+        })
+    }
+
     /// At the end of the range there is nothing to come, whatever the parts still hold.
     fn reached(&self, until_ms: i64) -> Advance {
         if until_ms >= self.end_ms { Advance::End } else { Advance::Reached }
