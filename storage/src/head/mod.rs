@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use model::{Labels, Matcher};
+use model::{BudgetError, Labels, Matcher, Watch};
 
 use crate::index::LabelIndex;
 use series::HeadSeries;
@@ -46,6 +46,12 @@ struct SlotEntry {
 struct Vacant {
     freed: Vec<u32>,
     next: u32,
+}
+
+/// The series that pass some matchers, those that have been visited left out.
+pub(crate) struct Matching {
+    generation: u64,
+    slots: roaring::bitmap::IntoIter,
 }
 
 /// One locked shard.
@@ -152,24 +158,38 @@ impl Head {
         self.vacant.lock().unwrap_or_else(PoisonError::into_inner).freed.push(slot);
     }
 
-    /// Calls with every series that passes the matchers. New ones wait meanwhile only for the
-    /// resolution, not for the calls.
-    pub(crate) fn for_each_matching(
+    /// The series that pass the matchers. New ones wait for this, and not for the visits.
+    ///
+    /// Errors: those of the watch.
+    pub(crate) fn matching(
         &self,
         matchers: &[Matcher],
-        mut visit: impl FnMut(u32, &HeadSeries),
-    ) {
+        watch: &mut Watch,
+    ) -> Result<Matching, BudgetError> {
         let generation = self.generation();
-        let ids = self.index_read().select(matchers);
-        for slot in ids {
+        let slots = self.index_read().select(matchers, watch)?;
+        Ok(Matching { generation, slots: slots.into_iter() })
+    }
+
+    /// Calls with the next series that pass the matchers, at most so many; false where none is
+    /// left.
+    pub(crate) fn visit_next(
+        &self,
+        matching: &mut Matching,
+        matchers: &[Matcher],
+        count: usize,
+        mut visit: impl FnMut(&HeadSeries),
+    ) -> bool {
+        for slot in matching.slots.by_ref().take(count) {
             let mut shard = self.shard(slot);
             let Some(series) = shard.series(slot) else { continue };
-            let is_same = self.generation() == generation
+            let is_same = self.generation() == matching.generation
                 || matchers.iter().all(|m| m.matches(series.labels.get(m.name())));
             if is_same {
-                visit(slot, series);
+                visit(series);
             }
         }
+        matching.slots.len() > 0
     }
 
     /// Calls with every series, a shard locked at a time.

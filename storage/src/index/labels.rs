@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use model::{Labels, Matcher};
+use model::{BudgetError, Labels, Matcher, Watch};
 use roaring::RoaringBitmap;
 
 use super::{Lookup, Term, combine, term, wants};
+
+/// Matching a value is so much more work than touching a byte of it.
+const MATCH_WORK: usize = 256;
 
 /// Postings of each label pair.
 #[derive(Debug, Default)]
@@ -55,20 +58,34 @@ impl LabelIndex {
     }
 
     /// The ids that pass every matcher.
-    pub(crate) fn select(&self, matchers: &[Matcher]) -> RoaringBitmap {
-        let terms = matchers.iter().filter_map(|matcher| {
-            let (term, lookup) = term(matcher)?;
-            Some((term, self.union(matcher, term, lookup)))
-        });
-        combine(|| self.all.clone(), terms)
+    ///
+    /// Errors: those of the watch.
+    pub(crate) fn select(
+        &self,
+        matchers: &[Matcher],
+        watch: &mut Watch,
+    ) -> Result<RoaringBitmap, BudgetError> {
+        let mut terms = Vec::new();
+        for matcher in matchers {
+            let Some((term, lookup)) = term(matcher) else { continue };
+            terms.push((term, self.union(matcher, term, lookup, watch)?));
+        }
+        Ok(combine(|| self.all.clone(), terms))
     }
 
-    fn union(&self, matcher: &Matcher, term: Term, lookup: Lookup<'_>) -> RoaringBitmap {
+    fn union(
+        &self,
+        matcher: &Matcher,
+        term: Term,
+        lookup: Lookup<'_>,
+        watch: &mut Watch,
+    ) -> Result<RoaringBitmap, BudgetError> {
         let mut union = RoaringBitmap::new();
-        let Some(values) = self.names.get(matcher.name()) else { return union };
+        let Some(values) = self.names.get(matcher.name()) else { return Ok(union) };
         match lookup {
             Lookup::Values(wanted) => {
                 for value in wanted {
+                    watch.work(MATCH_WORK)?;
                     if let Some(ids) = values.get(value) {
                         ids.add_to(&mut union);
                     }
@@ -80,13 +97,14 @@ impl LabelIndex {
                     if !value.starts_with(prefix) {
                         break;
                     }
+                    watch.work(MATCH_WORK + value.len())?;
                     if wants(matcher, term, value) {
                         ids.add_to(&mut union);
                     }
                 }
             }
         }
-        union
+        Ok(union)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::head::series::{Part, frame_overlaps};
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::read::breather::Breather;
 use crate::seal::block::{self, BlockEntry};
 use crate::value;
 use crate::window::{PARTITION_WINDOWS, window_of};
@@ -24,6 +25,8 @@ pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 const READS_MAX: usize = 8;
 /// A range is read whole once it is wanted by more than one part in so many.
 const RANGE_SHARE: usize = 8;
+/// Taking a block apart is so much work, in series.
+const BLOCK_WORK: usize = 16;
 /// Metrics from which their directories are read in one scan.
 const METRICS_SCAN: usize = if cfg!(test) { 2 } else { 32 };
 
@@ -47,11 +50,12 @@ pub(crate) async fn resolve(
     lsm: &Lsm,
     partition: Partition,
     matchers: &[Matcher],
-) -> Result<RoaringBitmap, StoreError> {
+    breather: &mut Breather,
+) -> Result<RoaringBitmap, SourceError> {
     let mut terms = Vec::new();
     for matcher in matchers {
         let Some((term, lookup)) = term(matcher) else { continue };
-        let ids = union(lsm, partition.number, matcher, term, lookup).await?;
+        let ids = union(lsm, partition.number, matcher, term, lookup, breather).await?;
         if term == Term::Keep && ids.is_empty() {
             return Ok(RoaringBitmap::new());
         }
@@ -70,7 +74,8 @@ async fn union(
     matcher: &Matcher,
     term: Term,
     lookup: Lookup<'_>,
-) -> Result<RoaringBitmap, StoreError> {
+    breather: &mut Breather,
+) -> Result<RoaringBitmap, SourceError> {
     let prefixes: Vec<Vec<u8>> = match lookup {
         Lookup::Values(values) => {
             let pair = |value| keys::postings_of_pair(partition, matcher.name(), value);
@@ -84,6 +89,7 @@ async fn union(
     for prefix in prefixes {
         let mut scan = lsm.scan_prefix(&prefix).await?;
         while let Some((key, bytes)) = scan.next().await? {
+            breather.work(1).await?;
             let (_, value) = keys::parse_postings(&key)
                 .ok_or_else(|| value::corrupt(&key, "malformed postings key"))?;
             if wants(matcher, term, &value) {
@@ -111,7 +117,8 @@ pub(crate) async fn labels_of(
     lsm: &Lsm,
     partition: Partition,
     ids: &RoaringBitmap,
-) -> Result<Vec<(u32, Labels)>, StoreError> {
+    breather: &mut Breather,
+) -> Result<Vec<(u32, Labels)>, SourceError> {
     let pages: BTreeSet<u32> = ids.iter().map(|id| id / PAGE_IDS).collect();
     let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(Vec::new()) };
     let mut found = Vec::with_capacity(ids.len() as usize);
@@ -128,6 +135,7 @@ pub(crate) async fn labels_of(
         let end = keys::forward_page(partition.number, last + 1);
         let mut scan = lsm.scan(&start, &end).await?;
         while let Some((key, bytes)) = scan.next().await? {
+            breather.work(PAGE_IDS as usize).await?;
             let page = keys::parse_forward_page(&key)
                 .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
             if pages.contains(&page) {
@@ -143,6 +151,7 @@ pub(crate) async fn labels_of(
         };
         let mut reads = stream::iter(pages.iter().copied()).map(read).buffered(READS_MAX);
         while let Some((page, all)) = reads.try_next().await? {
+            breather.work(PAGE_IDS as usize).await?;
             keep(page, all);
         }
     }
@@ -150,7 +159,7 @@ pub(crate) async fn labels_of(
         let key = keys::forward(partition.number);
         let detail =
             format!("{} of {} series are missing", ids.len() - found.len() as u64, ids.len());
-        return Err(value::corrupt(&key, detail));
+        return Err(value::corrupt(&key, detail).into());
     }
     Ok(found)
 }
@@ -174,11 +183,12 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
-    let ids = resolve(lsm, partition, matchers).await?;
+    let mut breather = Breather::new(budget);
+    let ids = resolve(lsm, partition, matchers, &mut breather).await?;
     if ids.is_empty() {
         return Ok(Loaded { series: Vec::new() });
     }
-    let labels = labels_of(lsm, partition, &ids).await?;
+    let labels = labels_of(lsm, partition, &ids, &mut breather).await?;
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
     for (id, labels) in &labels {
@@ -201,6 +211,7 @@ pub(crate) async fn load(
     while let Some(blocks) = reads.try_next().await? {
         budget.check()?;
         for (key, bytes) in blocks {
+            breather.work(BLOCK_WORK).await?;
             for (id, frames) in block::decode_block(&key, &bytes)? {
                 if let Ok(at) = labels.binary_search_by_key(&id, |(id, _)| *id) {
                     let place = FramesPlace { key: &key, labels: &labels[at].1 };

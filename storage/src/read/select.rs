@@ -3,20 +3,27 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use model::watch::sort_by;
 use model::{
     BoxFuture, Budget, Labels, Matcher, MetadataQuery, Selection, SeriesSet, Source, SourceError,
+    Watch,
 };
 
+use super::breather::Breather;
 use super::cursor::SeriesParts;
 use super::set::{Charge, LoadedSet};
-use crate::head::series::Part;
+use crate::head::series::{HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
 const SERIES_BYTES: usize = 128;
-/// Series between two looks at the deadline.
-const CHECK_EVERY: usize = 1024;
+/// Putting a part in its place is so much more work than touching a byte.
+const PART_WORK: usize = 64;
+/// Series of the head that are visited before other tasks may run.
+const VISITED_AT_ONCE: usize = 256;
+/// More series than this are put in order apart from the runtime's threads.
+const ORDERED_HERE: usize = 2048;
 
 impl Source for Store {
     fn select<'a>(
@@ -48,8 +55,12 @@ impl Source for Store {
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         Box::pin(async move {
             let labels = matching_labels(self.inner(), query, budget).await?;
-            let names: BTreeSet<&str> =
-                labels.iter().flat_map(|l| l.iter().map(|(name, _)| name)).collect();
+            let mut breather = Breather::new(budget);
+            let mut names = BTreeSet::new();
+            for labels in &labels {
+                breather.work(1).await?;
+                names.extend(labels.iter().map(|(name, _)| name));
+            }
             Ok(limited(names.into_iter().map(str::to_owned), query.limit))
         })
     }
@@ -62,8 +73,12 @@ impl Source for Store {
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         Box::pin(async move {
             let labels = matching_labels(self.inner(), query, budget).await?;
-            let values: BTreeSet<&str> =
-                labels.iter().map(|l| l.get(name)).filter(|value| !value.is_empty()).collect();
+            let mut breather = Breather::new(budget);
+            let mut values = BTreeSet::new();
+            for labels in &labels {
+                breather.work(1).await?;
+                values.extend(Some(labels.get(name)).filter(|value| !value.is_empty()));
+            }
             Ok(limited(values.into_iter().map(str::to_owned), query.limit))
         })
     }
@@ -86,7 +101,8 @@ async fn select(
 ) -> Result<LoadedSet, SourceError> {
     let (start_ms, end_ms) = (selection.start_ms.max(inner.visible_min_ms()), selection.end_ms);
     let mut charge = Charge::new(budget);
-    let head = select_head(inner, &selection.matchers, start_ms, end_ms, &mut charge, budget)?;
+    let head =
+        select_head(inner, &selection.matchers, start_ms, end_ms, &mut charge, budget).await?;
     let mut found = Vec::new();
     let partitions = inner.partitions_between(start_ms, end_ms);
     let partitions = partition::prune(&inner.lsm, partitions, &selection.matchers).await?;
@@ -104,10 +120,39 @@ async fn select(
         found.extend(series.into_iter().map(|(labels, parts)| Found { labels, parts }));
     }
     found.extend(head);
-    budget.check()?;
+    let ordered = if found.len() <= ORDERED_HERE {
+        order(found, start_ms, end_ms, budget)?
+    } else {
+        let budget = budget.clone();
+        let ordering = move || order(found, start_ms, end_ms, &budget);
+        match tokio::task::spawn_blocking(ordering).await {
+            Ok(ordered) => ordered?,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => return Err(SourceError::Unavailable(error.to_string())),
+        }
+    };
+    let Ordered { series, encoded_bytes } = ordered;
+    budget.charge_series(series.len() as u64)?;
+    Ok(LoadedSet { series, start_ms, end_ms, encoded_bytes, _charge: charge })
+}
+
+/// Series sorted by labels, each label set once.
+struct Ordered {
+    series: Vec<(Labels, SeriesParts)>,
+    encoded_bytes: usize,
+}
+
+fn order(
+    found: Vec<Found>,
+    start_ms: i64,
+    end_ms: i64,
+    budget: &Budget,
+) -> Result<Ordered, SourceError> {
+    let mut watch = Watch::new(budget);
     // Stable: of one series the sealed parts stay before those of the head, and the earlier
     // partition before the later one.
-    found.sort_by(|a, b| a.labels.cmp(&b.labels));
+    let weight = |found: &Found| found.labels.as_bytes().len();
+    let found = sort_by(found, &mut watch, weight, |a, b| a.labels.cmp(&b.labels))?;
     let mut series: Vec<(Labels, SeriesParts)> = Vec::new();
     let mut encoded_bytes = 0;
     let mut rest = found.into_iter().peekable();
@@ -115,6 +160,7 @@ async fn select(
         while let Some(same) = rest.next_if(|next| next.labels == labels) {
             parts.extend(same.parts);
         }
+        watch.work(PART_WORK * (1 + parts.len()))?;
         let parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
         if parts.is_empty() {
             continue;
@@ -122,12 +168,11 @@ async fn select(
         encoded_bytes += parts.bytes();
         series.push((labels, parts));
     }
-    budget.charge_series(series.len() as u64)?;
-    Ok(LoadedSet { series, start_ms, end_ms, encoded_bytes, _charge: charge })
+    Ok(Ordered { series, encoded_bytes })
 }
 
 /// Copies what the head holds of the series that match.
-fn select_head(
+async fn select_head(
     inner: &Inner,
     matchers: &[Matcher],
     start_ms: i64,
@@ -135,9 +180,11 @@ fn select_head(
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<Vec<Found>, SourceError> {
+    let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
+    let mut breather = Breather::new(budget);
     let mut found = Vec::new();
     let mut result = Ok(());
-    inner.head.for_each_matching(matchers, |_, series| {
+    let mut visit = |series: &HeadSeries| {
         if result.is_err() || !series.overlaps(start_ms, end_ms) {
             return;
         }
@@ -145,11 +192,11 @@ fn select_head(
         series.parts(start_ms, end_ms, &mut parts);
         let bytes: usize = parts.iter().map(Part::bytes).sum();
         result = charge.add(bytes + SERIES_BYTES);
-        if found.len() % CHECK_EVERY == 0 && result.is_ok() {
-            result = budget.check();
-        }
         found.push(Found { labels: series.labels.clone(), parts });
-    });
+    };
+    while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
+        breather.work(VISITED_AT_ONCE).await?;
+    }
     result?;
     Ok(found)
 }
@@ -162,25 +209,32 @@ async fn matching_labels(
 ) -> Result<BTreeSet<Labels>, SourceError> {
     let (start_ms, end_ms) = (query.start_ms.max(inner.visible_min_ms()), query.end_ms);
     let mut charge = Charge::new(budget);
+    let mut breather = Breather::new(budget);
     let mut labels = BTreeSet::new();
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     for matchers in selectors {
         let mut result = Ok(());
-        inner.head.for_each_matching(matchers, |_, series| {
+        let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
+        let mut visit = |series: &HeadSeries| {
             if result.is_ok()
                 && series.overlaps(start_ms, end_ms)
                 && labels.insert(series.labels.clone())
             {
                 result = charge.add(SERIES_BYTES);
             }
-        });
+        };
+        while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
+            breather.work(VISITED_AT_ONCE).await?;
+        }
         result?;
         let partitions = inner.partitions_between(start_ms, end_ms);
         for partition in partition::prune(&inner.lsm, partitions, matchers).await? {
             budget.check()?;
-            let ids = partition::resolve(&inner.lsm, partition, matchers).await?;
-            for (_, found) in partition::labels_of(&inner.lsm, partition, &ids).await? {
+            let ids = partition::resolve(&inner.lsm, partition, matchers, &mut breather).await?;
+            let all = partition::labels_of(&inner.lsm, partition, &ids, &mut breather).await?;
+            for (_, found) in all {
+                breather.work(1).await?;
                 if !labels.contains(&found) {
                     charge.add(SERIES_BYTES + found.as_bytes().len())?;
                     labels.insert(found);
