@@ -60,12 +60,23 @@ impl Gate {
         }
     }
 
+    /// A place if one is free, which none is while others wait.
+    pub fn try_enter(&self) -> Option<Place> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(Place { _permit: permit, waited: Duration::ZERO })
+    }
+
+    /// Whether as many queries wait as may.
+    pub fn is_full(&self) -> bool {
+        self.waiting() >= self.waiting_max
+    }
+
     /// Waits for a place, in the order of arrival, at most for the given time.
     ///
     /// Errors: a full queue at once, a place that does not come free in time.
     pub async fn enter(&self, timeout: Duration) -> Result<Place, GateError> {
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(Place { _permit: permit, waited: Duration::ZERO });
+        if let Some(place) = self.try_enter() {
+            return Ok(place);
         }
         let started = Instant::now();
         let waiting = 1 + self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -112,6 +123,7 @@ mod tests {
         let mut second = Box::pin(gate.enter(LONG));
         assert!(second.as_mut().now_or_never().is_none());
         assert_eq!((gate.running(), gate.waiting()), (1, 1));
+        assert!(gate.try_enter().is_none() && gate.is_full());
         let error = gate.enter(LONG).await.unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Engine, QueryError, QueryOptions, QueryOutput};
 use model::{BoxFuture, Budget, BudgetLimits, Source};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cli::Args;
 use crate::gate::{Gate, GateError, Place};
@@ -36,10 +36,8 @@ pub(crate) enum When {
 /// What holds for one evaluation.
 #[derive(Debug, Clone)]
 pub(crate) struct Evaluation {
-    /// How far back an instant selector looks, in ms.
-    pub(crate) lookback_ms: i64,
-    /// The step of a subquery that names none, in ms.
-    pub(crate) subquery_step_ms: i64,
+    /// How it is read.
+    pub(crate) reading: Reading,
     /// What it may cost.
     pub(crate) limits: BudgetLimits,
     /// Whether the answer says how it was done.
@@ -50,8 +48,27 @@ pub(crate) struct Evaluation {
     pub(crate) place: Arc<Place>,
 }
 
+/// How a query is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    /// How far back an instant selector looks, in ms.
+    pub(crate) lookback_ms: i64,
+    /// The step of a subquery that names none, in ms.
+    pub(crate) subquery_step_ms: i64,
+}
+
 /// Whoever evaluates queries: the engine, or a stand-in of the tests.
 pub(crate) trait Evaluate: Send + Sync {
+    /// Refuses a query that will not be evaluated whatever the data, without evaluating any
+    /// other. `held` is kept until nothing computes for it any more.
+    fn check<'a>(
+        &'a self,
+        query: &'a str,
+        when: When,
+        reading: Reading,
+        held: Arc<OwnedSemaphorePermit>,
+    ) -> BoxFuture<'a, Result<(), QueryError>>;
+
     /// Evaluates a query. Dropping the future stops it.
     fn evaluate<'a>(
         &'a self,
@@ -63,6 +80,29 @@ pub(crate) trait Evaluate: Send + Sync {
 }
 
 impl Evaluate for Engine {
+    fn check<'a>(
+        &'a self,
+        query: &'a str,
+        when: When,
+        reading: Reading,
+        held: Arc<OwnedSemaphorePermit>,
+    ) -> BoxFuture<'a, Result<(), QueryError>> {
+        Box::pin(async move {
+            let options = QueryOptions {
+                lookback_ms: Some(reading.lookback_ms),
+                subquery_step_ms: Some(reading.subquery_step_ms),
+                held: Some(held as Arc<_>),
+                ..QueryOptions::default()
+            };
+            match when {
+                When::Instant(time_ms) => self.check_instant(query, time_ms, &options).await,
+                When::Range(start_ms, end_ms, step_ms) => {
+                    self.check_range(query, start_ms, end_ms, step_ms, &options).await
+                }
+            }
+        })
+    }
+
     fn evaluate<'a>(
         &'a self,
         source: Arc<dyn Source>,
@@ -72,8 +112,8 @@ impl Evaluate for Engine {
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
         Box::pin(async move {
             let options = QueryOptions {
-                lookback_ms: Some(evaluation.lookback_ms),
-                subquery_step_ms: Some(evaluation.subquery_step_ms),
+                lookback_ms: Some(evaluation.reading.lookback_ms),
+                subquery_step_ms: Some(evaluation.reading.subquery_step_ms),
                 limits: evaluation.limits.clone(),
                 explain: evaluation.explain,
                 count_seen: evaluation.count_seen,
@@ -193,11 +233,18 @@ impl Queries {
     ) -> Result<Answer, QueryFailure> {
         let started = Instant::now();
         let timeout = settings.timeout.map_or(self.timeout, |t| t.min(self.timeout));
-        let place = Arc::new(self.gate.enter(timeout).await?);
-        let left = timeout.saturating_sub(started.elapsed());
-        let evaluation = Evaluation {
+        let reading = Reading {
             lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
             subquery_step_ms: millis(subquery_step),
+        };
+        let place = match self.gate.try_enter() {
+            Some(place) => place,
+            None => self.wait(query, when, reading, timeout).await?,
+        };
+        let place = Arc::new(place);
+        let left = timeout.saturating_sub(started.elapsed());
+        let evaluation = Evaluation {
+            reading,
             limits: BudgetLimits { timeout: Some(left), ..self.limits.clone() },
             explain: settings.explain,
             count_seen: settings.count_seen,
@@ -215,6 +262,30 @@ impl Queries {
         };
         metrics.query(&output.stats, place.waited);
         Ok(Answer { output, place })
+    }
+
+    /// Waits for a place, but not with a query that will be refused. What has been read of it is
+    /// given up meanwhile: those that wait are many.
+    async fn wait(
+        &self,
+        query: &str,
+        when: When,
+        reading: Reading,
+        timeout: Duration,
+    ) -> Result<Place, QueryFailure> {
+        let started = Instant::now();
+        if !self.gate.is_full() {
+            let checking = async {
+                let parsers = Arc::clone(&self.parsers);
+                let held = parsers.acquire_owned().await.expect("the semaphore is never closed");
+                self.engine.check(query, when, reading, Arc::new(held)).await
+            };
+            match tokio::time::timeout(timeout, checking).await {
+                Ok(checked) => checked?,
+                Err(_) => return Err(QueryFailure::TimedOut),
+            }
+        }
+        Ok(self.gate.enter(timeout.saturating_sub(started.elapsed())).await?)
     }
 
     /// Begins a lookup of series or labels: it takes a place as a query does, under the same

@@ -231,6 +231,7 @@ async fn serve_until_stopped(
     signals.stop_asked(&shared).await;
     info!("Tessella is stopping.");
     shared.begin_stop();
+    tokio::spawn(signals.end_at_next());
     // Those who listen may have ended already.
     let _ = (stop_serving.send(()), stop_writing.send(()));
     if !serving.await.unwrap_or(false) {
@@ -322,6 +323,18 @@ impl Signals {
                 }
             }
         }
+    }
+}
+
+impl Signals {
+    /// Ends the process at the next signal to stop. What has been acknowledged is in the log.
+    async fn end_at_next(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        warn!("Tessella ends at once: it has been asked to stop again.");
+        std::process::exit(1);
     }
 }
 

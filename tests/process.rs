@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -174,6 +175,27 @@ fn sigterm_flushes_and_the_next_start_has_it_all() {
     assert!(!body.contains("\"result\":[]"), "{body}");
     process.signal("-INT");
     assert!(process.end().0.success());
+}
+
+#[test]
+fn a_second_sigterm_ends_the_process_at_once() {
+    let directory = temporary_directory("second-sigterm");
+    let args = ["--self-metrics=false", "--web.shutdown-timeout=1h", "--web.read-timeout=1h"];
+    let mut process = Process::start(&directory.path().join("data"), &args);
+    // A request that never ends keeps the server from stopping.
+    let mut unfinished = TcpStream::connect(&process.address).unwrap();
+    let head = "POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\
+                Content-Type: application/x-www-form-urlencoded\r\nExpect: 100-continue\r\n\r\n";
+    unfinished.write_all(head.as_bytes()).unwrap();
+    let mut go_on = String::new();
+    BufReader::new(&unfinished).read_line(&mut go_on).unwrap();
+    assert!(go_on.contains("100 Continue"), "{go_on}");
+    process.signal("-TERM");
+    process.line_with("Tessella is stopping.");
+    process.signal("-TERM");
+    let (status, log) = process.end();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("asked to stop again"), "{log}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError};
+use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError, Watch};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -16,7 +16,7 @@ use crate::exec::operator::Context;
 use crate::exec::output::execute;
 use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, parse};
-use crate::plan::{Estimate, Plan, PlanOptions, plan};
+use crate::plan::{Estimate, Explained, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
 use crate::tile::TileShape;
 use crate::window::Steps;
@@ -133,10 +133,7 @@ impl Engine {
         step_ms: i64,
         options: &QueryOptions,
     ) -> Result<QueryOutput, QueryError> {
-        let steps = Steps::range(start_ms, end_ms, step_ms).ok_or_else(|| {
-            let text = "end timestamp must not be before start time, and the step above 0";
-            QueryError::Parse(text.to_owned())
-        })?;
+        let steps = range_steps(start_ms, end_ms, step_ms)?;
         let plan_options = self.plan_options(steps, end_ms, false, options);
         self.run(source, query, plan_options, options).await
     }
@@ -149,8 +146,36 @@ impl Engine {
         options: &QueryOptions,
     ) -> Result<String, QueryError> {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
-        let (text, parse_options) = (query.to_owned(), self.options.parse);
-        self.compute(move || Ok(prepare(&text, &parse_options, &plan_options)?.to_string())).await
+        Ok(self.plan(query, plan_options, options).await?.to_string())
+    }
+
+    /// Refuses a query that [`Engine::instant`] will refuse whatever the data.
+    ///
+    /// Errors: as there.
+    pub async fn check_instant(
+        &self,
+        query: &str,
+        time_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<(), QueryError> {
+        let plan_options = self.plan_options(Steps::instant(time_ms), time_ms, true, options);
+        self.plan(query, plan_options, options).await.map(|_| ())
+    }
+
+    /// Refuses a query that [`Engine::range`] will refuse whatever the data.
+    ///
+    /// Errors: as there.
+    pub async fn check_range(
+        &self,
+        query: &str,
+        start_ms: i64,
+        end_ms: i64,
+        step_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<(), QueryError> {
+        let steps = range_steps(start_ms, end_ms, step_ms)?;
+        let plan_options = self.plan_options(steps, end_ms, false, options);
+        self.plan(query, plan_options, options).await.map(|_| ())
     }
 
     fn plan_options(
@@ -183,13 +208,7 @@ impl Engine {
         let budget = Budget::new(options.limits.clone());
         let _guard = CancelOnDrop(budget.clone());
         let started = Instant::now();
-        let (text, parse_options) = (query.to_owned(), self.options.parse);
-        let held = options.held.clone();
-        let preparing = move || {
-            let _held = held;
-            prepare(&text, &parse_options, &plan_options)
-        };
-        let plan = self.compute(preparing).await?;
+        let plan = self.plan(query, plan_options, options).await?;
         let scalars = Charge::new(&budget, plan.scalar_bytes)?;
         let mut stats = QueryStats {
             prepare_seconds: started.elapsed().as_secs_f64(),
@@ -198,10 +217,6 @@ impl Engine {
         let started = Instant::now();
         let sets = load(&*source, &plan.selections, &budget).await?;
         stats.load_seconds = started.elapsed().as_secs_f64();
-        let explained = options.explain.then(|| {
-            let estimates: Vec<_> = sets.iter().map(|set| Estimate::of(&**set)).collect();
-            plan.explain(&estimates)
-        });
         let started = Instant::now();
         let ctx = Context::new(
             budget.clone(),
@@ -217,6 +232,7 @@ impl Engine {
             sets,
             is_instant: plan_options.is_instant,
             _held: options.held.clone(),
+            explain: options.explain,
             count_seen: options.count_seen,
             started,
             stats,
@@ -226,9 +242,25 @@ impl Engine {
             let _end = EndWalk(task.ctx.clone());
             task.run()
         };
-        let Done { value, seen, stats } = self.compute(work).await?;
+        let Done { value, explained, seen, stats } = self.compute(work).await?;
         annotations.merge(ctx.take_annotations());
         Ok(QueryOutput { value, annotations, stats, explained, seen })
+    }
+
+    /// The plan of a query.
+    async fn plan(
+        &self,
+        query: &str,
+        plan_options: PlanOptions,
+        options: &QueryOptions,
+    ) -> Result<Plan, QueryError> {
+        let (text, parse_options) = (query.to_owned(), self.options.parse);
+        let held = options.held.clone();
+        let planning = move || {
+            let _held = held;
+            plan(&parse(&text, &parse_options)?, &plan_options)
+        };
+        self.compute(planning).await
     }
 
     /// Does a part of a query on a thread of its own, whose stack is large enough for the deepest
@@ -253,13 +285,11 @@ impl Engine {
     }
 }
 
-/// The plan of a query.
-fn prepare(
-    query: &str,
-    parse_options: &ParseOptions,
-    plan_options: &PlanOptions,
-) -> Result<Plan, QueryError> {
-    plan(&parse(query, parse_options)?, plan_options)
+fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryError> {
+    Steps::range(start_ms, end_ms, step_ms).ok_or_else(|| {
+        let text = "end timestamp must not be before start time, and the step above 0";
+        QueryError::Parse(text.to_owned())
+    })
 }
 
 /// Does a part of a query. A panic there would end the process; it is a mistake of ours, but of
@@ -294,6 +324,7 @@ struct Task {
     plan: Plan,
     sets: Vec<Arc<dyn SeriesSet>>,
     is_instant: bool,
+    explain: bool,
     count_seen: bool,
     started: Instant,
     /// The figures of what came before.
@@ -304,6 +335,7 @@ struct Task {
 /// What a task has found.
 struct Done {
     value: Value,
+    explained: Option<Explained>,
     seen: Option<SeenSamples>,
     stats: QueryStats,
 }
@@ -320,8 +352,18 @@ impl Task {
             memory_bytes_peak: budget.memory_bytes_peak(),
             ..self.stats
         };
+        let explained = if self.explain { Some(self.explained()?) } else { None };
         let seen = if self.count_seen { Some(self.seen()?) } else { None };
-        Ok(Done { value, seen, stats })
+        Ok(Done { value, explained, seen, stats })
+    }
+
+    fn explained(&self) -> Result<Explained, QueryError> {
+        let mut watch = Watch::new(&self.ctx.budget);
+        let mut estimates = Vec::with_capacity(self.sets.len());
+        for set in &self.sets {
+            estimates.push(Estimate::of(&**set, &mut watch)?);
+        }
+        Ok(self.plan.explain(&estimates))
     }
 
     fn seen(&self) -> Result<SeenSamples, QueryError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use engine::Value;
 use engine::parse::ast::{Expr, ExprKind};
+use engine::{QueryError, Value};
 
 use super::error::ApiError;
 use super::json::body::{Holding, Ready, success};
@@ -200,9 +200,8 @@ pub(super) async fn exemplars(
     if end < start {
         return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
     }
-    let tree = engine::parse::parse(params.query()?, &shared.args.parse_options())
-        .map_err(|error| ApiError::bad_data(error.to_string()))?;
-    if !has_selector(&tree) {
+    let reads = parse_apart(&shared, &params, |tree| has_selector(&tree)).await?;
+    if !reads.map_err(|error| ApiError::bad_data(error.to_string()))? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Ok(success(Ready(b"[]".to_vec()), &[], &[]))
@@ -228,9 +227,9 @@ pub(super) async fn format(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let tree = engine::parse::parse(params.query()?, &shared.args.parse_options())?;
+    let text = parse_apart(&shared, &params, |tree| engine::parse::format(&tree)).await??;
     let mut json = Vec::new();
-    push_text(&mut json, &engine::parse::format(&tree));
+    push_text(&mut json, &text);
     Ok(success(Ready(json), &[], &[]))
 }
 
@@ -239,6 +238,17 @@ pub(super) async fn parse(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let tree = engine::parse::parse(params.query()?, &shared.args.parse_options())?;
-    Ok(success(Ready(engine::parse::to_json(&tree).into_bytes()), &[], &[]))
+    let json = parse_apart(&shared, &params, |tree| engine::parse::to_json(&tree)).await??;
+    Ok(success(Ready(json.into_bytes()), &[], &[]))
+}
+
+/// Parses the query of a request and looks at it, where that holds up nobody.
+async fn parse_apart<T: Send + 'static>(
+    shared: &Shared,
+    params: &Params,
+    look: impl FnOnce(Expr) -> T + Send + 'static,
+) -> Result<Result<T, QueryError>, ApiError> {
+    let (query, options) = (params.query()?.to_owned(), shared.args.parse_options());
+    let parse = move || engine::parse::parse(&query, &options).map(look);
+    Ok(shared.queries.parse_apart(parse).await?)
 }

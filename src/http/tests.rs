@@ -12,6 +12,7 @@ use engine::window::Steps;
 use engine::{Annotations, Engine, QueryError, QueryOutput, Value};
 use model::memory::MemorySource;
 use model::{BoxFuture, BudgetError, Labels, Source, SourceError};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
 mod with_engine;
@@ -19,7 +20,7 @@ mod with_engine;
 use super::router::router;
 use crate::cli::Args;
 use crate::config::Config;
-use crate::query::{Evaluate, Evaluation, When};
+use crate::query::{Evaluate, Evaluation, Reading, When};
 use crate::server::Shared;
 
 /// Answers by the text of the query.
@@ -38,6 +39,16 @@ impl Drop for DropNote {
 }
 
 impl Evaluate for Scripted {
+    fn check<'a>(
+        &'a self,
+        query: &'a str,
+        _: When,
+        _: Reading,
+        _: Arc<OwnedSemaphorePermit>,
+    ) -> BoxFuture<'a, Result<(), QueryError>> {
+        Box::pin(async move { if query.is_empty() { Err(no_expression()) } else { Ok(()) } })
+    }
+
     fn evaluate<'a>(
         &'a self,
         _: Arc<dyn Source>,
@@ -56,10 +67,14 @@ impl Evaluate for Scripted {
     }
 }
 
+fn no_expression() -> QueryError {
+    QueryError::Parse("1:1: parse error: no expression".to_owned())
+}
+
 fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutput, QueryError> {
     let source = |error| Err(QueryError::Source(error));
     match query {
-        "" => return Err(QueryError::Parse("1:1: parse error: no expression".to_owned())),
+        "" => return Err(no_expression()),
         "execution" => return Err(QueryError::Execution("many-to-many".to_owned())),
         "canceled" => return source(SourceError::Budget(BudgetError::Canceled)),
         "timeout" => {
@@ -94,10 +109,10 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
     }
     let value = match (query, when) {
         ("lookback", When::Instant(time_ms)) => {
-            Value::Scalar { time_ms, value: evaluation.lookback_ms as f64 }
+            Value::Scalar { time_ms, value: evaluation.reading.lookback_ms as f64 }
         }
         ("step", When::Instant(time_ms)) => {
-            Value::Scalar { time_ms, value: evaluation.subquery_step_ms as f64 }
+            Value::Scalar { time_ms, value: evaluation.reading.subquery_step_ms as f64 }
         }
         ("vector", When::Instant(time_ms)) => {
             let series = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
@@ -621,6 +636,22 @@ async fn a_query_stops_when_its_client_leaves() {
     assert!(dropped.load(Ordering::Acquire));
     assert!(futures::poll!(&mut waiting).is_pending());
     assert_eq!((shared.queries.gate().running(), shared.queries.gate().waiting()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_query_that_does_not_parse_waits_for_no_place() {
+    let shared = shared_with(&["--query.max-concurrency=1"], Scripted::default());
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
+    assert!(futures::poll!(&mut running).is_pending());
+    let refused = ask(&router, "GET", "/api/v1/query?query=").await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.text.contains("no expression"), "{}", refused.text);
+    let mut waiting = Box::pin(ask(&router, "GET", "/api/v1/query?query=vector"));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    drop(running);
+    assert_eq!(waiting.await.status, 200);
 }
 
 #[tokio::test]

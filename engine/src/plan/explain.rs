@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use model::SeriesSet;
+use model::{BudgetError, SeriesSet, Watch};
 
 use crate::parse::ast::RangeMode;
 use crate::plan::{
@@ -51,13 +51,15 @@ pub struct Estimate {
 
 impl Estimate {
     /// What is known of loaded series before they are decoded.
-    pub fn of(set: &dyn SeriesSet) -> Estimate {
-        let samples = (0..set.len()).map(|index| set.sample_count_estimate(index) as u64);
-        Estimate {
-            series: set.len() as u64,
-            samples: samples.fold(0, u64::saturating_add),
-            bytes: set.encoded_bytes() as u64,
+    ///
+    /// Errors: those of the watch.
+    pub fn of(set: &dyn SeriesSet, watch: &mut Watch) -> Result<Estimate, BudgetError> {
+        let mut samples = 0u64;
+        for index in 0..set.len() {
+            watch.work(1)?;
+            samples = samples.saturating_add(set.sample_count_estimate(index) as u64);
         }
+        Ok(Estimate { series: set.len() as u64, samples, bytes: set.encoded_bytes() as u64 })
     }
 }
 
