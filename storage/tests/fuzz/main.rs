@@ -39,7 +39,7 @@ fn chunk(state: &mut u64) -> Vec<u8> {
             2 => counts[0] += 0.25,
             3 => histogram.sum = f64::from_bits(next(state)),
             4 => {
-                histogram.reset_hint = ResetHint::from_number(change as u8 >> 6).expect("two bits")
+                histogram.reset_hint = ResetHint::from_number(change as u8 >> 6).expect("two bits");
             }
             5 => histogram.schema = [3, -53][(change >> 8) as usize % 2],
             _ => counts.iter_mut().for_each(|count| *count += (next(state) % 9) as f64),
@@ -49,7 +49,8 @@ fn chunk(state: &mut u64) -> Vec<u8> {
         histogram.positive_spans = vec![Span { offset, length }];
         histogram.positive_counts.clone_from(&counts);
         histogram.count = counts.iter().sum();
-        let histogram = if change % 17 == 0 { Histogram::stale() } else { histogram.clone() };
+        let histogram =
+            if change.is_multiple_of(17) { Histogram::stale() } else { histogram.clone() };
         let start_ms = [0, 0, 500, index * 15_000 - 15_000][(change >> 16) as usize % 4];
         let histogram = Arc::new(histogram);
         samples.push(HistogramSample { timestamp_ms: index * 15_000, start_ms, histogram });
