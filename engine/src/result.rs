@@ -98,6 +98,12 @@ pub enum SampleValue {
     Histogram(Arc<Histogram>),
 }
 
+impl From<Arc<Histogram>> for SampleValue {
+    fn from(histogram: Arc<Histogram>) -> SampleValue {
+        SampleValue::Histogram(histogram)
+    }
+}
+
 impl From<f64> for SampleValue {
     fn from(value: f64) -> SampleValue {
         SampleValue::Float(value)

@@ -166,8 +166,10 @@ fn run_all(kind: Kind, reach: Reach, scripts: &[(String, String)], known: &Known
     assert!(problems.is_empty(), "\n{problems}");
 }
 
-fn own_scripts() -> Vec<(String, String)> {
-    let scripts = scripts_in(&crate_dir().join("cases"));
+/// The scripts without native histograms, or those about them.
+fn own_scripts(are_about_histograms: bool) -> Vec<(String, String)> {
+    let mut scripts = scripts_in(&crate_dir().join("cases"));
+    scripts.retain(|(name, _)| name.starts_with("histogram_") == are_about_histograms);
     assert!(!scripts.is_empty());
     scripts
 }
@@ -179,12 +181,17 @@ fn known_failures() -> KnownFailures {
 
 #[test]
 fn own_scripts_pass_in_memory() {
-    run_all(Kind::Memory, Reach::Floats, &own_scripts(), &KnownFailures::default());
+    run_all(Kind::Memory, Reach::Floats, &own_scripts(false), &KnownFailures::default());
+}
+
+#[test]
+fn own_scripts_about_histograms_pass_in_memory() {
+    run_all(Kind::Memory, Reach::Everything, &own_scripts(true), &KnownFailures::default());
 }
 
 #[test]
 fn own_scripts_pass_on_the_store() {
-    run_all(Kind::Store { seed: 1 }, Reach::Floats, &own_scripts(), &KnownFailures::default());
+    run_all(Kind::Store { seed: 1 }, Reach::Floats, &own_scripts(false), &KnownFailures::default());
 }
 
 #[test]

@@ -89,7 +89,10 @@ fn select(
         InstantValue::Smoothed => {
             Box::new(RollupOperator::smoothed_instant(ctx, steps, instant, set)?)
         }
-        InstantValue::Sample | InstantValue::Timestamp | InstantValue::StartTimestamp => {
+        InstantValue::Sample
+        | InstantValue::Timestamp
+        | InstantValue::FloatTimestamp
+        | InstantValue::StartTimestamp => {
             Box::new(InstantSelector::new(ctx, set, steps, instant.clone())?)
         }
     }))

@@ -1,15 +1,17 @@
 //! Rows of an output whose series are not known before its values.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
-use model::Labels;
 use model::watch::sort_by;
+use model::{Histogram, Labels};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::exec::watch::Watch;
-use crate::tile::{is_present, set_present};
+use crate::tile::{HistogramCell, is_present, set_present};
 use crate::window::Steps;
 
 /// Rows that are made as values for new label sets come up.
@@ -31,6 +33,8 @@ struct FoundRow {
     place: (u8, u32),
     values: Vec<f64>,
     presence: Vec<u64>,
+    /// Empty until there is one.
+    histograms: Vec<HistogramCell>,
 }
 
 impl FoundRows {
@@ -60,19 +64,40 @@ impl FoundRows {
         let slot = self.rows.len() as u32;
         self.slot_of.insert(key, slot);
         let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);
-        self.rows.push(FoundRow { meta, place, values, presence });
+        self.rows.push(FoundRow { meta, place, values, presence, histograms: Vec::new() });
         Ok(slot)
     }
 
     /// Writes a value; false where there is one already.
     pub fn set(&mut self, slot: u32, step: usize, value: f64) -> bool {
         let row = &mut self.rows[slot as usize];
-        if is_present(&row.presence, step) {
+        if row.is_taken(step) {
             return false;
         }
         set_present(&mut row.presence, step);
         row.values[step] = value;
         true
+    }
+
+    /// Writes a histogram; false where there is something already.
+    ///
+    /// Errors: the memory limit of the query.
+    pub fn set_histogram(
+        &mut self,
+        slot: u32,
+        step: usize,
+        histogram: Arc<Histogram>,
+    ) -> Result<bool, QueryError> {
+        let row = &mut self.rows[slot as usize];
+        if row.is_taken(step) {
+            return Ok(false);
+        }
+        let plane = if row.histograms.is_empty() { self.steps.count } else { 0 };
+        let bytes = size_of::<Histogram>() + histogram.heap_bytes();
+        self.charge.grow((plane * size_of::<HistogramCell>() + bytes) as u64)?;
+        row.histograms.resize(self.steps.count, None);
+        row.histograms[step] = Some(histogram);
+        Ok(true)
     }
 
     /// All rows as a matrix.
@@ -82,13 +107,28 @@ impl FoundRows {
         let mut watch = Watch::new(&ctx.budget);
         let rows = sort_by(self.rows, &mut watch, |_| 1, |a, b| a.place.cmp(&b.place))?;
         let series = rows.iter().map(|row| row.meta.clone()).collect();
-        let mut matrix = Matrix::new(ctx, series, self.steps)?;
+        let mut matrix = if rows.iter().any(|row| !row.histograms.is_empty()) {
+            Matrix::with_histograms(ctx, series, self.steps)?
+        } else {
+            Matrix::new(ctx, series, self.steps)?
+        };
         for (index, row) in rows.into_iter().enumerate() {
             watch.work(row.values.len())?;
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
+            for (step, histogram) in row.histograms.into_iter().enumerate() {
+                if let Some(histogram) = histogram {
+                    matrix.set_histogram(index, step, histogram)?;
+                }
+            }
         }
         Ok(matrix)
+    }
+}
+
+impl FoundRow {
+    fn is_taken(&self, step: usize) -> bool {
+        is_present(&self.presence, step) || self.histograms.get(step).is_some_and(Option::is_some)
     }
 }

@@ -18,6 +18,8 @@ pub struct Gather<'a> {
     width: usize,
     stripes: Vec<Stripe<'a>>,
     charge: Option<Charge>,
+    /// For the histograms that were read last.
+    held: Vec<Charge>,
 }
 
 struct Stripe<'a> {
@@ -29,7 +31,7 @@ struct Stripe<'a> {
 impl<'a> Gather<'a> {
     /// A reader of the listed series, in that order, at the first step.
     pub fn open(ctx: &Context, operator: &'a dyn VectorOperator, series: &[u32]) -> Gather<'a> {
-        let height = ctx.tile_shape.series.max(1);
+        let height = ctx.tile_shape_of(operator).series.max(1);
         let stripes = series
             .chunks(height)
             .map(|chunk| Stripe {
@@ -38,7 +40,8 @@ impl<'a> Gather<'a> {
                 tile: Tile::new(TileShape { series: 0, steps: 1 }),
             })
             .collect();
-        Gather { budget: ctx.budget.clone(), height, width: 0, stripes, charge: None }
+        let budget = ctx.budget.clone();
+        Gather { budget, height, width: 0, stripes, charge: None, held: Vec::new() }
     }
 
     /// Reads the next steps of all rows.
@@ -48,11 +51,43 @@ impl<'a> Gather<'a> {
         if step_count > self.width {
             self.widen(step_count)?;
         }
+        self.held.clear();
         for stripe in &mut self.stripes {
             self.budget.check()?;
             stripe.reader.next_tile(step_count, &mut stripe.tile)?;
+            if stripe.tile.has_histograms() {
+                self.held.push(Charge::new(&self.budget, stripe.tile.histogram_bytes())?);
+            }
         }
         Ok(())
+    }
+
+    /// Reads the next steps of all rows, a tile after the other: shows each to `visit` with the
+    /// index of its first row, and lets go of its histograms.
+    ///
+    /// Errors: as for [`Gather::next`], and those of `visit`.
+    pub fn each_tile(
+        &mut self,
+        step_count: usize,
+        mut visit: impl FnMut(usize, &mut Tile) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        if step_count > self.width {
+            self.widen(step_count)?;
+        }
+        for (index, stripe) in self.stripes.iter_mut().enumerate() {
+            self.budget.check()?;
+            stripe.reader.next_tile(step_count, &mut stripe.tile)?;
+            let _held = Charge::new(&self.budget, stripe.tile.histogram_bytes())?;
+            visit(index * self.height, &mut stripe.tile)?;
+            stripe.tile.drop_histograms();
+        }
+        Ok(())
+    }
+
+    /// Lets go of the histograms that were read last.
+    pub fn drop_histograms(&mut self) {
+        self.stripes.iter_mut().for_each(|stripe| stripe.tile.drop_histograms());
+        self.held.clear();
     }
 
     /// The values and presence of a row at the steps that were read last.

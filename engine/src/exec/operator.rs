@@ -34,6 +34,16 @@ impl SeriesMeta {
         };
         SeriesMeta { labels, drop_name: true }
     }
+
+    /// The same, but that nothing else goes with a name that goes now.
+    pub fn dropping_name_alone(&self, ctx: &Context) -> SeriesMeta {
+        let labels = if ctx.delayed_name_removal {
+            self.labels.clone()
+        } else {
+            self.labels.filtered(|name| name != METRIC_NAME)
+        };
+        SeriesMeta { labels, drop_name: true }
+    }
 }
 
 /// Whether a label describes the metric, not the series: its name, its type, its unit.

@@ -51,6 +51,7 @@ impl InstantSelector {
             InstantValue::StartTimestamp if !self.ctx.uses_start_timestamps => Yields::Nothing,
             InstantValue::StartTimestamp => Yields::Start,
             InstantValue::Timestamp => Yields::Time,
+            InstantValue::FloatTimestamp => Yields::FloatTime,
             InstantValue::Sample | InstantValue::Smoothed => Yields::Sample,
         }
     }
@@ -77,7 +78,10 @@ impl VectorOperator for InstantSelector {
 
     fn has_histograms(&self) -> bool {
         self.has_histograms
-            && matches!(self.instant.yields, InstantValue::Sample | InstantValue::Smoothed)
+            && matches!(
+                self.instant.yields,
+                InstantValue::Sample | InstantValue::Smoothed | InstantValue::FloatTimestamp
+            )
     }
 
     fn has_effects(&self) -> bool {
@@ -155,7 +159,7 @@ impl TileReader for InstantReader<'_> {
             }
             let (values, presence) = tile.row_mut(index);
             match instant.yields {
-                InstantValue::Timestamp => {
+                InstantValue::Timestamp | InstantValue::FloatTimestamp => {
                     row.fill(times, &mut reading, values, presence, |time_ms, _| {
                         time_ms as f64 / 1000.0
                     })?;
@@ -183,6 +187,7 @@ struct Reading<'a> {
 enum Yields {
     Sample,
     Time,
+    FloatTime,
     Start,
     Nothing,
 }
@@ -271,12 +276,12 @@ impl Row<'_> {
             return;
         }
         let value = match (yields, &self.newest_histogram) {
-            (Yields::Sample, Some(histogram)) => {
+            (Yields::Sample | Yields::FloatTime, Some(histogram)) => {
                 tile.set_histogram(row, step, Arc::clone(histogram));
                 return;
             }
             (Yields::Sample, None) => self.newest,
-            (Yields::Time, _) => self.newest_ms as f64 / 1000.0,
+            (Yields::Time | Yields::FloatTime, _) => self.newest_ms as f64 / 1000.0,
             (Yields::Start, _) => self.newest_start_ms as f64 / 1000.0,
             (Yields::Nothing, _) => return,
         };

@@ -52,7 +52,10 @@ fn add(
         NodeKind::Instant(instant) => match instant.yields {
             // Prometheus does not count what these look at.
             InstantValue::Smoothed => Ok(()),
-            InstantValue::Sample | InstantValue::Timestamp | InstantValue::StartTimestamp => {
+            InstantValue::Sample
+            | InstantValue::Timestamp
+            | InstantValue::FloatTimestamp
+            | InstantValue::StartTimestamp => {
                 let set = Arc::clone(&sets[instant.selector]);
                 let selector = InstantSelector::new(ctx, set, node.steps, instant.clone())?;
                 let counts = counts_of(ctx, &selector, |_| 1)?;

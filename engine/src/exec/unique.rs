@@ -9,7 +9,7 @@ use crate::exec::gather::Gather;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::watch::Watch;
-use crate::tile::{HistogramCell, Tile, is_present};
+use crate::tile::{HistogramCell, Tile, is_present, mark_histograms};
 use crate::window::Steps;
 
 /// Prometheus' answer to two values of one label set at one time.
@@ -101,7 +101,8 @@ pub fn settle_names(
     let mut matrix = materialize(ctx, input)?;
     for entries in differing.values() {
         let first_step = |entry: &&u32| {
-            let presence = matrix.row(**entry as usize).1;
+            let mut presence = matrix.row(**entry as usize).1.to_vec();
+            mark_histograms(&mut presence, 0, matrix.histograms(**entry as usize));
             let word = presence.iter().position(|word| *word != 0);
             word.map_or(usize::MAX, |at| at * 64 + presence[at].trailing_zeros() as usize)
         };

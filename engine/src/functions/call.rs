@@ -7,7 +7,7 @@ use hashbrown::HashSet;
 use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
-use crate::exec::elementwise::{Name, RowKernel, elementwise};
+use crate::exec::elementwise::{HistogramRule, Name, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::watch::Watch;
 use crate::number_text::open_metrics;
@@ -17,7 +17,7 @@ use crate::window::Steps;
 use super::classic_histogram::{self, Question, Request};
 use super::info::{self, InfoSelector};
 use super::sort::{self, Direction};
-use super::{date, label, math, vector_scalar};
+use super::{date, label, math, native_answers, vector_scalar};
 
 /// Refuses a call for its texts alone, before its arguments are evaluated.
 ///
@@ -105,9 +105,9 @@ impl Arguments {
         Ok(strings)
     }
 
-    /// The vector argument with every value passed through a kernel.
+    /// The vector argument with every value passed through a kernel, without its histograms.
     fn map(mut self, ctx: &Context, kernel: RowKernel) -> Result<Operand, QueryError> {
-        elementwise(ctx, self.vector()?, Name::Drop, kernel)
+        elementwise(ctx, self.vector()?, Name::Drop, kernel, HistogramRule::Drop)
     }
 
     fn mismatch(&self, expected: &str, found: Option<&Operand>) -> QueryError {
@@ -167,7 +167,7 @@ fn bounded(
         let _ = &charge;
         kernel(first_step, values, presence);
     });
-    elementwise(ctx, input, Name::Drop, kernel)
+    elementwise(ctx, input, Name::Drop, kernel, HistogramRule::Drop)
 }
 
 fn sorted(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, QueryError> {
@@ -300,14 +300,18 @@ fn vectors(
             let selector = InfoSelector::of(call.args.get(1));
             info::evaluate(ctx, &selector, &*base, &*args.vector()?)
         }
-        "timestamp" => args.map(ctx, vector_scalar::timestamp(steps)),
-        "vector" => vector_scalar::vector(ctx, steps, &args.scalar()?),
-        // What only histograms have, and start timestamps: no float has any of it.
-        "histogram_avg" | "histogram_count" | "histogram_stddev" | "histogram_stdvar"
-        | "histogram_sum" | "start_timestamp" => {
-            args.map(ctx, Box::new(|_, _, presence| presence.fill(0)))
+        "timestamp" => {
+            let (kernel, rule) = vector_scalar::timestamp(steps);
+            elementwise(ctx, args.vector()?, Name::Drop, kernel, rule)
         }
+        "vector" => vector_scalar::vector(ctx, steps, &args.scalar()?),
+        // Start timestamps: what has been computed has none.
+        "start_timestamp" => args.map(ctx, Box::new(|_, _, presence| presence.fill(0))),
         name => {
+            if let Some(rule) = native_answers::of_each(name) {
+                let no_floats: RowKernel = Box::new(|_, _, presence| presence.fill(0));
+                return elementwise(ctx, args.vector()?, Name::DropAlone, no_floats, rule);
+            }
             let message = format!("function \"{name}\" is not supported here");
             Err(QueryError::Execution(message))
         }

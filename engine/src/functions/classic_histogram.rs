@@ -1,5 +1,6 @@
 //! `histogram_quantile`, `histogram_quantiles` and `histogram_fraction` of classic
-//! histograms: series that differ in `le` only are the buckets of one.
+//! histograms: series that differ in `le` only are the buckets of one. Where a vector may bring
+//! native histograms, each of its series may be one as well (see `native_answers`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::window::Steps;
 
 use super::buckets::{Bucket, Repair, fraction, quantile};
 
-const BUCKET_LABEL: &str = "le";
+pub(super) const BUCKET_LABEL: &str = "le";
 
 /// What is asked of a histogram; one number a step each.
 pub(super) enum Question {
@@ -54,7 +55,7 @@ impl Question {
         }
     }
 
-    fn is_asked_at(&self, step: usize) -> bool {
+    pub(super) fn is_asked_at(&self, step: usize) -> bool {
         matches!(self, Question::Fraction { .. }) || self.share_at(step).is_some()
     }
 }
@@ -76,8 +77,7 @@ pub(super) fn check_quantiles(ctx: &Context, quantiles: &[f64], cause: Cause) {
     }
 }
 
-/// Answers requests about every classic histogram of a vector. `span` is that of the vector;
-/// `charge` is for the requests.
+/// Answers requests about every histogram of a vector. `span` is that of the vector.
 ///
 /// Errors: what the vector gives, and the limits of the query.
 /// Source: `resetHistograms`, `funcHistogramQuantile` of Prometheus.
@@ -88,8 +88,11 @@ pub(super) fn evaluate(
     requests: Vec<Request>,
     mut charge: Charge,
 ) -> Result<Operand, QueryError> {
-    let Collected { histograms, unbounded } = collect(ctx, input.series(), &mut charge)?;
-    warn_of_unbounded(ctx, span, &*input, &unbounded)?;
+    let is_mixed = input.has_histograms();
+    let Collected { histograms, unbounded } = collect(ctx, input.series(), is_mixed, &mut charge)?;
+    if !is_mixed {
+        warn_of_unbounded(ctx, span, &*input, &unbounded)?;
+    }
     let output_count = histograms.len().saturating_mul(requests.len());
     let bytes = output_count.saturating_mul(size_of::<SeriesMeta>() + size_of::<(u32, u32)>());
     charge.grow(bytes as u64)?;
@@ -111,6 +114,7 @@ pub(super) fn evaluate(
     let answers = Box::new(Answers {
         ctx: ctx.clone(),
         span,
+        is_mixed,
         input,
         histograms,
         requests,
@@ -123,15 +127,17 @@ pub(super) fn evaluate(
     Ok(Operand::Vector(if is_checked_later { answers } else { unique(ctx, answers)? }))
 }
 
-/// The buckets of one histogram.
-struct Histogram {
-    /// Without the bucket label.
-    labels: Labels,
-    /// Upper bound and series of each bucket, by bound.
-    buckets: Vec<(f64, u32)>,
+/// One histogram, classic or native.
+pub(super) struct Histogram {
+    /// Without the bucket label, if it is a classic one.
+    pub(super) labels: Labels,
+    /// Upper bound and series of each bucket, by bound; none of a native one.
+    pub(super) buckets: Vec<(f64, u32)>,
     /// Whether that is so. A bound that is NaN has no place in the order; the buckets of each
     /// step are sorted as Go would sort them then.
     is_sorted: bool,
+    /// The series of just these labels, which may have native histograms.
+    pub(super) natives: Vec<u32>,
 }
 
 /// What a histogram takes beside its labels: its entries in tables that may be half full.
@@ -144,37 +150,63 @@ struct Collected {
     unbounded: Vec<u32>,
 }
 
-/// Sorts series into histograms.
+/// Histograms by their labels.
+struct Histograms<'a> {
+    list: Vec<Histogram>,
+    slot_of: HashMap<Labels, usize, foldhash::fast::RandomState>,
+    watch: Watch,
+    charge: &'a mut Charge,
+}
+
+impl Histograms<'_> {
+    fn of(&mut self, labels: Labels) -> Result<&mut Histogram, QueryError> {
+        self.watch.work(labels.as_bytes().len())?;
+        let slot = match self.slot_of.get(&labels) {
+            Some(slot) => *slot,
+            None => {
+                self.charge.grow((labels.as_bytes().len() + HISTOGRAM_BYTES) as u64)?;
+                self.slot_of.insert(labels.clone(), self.list.len());
+                let (buckets, natives) = (Vec::new(), Vec::new());
+                self.list.push(Histogram { labels, buckets, is_sorted: true, natives });
+                self.list.len() - 1
+            }
+        };
+        Ok(&mut self.list[slot])
+    }
+}
+
+/// Sorts series into histograms. Where the vector may bring native ones, every series may be one.
 fn collect(
     ctx: &Context,
     series: &[SeriesMeta],
+    is_mixed: bool,
     charge: &mut Charge,
 ) -> Result<Collected, QueryError> {
     // Vectors that grow may have twice the room that they need.
-    let bytes = series.len() * 2 * size_of::<(f64, u32)>();
+    let bytes = series.len() * 2 * size_of::<(f64, u32, u32)>();
     charge.grow(bytes as u64)?;
-    let mut watch = Watch::new(&ctx.budget);
-    let mut histograms: Vec<Histogram> = Vec::new();
+    let (list, slot_of) = (Vec::new(), HashMap::default());
+    let mut histograms = Histograms { list, slot_of, watch: Watch::new(&ctx.budget), charge };
+    let mut bounded: Vec<(f64, u32)> = Vec::new();
     let mut unbounded = Vec::new();
-    let mut seen: HashMap<Labels, usize, foldhash::fast::RandomState> = HashMap::default();
-    for (index, meta) in series.iter().enumerate() {
-        watch.work(meta.labels.as_bytes().len())?;
-        let Some(bound) = parse_float(meta.labels.get(BUCKET_LABEL)) else {
-            unbounded.push(index as u32);
-            continue;
-        };
-        let labels = meta.labels.filtered(|name| name != BUCKET_LABEL);
-        let slot = match seen.get(&labels) {
-            Some(slot) => *slot,
-            None => {
-                charge.grow((labels.as_bytes().len() + HISTOGRAM_BYTES) as u64)?;
-                seen.insert(labels.clone(), histograms.len());
-                histograms.push(Histogram { labels, buckets: Vec::new(), is_sorted: true });
-                histograms.len() - 1
-            }
-        };
-        histograms[slot].buckets.push((bound, index as u32));
+    for (index, meta) in (0..).zip(series) {
+        histograms.watch.work(meta.labels.as_bytes().len())?;
+        match parse_float(meta.labels.get(BUCKET_LABEL)) {
+            Some(bound) => bounded.push((bound, index)),
+            None if is_mixed => histograms.of(meta.labels.clone())?.natives.push(index),
+            None => unbounded.push(index),
+        }
     }
+    for (bound, index) in &bounded {
+        let labels = series[*index as usize].labels.filtered(|name| name != BUCKET_LABEL);
+        histograms.of(labels)?.buckets.push((*bound, *index));
+    }
+    if is_mixed {
+        for (_, index) in &bounded {
+            histograms.of(series[*index as usize].labels.clone())?.natives.push(*index);
+        }
+    }
+    let Histograms { list: mut histograms, mut watch, .. } = histograms;
     for histogram in &mut histograms {
         histogram.is_sorted = histogram.buckets.iter().all(|(bound, _)| !bound.is_nan());
         if histogram.is_sorted {
@@ -195,19 +227,21 @@ fn warn_of_unbounded(
     scan(ctx, input, unbounded, |series, _, tile| {
         for (row, index) in series.iter().enumerate() {
             if tile.row(row).1.iter().any(|word| *word != 0) {
-                let labels = &input.series()[*index as usize].labels;
-                let mut message =
-                    String::from("bucket label \"le\" is missing or has a malformed value of ");
-                // Writing to a string cannot fail.
-                let _ = model::labels::write_quoted(&mut message, labels.get(BUCKET_LABEL));
-                ctx.warn(with_metric_name(ctx, message, labels), span);
+                report_unbounded(ctx, span, &input.series()[*index as usize].labels);
             }
         }
     })
 }
 
+pub(super) fn report_unbounded(ctx: &Context, span: Span, labels: &Labels) {
+    let mut message = String::from("bucket label \"le\" is missing or has a malformed value of ");
+    // Writing to a string cannot fail.
+    let _ = model::labels::write_quoted(&mut message, labels.get(BUCKET_LABEL));
+    ctx.warn(with_metric_name(ctx, message, labels), span);
+}
+
 /// The message with the metric's name, where that is still known.
-fn with_metric_name(ctx: &Context, mut message: String, labels: &Labels) -> String {
+pub(super) fn with_metric_name(ctx: &Context, mut message: String, labels: &Labels) -> String {
     if ctx.delayed_name_removal && !labels.metric_name().is_empty() {
         message.push_str(" for metric name ");
         // Writing to a string cannot fail.
@@ -216,12 +250,14 @@ fn with_metric_name(ctx: &Context, mut message: String, labels: &Labels) -> Stri
     message
 }
 
-struct Answers {
-    ctx: Context,
-    span: Span,
+pub(super) struct Answers {
+    pub(super) ctx: Context,
+    pub(super) span: Span,
+    /// Whether the vector may bring native histograms.
+    is_mixed: bool,
     input: Box<dyn VectorOperator>,
-    histograms: Vec<Histogram>,
-    requests: Vec<Request>,
+    pub(super) histograms: Vec<Histogram>,
+    pub(super) requests: Vec<Request>,
     /// Histogram and request of each output series.
     outputs: Vec<(u32, u32)>,
     series: Vec<SeriesMeta>,
@@ -238,8 +274,8 @@ impl VectorOperator for Answers {
     }
 
     fn has_effects(&self) -> bool {
-        self.requests.iter().any(|request| matches!(request.question, Question::Quantile { .. }))
-            || self.input.has_effects()
+        let is_quantile = |request: &Request| matches!(request.question, Question::Quantile { .. });
+        self.is_mixed || self.requests.iter().any(is_quantile) || self.input.has_effects()
     }
 
     fn has_histograms(&self) -> bool {
@@ -247,119 +283,186 @@ impl VectorOperator for Answers {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        // Native histograms are read some at a time, and let go of.
+        let entries_max =
+            if self.is_mixed { self.ctx.tile_shape_of(&*self.input).series } else { usize::MAX };
+        let open = |entries: &[u32]| Gather::open(&self.ctx, &*self.input, entries);
+        let mut parts = Vec::new();
         let mut entries = Vec::new();
         let mut first_rows: HashMap<u32, usize, foldhash::fast::RandomState> = HashMap::default();
-        let outputs = series
-            .iter()
-            .map(|index| {
-                let (histogram, request) = self.outputs[*index as usize];
-                let first_row = *first_rows.entry(histogram).or_insert_with(|| {
-                    let first_row = entries.len();
-                    let buckets = &self.histograms[histogram as usize].buckets;
-                    entries.extend(buckets.iter().map(|(_, series)| *series));
-                    first_row
-                });
-                Output { histogram, request, first_row }
-            })
-            .collect();
-        Box::new(AnswersReader {
-            answers: self,
-            entries: Gather::open(&self.ctx, &*self.input, &entries),
-            outputs,
-            buckets: Vec::new(),
-            watch: Watch::new(&self.ctx.budget),
-            first_step: 0,
-        })
+        let mut outputs = Vec::with_capacity(series.len());
+        for index in series {
+            let (histogram, request) = self.outputs[*index as usize];
+            if entries.len() >= entries_max && !first_rows.contains_key(&histogram) {
+                parts.push(Part { entries: open(&entries), end: outputs.len() });
+                entries.clear();
+                first_rows.clear();
+            }
+            let first_row = *first_rows.entry(histogram).or_insert_with(|| {
+                let first_row = entries.len();
+                let histogram = &self.histograms[histogram as usize];
+                entries.extend(histogram.buckets.iter().map(|(_, series)| *series));
+                entries.extend(&histogram.natives);
+                first_row
+            });
+            outputs.push(Output { histogram, request, first_row });
+        }
+        parts.push(Part { entries: open(&entries), end: outputs.len() });
+        let scratch = Scratch { buckets: Vec::new(), watch: Watch::new(&self.ctx.budget) };
+        Box::new(AnswersReader { answers: self, parts, outputs, scratch, first_step: 0 })
     }
 }
 
 struct AnswersReader<'a> {
     answers: &'a Answers,
-    /// The buckets of all histograms asked for.
-    entries: Gather<'a>,
+    parts: Vec<Part<'a>>,
     outputs: Vec<Output>,
-    buckets: Vec<Bucket>,
-    watch: Watch,
+    scratch: Scratch,
     first_step: usize,
 }
 
+/// What the answers of one reader share.
+pub(super) struct Scratch {
+    /// The buckets of a step.
+    pub(super) buckets: Vec<Bucket>,
+    pub(super) watch: Watch,
+}
+
+/// The outputs that are answered together.
+struct Part<'a> {
+    /// The buckets, and the series that may be native, of all histograms asked for.
+    entries: Gather<'a>,
+    /// One past the last of the outputs.
+    end: usize,
+}
+
 #[derive(Clone, Copy)]
-struct Output {
-    histogram: u32,
-    request: u32,
-    /// Where the histogram's buckets begin among the entries.
-    first_row: usize,
+pub(super) struct Output {
+    pub(super) histogram: u32,
+    pub(super) request: u32,
+    /// Where the histogram's buckets begin among the entries; its natives follow.
+    pub(super) first_row: usize,
 }
 
 impl TileReader for AnswersReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
-        self.entries.next(step_count)?;
         tile.reset(self.outputs.len(), step_count);
-        for row in 0..self.outputs.len() {
-            let (values, presence) = tile.row_mut(row);
-            self.answer(self.outputs[row], values, presence)?;
+        let mut row = 0;
+        for part in &mut self.parts {
+            part.entries.next(step_count)?;
+            let asking = Asking {
+                answers: self.answers,
+                entries: &part.entries,
+                first_step: self.first_step,
+            };
+            for (row, output) in (row..part.end).zip(&self.outputs[row..part.end]) {
+                let (values, presence) = tile.row_mut(row);
+                asking.answer(*output, &mut self.scratch, values, presence)?;
+            }
+            row = part.end;
+            part.entries.drop_histograms();
         }
         self.first_step += step_count;
         Ok(())
     }
 }
 
-impl AnswersReader<'_> {
+/// The asking of some outputs at the steps of a tile.
+pub(super) struct Asking<'a> {
+    pub(super) answers: &'a Answers,
+    pub(super) entries: &'a Gather<'a>,
+    pub(super) first_step: usize,
+}
+
+impl Asking<'_> {
     fn answer(
-        &mut self,
+        &self,
         output: Output,
+        scratch: &mut Scratch,
         values: &mut [f64],
         presence: &mut [u64],
     ) -> Result<(), QueryError> {
-        let histogram = &self.answers.histograms[output.histogram as usize];
-        let request = &self.answers.requests[output.request as usize];
+        scratch.watch.work(values.len())?;
+        if !self.answers.histograms[output.histogram as usize].natives.is_empty() {
+            return self.answer_mixed(output, scratch, values, presence);
+        }
+        let question = &self.answers.requests[output.request as usize].question;
         let mut repairs = None;
-        self.watch.work(values.len())?;
         for (step, value) in values.iter_mut().enumerate() {
             let at = self.first_step + step;
-            if !request.question.is_asked_at(at) {
+            if !question.is_asked_at(at) {
                 continue;
             }
-            self.watch.work(4 * histogram.buckets.len())?;
-            self.buckets.clear();
-            for (entry, (bound, _)) in histogram.buckets.iter().enumerate() {
-                let (counts, present) = self.entries.row(output.first_row + entry);
-                if is_present(present, step) {
-                    self.buckets.push(Bucket { upper_bound: *bound, count: counts[step] });
-                }
+            self.fill_buckets(output, step, scratch)?;
+            if !scratch.buckets.is_empty() {
+                set_present(presence, step);
+                *value = self.answer_classic(output, at, &mut scratch.buckets, &mut repairs);
             }
-            if self.buckets.is_empty() {
-                continue;
-            }
-            if !histogram.is_sorted {
-                let buckets = std::mem::take(&mut self.buckets);
-                self.buckets = sort_by(
-                    buckets,
-                    &mut self.watch,
-                    |_| 1,
-                    |a, b| a.upper_bound.partial_cmp(&b.upper_bound).unwrap_or(Ordering::Equal),
-                )?;
-            }
-            set_present(presence, step);
-            *value = match &request.question {
-                Question::Fraction { lower, upper } => {
-                    fraction(lower[at], upper[at], &mut self.buckets)
-                }
-                Question::Quantile { shares, .. } => {
-                    let (value, repair) = quantile(shares[at], &mut self.buckets);
-                    if let Some(repair) = repair
-                        && self.answers.is_first_quantile(output.request, at)
-                    {
-                        self.answers.add_repair(&mut repairs, repair, at);
-                    }
-                    value
-                }
-            };
         }
         if let Some(repairs) = repairs {
-            self.answers.report(histogram, repairs);
+            self.report_repairs(output, repairs);
         }
         Ok(())
+    }
+
+    /// The buckets that are present at a step of the tile, by bound.
+    pub(super) fn fill_buckets(
+        &self,
+        output: Output,
+        step: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(), QueryError> {
+        let histogram = &self.answers.histograms[output.histogram as usize];
+        scratch.watch.work(4 * histogram.buckets.len())?;
+        scratch.buckets.clear();
+        for (entry, (bound, _)) in histogram.buckets.iter().enumerate() {
+            let (counts, present) = self.entries.row(output.first_row + entry);
+            if is_present(present, step) {
+                scratch.buckets.push(Bucket { upper_bound: *bound, count: counts[step] });
+            }
+        }
+        if !histogram.is_sorted {
+            let buckets = std::mem::take(&mut scratch.buckets);
+            scratch.buckets = sort_by(
+                buckets,
+                &mut scratch.watch,
+                |_| 1,
+                |a, b| a.upper_bound.partial_cmp(&b.upper_bound).unwrap_or(Ordering::Equal),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The answer for the buckets of a step, which are mended in place.
+    pub(super) fn answer_classic(
+        &self,
+        output: Output,
+        at: usize,
+        buckets: &mut Vec<Bucket>,
+        repairs: &mut Option<BucketRepair>,
+    ) -> f64 {
+        match &self.answers.requests[output.request as usize].question {
+            Question::Fraction { lower, upper } => fraction(lower[at], upper[at], buckets),
+            Question::Quantile { shares, .. } => {
+                let (value, repair) = quantile(shares[at], buckets);
+                if let Some(repair) = repair
+                    && self.answers.is_first_quantile(output.request, at)
+                {
+                    self.answers.add_repair(repairs, repair, at);
+                }
+                value
+            }
+        }
+    }
+
+    pub(super) fn report_repairs(&self, output: Output, repair: BucketRepair) {
+        let ctx = &self.answers.ctx;
+        let labels = &self.answers.histograms[output.histogram as usize].labels;
+        let message = "input to histogram_quantile needed to be fixed for monotonicity (see \
+                       https://prometheus.io/docs/prometheus/latest/querying/functions/\
+                       #histogram_quantile)";
+        let message = with_metric_name(ctx, message.to_owned(), labels);
+        ctx.info_repair(message, self.answers.span, repair);
     }
 }
 
@@ -383,13 +486,5 @@ impl Answers {
             histogram_count: 1,
         };
         *repairs = Some(repairs.map_or(repair, |sum| sum.merge(&repair)));
-    }
-
-    fn report(&self, histogram: &Histogram, repair: BucketRepair) {
-        let message = "input to histogram_quantile needed to be fixed for monotonicity (see \
-                       https://prometheus.io/docs/prometheus/latest/querying/functions/\
-                       #histogram_quantile)";
-        let message = with_metric_name(&self.ctx, message.to_owned(), &histogram.labels);
-        self.ctx.info_repair(message, self.span, repair);
     }
 }

@@ -7,6 +7,7 @@
 //! Source: `promql/info.go` of Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use model::{Labels, METRIC_NAME, MatchOp, Matcher};
@@ -99,6 +100,7 @@ pub(super) fn evaluate(
     let mut watch = Watch::new(&ctx.budget);
     let mut charge = Charge::new(&ctx.budget, 0)?;
     let identities = Identities::new(selector, &base, &info, &mut watch, &mut charge)?;
+    identities.check_floats(&info, &mut watch)?;
     let mut found = FoundRows::new(ctx, base.steps())?;
     let mut enriched: HashMap<(usize, Vec<u32>), Option<u32>, foldhash::fast::RandomState> =
         HashMap::default();
@@ -108,7 +110,8 @@ pub(super) fn evaluate(
         for (index, meta) in base.series().iter().enumerate() {
             watch.work(1)?;
             let (values, presence) = base.row(index);
-            if !is_present(presence, step) {
+            let histogram = base.histograms(index).get(step).and_then(Option::as_ref);
+            if !is_present(presence, step) && histogram.is_none() {
                 continue;
             }
             let partners: Vec<u32> = match identities.of_base[index] {
@@ -129,9 +132,12 @@ pub(super) fn evaluate(
                     slot
                 }
             };
-            if let Some(slot) = slot
-                && !found.set(slot, step, values[step])
-            {
+            let Some(slot) = slot else { continue };
+            let is_first = match histogram {
+                Some(histogram) => found.set_histogram(slot, step, Arc::clone(histogram))?,
+                None => found.set(slot, step, values[step]),
+            };
+            if !is_first {
                 return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
             }
         }
@@ -192,6 +198,21 @@ impl Identities {
         Ok(Identities { count: seen.len(), of_base, of_info })
     }
 
+    /// Refuses info series that have histograms.
+    fn check_floats(&self, info: &Matrix, watch: &mut Watch) -> Result<(), QueryError> {
+        for (index, meta) in info.series().iter().enumerate() {
+            let histograms = info.histograms(index);
+            watch.work(1 + histograms.len())?;
+            if self.of_info[index].is_some() && histograms.iter().any(Option::is_some) {
+                return Err(QueryError::Execution(format!(
+                    "this should be an info metric, with float samples: {}",
+                    meta.labels
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// For each identity the current info series at a step, one a metric, by metric.
     fn newest<'i>(
         &self,
@@ -203,7 +224,10 @@ impl Identities {
         watch.work(self.count + base.series().len())?;
         let mut newest: Vec<BTreeMap<&str, u32>> = vec![BTreeMap::new(); self.count];
         let is_any = |matrix: &Matrix| {
-            (0..matrix.series().len()).any(|index| is_present(matrix.row(index).1, step))
+            (0..matrix.series().len()).any(|index| {
+                is_present(matrix.row(index).1, step)
+                    || matrix.histograms(index).get(step).is_some_and(Option::is_some)
+            })
         };
         if !is_any(base) {
             return Ok(newest);

@@ -6,6 +6,7 @@ use model::watch::sort_by;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
+use crate::exec::elementwise::floats_alone;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rearranged::Rearranged;
@@ -21,21 +22,22 @@ pub(super) enum Direction {
     Descending,
 }
 
-/// Orders series by their values at an instant; NaN comes last in either direction. A range
-/// is ordered by labels in any case, and the plan warns of it.
+/// Orders series by their numbers at an instant; NaN comes last in either direction, histograms
+/// are left out. A range is ordered by labels in any case, and the plan warns of it.
 pub(super) fn by_value(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
     direction: Direction,
 ) -> Result<Operand, QueryError> {
     if is_over_range(&*input) {
-        return Ok(Operand::Vector(input));
+        return floats_alone(ctx, input);
     }
     let matrix = materialize(ctx, &*input)?;
     let value = |index: u32| matrix.row(index as usize).0[0];
     let _charge = charge_orders(ctx, &matrix)?;
+    let floats = (0..matrix.series().len() as u32).filter(|index| has_float(&matrix, *index));
     let (numbers, mut not_numbers): (Vec<u32>, Vec<u32>) =
-        present(&matrix).into_iter().partition(|index| !value(*index).is_nan());
+        floats.partition(|index| !value(*index).is_nan());
     let mut watch = Watch::new(&ctx.budget);
     let mut order = sort_by(
         numbers,
@@ -67,7 +69,9 @@ pub(super) fn by_label(
     let mut watch = Watch::new(&ctx.budget);
     // Natural order looks at every byte of a label, perhaps for several labels.
     let weight = |index: &u32| matrix.series()[*index as usize].labels.as_bytes().len();
-    let order = sort_by(present(&matrix), &mut watch, weight, |a, b| {
+    let series = 0..matrix.series().len() as u32;
+    let present: Vec<u32> = series.filter(|index| matrix.has_any(*index as usize)).collect();
+    let order = sort_by(present, &mut watch, weight, |a, b| {
         let a = &matrix.series()[*a as usize].labels;
         let b = &matrix.series()[*b as usize].labels;
         let differing = names.iter().map(|n| (a.get(n), b.get(n))).find(|(a, b)| a != b);
@@ -91,8 +95,7 @@ fn is_over_range(input: &dyn VectorOperator) -> bool {
     input.steps().count > 1
 }
 
-/// The series that have a value at the only step.
-fn present(matrix: &Matrix) -> Vec<u32> {
-    let count = matrix.series().len() as u32;
-    (0..count).filter(|index| is_present(matrix.row(*index as usize).1, 0)).collect()
+/// Whether a series has a number at the only step.
+fn has_float(matrix: &Matrix, index: u32) -> bool {
+    is_present(matrix.row(index as usize).1, 0)
 }

@@ -6,15 +6,15 @@ use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
-use crate::exec::elementwise::RowKernel;
+use crate::exec::elementwise::{HistogramRule, RowKernel};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::scan::{all_series, scan};
 use crate::parse::ast::{Expr, ExprKind};
-use crate::tile::{copy_bits, is_present};
+use crate::tile::{copy_bits, is_present, mark_histograms};
 use crate::window::Steps;
 
-/// `scalar`: the only value of a step, NaN where there is none or more than one.
+/// `scalar`: the only number of a step, NaN where there is none or more than one.
 pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operand, QueryError> {
     #[derive(Clone, Copy)]
     enum Seen {
@@ -57,13 +57,19 @@ pub(super) fn time(steps: Steps) -> Vec<f64> {
     (0..steps.count).map(|step| steps.time(step) as f64 / 1000.0).collect()
 }
 
-/// `timestamp` of values that have no times of their own: the time of each step.
-pub(super) fn timestamp(steps: Steps) -> RowKernel {
-    Box::new(move |first_step, values, _| {
+/// `timestamp` of values that have no times of their own: the time of each step, for histograms
+/// as well.
+pub(super) fn timestamp(steps: Steps) -> (RowKernel, HistogramRule) {
+    let kernel = move |first_step, values: &mut [f64]| {
         for (step, value) in values.iter_mut().enumerate() {
             *value = steps.time(first_step + step) as f64 / 1000.0;
         }
-    })
+    };
+    let rule = HistogramRule::Answer(Box::new(move |first_step, histograms, values, presence| {
+        kernel(first_step, values);
+        mark_histograms(presence, 0, histograms);
+    }));
+    (Box::new(move |first_step, values, _| kernel(first_step, values)), rule)
 }
 
 /// `absent`: one series of value 1, with what the selector says of its labels, where the
@@ -81,6 +87,7 @@ pub(crate) fn absent(
         let mut anything = anything.lock().expect("no visitor panics while it holds the bits");
         for row in 0..tile.series() {
             copy_bits(&mut anything, first_step, tile.row(row).1, tile.steps());
+            mark_histograms(&mut anything, first_step, tile.histograms(row));
         }
     })?;
     let anything = anything.into_inner().expect("no visitor panics while it holds the bits");

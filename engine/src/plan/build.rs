@@ -286,7 +286,7 @@ impl Planner<'_> {
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
         self.selections.push(Selection { matchers, start_ms, end_ms });
         let selector = self.selections.len() - 1;
-        let yields = InstantValue::Timestamp;
+        let yields = InstantValue::FloatTimestamp;
         let instant = Instant { selector, times, reach, yields, drops_name: false };
         args.push(Node {
             kind: NodeKind::Instant(instant),

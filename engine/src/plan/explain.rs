@@ -163,7 +163,7 @@ impl Tree<'_> {
         let times = Times(instant.times);
         let word = match instant.yields {
             InstantValue::Sample => "newest samples",
-            InstantValue::Timestamp => "times of the newest samples",
+            InstantValue::Timestamp | InstantValue::FloatTimestamp => "times of the newest samples",
             InstantValue::StartTimestamp => "starts of the newest samples",
             InstantValue::Smoothed => "smoothed values",
         };

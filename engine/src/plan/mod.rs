@@ -120,6 +120,8 @@ pub enum InstantValue {
     Sample,
     /// The newest sample's time in seconds: `timestamp(selector)`.
     Timestamp,
+    /// The newest sample's time in seconds if it is a float; a histogram stays as it is.
+    FloatTimestamp,
     /// Since when the newest sample's counter counts, in seconds: `start_timestamp(selector)`.
     StartTimestamp,
     /// The value between the samples before and after.

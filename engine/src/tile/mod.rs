@@ -150,6 +150,24 @@ impl Tile {
         &mut self.histograms[at..at + self.steps]
     }
 
+    /// The values, the presence and the histograms of a row, to be written; see
+    /// [`Tile::histograms_mut`].
+    pub fn mixed_row_mut(
+        &mut self,
+        series_index: usize,
+    ) -> (&mut [f64], &mut [u64], &mut [HistogramCell]) {
+        if self.histograms.is_empty() {
+            self.histograms.resize(self.series * self.stride, None);
+        }
+        let at = series_index * self.stride;
+        let word = series_index * self.words;
+        (
+            &mut self.values[at..at + self.steps],
+            &mut self.presence[word..word + self.words],
+            &mut self.histograms[at..at + self.steps],
+        )
+    }
+
     /// Removes all histograms.
     pub fn drop_histograms(&mut self) {
         self.histograms.clear();
@@ -182,6 +200,13 @@ pub fn histogram_bytes(row: &[HistogramCell]) -> u64 {
         last = Some(histogram);
     }
     bytes
+}
+
+/// Sets the bits of the steps that have a histogram, from bit `to_start` on.
+pub fn mark_histograms(to: &mut [u64], to_start: usize, from: &[HistogramCell]) {
+    for (step, _) in from.iter().enumerate().filter(|(_, cell)| cell.is_some()) {
+        set_present(to, to_start + step);
+    }
 }
 
 /// Whether a step's bit is set.

@@ -22,13 +22,13 @@ use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
 use crate::exec::watch::Watch;
-use crate::parse::ast::{BinaryOp, Cardinality};
-use crate::tile::is_present;
+use crate::parse::ast::Cardinality;
+use crate::result::SampleValue;
+use crate::tile::{is_present, mark_histograms};
 
-use super::incompatible_floats;
 use super::join::Operation;
-use super::kernel;
 use super::matching::Groups;
+use super::mixed::{Cell, StepNotes, pair};
 
 /// Evaluates an operation whose steps must be looked at one by one.
 ///
@@ -60,11 +60,13 @@ pub(super) fn evaluate(
         results: FoundRows::new(ctx, many.steps())?,
         latest: Vec::new(),
         refusal: None,
+        notes: StepNotes::default(),
         watch,
     };
     for (group, (many_members, one_members)) in many_members.iter().zip(&one_members).enumerate() {
         evaluation.group(group, many_members, one_members)?;
     }
+    evaluation.notes.report(ctx, operation.binary.op, operation.span);
     match evaluation.refusal {
         Some(refusal) => Err(QueryError::Execution(refusal.message)),
         None => evaluation.results.into_matrix(ctx),
@@ -93,6 +95,7 @@ fn active_steps(
         for index in 0..matrix.series().len() {
             watch.work(1 + any.len())?;
             any.iter_mut().zip(matrix.row(index).1).for_each(|(any, word)| *any |= word);
+            mark_histograms(&mut any, 0, matrix.histograms(index));
         }
         Ok(any)
     };
@@ -123,17 +126,31 @@ struct Evaluation<'a> {
     /// The group and step of the latest value of each result.
     latest: Vec<Option<(usize, usize)>>,
     refusal: Option<Refusal>,
+    notes: StepNotes,
     watch: Watch,
 }
 
 /// What the many side or the one side puts into an operation: a series, or a fill value.
 #[derive(Clone, Copy)]
-struct Input {
+struct Input<'a> {
     series: Option<u32>,
-    value: f64,
+    value: Cell<'a>,
 }
 
-impl Evaluation<'_> {
+impl<'a> Input<'a> {
+    /// What a series has at a step.
+    fn at(matrix: &'a Matrix, index: u32, step: usize) -> Option<Input<'a>> {
+        let (row, histograms) = (matrix.row(index as usize), matrix.histograms(index as usize));
+        let value = Cell::at(row, histograms, step)?;
+        Some(Input { series: Some(index), value })
+    }
+
+    fn fill(value: f64) -> Input<'a> {
+        Input { series: None, value: Cell::Float(value) }
+    }
+}
+
+impl<'a> Evaluation<'a> {
     fn group(&mut self, group: usize, many: &[u32], one: &[u32]) -> Result<(), QueryError> {
         if one.is_empty() && self.operation.matching.fill_right.is_none() {
             return Ok(());
@@ -148,24 +165,16 @@ impl Evaluation<'_> {
             let Some(one) = self.single(one, step) else { continue };
             let mut has_met = false;
             for index in many {
-                let (values, presence) = self.many.row(*index as usize);
-                if !is_present(presence, step) {
-                    continue;
-                }
-                let partner = one.or(self
-                    .operation
-                    .matching
-                    .fill_right
-                    .map(|value| Input { series: None, value }));
+                let Some(many) = Input::at(self.many, *index, step) else { continue };
+                let partner = one.or(self.operation.matching.fill_right.map(Input::fill));
                 if let Some(partner) = partner {
-                    let many = Input { series: Some(*index), value: values[step] };
                     has_met |= self.meet((group, step), many, partner, has_met, &mut slots)?;
                 }
             }
             if let (Some(one), Some(value)) = (one, self.operation.matching.fill_left)
                 && !has_met
             {
-                let many = Input { series: None, value };
+                let many = Input::fill(value);
                 self.meet((group, step), many, one, false, &mut slots)?;
             }
         }
@@ -173,19 +182,16 @@ impl Evaluation<'_> {
     }
 
     /// The only series of the one side that is present; `None` where there are two.
-    fn single(&mut self, one: &[u32], step: usize) -> Option<Option<Input>> {
-        let mut found: Option<Input> = None;
+    fn single(&mut self, one: &[u32], step: usize) -> Option<Option<Input<'a>>> {
+        let mut found: Option<Input<'a>> = None;
         for index in one {
-            let (values, presence) = self.one.row(*index as usize);
-            if !is_present(presence, step) {
-                continue;
-            }
+            let Some(input) = Input::at(self.one, *index, step) else { continue };
             if let Some(Input { series: Some(earlier), .. }) = found {
                 let message = self.duplicate_message(*index, earlier);
                 self.refuse((step, 0, *index), message);
                 return None;
             }
-            found = Some(Input { series: Some(*index), value: values[step] });
+            found = Some(input);
         }
         Some(found)
     }
@@ -209,8 +215,8 @@ impl Evaluation<'_> {
     fn meet(
         &mut self,
         at: (usize, usize),
-        many: Input,
-        one: Input,
+        many: Input<'_>,
+        one: Input<'_>,
         has_met: bool,
         slots: &mut HashMap<(Option<u32>, Option<u32>), u32, foldhash::fast::RandomState>,
     ) -> Result<bool, QueryError> {
@@ -220,11 +226,22 @@ impl Evaluation<'_> {
         let is_checked_later = self.ctx.delayed_name_removal && self.many.steps().count == 1;
         let realm = if is_checked_later { group as u32 } else { 0 };
         let binary = self.operation.binary;
-        if matches!(binary.op, BinaryOp::TrimLower | BinaryOp::TrimUpper) {
-            self.ctx.info(incompatible_floats(binary.op), self.operation.span);
-            return Ok(false);
-        }
         let place = (u8::from(many.series.is_none()), many.series.or(one.series).unwrap_or(0));
+        let (lhs, rhs) = if self.operation.is_swapped() {
+            (one.value, many.value)
+        } else {
+            (many.value, one.value)
+        };
+        let paired = match pair(binary.op, lhs, rhs) {
+            Ok(paired) => paired,
+            Err(note) => {
+                self.notes.add(step, place, note);
+                return Ok(false);
+            }
+        };
+        if let Some(note) = paired.note {
+            self.notes.add(step, place, note);
+        }
         let slot = match slots.get(&(many.series, one.series)) {
             Some(slot) => *slot,
             None => {
@@ -246,14 +263,20 @@ impl Evaluation<'_> {
             self.refuse((step, 1 + place.0, place.1), message.to_owned());
             return Ok(true);
         }
-        let (lhs, rhs) = if self.operation.is_swapped() {
-            (one.value, many.value)
+        let value = if binary.is_bool {
+            f64::from(u8::from(paired.holds)).into()
+        } else if paired.holds {
+            paired.value
         } else {
-            (many.value, one.value)
+            return Ok(true);
         };
-        let (value, keeps) = kernel::pair(binary.op, lhs, rhs);
-        let value = if binary.is_bool { f64::from(u8::from(keeps)) } else { value };
-        if (keeps || binary.is_bool) && !self.results.set(slot, step, value) {
+        let is_first = match value {
+            SampleValue::Float(value) => self.results.set(slot, step, value),
+            SampleValue::Histogram(histogram) => {
+                self.results.set_histogram(slot, step, histogram)?
+            }
+        };
+        if !is_first {
             self.refuse((step, 3, 0), SAME_LABELSET.to_owned());
         }
         Ok(true)

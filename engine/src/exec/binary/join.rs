@@ -10,12 +10,14 @@ use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::drain;
 use crate::exec::watch::Watch;
 use crate::parse::ast::{Binary, BinaryOp, Cardinality, Matching, Span};
-use crate::tile::Tile;
+use crate::result::SampleValue;
+use crate::tile::{Tile, set_present};
 use crate::window::Steps;
 
 use super::kernel::{self, Side};
 use super::matching::{Groups, Listed, changes_schema, result_labels};
-use super::{incompatible_floats, keep_only, with_bits};
+use super::mixed::{Cell, Note, StepNotes, pair};
+use super::{keep_only, with_bits};
 
 /// What is done with two vectors.
 pub(super) struct Operation<'a> {
@@ -142,8 +144,10 @@ pub(super) fn stream(
     let (many, one) = if is_swapped { (rhs, lhs) } else { (lhs, rhs) };
     drain(ctx, &*many, &others(&*many, &pairs.many))?;
     drain(ctx, &*one, &others(&*one, &pairs.one))?;
+    let is_mixed = many.has_histograms() || one.has_histograms();
     Ok(Box::new(Join {
         ctx: ctx.clone(),
+        is_mixed,
         op: operation.binary.op,
         is_bool: operation.binary.is_bool,
         span: operation.span,
@@ -167,6 +171,8 @@ struct Join {
     is_bool: bool,
     span: Span,
     many_side: Side,
+    /// Whether a side may bring histograms.
+    is_mixed: bool,
     many: Box<dyn VectorOperator>,
     one: Box<dyn VectorOperator>,
     pairs: Pairs,
@@ -182,12 +188,11 @@ impl VectorOperator for Join {
     }
 
     fn has_effects(&self) -> bool {
-        let is_trimming = !changes_schema(self.op) && !self.op.is_comparison();
-        is_trimming || self.many.has_effects() || self.one.has_effects()
+        self.is_trimming() || self.is_mixed || self.many.has_effects() || self.one.has_effects()
     }
 
     fn has_histograms(&self) -> bool {
-        false
+        self.is_mixed
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
@@ -209,6 +214,9 @@ impl VectorOperator for Join {
             many: self.many.open(&many),
             one: Gather::open(&self.ctx, &*self.one, &ones),
             one_rows,
+            pairs: if self.is_mixed { series.to_vec() } else { Vec::new() },
+            results: Vec::new(),
+            notes: StepNotes::default(),
         })
     }
 }
@@ -219,12 +227,24 @@ struct JoinReader<'a> {
     one: Gather<'a>,
     /// For each row, the row of its partner.
     one_rows: Vec<usize>,
+    /// For each row, which pair it is; only where there may be histograms.
+    pairs: Vec<u32>,
+    /// Of a mixed row, what comes of histograms, by step.
+    results: Vec<(usize, SampleValue)>,
+    notes: StepNotes,
 }
 
 impl TileReader for JoinReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         self.many.next_tile(step_count, tile)?;
         self.one.next(step_count)?;
+        if self.join.is_mixed {
+            for row in 0..self.one_rows.len() {
+                self.join_mixed(row, tile);
+            }
+            self.notes.report(&self.join.ctx, self.join.op, self.join.span);
+            return Ok(());
+        }
         for (row, one_row) in self.one_rows.iter().enumerate() {
             let (values, presence) = tile.row_mut(row);
             let (other, present) = self.one.row(*one_row);
@@ -235,7 +255,67 @@ impl TileReader for JoinReader<'_> {
     }
 }
 
+impl JoinReader<'_> {
+    /// Does the operation on a row that may have histograms, or whose partner may.
+    fn join_mixed(&mut self, row: usize, tile: &mut Tile) {
+        let join = self.join;
+        let one_row = self.one_rows[row];
+        let (other, present) = self.one.row(one_row);
+        let partners = self.one.histograms(one_row);
+        for step in 0..tile.steps() {
+            let many = Cell::at(tile.row(row), tile.histograms(row), step);
+            let (Some(many), Some(one)) = (many, Cell::at((other, present), partners, step)) else {
+                continue;
+            };
+            // Floats have a loop of their own, below; what cannot be trimmed is noted in order.
+            let are_floats = !many.is_histogram() && !one.is_histogram();
+            if are_floats && !join.is_trimming() {
+                continue;
+            }
+            let (lhs, rhs) = if join.many_side == Side::Left { (many, one) } else { (one, many) };
+            let note = match pair(join.op, lhs, rhs) {
+                Ok(paired) => {
+                    if join.is_bool {
+                        self.results.push((step, f64::from(u8::from(paired.holds)).into()));
+                    } else if paired.holds {
+                        self.results.push((step, paired.value));
+                    }
+                    paired.note
+                }
+                Err(note) => Some(note),
+            };
+            if let Some(note) = note {
+                self.notes.add(step, (0, self.pairs[row]), note);
+            }
+        }
+        let (values, presence) = tile.row_mut(row);
+        keep_only(presence, present);
+        if join.is_trimming() {
+            presence.fill(0);
+        } else {
+            join.apply(values, presence, other);
+        }
+        if tile.has_histograms() {
+            tile.histograms_mut(row).fill(None);
+        }
+        for (step, value) in self.results.drain(..) {
+            match value {
+                SampleValue::Float(value) => {
+                    let (values, presence) = tile.row_mut(row);
+                    values[step] = value;
+                    set_present(presence, step);
+                }
+                SampleValue::Histogram(histogram) => tile.set_histogram(row, step, histogram),
+            }
+        }
+    }
+}
+
 impl Join {
+    fn is_trimming(&self) -> bool {
+        !changes_schema(self.op) && !self.op.is_comparison()
+    }
+
     /// Does the operation on a row of the many side and one of the one side.
     fn apply(&self, values: &mut [f64], presence: &mut [u64], other: &[f64]) {
         if changes_schema(self.op) {
@@ -255,7 +335,7 @@ impl Join {
             });
         } else {
             if presence.iter().any(|word| *word != 0) {
-                self.ctx.info(incompatible_floats(self.op), self.span);
+                Note::Types("float", "float").report(&self.ctx, self.op, self.span);
             }
             presence.fill(0);
         }

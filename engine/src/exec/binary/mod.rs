@@ -4,17 +4,21 @@
 //! are matched once, on their label sets ([`matching`]), not at every step: where the label
 //! sets alone prove that no step can be ambiguous, the operands stream ([`join`]), else both
 //! are materialised and every step is judged by what is present ([`ambiguous`]). Set
-//! operators ask of one side only which match groups are present ([`set`]).
+//! operators ask of one side only which match groups are present ([`set`]). Native histograms
+//! go by rules of their own ([`mixed`]), which rows of floats never ask for.
 
 pub mod kernel;
 
 mod ambiguous;
 mod join;
 mod matching;
+mod mixed;
 mod set;
 
 #[cfg(test)]
 mod tests;
+
+use std::sync::Arc;
 
 use crate::error::QueryError;
 use crate::exec::elementwise::{Name, RowKernel, elementwise};
@@ -26,6 +30,7 @@ use crate::parse::ast::{Binary, BinaryOp, Matching, Span};
 use crate::window::Steps;
 
 use kernel::Side;
+use mixed::{Cell, Note, StepNotes};
 
 /// Evaluates a binary operation on two evaluated operands.
 ///
@@ -75,7 +80,7 @@ pub fn negate(
         Operand::Vector(input) => {
             let kernel: RowKernel =
                 Box::new(|_, values, _| values.iter_mut().for_each(|value| *value = -*value));
-            elementwise(ctx, input, Name::Drop, kernel)
+            elementwise(ctx, input, Name::Drop, kernel, mixed::negated())
         }
         Operand::String(_) => Err(QueryError::Execution(
             "unary expression only allowed on expressions of type scalar or instant vector"
@@ -109,6 +114,8 @@ fn vector_scalar(
     side: Side,
 ) -> Result<Operand, QueryError> {
     let op = binary.op;
+    let scalars: Arc<[f64]> = scalars.into();
+    let rule = mixed::with_scalars(ctx, op, span, Arc::clone(&scalars), side);
     if op.is_comparison() {
         let is_bool = binary.is_bool;
         let name = if is_bool { Name::Drop } else { Name::Keep };
@@ -126,37 +133,55 @@ fn vector_scalar(
                 }
             });
         });
-        return elementwise(ctx, input, name, kernel);
+        return elementwise(ctx, input, name, kernel, rule);
     }
     if matching::changes_schema(op) {
         let kernel: RowKernel = Box::new(move |first_step, values, _| {
             let scalars = &scalars[first_step..first_step + values.len()];
             kernel::arithmetic(op, side, values, scalars);
         });
-        return elementwise(ctx, input, Name::Drop, kernel);
+        return elementwise(ctx, input, Name::Drop, kernel, rule);
     }
-    trimmed_floats(ctx, op, span, &*input)
+    if side == Side::Right || !input.has_histograms() {
+        return untrimmed(ctx, op, span, side, &*input);
+    }
+    let context = ctx.clone();
+    let kernel: RowKernel = Box::new(move |_, _, presence| {
+        if presence.iter().any(|word| *word != 0) {
+            Note::Types("float", "float").report(&context, op, span);
+            presence.fill(0);
+        }
+    });
+    elementwise(ctx, input, Name::Keep, kernel, rule)
 }
 
-/// Floats cannot be trimmed: an info, and nothing else, wherever there is one.
-fn trimmed_floats(
+/// Floats cannot be trimmed, nor anything by a histogram: an info, and nothing else, wherever
+/// there is one.
+fn untrimmed(
     ctx: &Context,
     op: BinaryOp,
     span: Span,
+    side: Side,
     input: &dyn VectorOperator,
 ) -> Result<Operand, QueryError> {
+    debug_assert!(side == Side::Right || !input.has_histograms());
     scan(ctx, input, &all_series(input), |series, _, tile| {
-        if (0..series.len()).any(|row| tile.row(row).1.iter().any(|word| *word != 0)) {
-            ctx.info(incompatible_floats(op), span);
+        let mut notes = StepNotes::default();
+        for (row, index) in series.iter().enumerate() {
+            if tile.histograms(row).is_empty() && tile.row(row).1.iter().all(|word| *word == 0) {
+                continue;
+            }
+            for step in 0..tile.steps() {
+                let Some(cell) = Cell::at(tile.row(row), tile.histograms(row), step) else {
+                    continue;
+                };
+                let kind = if cell.is_histogram() { "histogram" } else { "float" };
+                notes.add(step, (0, *index), Note::Types("float", kind));
+            }
         }
+        notes.report(ctx, op, span);
     })?;
     Ok(Operand::Vector(Box::new(Matrix::new(ctx, Vec::new(), input.steps())?)))
-}
-
-/// The info about an operator that does not act on two floats.
-fn incompatible_floats(op: BinaryOp) -> String {
-    let op = op.as_str();
-    format!("incompatible sample types encountered for binary operator \"{op}\": float {op} float")
 }
 
 /// Two vectors.

@@ -10,7 +10,7 @@ use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::{all_series, drain, scan, word_at};
 use crate::exec::unique::{settle_names, unique};
 use crate::parse::ast::BinaryOp;
-use crate::tile::{Tile, copy_bits};
+use crate::tile::{Tile, copy_bits, is_present, mark_histograms};
 use crate::window::Steps;
 
 use super::matching::Groups;
@@ -70,6 +70,7 @@ impl GroupPresence {
                 let at = groups[*index as usize] as usize * words;
                 let present = tile.row(row).1;
                 copy_bits(&mut bits[at..at + words], first_step, present, tile.steps());
+                mark_histograms(&mut bits[at..at + words], first_step, tile.histograms(row));
             }
         })?;
         let bits = bits.into_inner().expect("no visitor panics while it holds the bits");
@@ -116,7 +117,7 @@ impl VectorOperator for Masked {
     }
 
     fn has_histograms(&self) -> bool {
-        false
+        self.input.has_histograms()
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
@@ -141,6 +142,14 @@ impl TileReader for MaskedReader<'_> {
             for (index, word) in presence.iter_mut().enumerate() {
                 let mask = word_at(decides, self.step + index * 64);
                 *word &= if self.masked.passes_present { mask } else { !mask };
+            }
+            if !tile.has_histograms() {
+                continue;
+            }
+            for (step, cell) in tile.histograms_mut(row).iter_mut().enumerate() {
+                if is_present(decides, self.step + step) != self.masked.passes_present {
+                    *cell = None;
+                }
             }
         }
         self.step += step_count;
@@ -182,7 +191,7 @@ impl VectorOperator for Union {
     }
 
     fn has_histograms(&self) -> bool {
-        false
+        self.first.has_histograms() || self.second.has_histograms()
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
@@ -225,6 +234,10 @@ impl TileReader for UnionReader<'_> {
             let (values, presence) = tile.row_mut(row);
             values.copy_from_slice(&from[..step_count]);
             copy_bits(presence, 0, present, step_count);
+            let histograms = gather.histograms(*next);
+            if !histograms.is_empty() {
+                tile.histograms_mut(row).clone_from_slice(histograms);
+            }
             *next += 1;
         }
         Ok(())

@@ -1,0 +1,250 @@
+//! Operators of which an operand is a native histogram.
+//!
+//! ```text
+//! histogram + histogram, histogram - histogram    histogram
+//! histogram == histogram, histogram != histogram  the left one, if it passes
+//! histogram * float, float * histogram            histogram
+//! histogram / float                               histogram
+//! histogram </ float, histogram >/ float          histogram
+//! all else                                        nothing, and a note
+//! ```
+//!
+//! Source: `vectorElemBinop` of Prometheus.
+
+use std::sync::Arc;
+
+use model::Histogram;
+
+use crate::exec::elementwise::{HistogramKernel, HistogramRule};
+use crate::exec::operator::Context;
+use crate::parse::ast::{BinaryOp, Span};
+use crate::result::SampleValue;
+use crate::tile::{HistogramCell, is_present};
+
+use super::kernel::{self, Side};
+
+/// What a series has at a step.
+#[derive(Clone, Copy)]
+pub(super) enum Cell<'a> {
+    Float(f64),
+    Histogram(&'a Arc<Histogram>),
+}
+
+impl<'a> Cell<'a> {
+    /// What a row has at a step; the histograms may be none at all.
+    #[inline]
+    pub(super) fn at(
+        (values, presence): (&[f64], &[u64]),
+        histograms: &'a [HistogramCell],
+        step: usize,
+    ) -> Option<Cell<'a>> {
+        if is_present(presence, step) {
+            return Some(Cell::Float(values[step]));
+        }
+        histograms.get(step)?.as_ref().map(Cell::Histogram)
+    }
+
+    pub(super) fn is_histogram(&self) -> bool {
+        matches!(self, Cell::Histogram(_))
+    }
+
+    fn kind(self) -> &'static str {
+        if self.is_histogram() { "histogram" } else { "float" }
+    }
+}
+
+/// What an operator has to say of two operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// It does not act on such a pair; the kinds of both.
+    Types(&'static str, &'static str),
+    /// One has custom buckets, the other exponential ones.
+    Layouts,
+    /// One was reset, the other was not.
+    Resets,
+    /// The result has the custom bounds that both had.
+    Bounds,
+}
+
+impl Note {
+    /// Adds the note to those of the query.
+    pub(super) fn report(self, ctx: &Context, op: BinaryOp, span: Span) {
+        let operation = if op == BinaryOp::Add { "addition" } else { "subtraction" };
+        let op = op.as_str();
+        match self {
+            Note::Types(lhs, rhs) => ctx.info(
+                format!(
+                    "incompatible sample types encountered for binary operator \"{op}\": \
+                     {lhs} {op} {rhs}"
+                ),
+                span,
+            ),
+            Note::Layouts => ctx.warn(
+                format!("incompatible bucket layout encountered for binary operator {op}"),
+                span,
+            ),
+            Note::Resets => {
+                ctx.warn(format!("conflicting counter resets during histogram {operation}"), span);
+            }
+            Note::Bounds => ctx.info(
+                format!("mismatched custom buckets were reconciled during {operation}"),
+                span,
+            ),
+        }
+    }
+}
+
+/// What two operands give.
+pub(super) struct Paired {
+    /// The result; of a comparison its left operand.
+    pub(super) value: SampleValue,
+    /// Whether a comparison holds; true for other operators.
+    pub(super) holds: bool,
+    /// What there is to say beside the result.
+    pub(super) note: Option<Note>,
+}
+
+impl Paired {
+    fn of(value: impl Into<SampleValue>) -> Paired {
+        Paired { value: value.into(), holds: true, note: None }
+    }
+}
+
+/// One operator on two operands, neither of them a set.
+///
+/// Errors: a note alone, where they give nothing. Conflicting resets are among that, as they are
+/// in Prometheus.
+pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired, Note> {
+    use BinaryOp::{Add, Eq, Mul, Ne, Sub, TrimLower, TrimUpper};
+    match (op, lhs, rhs) {
+        (TrimLower | TrimUpper, Cell::Float(_), _) => Err(Note::Types(lhs.kind(), rhs.kind())),
+        (_, Cell::Float(lhs), Cell::Float(rhs)) => {
+            let (value, holds) = kernel::pair(op, lhs, rhs);
+            Ok(Paired { holds, ..Paired::of(value) })
+        }
+        (Mul, Cell::Float(factor), Cell::Histogram(histogram)) => {
+            Ok(Paired::of(scaled(histogram, |h| h.mul(factor))))
+        }
+        (_, Cell::Histogram(histogram), Cell::Float(number)) => {
+            let changed = change(op, Side::Left, histogram, number);
+            changed.map(Paired::of).ok_or(Note::Types(lhs.kind(), rhs.kind()))
+        }
+        (Add | Sub, Cell::Histogram(lhs), Cell::Histogram(rhs)) => combine(op, lhs, rhs),
+        (Eq | Ne, Cell::Histogram(lhs), Cell::Histogram(rhs)) => {
+            let holds = lhs.equals(rhs) == (op == Eq);
+            Ok(Paired { holds, ..Paired::of(Arc::clone(lhs)) })
+        }
+        _ => Err(Note::Types(lhs.kind(), rhs.kind())),
+    }
+}
+
+/// A sum or a difference.
+fn combine(op: BinaryOp, lhs: &Histogram, rhs: &Histogram) -> Result<Paired, Note> {
+    let mut result = lhs.clone();
+    let combined = if op == BinaryOp::Add { result.add(rhs) } else { result.sub(rhs) };
+    let combined = combined.map_err(|_| Note::Layouts)?;
+    if combined.reset_collision {
+        return Err(Note::Resets);
+    }
+    if op == BinaryOp::Sub {
+        result.reset_hint = model::ResetHint::Gauge;
+    }
+    result.compact(0);
+    let note = combined.bounds_reconciled.then_some(Note::Bounds);
+    Ok(Paired { note, ..Paired::of(Arc::new(result)) })
+}
+
+/// A histogram changed by a number; `None` where the operator does not act on the two. `side`
+/// is that of the histogram.
+fn change(op: BinaryOp, side: Side, histogram: &Histogram, number: f64) -> Option<Arc<Histogram>> {
+    Some(match (op, side) {
+        (BinaryOp::Mul, _) => scaled(histogram, |h| h.mul(number)),
+        (BinaryOp::Div, Side::Left) => scaled(histogram, |h| h.div(number)),
+        (BinaryOp::TrimUpper, Side::Left) => trimmed(histogram, |h| h.trim_upper(number)),
+        (BinaryOp::TrimLower, Side::Left) => trimmed(histogram, |h| h.trim_lower(number)),
+        _ => return None,
+    })
+}
+
+fn scaled(histogram: &Histogram, scale: impl FnOnce(&mut Histogram)) -> Arc<Histogram> {
+    trimmed(histogram, |histogram| {
+        scale(histogram);
+        histogram.compact(0);
+    })
+}
+
+fn trimmed(histogram: &Histogram, trim: impl FnOnce(&mut Histogram)) -> Arc<Histogram> {
+    let mut changed = histogram.clone();
+    trim(&mut changed);
+    Arc::new(changed)
+}
+
+/// What becomes of the histograms of a vector under an operator with a scalar; `side` is the side
+/// of the vector.
+pub(super) fn with_scalars(
+    ctx: &Context,
+    op: BinaryOp,
+    span: Span,
+    scalars: Arc<[f64]>,
+    side: Side,
+) -> HistogramRule {
+    let acts = op == BinaryOp::Mul
+        || side == Side::Left
+            && matches!(op, BinaryOp::Div | BinaryOp::TrimLower | BinaryOp::TrimUpper);
+    if acts {
+        let kernel: HistogramKernel = Box::new(move |first_step, histograms, _, _| {
+            let scalars = &scalars[first_step..];
+            for (cell, scalar) in histograms.iter_mut().zip(scalars) {
+                *cell = cell.take().and_then(|histogram| change(op, side, &histogram, *scalar));
+            }
+        });
+        return HistogramRule::Change(kernel);
+    }
+    let ctx = ctx.clone();
+    let note = match side {
+        Side::Left => Note::Types("histogram", "float"),
+        Side::Right => Note::Types("float", "histogram"),
+    };
+    HistogramRule::Answer(Box::new(move |_, _, _, _| note.report(&ctx, op, span)))
+}
+
+/// The unary minus of histograms.
+pub(super) fn negated() -> HistogramRule {
+    HistogramRule::Change(Box::new(|_, histograms, _, _| {
+        for cell in histograms.iter_mut() {
+            *cell = cell.take().map(|histogram| trimmed(&histogram, |h| h.mul(-1.0)));
+        }
+    }))
+}
+
+/// The notes of some steps. Of all that is said at one step only what is said last counts, as in
+/// Prometheus.
+#[derive(Default)]
+pub(super) struct StepNotes {
+    /// The place of the pair and its note, by step.
+    latest: Vec<Option<((u8, u32), Note)>>,
+}
+
+impl StepNotes {
+    /// Takes a note of a pair at a step; places tell which pair comes last.
+    pub(super) fn add(&mut self, step: usize, place: (u8, u32), note: Note) {
+        if self.latest.len() <= step {
+            self.latest.resize(step + 1, None);
+        }
+        let latest = &mut self.latest[step];
+        if latest.is_none_or(|(kept, _)| kept <= place) {
+            *latest = Some((place, note));
+        }
+    }
+
+    /// Adds the notes to those of the query, and forgets them.
+    pub(super) fn report(&mut self, ctx: &Context, op: BinaryOp, span: Span) {
+        let mut said: Vec<Note> = Vec::new();
+        for (_, note) in self.latest.drain(..).flatten() {
+            if !said.contains(&note) {
+                note.report(ctx, op, span);
+                said.push(note);
+            }
+        }
+    }
+}
