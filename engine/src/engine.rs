@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError, Watch};
 
 use crate::error::QueryError;
+use crate::exec::bucketless::{BucketlessLook, BucketlessSet};
 use crate::exec::charge::Charge;
 use crate::exec::crew::{Crew, STACK_BYTES};
 use crate::exec::operator::Context;
@@ -216,6 +217,7 @@ impl Engine {
         };
         let started = Instant::now();
         let sets = load(&*source, &plan.selections, &budget).await?;
+        let sets = without_buckets(sets, &plan.bucketless);
         stats.load_seconds = started.elapsed().as_secs_f64();
         let started = Instant::now();
         let ctx = Context::new(
@@ -402,6 +404,20 @@ async fn load(
     let sets: Vec<Arc<dyn SeriesSet>> =
         stream::iter(loading).buffered(SELECTIONS_LOADING_MAX).try_collect().await?;
     Ok(places.into_iter().map(|place| Arc::clone(&sets[place])).collect())
+}
+
+/// Takes the buckets off the histograms of selections in which they do not matter.
+fn without_buckets(
+    sets: Vec<Arc<dyn SeriesSet>>,
+    looks: &[Option<BucketlessLook>],
+) -> Vec<Arc<dyn SeriesSet>> {
+    let reduced = |(set, look): (Arc<dyn SeriesSet>, &Option<BucketlessLook>)| match look {
+        Some(look) if (0..set.len()).any(|index| set.has_histograms(index)) => {
+            Arc::new(BucketlessSet::new(set, *look))
+        }
+        _ => set,
+    };
+    sets.into_iter().zip(looks).map(reduced).collect()
 }
 
 #[cfg(test)]

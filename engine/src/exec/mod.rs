@@ -3,6 +3,7 @@
 pub mod aggregate;
 pub mod binary;
 pub mod broadcast;
+pub mod bucketless;
 pub mod charge;
 pub mod compensated;
 pub mod crew;

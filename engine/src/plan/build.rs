@@ -4,10 +4,11 @@ use model::{BudgetError, Selection, SourceError};
 
 use crate::annotations::Annotations;
 use crate::error::QueryError;
+use crate::exec::bucketless::BucketlessLook;
 use crate::functions::InfoSelector;
 use crate::parse::ast::{
-    Aggregate, AggregateOp, At, Binary, Call, DurationExpr, Expr, ExprKind, MatrixSelector,
-    RangeMode, Span, Subquery, ValueType, VectorSelector,
+    Aggregate, AggregateOp, At, Binary, BinaryOp, Call, DurationExpr, Expr, ExprKind,
+    MatrixSelector, RangeMode, Span, Subquery, ValueType, VectorSelector,
 };
 use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
@@ -33,14 +34,18 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
         marks,
         next_mark: 0,
         selections: Vec::new(),
+        bucketless: Vec::new(),
         annotations: Annotations::default(),
     };
     let is_range = options.steps.start_ms != options.end_ms;
-    let root = planner.visit(expr, Scope { steps: options.steps, is_once: false, is_range })?;
+    let buckets = BucketUse::Shown;
+    let scope = Scope { steps: options.steps, buckets, is_once: false, is_range };
+    let root = planner.visit(expr, scope)?;
     let scalar_bytes = cost::scalar_bytes_peak(&root);
     Ok(Plan {
         root,
         selections: planner.selections,
+        bucketless: planner.bucketless,
         annotations: planner.annotations,
         scalar_bytes,
     })
@@ -82,14 +87,51 @@ fn check_steps(reached: u64, options: &PlanOptions) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// When an expression is evaluated.
+/// When an expression is evaluated, and what for.
 #[derive(Clone, Copy)]
 struct Scope {
     steps: Steps,
+    buckets: BucketUse,
     /// It stands inside an expression that is evaluated once already.
     is_once: bool,
     /// Its end differs from its start, even if there is but one step.
     is_range: bool,
+}
+
+/// Whether the buckets of native histograms matter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BucketUse {
+    /// They are part of the answer.
+    Shown,
+    /// The answer has but counts or sums.
+    Ignored,
+    /// They decide on the answer, whatever else is done with it.
+    Needed,
+}
+
+impl BucketUse {
+    /// The same for the arguments of a function.
+    ///
+    /// Source: `detectHistogramStatsDecoding` of Prometheus, as [`BucketUse::below_operator`].
+    fn below_call(self, function: &str) -> BucketUse {
+        match function {
+            "histogram_avg" | "histogram_count" | "histogram_sum" if self == BucketUse::Shown => {
+                BucketUse::Ignored
+            }
+            "histogram_fraction" | "histogram_quantile" | "histogram_quantiles" => {
+                BucketUse::Needed
+            }
+            _ => self,
+        }
+    }
+
+    /// The same for the operands of an operator.
+    fn below_operator(self, op: BinaryOp) -> BucketUse {
+        match op {
+            BinaryOp::TrimLower | BinaryOp::TrimUpper => BucketUse::Needed,
+            _ => self,
+        }
+    }
 }
 
 /// How times looked at differ from the evaluation times.
@@ -105,6 +147,7 @@ struct Planner<'a> {
     marks: Vec<Invariance>,
     next_mark: usize,
     selections: Vec<Selection>,
+    bucketless: Vec<Option<BucketlessLook>>,
     annotations: Annotations,
 }
 
@@ -116,7 +159,8 @@ impl Planner<'_> {
             return self.visit_inner(expr, scope);
         }
         let steps = Steps { count: 1, ..scope.steps };
-        let inner = self.visit_inner(expr, Scope { steps, is_once: true, is_range: false })?;
+        let inner =
+            self.visit_inner(expr, Scope { steps, is_once: true, is_range: false, ..scope })?;
         if scope.steps.count == 1 {
             return Ok(inner);
         }
@@ -136,7 +180,7 @@ impl Planner<'_> {
             ExprKind::String(text) => (NodeKind::String(text.clone()), ValueType::String),
             ExprKind::Paren(inner) => return self.visit_inner(inner, scope),
             ExprKind::Selector(selector) => {
-                let instant = self.instant(selector, scope.steps, InstantValue::Sample)?;
+                let instant = self.instant(selector, scope, InstantValue::Sample)?;
                 (NodeKind::Instant(instant), ValueType::Vector)
             }
             ExprKind::Matrix(_) | ExprKind::Subquery(_) => {
@@ -168,6 +212,7 @@ impl Planner<'_> {
         binary: &Binary,
         scope: Scope,
     ) -> Result<(NodeKind, ValueType), QueryError> {
+        let scope = Scope { buckets: scope.buckets.below_operator(binary.op), ..scope };
         let lhs = self.visit(&binary.lhs, scope)?;
         let rhs = self.visit(&binary.rhs, scope)?;
         let are_scalars =
@@ -222,7 +267,7 @@ impl Planner<'_> {
         };
         if let (Some(yields), Some(ExprKind::Selector(selector))) = (time, arg(0)) {
             self.skip(&call.args[0]);
-            let mut instant = self.instant(selector, scope.steps, yields)?;
+            let mut instant = self.instant(selector, scope, yields)?;
             if selector.at.is_some() {
                 let offset_ms = self.offset_ms(selector.offset.as_ref())?;
                 let is_smoothed = selector.mode == RangeMode::Smoothed;
@@ -231,6 +276,8 @@ impl Planner<'_> {
             }
             return Ok(NodeKind::Instant(instant));
         }
+        let buckets = scope.buckets.below_call(call.function.name);
+        let scope = Scope { buckets, ..scope };
         if call.function.name == "info" {
             return self.info(call, scope);
         }
@@ -285,6 +332,7 @@ impl Planner<'_> {
         let (start_ms, end_ms) = times.reach(reach);
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
         self.selections.push(Selection { matchers, start_ms, end_ms });
+        self.bucketless.push(None);
         let selector = self.selections.len() - 1;
         let yields = InstantValue::FloatTimestamp;
         let instant = Instant { selector, times, reach, yields, drops_name: false };
@@ -379,15 +427,15 @@ impl Planner<'_> {
     fn instant(
         &mut self,
         selector: &VectorSelector,
-        steps: Steps,
+        scope: Scope,
         yields: InstantValue,
     ) -> Result<Instant, QueryError> {
-        let times = self.times(selector.at, selector.offset.as_ref(), steps)?;
+        let times = self.times(selector.at, selector.offset.as_ref(), scope.steps)?;
         let lookback_ms = self.options.lookback_ms;
         let is_smoothed = selector.mode == RangeMode::Smoothed;
         let loaded =
             Reach { back_ms: lookback_ms, ahead_ms: if is_smoothed { lookback_ms } else { 0 } };
-        let selector = self.select(selector, times.reach(loaded));
+        let selector = self.select(selector, times, loaded, scope.buckets);
         // Times are those of samples, which are not smoothed.
         let (yields, reach) = match yields {
             InstantValue::Sample if is_smoothed => (InstantValue::Smoothed, loaded),
@@ -399,7 +447,7 @@ impl Planner<'_> {
 
     fn range(&mut self, expr: &Expr, scope: Scope) -> Result<RangeInput, QueryError> {
         match &expr.kind {
-            ExprKind::Matrix(matrix) => self.matrix(matrix, expr.span, scope.steps),
+            ExprKind::Matrix(matrix) => self.matrix(matrix, expr.span, scope),
             ExprKind::Subquery(subquery) => self.subquery(subquery, expr.span, scope.steps),
             _ => Err(QueryError::Execution("expected a range vector".to_owned())),
         }
@@ -409,11 +457,11 @@ impl Planner<'_> {
         &mut self,
         matrix: &MatrixSelector,
         span: Span,
-        steps: Steps,
+        scope: Scope,
     ) -> Result<RangeInput, QueryError> {
         let selector = &matrix.selector;
         let range_ms = self.duration_ms(&matrix.range, false)?;
-        let times = self.times(selector.at, selector.offset.as_ref(), steps)?;
+        let times = self.times(selector.at, selector.offset.as_ref(), scope.steps)?;
         let lookback_ms = self.options.lookback_ms;
         let margin = match selector.mode {
             RangeMode::Plain => Reach { back_ms: 0, ahead_ms: 0 },
@@ -421,9 +469,9 @@ impl Planner<'_> {
             RangeMode::Smoothed => Reach { back_ms: lookback_ms, ahead_ms: lookback_ms },
         };
         let back_ms = range_ms.saturating_add(margin.back_ms);
-        let reach = times.reach(Reach { back_ms, ahead_ms: margin.ahead_ms });
+        let reach = Reach { back_ms, ahead_ms: margin.ahead_ms };
         let mode = selector.mode;
-        let origin = RangeOrigin::Selector(self.select(selector, reach));
+        let origin = RangeOrigin::Selector(self.select(selector, times, reach, scope.buckets));
         Ok(RangeInput { origin, times, range_ms, mode, margin, span })
     }
 
@@ -448,12 +496,15 @@ impl Planner<'_> {
         let inner_steps = grid.unwrap_or(Steps { start_ms: times.first_ms, step_ms, count: 1 });
         let selections = self.selections.len();
         let is_range = grid.is_some_and(|grid| grid.start_ms != times.last_ms());
-        let scope = Scope { steps: inner_steps, is_once: false, is_range };
+        // Resets are looked for in what the inner expression gives.
+        let buckets = BucketUse::Needed;
+        let scope = Scope { steps: inner_steps, buckets, is_once: false, is_range };
         let inner = self.visit(&subquery.expr, scope)?;
         let inner = if grid.is_some() {
             Some(Box::new(inner))
         } else {
             self.selections.truncate(selections);
+            self.bucketless.truncate(selections);
             None
         };
         let margin = Reach { back_ms: 0, ahead_ms: 0 };
@@ -494,7 +545,16 @@ impl Planner<'_> {
     }
 
     /// Registers what to load for a selector, and gives its number.
-    fn select(&mut self, selector: &VectorSelector, (start_ms, end_ms): (i64, i64)) -> usize {
+    fn select(
+        &mut self,
+        selector: &VectorSelector,
+        times: LookTimes,
+        reach: Reach,
+        buckets: BucketUse,
+    ) -> usize {
+        let look = BucketlessLook { times, back_ms: reach.back_ms };
+        self.bucketless.push((buckets == BucketUse::Ignored).then_some(look));
+        let (start_ms, end_ms) = times.reach(reach);
         self.selections.push(Selection { matchers: selector.matchers.clone(), start_ms, end_ms });
         self.selections.len() - 1
     }

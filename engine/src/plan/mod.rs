@@ -11,6 +11,8 @@ mod invariance;
 
 use model::Selection;
 
+use crate::exec::bucketless::BucketlessLook;
+
 use crate::annotations::Annotations;
 use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Span, ValueType};
 use crate::window::{LookTimes, Reach, Steps};
@@ -42,6 +44,8 @@ pub struct Plan {
     pub root: Node,
     /// What to load, by selector number.
     pub selections: Vec<Selection>,
+    /// For each of them, how steps look at it, where the buckets of its histograms do not matter.
+    pub bucketless: Vec<Option<BucketlessLook>>,
     /// What can be said of the query before there is any data.
     pub annotations: Annotations,
     /// At most so many bytes of scalars, a number a step each, are held at once.
