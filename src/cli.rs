@@ -10,8 +10,8 @@ use engine::EngineOptions;
 use engine::parse::ParseOptions;
 use regex::Regex;
 
-use crate::ingest::{DECOMPRESSED_BYTES_CEILING, Limits};
 use crate::units::{parse_bytes, parse_duration};
+use wire::{DECOMPRESSED_BYTES_CEILING, Limits};
 
 /// What the process was started with.
 #[derive(Debug, Clone, Parser)]

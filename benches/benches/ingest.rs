@@ -7,7 +7,7 @@ use benches::data::{Kind, labels, samples};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use model::Batch;
 use prost::Message;
-use tessella::ingest::{Decoder, Limits, Version, decode::decompress};
+use wire::{Decoder, Limits, Version, decompress};
 
 /// As many series of one sample as Prometheus sends in a request.
 const SERIES: usize = 2_000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::IntGauge;
 
-use super::limits::INFLIGHT_FLAG;
+use wire::Full;
 
 /// The account of what is held, and its limit.
 #[derive(Debug)]
@@ -12,23 +12,6 @@ pub(super) struct Inflight {
     bytes_max: usize,
     held: std::sync::atomic::AtomicUsize,
     gauge: IntGauge,
-}
-
-/// Come back later: the requests at hand fill the limit.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
-)]
-pub struct Full {
-    reached: usize,
-    limit: usize,
-}
-
-#[cfg(test)]
-impl Full {
-    pub(super) fn new(reached: usize, limit: usize) -> Full {
-        Full { reached, limit }
-    }
 }
 
 impl Inflight {

@@ -5,8 +5,7 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
-use super::decode::{Decoded, Version};
-use super::rejects::{Counts, Reason};
+use wire::{Counts, Decoded, Reason, Version};
 
 /// Upper bounds of the durations of a request's stages, in seconds.
 const DURATION_BUCKETS: [f64; 11] =

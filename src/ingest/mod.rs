@@ -5,28 +5,20 @@
 //!              limits                rejects              rejections
 //! ```
 //!
-//! [`remote_write`] is the receiver, [`decode`] reads its messages in place, and
-//! [`self_metrics`] writes the server's own metrics. Storing is left to the storage crate,
-//! routing to [`http`](crate::http).
+//! [`remote_write`] is the receiver, and [`self_metrics`] writes the server's own metrics. Reading
+//! messages is left to the crate [`wire`], storing to [`storage`], routing to
+//! [`http`](crate::http).
 
-pub mod decode;
 mod inflight;
-mod limits;
 mod metrics;
 #[cfg(test)]
+#[path = "../../wire/src/prompb.rs"]
 mod prompb;
-mod rejects;
 mod remote_write;
 pub mod self_metrics;
-mod wire;
 
-pub use decode::{DecodeError, Decoded, Decoder, Version};
-pub use inflight::Full;
-pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 pub use metrics::IngestMetrics;
-pub use rejects::{Counts, Reason, Rejects};
 pub use remote_write::RemoteWrite;
-pub use wire::WireError;
 
 /// The machine's clock, ms since the epoch.
 fn now_ms() -> i64 {

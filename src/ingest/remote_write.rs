@@ -18,12 +18,15 @@ use futures::StreamExt;
 use model::Batch;
 use storage::{AppendOutcome, RejectReason, Rejection, Store, StoreError};
 use tracing::{debug, error};
+use wire::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
+use wire::rejects::series_text;
+use wire::{
+    Counts, DecodeError, Decoded, Decoder, Full, Reason, Rejects, Version, decompress,
+    decompressed_len,
+};
 
-use super::decode::{DecodeError, Decoded, Decoder, Version, decompress, decompressed_len};
-use super::inflight::{Full, Inflight, Reservation};
-use super::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
+use super::inflight::{Inflight, Reservation};
 use super::metrics::IngestMetrics;
-use super::rejects::{Counts, Reason, Rejects, series_text};
 
 /// Messages up to this size are decoded where they were received; it takes less than a
 /// millisecond. Larger ones go to a thread that may block.

@@ -4,7 +4,7 @@
 
 use axum::http::{HeaderMap, header};
 
-use super::super::decode::Version;
+use wire::Version;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const VERSION_1: &str = "prometheus.WriteRequest";

@@ -1,7 +1,7 @@
 //! The fast path: labels and samples in the bytes that every common sender writes.
 
-use super::super::limits::Limits;
-use super::super::wire::Reader;
+use crate::limits::Limits;
+use crate::protobuf::Reader;
 
 /// A length byte and the longest text that is copied together with it without a loop.
 pub(super) const COPY_BYTES: usize = 32;

@@ -1,7 +1,7 @@
 //! How many bytes a request may come to hold.
 
-use super::super::limits::{DECOMPRESSED_BYTES_CEILING, DECOMPRESSED_FLAG, Limits};
-use super::{DecodeError, Grant};
+use crate::limits::{DECOMPRESSED_BYTES_CEILING, DECOMPRESSED_FLAG, INFLIGHT_FLAG, Limits};
+use crate::{DecodeError, Grant};
 
 /// A request may unfold to so many times the limit of its decompressed size: a reference of two
 /// bytes stands for a label, a byte for the count of a bucket.
@@ -9,6 +9,18 @@ const UNFOLDED_FACTOR: usize = 4;
 
 /// More is asked for in steps of this size.
 const GRANT_BYTES: usize = 1 << 20;
+
+/// Come back later: the requests at hand fill the limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
+)]
+pub struct Full {
+    /// What they would hold.
+    pub reached: usize,
+    /// The limit.
+    pub limit: usize,
+}
 
 /// The account of what a request unfolds to: labels written out, histograms with their buckets,
 /// exemplars, metadata, the table of symbols.

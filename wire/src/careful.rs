@@ -5,10 +5,10 @@ use std::ops::Range;
 use model::labels::push_packed;
 use model::{Labels, METRIC_NAME};
 
-use super::super::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
-use super::super::rejects::{Reason, series_text};
-use super::super::wire::{Reader, WireError};
-use super::filling::text_bytes_max;
+use crate::filling::text_bytes_max;
+use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
+use crate::protobuf::{Reader, WireError};
+use crate::rejects::{Reason, series_text};
 
 /// The most characters that the labels of an exemplar may have together.
 ///

@@ -10,11 +10,11 @@
 //! So the fast path copies each text together with its length byte, compares names eight bytes
 //! at a time, and checks all labels of a series for ASCII at once.
 
-use super::super::wire::{LENGTH, Reader, WireError};
-use super::careful::check_label;
-use super::fast::{self, LabelPacker};
-use super::filling::{Filling, Mark, metric_kind};
-use super::{DecodeError, Decoded, Decoder, malformed};
+use crate::careful::check_label;
+use crate::fast::{self, LabelPacker};
+use crate::filling::{Filling, Mark, metric_kind};
+use crate::protobuf::{LENGTH, Reader, WireError};
+use crate::{DecodeError, Decoded, Decoder, malformed};
 
 /// Decodes the message `bytes[..length]`.
 pub(super) fn decode(

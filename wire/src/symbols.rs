@@ -13,9 +13,9 @@ use std::ops::Range;
 
 use model::METRIC_NAME;
 
-use super::super::limits::Limits;
-use super::super::wire::{Key, Reader, WireError};
-use super::fast::{COPY_BYTES, LENGTH_MAX, METRIC_NAME_PREFIX};
+use crate::fast::{COPY_BYTES, LENGTH_MAX, METRIC_NAME_PREFIX};
+use crate::limits::Limits;
+use crate::protobuf::{Key, Reader, WireError};
 
 /// Longer lists of references belong to the careful path, and bound the memory of this one.
 const REFS_BYTES_MAX: usize = 4096;

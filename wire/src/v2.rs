@@ -13,14 +13,14 @@
 
 use model::{METRIC_NAME, MetricKind};
 
-use super::super::limits::Limits;
-use super::super::rejects::{Counts, Reason};
-use super::super::wire::{LENGTH, Reader, WireError};
-use super::careful::CarefulLabels;
-use super::fast;
-use super::filling::{Filling, Mark, metric_kind};
-use super::symbols::{PackedRefs, SYMBOL_BYTES, Symbols, read_refs};
-use super::{DecodeError, Decoded, Decoder, malformed};
+use crate::careful::CarefulLabels;
+use crate::fast;
+use crate::filling::{Filling, Mark, metric_kind};
+use crate::limits::Limits;
+use crate::protobuf::{LENGTH, Reader, WireError};
+use crate::rejects::{Counts, Reason};
+use crate::symbols::{PackedRefs, SYMBOL_BYTES, Symbols, read_refs};
+use crate::{DecodeError, Decoded, Decoder, malformed};
 
 /// How many references an error text spells out.
 const REFS_SHOWN_MAX: usize = 64;

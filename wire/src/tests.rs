@@ -9,13 +9,13 @@ use model::{BatchMetadata, Labels, MetricKind};
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::limits::{SAMPLES_FLAG, SERIES_FLAG};
-use super::super::prompb::{
+use super::*;
+use crate::limits::{SAMPLES_FLAG, SERIES_FLAG};
+use crate::prompb::{
     BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
     WriteRequest, ZeroCount,
 };
-use super::super::rejects::{Counts, Reason};
-use super::*;
+use crate::rejects::{Counts, Reason};
 
 fn limits() -> Limits {
     Limits {

@@ -143,7 +143,7 @@ impl Rejects {
 
 /// Label pairs as Prometheus prints a label set, whatever their bytes are, cut off after
 /// about 1 KiB.
-pub(super) fn series_text<'a>(labels: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
+pub fn series_text<'a>(labels: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
     let mut text = String::from("{");
     for (position, (name, value)) in labels.enumerate() {
         if position > 0 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::ResetHint;
 use model::histogram::{Histogram, HistogramError, Span, WireCounts, WireHistogram};
 
-use super::super::wire::{Reader, WireError, zigzag, zigzag32};
+use crate::protobuf::{Reader, WireError, zigzag, zigzag32};
 
 /// The fields of one histogram, as they were sent; the memory is used again.
 ///

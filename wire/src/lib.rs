@@ -23,6 +23,11 @@ mod careful;
 mod fast;
 mod filling;
 mod histogram;
+pub mod limits;
+#[cfg(test)]
+mod prompb;
+mod protobuf;
+pub mod rejects;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -31,14 +36,15 @@ mod v2;
 
 use model::Batch;
 
-use super::inflight::Full;
-use super::limits::{DECOMPRESSED_BYTES_CEILING, DECOMPRESSED_FLAG, Limits};
-use super::rejects::Rejects;
-use super::wire::WireError;
 use budget::Budget;
+pub use budget::Full;
 use careful::CarefulLabels;
 use filling::Filling;
 use histogram::HistogramParts;
+use limits::DECOMPRESSED_FLAG;
+pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
+pub use protobuf::WireError;
+pub use rejects::{Counts, Reason, Rejects};
 use symbols::Symbols;
 use v2::SeenMetadata;
 

@@ -7,13 +7,13 @@ use model::{
     Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
 };
 
-use super::super::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
-use super::super::rejects::{Counts, Reason, Rejects, series_text};
-use super::super::wire::Reader;
-use super::budget::Budget;
-use super::careful::CarefulLabels;
-use super::histogram::{HistogramParts, PartsError};
-use super::{DecodeError, Decoded, malformed, over};
+use crate::budget::Budget;
+use crate::careful::CarefulLabels;
+use crate::histogram::{HistogramParts, PartsError};
+use crate::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
+use crate::protobuf::Reader;
+use crate::rejects::{Counts, Reason, Rejects, series_text};
+use crate::{DecodeError, Decoded, malformed, over};
 
 /// The batch and what is left out of it.
 pub(super) struct Filling<'a> {

@@ -254,6 +254,27 @@ pub(super) mod v2 {
         }
     }
 
+    impl From<Histogram> for super::Histogram {
+        fn from(h: Histogram) -> super::Histogram {
+            super::Histogram {
+                count: h.count,
+                sum: h.sum,
+                schema: h.schema,
+                zero_threshold: h.zero_threshold,
+                zero_count: h.zero_count,
+                negative_spans: h.negative_spans,
+                negative_deltas: h.negative_deltas,
+                negative_counts: h.negative_counts,
+                positive_spans: h.positive_spans,
+                positive_deltas: h.positive_deltas,
+                positive_counts: h.positive_counts,
+                reset_hint: h.reset_hint,
+                timestamp: h.timestamp,
+                custom_values: h.custom_values,
+            }
+        }
+    }
+
     /// A table of symbols while a request is made.
     #[derive(Debug)]
     pub(in super::super) struct SymbolTable {

@@ -1,9 +1,9 @@
 //! Requests that are made to do harm: each ends in an answer or a named error, within bounds of
 //! memory that are counted here.
 
-use super::super::super::limits::DECOMPRESSED_FLAG;
-use super::super::super::prompb::v2::{self, Request, SymbolTable};
 use super::*;
+use crate::limits::DECOMPRESSED_FLAG;
+use crate::prompb::v2::{self, Request, SymbolTable};
 
 /// What a hostile request may make a batch hold.
 const BATCH_BYTES_MAX: usize = 200 << 20;
@@ -212,7 +212,7 @@ fn a_grant_that_is_refused_ends_the_request() {
     let request = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
     let bytes = request.encode_to_vec();
     let mut asked = Vec::new();
-    let full = Full::new(7, 5);
+    let full = Full { reached: 7, limit: 5 };
     let mut grant = |bytes| {
         asked.push(bytes);
         if asked.len() < 3 { Ok(()) } else { Err(full.clone()) }

@@ -27,23 +27,23 @@ pub struct Limits {
 }
 
 /// Name of the flag behind [`Limits::body_bytes_max`].
-pub(super) const BODY_FLAG: &str = "remote-write.max-body-size";
+pub const BODY_FLAG: &str = "remote-write.max-body-size";
 /// Name of the flag behind [`Limits::decompressed_bytes_max`].
-pub(super) const DECOMPRESSED_FLAG: &str = "remote-write.max-decompressed-size";
+pub const DECOMPRESSED_FLAG: &str = "remote-write.max-decompressed-size";
 /// Name of the flag behind [`Limits::series_max`].
-pub(super) const SERIES_FLAG: &str = "remote-write.max-series-per-request";
+pub const SERIES_FLAG: &str = "remote-write.max-series-per-request";
 /// Name of the flag behind [`Limits::samples_max`].
-pub(super) const SAMPLES_FLAG: &str = "remote-write.max-samples-per-request";
+pub const SAMPLES_FLAG: &str = "remote-write.max-samples-per-request";
 /// Name of the flag behind [`Limits::labels_per_series_max`].
-pub(super) const LABELS_FLAG: &str = "remote-write.max-labels-per-series";
+pub const LABELS_FLAG: &str = "remote-write.max-labels-per-series";
 /// Name of the flag behind [`Limits::label_name_bytes_max`].
-pub(super) const LABEL_NAME_FLAG: &str = "remote-write.max-label-name-length";
+pub const LABEL_NAME_FLAG: &str = "remote-write.max-label-name-length";
 /// Name of the flag behind [`Limits::label_value_bytes_max`].
-pub(super) const LABEL_VALUE_FLAG: &str = "remote-write.max-label-value-length";
+pub const LABEL_VALUE_FLAG: &str = "remote-write.max-label-value-length";
 /// Name of the flag behind [`Limits::inflight_bytes_max`].
-pub(super) const INFLIGHT_FLAG: &str = "remote-write.max-inflight-size";
+pub const INFLIGHT_FLAG: &str = "remote-write.max-inflight-size";
 /// Name of the flag behind [`Limits::body_timeout`].
-pub(super) const BODY_TIMEOUT_FLAG: &str = "remote-write.body-timeout";
+pub const BODY_TIMEOUT_FLAG: &str = "remote-write.body-timeout";
 
 /// The most that [`Limits::decompressed_bytes_max`] can be set to: positions in a decoded
 /// request are 32 bits wide.
