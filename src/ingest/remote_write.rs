@@ -16,7 +16,7 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use model::Batch;
-use storage::{AppendOutcome, RejectReason, Rejection, Store, StoreError};
+use storage::{AppendOutcome, RejectReason, Rejection, SampleKind, Store, StoreError};
 use tracing::{debug, error};
 use wire::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
 use wire::rejects::series_text;
@@ -173,11 +173,11 @@ impl RemoteWrite {
 
         let started = Instant::now();
         reservation.set(batch_bytes(&batch));
+        let (floats, histograms) = (batch.timestamps.len(), batch.histograms.len());
         let (exemplars, metadata) = (batch.exemplars.len(), batch.metadata.len());
         let outcome = store.append(batch).await?;
         self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
-        let floats = (outcome.accepted + outcome.duplicates) as u64;
-        let written = Counts { floats, ..Counts::default() };
+        let written = written(floats, histograms, &outcome);
         self.metrics.count_written(version, written);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
         self.metrics.count_dropped(version, exemplars, metadata);
@@ -300,18 +300,36 @@ fn batch_bytes(batch: &Batch) -> usize {
         + metadata.map(|m| m.metric.len() + m.help.len() + m.unit.len()).sum::<usize>()
 }
 
+/// How much of what a batch held was acknowledged, what was held before included.
+fn written(floats: usize, histograms: usize, outcome: &AppendOutcome) -> Counts {
+    let rejected = |kind: SampleKind| {
+        outcome.rejected_by_reason.iter().map(|counts| counts[kind as usize]).sum::<usize>()
+    };
+    Counts {
+        floats: (floats - rejected(SampleKind::Float)) as u64,
+        histograms: (histograms - rejected(SampleKind::Histogram)) as u64,
+        exemplars: 0,
+    }
+}
+
 /// Adds what the store refused, in the words of Prometheus.
 fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
+    let counts_of = |kind, count| match kind {
+        SampleKind::Float => Counts { floats: count, ..Counts::default() },
+        SampleKind::Histogram => Counts { histograms: count, ..Counts::default() },
+    };
     // Only the first are listed; the others are counted.
     let mut unlisted = outcome.rejected_by_reason;
     for rejection in &outcome.rejections {
-        unlisted[rejection.reason as usize] -= 1;
-        let counts = Counts { floats: 1, ..Counts::default() };
-        rejects.add(reason_of(rejection.reason), counts, || rejection_text(rejection, now_ms));
+        let Rejection { kind, reason, .. } = rejection;
+        unlisted[*reason as usize][*kind as usize] -= 1;
+        let counts = counts_of(*kind, 1);
+        rejects.add(reason_of(*reason), counts, || rejection_text(rejection, now_ms));
     }
-    for (reason, count) in RejectReason::ALL.into_iter().zip(unlisted) {
-        let counts = Counts { floats: count as u64, ..Counts::default() };
-        rejects.add_unnamed(reason_of(reason), counts);
+    for (reason, unlisted) in RejectReason::ALL.into_iter().zip(unlisted) {
+        for (kind, count) in SampleKind::ALL.into_iter().zip(unlisted) {
+            rejects.add_unnamed(reason_of(reason), counts_of(kind, count as u64));
+        }
     }
 }
 
@@ -327,7 +345,7 @@ fn reason_of(reason: RejectReason) -> Reason {
 }
 
 fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {
-    let Rejection { labels, timestamp_ms, reason } = rejection;
+    let Rejection { labels, timestamp_ms, reason, .. } = rejection;
     let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
     let detail = match reason {
         RejectReason::OutOfBounds if *timestamp_ms > now_ms => {

@@ -27,6 +27,6 @@ mod window;
 
 pub use error::StoreError;
 pub use options::{Clock, ManualClock, StoreOptions, SystemClock};
-pub use outcome::{AppendOutcome, REJECTIONS_MAX, RejectReason, Rejection};
+pub use outcome::{AppendOutcome, REJECTIONS_MAX, RejectReason, Rejection, SampleKind};
 pub use stats::StoreStats;
 pub use store::Store;

@@ -16,8 +16,9 @@ pub struct AppendOutcome {
     pub duplicates: usize,
     /// Samples that were refused.
     pub rejected: usize,
-    /// The same by reason, in the order of [`RejectReason::ALL`].
-    pub rejected_by_reason: [usize; RejectReason::ALL.len()],
+    /// The same by reason, in the order of [`RejectReason::ALL`], floats and histograms apart as in
+    /// [`SampleKind::ALL`].
+    pub rejected_by_reason: [[usize; SampleKind::ALL.len()]; RejectReason::ALL.len()],
     /// The first [`REJECTIONS_MAX`] of those that were refused.
     pub rejections: Vec<Rejection>,
 }
@@ -29,8 +30,24 @@ pub struct Rejection {
     pub labels: Labels,
     /// Its time.
     pub timestamp_ms: i64,
+    /// What its value is.
+    pub kind: SampleKind,
     /// Why.
     pub reason: RejectReason,
+}
+
+/// What the value of a sample is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SampleKind {
+    /// A float.
+    Float,
+    /// A native histogram.
+    Histogram,
+}
+
+impl SampleKind {
+    /// All kinds, in the order of their discriminants.
+    pub const ALL: [SampleKind; 2] = [SampleKind::Float, SampleKind::Histogram];
 }
 
 /// Why a sample was refused. Prints as Prometheus words it.
@@ -84,12 +101,13 @@ impl AppendOutcome {
         &mut self,
         labels: impl FnOnce() -> Labels,
         timestamp_ms: i64,
+        kind: SampleKind,
         reason: RejectReason,
     ) {
         self.rejected += 1;
-        self.rejected_by_reason[reason as usize] += 1;
+        self.rejected_by_reason[reason as usize][kind as usize] += 1;
         if self.rejections.len() < REJECTIONS_MAX {
-            self.rejections.push(Rejection { labels: labels(), timestamp_ms, reason });
+            self.rejections.push(Rejection { labels: labels(), timestamp_ms, kind, reason });
         }
     }
 }

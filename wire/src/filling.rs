@@ -141,17 +141,6 @@ impl<'a> Filling<'a> {
         self.check_samples()
     }
 
-    /// The store does not take histograms yet.
-    #[cold]
-    fn refuse_histograms(&mut self, mark: Mark) {
-        let count = self.batch.histograms.len() - mark.histograms;
-        self.batch.histograms.truncate(mark.histograms);
-        let counts = Counts { histograms: count as u64, ..Counts::default() };
-        let text =
-            || (format!("native histograms are not stored yet: {count} refused"), String::new());
-        self.faults.add(Reason::Histogram, counts, text);
-    }
-
     /// Takes one exemplar with its own labels; one that cannot be kept is passed over.
     pub(super) fn push_exemplar(
         &mut self,
@@ -233,9 +222,6 @@ impl<'a> Filling<'a> {
     /// has brought nothing is left out.
     #[inline]
     pub(super) fn close_series(&mut self, mark: Mark) {
-        if self.batch.histograms.len() > mark.histograms {
-            self.refuse_histograms(mark);
-        }
         if !self.faults.is_empty() {
             self.report_faults(mark);
         }

@@ -5,6 +5,7 @@ mod v2;
 
 use std::collections::{HashMap, HashSet};
 
+use model::histogram::{WireCounts, WireHistogram};
 use model::{BatchMetadata, Labels, MetricKind};
 use proptest::prelude::*;
 use prost::Message;
@@ -41,6 +42,8 @@ struct SeriesReading {
     labels: Labels,
     /// Time, bits, start.
     samples: Vec<(i64, u64, i64)>,
+    /// Time, start.
+    histograms: Vec<(i64, i64, model::Histogram)>,
     exemplars: Vec<(Labels, i64, u64)>,
 }
 
@@ -76,6 +79,10 @@ fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, Decod
         samples: batch
             .samples(index)
             .map(|at| (batch.timestamps[at], batch.values[at].to_bits(), batch.start(at)))
+            .collect(),
+        histograms: batch.histograms[batch.histograms(index)]
+            .iter()
+            .map(|h| (h.timestamp_ms, h.start_ms, model::Histogram::clone(&h.histogram)))
             .collect(),
         exemplars: batch
             .exemplars
@@ -115,7 +122,8 @@ fn theirs(request: &WriteRequest) -> Reading {
         }
         let samples: Vec<_> =
             series.samples.iter().map(|s| (s.timestamp, s.value.to_bits(), 0)).collect();
-        let histograms = series.histograms.len() as u64;
+        let histograms: Vec<_> =
+            series.histograms.iter().map(|h| (h.timestamp, 0, naive_histogram(h))).collect();
         naive_series(&mut reading, naive_labels(&series.labels), samples, histograms, exemplars);
     }
     for metadata in &request.metadata {
@@ -129,20 +137,65 @@ fn naive_series(
     reading: &mut Reading,
     labels: Result<Labels, Reason>,
     samples: Vec<(i64, u64, i64)>,
-    histograms: u64,
+    histograms: Vec<(i64, i64, Option<model::Histogram>)>,
     exemplars: Vec<(Labels, i64, u64)>,
 ) {
-    let counts =
-        Counts { floats: samples.len() as u64, histograms, exemplars: exemplars.len() as u64 };
+    let counts = Counts {
+        floats: samples.len() as u64,
+        histograms: histograms.len() as u64,
+        exemplars: exemplars.len() as u64,
+    };
     match labels {
         Err(reason) => reading.reject(reason, counts),
         Ok(labels) => {
-            reading.reject(Reason::Histogram, Counts { histograms, ..Counts::default() });
-            if counts.floats + counts.exemplars > 0 {
-                reading.series.push(SeriesReading { labels, samples, exemplars });
+            let valid = histograms.into_iter();
+            let valid: Vec<_> = valid.filter_map(|(t, s, h)| Some((t, s, h?))).collect();
+            let invalid = counts.histograms - valid.len() as u64;
+            reading.reject(Reason::Histogram, Counts { histograms: invalid, ..Counts::default() });
+            if !samples.is_empty() || !valid.is_empty() || !exemplars.is_empty() {
+                reading.series.push(SeriesReading {
+                    labels,
+                    samples,
+                    histograms: valid,
+                    exemplars,
+                });
             }
         }
     }
+}
+
+/// The model judges; here it is only handed the fields.
+fn naive_histogram(sent: &Histogram) -> Option<model::Histogram> {
+    let sent = sent.clone();
+    let spans = |spans: Vec<BucketSpan>| {
+        let span = |s: &BucketSpan| model::Span { offset: s.offset, length: s.length };
+        spans.iter().map(span).collect()
+    };
+    let counts = match (sent.count, sent.zero_count) {
+        (Some(Count::Float(count)), zero_count) => WireCounts::Float {
+            count,
+            zero_count: if let Some(ZeroCount::Float(count)) = zero_count { count } else { 0.0 },
+            positive_counts: sent.positive_counts,
+            negative_counts: sent.negative_counts,
+        },
+        (count, zero_count) => WireCounts::Integer {
+            count: if let Some(Count::Integer(count)) = count { count } else { 0 },
+            zero_count: if let Some(ZeroCount::Integer(count)) = zero_count { count } else { 0 },
+            positive_deltas: sent.positive_deltas,
+            negative_deltas: sent.negative_deltas,
+        },
+    };
+    let wire = WireHistogram {
+        reset_hint: model::ResetHint::from_number(sent.reset_hint as u8).unwrap_or_default(),
+        schema: sent.schema,
+        zero_threshold: sent.zero_threshold,
+        sum: sent.sum,
+        positive_spans: spans(sent.positive_spans),
+        negative_spans: spans(sent.negative_spans),
+        custom_bounds: sent.custom_values.into(),
+        counts,
+    };
+    wire.into_histogram().ok()
 }
 
 fn naive_metadata(reading: &mut Reading, metric: &[u8], kind: i32, help: &[u8], unit: &[u8]) {
@@ -268,7 +321,7 @@ fn spans() -> impl Strategy<Value = Vec<BucketSpan>> {
 }
 
 /// Any histogram, most of which make no sense.
-fn histogram() -> impl Strategy<Value = Histogram> {
+fn any_histogram() -> impl Strategy<Value = Histogram> {
     let deltas = || proptest::collection::vec(any::<i64>(), 0..3);
     let counts = || proptest::collection::vec(any::<f64>(), 0..3);
     let count = proptest::option::of(prop_oneof![
@@ -298,6 +351,44 @@ fn histogram() -> impl Strategy<Value = Histogram> {
             custom_values,
         },
     )
+}
+
+/// A histogram that makes sense, of either kind.
+fn sound_histogram() -> impl Strategy<Value = Histogram> {
+    let buckets = proptest::collection::vec(0i64..9, 0..5);
+    (any::<bool>(), buckets, -9i32..12, 0u64..3, time()).prop_map(
+        |(is_float, buckets, schema, zero_count, timestamp)| {
+            let is_custom = schema < -6;
+            let zero_count = if is_custom { 0 } else { zero_count };
+            let count = zero_count + buckets.iter().sum::<i64>() as u64;
+            let length = buckets.len() as u32;
+            let mut histogram = Histogram {
+                sum: 2.5,
+                schema: if is_custom { -53 } else { schema },
+                positive_spans: vec![BucketSpan { offset: 1, length }],
+                custom_values: if is_custom { vec![0.5, 1.0, 2.0, 4.0, 8.0] } else { vec![] },
+                timestamp,
+                reset_hint: (timestamp % 5) as i32,
+                ..Histogram::default()
+            };
+            if is_float {
+                histogram.count = Some(Count::Float(count as f64));
+                histogram.zero_count = Some(ZeroCount::Float(zero_count as f64));
+                histogram.positive_counts = buckets.iter().map(|count| *count as f64).collect();
+            } else {
+                histogram.count = Some(Count::Integer(count));
+                histogram.zero_count = Some(ZeroCount::Integer(zero_count));
+                let before = std::iter::once(&0).chain(&buckets);
+                histogram.positive_deltas =
+                    buckets.iter().zip(before).map(|(b, a)| b - a).collect();
+            }
+            histogram
+        },
+    )
+}
+
+fn histogram() -> impl Strategy<Value = Histogram> {
+    prop_oneof![1 => any_histogram(), 3 => sound_histogram()]
 }
 
 fn series() -> impl Strategy<Value = TimeSeries> {
@@ -553,11 +644,15 @@ fn refusals_name_the_limit() {
                     for series {l0=\"v\"";
     assert!(text.starts_with(expected), "{text}");
     let mut histograms = request_of(&[("__name__", "up")], &[(1, 1.0)]);
-    histograms.timeseries[0].histograms = vec![Histogram::default(); 3];
-    assert_eq!(
-        reject_text(&histograms),
-        r#"native histograms are not stored yet: 3 refused for series {__name__="up"}"#
-    );
+    let wrong = Histogram { schema: 1, zero_threshold: 1.0, ..Histogram::default() };
+    let wrong = Histogram { positive_deltas: vec![1], ..wrong };
+    histograms.timeseries[0].histograms = vec![wrong; 30];
+    let text = reject_text(&histograms);
+    assert_eq!(text.lines().count(), 11);
+    assert!(text.ends_with("\nand 20 more of this kind"), "{text}");
+    let line = "positive side: spans need 0 buckets, have 1 buckets: histogram spans specify different \
+                number of buckets than provided for series {__name__=\"up\"}";
+    assert_eq!(text.lines().next(), Some(line));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::series::{Decided, HeadSeries, histogram_bytes};
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::keys;
-use crate::outcome::{AppendOutcome, RejectReason};
+use crate::outcome::{AppendOutcome, RejectReason, SampleKind};
 
 /// How far behind the newest sample Prometheus' head takes a sample in order.
 /// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
@@ -99,11 +99,16 @@ impl Log {
         if labels.iter().any(is_too_long) {
             for at in batch.samples(run.index) {
                 let reason = RejectReason::LabelTooLong;
-                outcome.reject(|| labels.clone(), batch.timestamps[at], reason);
+                outcome.reject(|| labels.clone(), batch.timestamps[at], SampleKind::Float, reason);
             }
             for sample in run.histograms.iter() {
                 let reason = RejectReason::LabelTooLong;
-                outcome.reject(|| labels.clone(), sample.timestamp_ms, reason);
+                outcome.reject(
+                    || labels.clone(),
+                    sample.timestamp_ms,
+                    SampleKind::Histogram,
+                    reason,
+                );
             }
             return;
         }
@@ -184,7 +189,12 @@ impl Log {
                 }
                 Decision::Duplicate => outcome.duplicates += 1,
                 Decision::Reject(reason) => {
-                    outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
+                    outcome.reject(
+                        || series.labels.clone(),
+                        timestamp_ms,
+                        SampleKind::Float,
+                        reason,
+                    );
                 }
             }
         }
@@ -207,7 +217,12 @@ impl Log {
             let timestamp_ms = sample.timestamp_ms;
             if !is_storable(&sample.histogram) {
                 let reason = RejectReason::InvalidHistogram;
-                outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
+                outcome.reject(
+                    || series.labels.clone(),
+                    timestamp_ms,
+                    SampleKind::Histogram,
+                    reason,
+                );
                 continue;
             }
             make_canonical(&mut sample.histogram);
@@ -225,7 +240,12 @@ impl Log {
                 }
                 Decision::Duplicate => outcome.duplicates += 1,
                 Decision::Reject(reason) => {
-                    outcome.reject(|| series.labels.clone(), timestamp_ms, reason);
+                    outcome.reject(
+                        || series.labels.clone(),
+                        timestamp_ms,
+                        SampleKind::Histogram,
+                        reason,
+                    );
                 }
             }
         }

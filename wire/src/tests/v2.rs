@@ -53,7 +53,12 @@ fn theirs_v2(request: &Request) -> Reading {
         }
         reading.reject(Reason::Reference, Counts { exemplars: faulty, ..Counts::default() });
         let metric = labels.metric_name().to_owned();
-        naive_series(&mut reading, Ok(labels), samples, counts.histograms, exemplars);
+        let histograms = series.histograms.iter().cloned();
+        let histograms = histograms.map(|sent| {
+            let start = sent.start_timestamp;
+            (sent.timestamp, start, naive_histogram(&Histogram::from(sent)))
+        });
+        naive_series(&mut reading, Ok(labels), samples, histograms.collect(), exemplars);
         let is_said = said.insert(metric.clone(), metadata) == Some(metadata);
         let is_kind = (1..=7).contains(&metadata.r#type);
         if !is_said && (is_kind || !help.is_empty() || !unit.is_empty()) {
