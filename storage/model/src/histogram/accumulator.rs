@@ -78,32 +78,26 @@ impl<C: Cell> Accumulator<C> {
     fn combine_layer(&mut self, other: &Histogram, positive: bool, sign: f64) {
         let (spans, counts) = other.layer(positive);
         if other.schema == self.schema {
-            let cells = counts.iter().map(|count| C::new(sign * count));
-            self.combine_cells(positive, spans, counts.len(), cells);
+            let skipped = self.buckets_in_zero(spans, counts.len());
+            self.layer_mut(positive).merge_counts(spans, counts, skipped, sign);
             return;
         }
         let cells = counts.iter().map(|&count| C::new(count)).collect();
         let mut coarse = Layer { spans: spans.to_vec(), cells };
         coarse.coarsen(schema_shift(other.schema, self.schema));
+        let skipped = self.buckets_in_zero(&coarse.spans, coarse.cells.len());
         let cells = coarse.cells.iter().map(|cell| cell.times(sign));
-        self.combine_cells(positive, &coarse.spans, coarse.cells.len(), cells);
+        self.layer_mut(positive).merge(&coarse.spans, cells, skipped);
     }
 
-    /// Adds buckets of the same schema, but the first ones that end inside of the zero bucket.
-    fn combine_cells(
-        &mut self,
-        positive: bool,
-        spans: &[Span],
-        len: usize,
-        cells: impl Iterator<Item = C>,
-    ) {
+    /// How many buckets at the start of a side of the same schema end inside of the zero bucket.
+    fn buckets_in_zero(&self, spans: &[Span], len: usize) -> usize {
         let (schema, threshold) = (self.schema, self.zero_threshold);
         let in_zero_bucket = |index: &i64| exponential_bound(*index, schema) <= threshold;
-        let skipped = match self.has_custom_buckets() {
+        match self.has_custom_buckets() {
             true => 0,
             false => Indices::new(spans, len).take_while(in_zero_bucket).count(),
-        };
-        self.layer_mut(positive).merge(spans, cells, skipped);
+        }
     }
 
     /// Adds custom buckets of other bounds: both go over into the bounds that they share.

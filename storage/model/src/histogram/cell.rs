@@ -106,17 +106,17 @@ impl Cell for Summed {
         sum
     }
 
-    #[inline]
+    /// What rounding takes is found without knowing which of the two is larger: it is a float,
+    /// and the same one, either way. So loops over this have no branches.
+    ///
+    /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B.
+    #[inline(always)]
     fn plus(self, count: f64) -> Summed {
         let value = self.value + count;
-        let lost = if value.is_infinite() {
-            0.0
-        } else if self.value.abs() >= count.abs() {
-            self.lost + ((self.value - value) + count)
-        } else {
-            self.lost + ((count - value) + self.value)
-        };
-        Summed { value, lost }
+        let of_count = value - self.value;
+        let of_value = value - of_count;
+        let lost = self.lost + ((self.value - of_value) + (count - of_count));
+        Summed { value, lost: if value.abs() > f64::MAX { 0.0 } else { lost } }
     }
 
     #[inline]
@@ -155,5 +155,51 @@ impl Cell for Summed {
     #[inline]
     fn is_empty(self) -> bool {
         self.value == 0.0 && self.lost == 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Neumaier's form, which asks which of the two is larger.
+    fn plus_by_size(sum: Summed, count: f64) -> Summed {
+        let value = sum.value + count;
+        let lost = if value.is_infinite() {
+            0.0
+        } else if sum.value.abs() >= count.abs() {
+            sum.lost + ((sum.value - value) + count)
+        } else {
+            sum.lost + ((count - value) + sum.value)
+        };
+        Summed { value, lost }
+    }
+
+    fn any_float() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            any::<u64>().prop_map(f64::from_bits),
+            -1e6..1e6f64,
+            (0u64..4).prop_map(|by| f64::from_bits(f64::MAX.to_bits() - by)),
+            (0u64..4).prop_map(|by| -f64::from_bits(f64::MAX.to_bits() - by)),
+            prop::sample::select(vec![0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, 2f64.powi(970)]),
+        ]
+    }
+
+    fn same(left: f64, right: f64) -> bool {
+        left == right || (left.is_nan() && right.is_nan())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn size_need_not_be_known(value in any_float(), lost in -1.0..1.0f64, count in any_float()) {
+            let sum = Summed { value, lost };
+            let (found, expected) = (sum.plus(count), plus_by_size(sum, count));
+            prop_assert!(same(found.value, expected.value), "{found:?} {expected:?}");
+            prop_assert!(same(found.lost, expected.lost), "{found:?} {expected:?}");
+        }
     }
 }

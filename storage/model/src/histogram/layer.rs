@@ -2,7 +2,7 @@
 
 use super::Span;
 use super::cell::{Cell, Summed};
-use super::spans::{Indices, SpanBuilder, coarser_layout, merged};
+use super::spans::{Indices, SpanBuilder, coarser_layout, merged, shared_runs};
 
 /// Spans with their cells.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,33 @@ impl<C: Cell> Layer<C> {
         let (spans, positions) = coarser_layout(&self.spans, self.cells.len(), shift);
         let cells = merged(&self.cells, &positions, C::absorb);
         *self = Layer { spans, cells };
+    }
+
+    /// Adds counts, or subtracts them where `sign` is −1, as [`Layer::merge`] does. Nothing is
+    /// allocated where all buckets are there already.
+    pub(super) fn merge_counts(
+        &mut self,
+        spans: &[Span],
+        counts: &[f64],
+        skipped: usize,
+        sign: f64,
+    ) {
+        let add = |cells: &mut [C], counts: &[f64]| {
+            for (cell, count) in cells.iter_mut().zip(counts) {
+                *cell = cell.plus(sign * count);
+            }
+        };
+        let len = self.cells.len();
+        if self.spans == spans && len == counts.len() {
+            add(&mut self.cells[skipped..], &counts[skipped..]);
+        } else if shared_runs((&self.spans, len), (spans, counts.len()), skipped, |_, _| {}) {
+            let cells = &mut self.cells;
+            shared_runs((&self.spans, len), (spans, counts.len()), skipped, |own, other| {
+                add(&mut cells[own], &counts[other]);
+            });
+        } else {
+            self.merge(spans, counts.iter().map(|count| C::new(sign * count)), skipped);
+        }
     }
 
     /// Adds the buckets of another layer but its first `skipped` ones.

@@ -1,5 +1,7 @@
 //! Where buckets are: indices out of spans, and spans out of indices.
 
+use std::ops::Range;
+
 use super::Span;
 
 /// The furthest index, on either side of 0, that [`super::Histogram::validate`] accepts.
@@ -50,6 +52,51 @@ impl Iterator for Indices<'_> {
         self.left -= 1;
         Some(index)
     }
+}
+
+/// Runs of adjacent buckets: the index of the first one, and where their counts are.
+fn runs(spans: &[Span], len: usize) -> impl Iterator<Item = (i64, Range<usize>)> + '_ {
+    let (mut end, mut at) = (0, 0);
+    spans.iter().map(move |span| {
+        let first = end + i64::from(span.offset);
+        end = first + i64::from(span.length);
+        let counts = at..len.min(at + span.length as usize);
+        at = counts.end;
+        (first, counts)
+    })
+}
+
+/// Shows where the counts of another layout, but the first `skipped` ones, stand in this one, and
+/// where in their own, run by run; false, and the rest is left out, where a bucket is missing.
+///
+/// Shape: spans and number of counts of each; the two ranges shown have the same length and are
+/// within those numbers.
+pub(super) fn shared_runs(
+    own: (&[Span], usize),
+    other: (&[Span], usize),
+    skipped: usize,
+    mut show: impl FnMut(Range<usize>, Range<usize>),
+) -> bool {
+    let mut own_runs = runs(own.0, own.1);
+    let mut own_run = own_runs.next();
+    for (first, counts) in runs(other.0, other.1) {
+        let mut at = counts.start.max(skipped);
+        let mut index = first + (at - counts.start) as i64;
+        while at < counts.end {
+            let Some((own_first, own_counts)) = &own_run else { return false };
+            let Ok(ahead) = usize::try_from(index - own_first) else { return false };
+            if ahead >= own_counts.len() {
+                own_run = own_runs.next();
+                continue;
+            }
+            let len = (own_counts.len() - ahead).min(counts.end - at);
+            let start = own_counts.start + ahead;
+            show(start..start + len, at..at + len);
+            at += len;
+            index += len as i64;
+        }
+    }
+    true
 }
 
 /// The same indices, descending, each with the position of its count.

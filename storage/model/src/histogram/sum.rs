@@ -1,10 +1,12 @@
 //! Sums and means of many histograms, with what their roundings lose.
 
+use std::sync::Arc;
+
 use super::accumulator::Accumulator;
 use super::bounds::exponential_bound;
 use super::cell::{Cell, Summed};
 use super::layer::Layer;
-use super::{Combined, Histogram, HistogramError};
+use super::{Combined, Histogram, HistogramError, Span};
 
 /// A sum of histograms that keeps what each rounding lost, until the end.
 ///
@@ -35,6 +37,40 @@ impl HistogramSum {
         HistogramSum { accumulator, alone: true }
     }
 
+    /// Turns into the sum of one histogram. What has been allocated serves again.
+    pub fn restart(&mut self, first: &Histogram) {
+        self.alone = true;
+        let accumulator = &mut self.accumulator;
+        accumulator.reset_hint = first.reset_hint;
+        accumulator.schema = first.schema;
+        accumulator.zero_threshold = first.zero_threshold;
+        accumulator.zero = Summed::new(first.zero_count);
+        accumulator.count = Summed::new(first.count);
+        accumulator.sum = Summed::new(first.sum);
+        for (layer, positive) in
+            [(&mut accumulator.positive, true), (&mut accumulator.negative, false)]
+        {
+            let (spans, counts) = first.layer(positive);
+            layer.spans.clear();
+            layer.spans.extend_from_slice(spans);
+            layer.cells.clear();
+            layer.cells.extend(counts.iter().copied().map(Summed::new));
+        }
+        if !Arc::ptr_eq(&accumulator.custom_bounds, &first.custom_bounds) {
+            accumulator.custom_bounds = Arc::clone(&first.custom_bounds);
+        }
+    }
+
+    /// Bytes on the heap that belong to this sum.
+    pub fn heap_bytes(&self) -> usize {
+        let layers = [&self.accumulator.positive, &self.accumulator.negative];
+        let bytes = layers.map(|layer| {
+            size_of::<Span>() * layer.spans.capacity()
+                + size_of::<Summed>() * layer.cells.capacity()
+        });
+        bytes.into_iter().sum()
+    }
+
     /// Adds a histogram; see [`Histogram::add`].
     ///
     /// The collision is that of this addition alone. `sum` and `avg` warn where any two of their
@@ -57,9 +93,9 @@ impl HistogramSum {
     }
 
     /// The sum, not compacted.
-    pub fn finish(self) -> Histogram {
+    pub fn finish(&self) -> Histogram {
         let alone = self.alone;
-        let accumulator = self.accumulator;
+        let accumulator = &self.accumulator;
         let number = |cell: Summed| if alone { cell.value } else { cell.value + cell.lost };
         // Buckets that end inside of the zero bucket do not get back what they lost.
         let settles = |index: i64| {
@@ -83,9 +119,9 @@ impl HistogramSum {
             sum: number(accumulator.sum),
             positive_counts: counts(&accumulator.positive),
             negative_counts: counts(&accumulator.negative),
-            positive_spans: accumulator.positive.spans,
-            negative_spans: accumulator.negative.spans,
-            custom_bounds: accumulator.custom_bounds,
+            positive_spans: accumulator.positive.spans.clone(),
+            negative_spans: accumulator.negative.spans.clone(),
+            custom_bounds: Arc::clone(&accumulator.custom_bounds),
         }
     }
 
@@ -103,15 +139,33 @@ impl HistogramSum {
     /// far less.
     fn has_room_for(&self, other: &Histogram) -> bool {
         let accumulator = &self.accumulator;
-        let own = [accumulator.zero, accumulator.count, accumulator.sum];
-        let own = own.iter().chain(&accumulator.positive.cells).chain(&accumulator.negative.cells);
+        let own = [accumulator.zero, accumulator.count, accumulator.sum].map(|cell| cell.value);
         let others = [other.zero_count, other.count, other.sum];
-        let others = others.iter().chain(&other.positive_counts).chain(&other.negative_counts);
-        let total: f64 = own.map(|cell| cell.value.abs()).sum::<f64>()
-            + others.map(|count| count.abs()).sum::<f64>();
+        let cells = |layer: &Layer<Summed>| magnitude(&layer.cells, |cell| cell.value);
+        let counts = |counts: &[f64]| magnitude(counts, |count| *count);
+        let total = magnitude(&own, |number| *number)
+            + magnitude(&others, |number| *number)
+            + cells(&accumulator.positive)
+            + cells(&accumulator.negative)
+            + counts(&other.positive_counts)
+            + counts(&other.negative_counts);
         let bounds = accumulator.custom_bounds.iter().chain(other.custom_bounds.iter());
         total < f64::MAX / 4.0 && bounds.into_iter().all(|bound| bound.is_finite())
     }
+}
+
+/// About the sum of the absolute values, or NaN where one is. In lanes, so that additions do not
+/// wait for each other.
+fn magnitude<T>(numbers: &[T], number: impl Fn(&T) -> f64) -> f64 {
+    let mut lanes = [0.0; 8];
+    let (parts, rest) = numbers.as_chunks::<8>();
+    for part in parts {
+        for (lane, item) in lanes.iter_mut().zip(part) {
+            *lane += number(item).abs();
+        }
+    }
+    let rest: f64 = rest.iter().map(|item| number(item).abs()).sum();
+    lanes.iter().sum::<f64>() + rest
 }
 
 /// A mean of histograms: their sum divided by their number, or, once the sum would overflow, a
@@ -130,6 +184,18 @@ impl HistogramMean {
     /// The mean of one histogram.
     pub fn new(first: Histogram) -> HistogramMean {
         HistogramMean { sum: HistogramSum::new(first), count: 1.0, moves: false }
+    }
+
+    /// Turns into the mean of one histogram; see [`HistogramSum::restart`].
+    pub fn restart(&mut self, first: &Histogram) {
+        self.sum.restart(first);
+        self.count = 1.0;
+        self.moves = false;
+    }
+
+    /// Bytes on the heap that belong to this mean.
+    pub fn heap_bytes(&self) -> usize {
+        self.sum.heap_bytes()
     }
 
     /// Takes a histogram in; see [`HistogramSum::add`].
@@ -158,11 +224,12 @@ impl HistogramMean {
         self.sum.add(&part)
     }
 
-    /// The mean, not compacted.
-    pub fn finish(mut self) -> Histogram {
+    /// The mean, not compacted. Nothing can be added to it any more, but it can be restarted.
+    pub fn finish(&mut self) -> Histogram {
         if !self.moves {
             let count = self.count;
             self.sum.map(|number| number / count);
+            self.moves = true;
         }
         self.sum.finish()
     }

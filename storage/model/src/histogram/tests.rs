@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::layer::Layer;
 use super::*;
 
 fn spans(spans: &[(i32, u32)]) -> Vec<Span> {
@@ -149,6 +150,43 @@ proptest! {
         }
         let sum = compacted(sum.finish());
         prop_assert!(sum.equals(&compacted(plain)));
+    }
+
+    #[test]
+    fn adding_in_place_is_as_merging(own in side(), other in side(), skipped in 0..9_usize) {
+        let layer = |(spans, cells): (Vec<Span>, Vec<f64>)| Layer { spans, cells };
+        let skipped = skipped.min(other.1.len());
+        let mut merged = layer(own);
+        // The second time all buckets are there already.
+        for sign in [1.0, -1.0] {
+            let mut added = merged.clone();
+            added.merge_counts(&other.0, &other.1, skipped, sign);
+            merged.merge(&other.0, other.1.iter().map(|count| sign * count), skipped);
+            prop_assert_eq!(&added.spans, &merged.spans);
+            prop_assert_eq!(&added.cells, &merged.cells);
+        }
+    }
+
+    #[test]
+    fn what_is_restarted_remembers_nothing(
+        before in prop::collection::vec(exponential(), 1..4),
+        all in prop::collection::vec(exponential(), 1..4),
+    ) {
+        let start = |first: &Histogram| {
+            (HistogramSum::new(first.clone()), HistogramMean::new(first.clone()))
+        };
+        let add = |(sum, mean): &mut (HistogramSum, HistogramMean), all: &[Histogram]| {
+            for histogram in all {
+                sum.add(histogram).unwrap();
+                mean.add(histogram).unwrap();
+            }
+            (sum.finish(), mean.finish())
+        };
+        let mut used = start(&before[0]);
+        add(&mut used, &before[1..]);
+        used.0.restart(&all[0]);
+        used.1.restart(&all[0]);
+        prop_assert_eq!(add(&mut used, &all[1..]), add(&mut start(&all[0]), &all[1..]));
     }
 
     #[test]
