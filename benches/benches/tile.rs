@@ -9,6 +9,7 @@ use engine::exec::aggregate::aggregate;
 use engine::exec::matrix::{Matrix, materialize};
 use engine::exec::operator::{Context, Operand, VectorOperator};
 use engine::exec::select::InstantSelector;
+use engine::parse::ast::Span;
 use engine::parse::{ParseOptions, parse};
 use engine::plan::{Node, NodeKind, PlanOptions, plan};
 use engine::tile::{Tile, TileShape};
@@ -89,7 +90,8 @@ fn reduce(criterion: &mut Criterion) {
         group.bench_function(name, |b| {
             b.iter(|| {
                 let param = param.map(|value| Operand::Scalar(vec![value; STEP_COUNT]));
-                aggregate(&ctx, steps(), &aggregation, &matrix, param).expect("no limit is set")
+                aggregate(&ctx, steps(), &aggregation, Span::default(), &matrix, param)
+                    .expect("no limit is set")
             });
         });
     }

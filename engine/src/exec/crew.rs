@@ -26,6 +26,7 @@ pub const STACK_BYTES: usize = 8 << 20;
 pub struct Crew {
     /// None where a query's own thread is all there is.
     helpers: Option<rayon::ThreadPool>,
+    threads: usize,
     turns: Arc<Turns>,
 }
 
@@ -43,7 +44,12 @@ impl Crew {
                 .build()
                 .ok()
         });
-        Crew { helpers: helpers.flatten(), turns: Arc::new(Turns::new(threads)) }
+        Crew { helpers: helpers.flatten(), threads, turns: Arc::new(Turns::new(threads)) }
+    }
+
+    /// How many threads compute for one query at most.
+    pub fn threads(&self) -> usize {
+        self.threads
     }
 
     /// The pace of a thread that begins to walk a query.

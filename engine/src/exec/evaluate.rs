@@ -18,6 +18,7 @@ use crate::exec::select::InstantSelector;
 use crate::exec::unique::SAME_LABELSET;
 use crate::exec::watch::Watch;
 use crate::functions;
+use crate::parse::ast::Span;
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,
 };
@@ -55,7 +56,7 @@ pub fn evaluate(
             let rhs = evaluate(ctx, sets, rhs)?;
             binary::evaluate(ctx, steps, binary, node.span, lhs, rhs)
         }
-        NodeKind::Aggregate(aggregation) => fold(ctx, sets, steps, aggregation),
+        NodeKind::Aggregate(aggregation) => fold(ctx, sets, steps, aggregation, node.span),
         NodeKind::Invariant(inner) => broadcast(ctx, evaluate(ctx, sets, inner)?, steps),
     }
 }
@@ -165,6 +166,7 @@ fn fold(
     sets: &[Arc<dyn SeriesSet>],
     steps: Steps,
     aggregation: &Aggregation,
+    span: Span,
 ) -> Result<Operand, QueryError> {
     let param = match &aggregation.param {
         Some(param) => Some(evaluate(ctx, sets, param)?),
@@ -172,7 +174,7 @@ fn fold(
     };
     match evaluate(ctx, sets, &aggregation.input)? {
         Operand::Vector(input) => {
-            let matrix = aggregate(ctx, steps, aggregation, &*input, param)?;
+            let matrix = aggregate(ctx, steps, aggregation, span, &*input, param)?;
             Ok(Operand::Vector(Box::new(matrix)))
         }
         Operand::Scalar(_) | Operand::String(_) => {

@@ -151,6 +151,18 @@ impl Context {
         Context { crew, walk, ..self }
     }
 
+    /// How many threads compute for the query at most.
+    pub fn threads(&self) -> usize {
+        self.crew.threads()
+    }
+
+    /// See [`Pace::pause`]; for loops of the thread that walks the query.
+    ///
+    /// Errors: the query has run too long, or nobody waits for it any more.
+    pub fn pause(&self) -> Result<(), QueryError> {
+        self.walk.pause()
+    }
+
     /// Ends the walk: others may compute.
     pub fn end_walk(&self) {
         self.walk.give_back();

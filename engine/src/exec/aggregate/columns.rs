@@ -52,15 +52,15 @@ const WORK_A_CELL: usize = 8;
 /// What an output row takes beside its cells: its entry in a table that may be half full.
 const ROW_BYTES: usize = 2 * size_of::<(u64, OutputRow)>();
 
-/// Evaluates an aggregation over columns.
+/// Evaluates an aggregation over columns, out of tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
     steps: Steps,
+    shape: TileShape,
     input: &dyn VectorOperator,
     groups: &Groups,
     pick: &Pick,
 ) -> Result<Matrix, QueryError> {
-    let shape = ctx.tile_shape_for(steps);
     let mut stripes = open(ctx, shape, input, groups)?;
     let reducer = Reducer { ctx, steps, input, groups, pick };
     let _charge = Charge::new(&ctx.budget, (groups.len() * size_of::<Output>()) as u64)?;
@@ -260,7 +260,7 @@ impl Reducer<'_> {
                 output.set(0, steps, step, quantile(phi[step], &mut scratch.values))
             }
             Pick::Topk { k, is_top } => {
-                let k = self.at_most(k[step]);
+                let k = at_most(k[step], self.groups);
                 if k == 0 {
                     return Ok(());
                 }
@@ -279,7 +279,7 @@ impl Reducer<'_> {
                 Ok(())
             }
             Pick::Limitk(k) => {
-                for entry in column.iter().take(self.at_most(k[step])) {
+                for entry in column.iter().take(at_most(k[step], self.groups)) {
                     watch.work(WORK_A_CELL)?;
                     output.set(u64::from(entry.row), steps, step, entry.value)?;
                 }
@@ -310,17 +310,17 @@ impl Reducer<'_> {
             }
         }
     }
+}
 
-    /// A parameter as a count: cut to an integer, and no more than there are series.
-    fn at_most(&self, k: f64) -> usize {
-        (k.max(0.0) as usize).min(self.groups.order.len())
-    }
+/// A parameter as a count: cut to an integer, and no more than there are series.
+pub(super) fn at_most(k: f64, groups: &Groups) -> usize {
+    (k.max(0.0) as usize).min(groups.order.len())
 }
 
 /// Whether a series is among those that a ratio keeps.
 ///
 /// Source: `AddRatioSampleWithOffset` of Prometheus.
-fn is_sampled(ratio: f64, labels: &Labels) -> bool {
+pub(super) fn is_sampled(ratio: f64, labels: &Labels) -> bool {
     let offset = xxh64(labels.as_bytes()) as f64 / u64::MAX as f64;
     (ratio >= 0.0 && offset < ratio) || (ratio < 0.0 && offset >= 1.0 + ratio)
 }
@@ -350,7 +350,8 @@ fn assemble(
                 Pick::Quantile(_) => groups.metas[group].clone(),
                 Pick::CountValues { label, is_dropped } => {
                     let label = (!is_dropped).then_some(label.as_str());
-                    let meta = counted(&groups.metas[group], label, key);
+                    let text = value_text(f64::from_bits(key));
+                    let meta = counted(&groups.metas[group], label, &text);
                     let bytes = meta.labels.as_bytes().len() + size_of::<SeriesMeta>();
                     output.charge.grow(bytes as u64)?;
                     meta
@@ -373,20 +374,24 @@ fn assemble(
     Ok(matrix)
 }
 
-/// The labels of a counted value, which stands in a label where there is one for it.
+/// The labels of a counted value, whose text stands in a label where there is one for it.
 ///
 /// Source: `aggregationCountValues` of Prometheus.
-fn counted(group: &SeriesMeta, label: Option<&str>, bits: u64) -> SeriesMeta {
+pub(super) fn counted(group: &SeriesMeta, label: Option<&str>, text: &str) -> SeriesMeta {
     let mut labels = group.labels.to_builder();
     if let Some(label) = label {
-        let text = match f64::from_bits(bits) {
-            f64::INFINITY => "+Inf".to_owned(),
-            f64::NEG_INFINITY => "-Inf".to_owned(),
-            value => value.to_string(),
-        };
-        labels.set(label, &text);
+        labels.set(label, text);
     }
     SeriesMeta { labels: labels.build(), drop_name: false }
+}
+
+/// The text of a counted number.
+pub(super) fn value_text(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        f64::NEG_INFINITY => "-Inf".to_owned(),
+        value => value.to_string(),
+    }
 }
 
 #[cfg(test)]

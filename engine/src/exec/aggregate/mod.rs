@@ -4,11 +4,15 @@
 //! rows. What can be merged (sum, avg, min, max, count, group, stddev, stdvar) accumulates rows
 //! into partials and holds no more than the output and the tiles in flight ([`rows`]); what
 //! needs all values of a group at once (quantile, topk, bottomk, limitk, limit_ratio,
-//! count_values) looks at columns, some steps of all series at a time ([`columns`]).
+//! count_values) looks at columns, some steps of all series at a time ([`columns`]). Where there
+//! may be native histograms, what adds or keeps them goes a way of its own ([`mixed`]); all else
+//! sees numbers only ([`floats`]).
 
 mod columns;
+mod floats;
 mod group;
 mod hash;
+mod mixed;
 mod partial;
 mod rows;
 mod topk;
@@ -26,14 +30,16 @@ use crate::plan::Aggregation;
 use crate::window::Steps;
 
 use columns::Pick;
+use floats::{Floats, Seen};
 use group::Groups;
+use mixed::Total;
 use partial::Fold;
 
 /// The least float that does not fit `i64` any more.
 const INT_MAX: f64 = 9_223_372_036_854_774_784.0;
 const INT_MIN: f64 = -9_223_372_036_854_775_808.0;
 
-/// Evaluates an aggregation over all steps.
+/// Evaluates an aggregation over all steps. `span` is its own.
 ///
 /// Errors: parameters that cannot be, what the operand gives, and the limits of the query.
 /// Source: `rangeEvalAgg` of Prometheus.
@@ -41,42 +47,117 @@ pub fn aggregate(
     ctx: &Context,
     steps: Steps,
     aggregation: &Aggregation,
+    span: Span,
     input: &dyn VectorOperator,
     param: Option<Operand>,
 ) -> Result<Matrix, QueryError> {
     let at = aggregation.param.as_ref().map_or(Span::default(), |param| param.span);
-    let cause = Cause { at, operands: Span::hull([at, aggregation.input.span]) };
-    let fold = match aggregation.op {
-        AggregateOp::Sum => Fold::Sum,
-        AggregateOp::Avg => Fold::Avg,
-        AggregateOp::Min => Fold::Min,
-        AggregateOp::Max => Fold::Max,
-        AggregateOp::Count => Fold::Count,
-        AggregateOp::Group => Fold::Group,
-        AggregateOp::Stddev => Fold::Stddev,
-        AggregateOp::Stdvar => Fold::Stdvar,
+    let operands = Span::hull([at, aggregation.input.span]);
+    let how = match aggregation.op {
+        AggregateOp::Sum => How::Fold(Fold::Sum),
+        AggregateOp::Avg => How::Fold(Fold::Avg),
+        AggregateOp::Min => How::Fold(Fold::Min),
+        AggregateOp::Max => How::Fold(Fold::Max),
+        AggregateOp::Count => How::Fold(Fold::Count),
+        AggregateOp::Group => How::Fold(Fold::Group),
+        AggregateOp::Stddev => How::Fold(Fold::Stddev),
+        AggregateOp::Stdvar => How::Fold(Fold::Stdvar),
         AggregateOp::Topk
         | AggregateOp::Bottomk
         | AggregateOp::Limitk
         | AggregateOp::LimitRatio
         | AggregateOp::Quantile
         | AggregateOp::CountValues => {
-            let Some(pick) = pick(ctx, steps, aggregation, param, cause)? else {
-                // Nothing is taken, but the operand may have something to say.
-                drain(ctx, input, &all_series(input))?;
-                return Matrix::new(ctx, Vec::new(), steps);
-            };
-            let groups = match &pick {
-                Pick::CountValues { label, .. } => {
-                    Groups::without_label(ctx, input.series(), aggregation, label)?
+            match pick(ctx, steps, aggregation, param, Cause { at, operands })? {
+                Some(pick) => How::Pick(pick),
+                None => {
+                    // Nothing is taken, but the operand may have something to say.
+                    drain(ctx, input, &all_series(input))?;
+                    return Matrix::new(ctx, Vec::new(), steps);
                 }
-                _ => Groups::new(ctx, input.series(), aggregation)?,
-            };
-            return columns::reduce(ctx, steps, input, &groups, &pick);
+            }
         }
     };
-    let groups = Groups::new(ctx, input.series(), aggregation)?;
-    rows::reduce(ctx, steps, input, &groups, fold)
+    let groups = match &how {
+        How::Pick(Pick::CountValues { label, .. }) => {
+            Groups::without_label(ctx, input.series(), aggregation, label)?
+        }
+        _ => Groups::new(ctx, input.series(), aggregation)?,
+    };
+    if input.has_histograms() {
+        let mixed = Mixed { ctx, steps, op: aggregation.op, input, groups: &groups };
+        let whole = Cause { at: span, operands };
+        return mixed.aggregate(&how, whole, Cause { at: aggregation.input.span, operands });
+    }
+    let shape = ctx.tile_shape_for(steps);
+    match &how {
+        How::Fold(fold) => rows::reduce(ctx, steps, shape, input, &groups, *fold),
+        How::Pick(pick) => columns::reduce(ctx, steps, shape, input, &groups, pick),
+    }
+}
+
+/// How groups become answers.
+enum How {
+    Fold(Fold),
+    Pick(Pick),
+}
+
+/// An aggregation of an operand that may bring histograms.
+struct Mixed<'a> {
+    ctx: &'a Context,
+    steps: Steps,
+    op: AggregateOp,
+    input: &'a dyn VectorOperator,
+    groups: &'a Groups,
+}
+
+impl Mixed<'_> {
+    /// Evaluates it. Annotations point at the whole, or at its operand.
+    fn aggregate(&self, how: &How, whole: Cause, operand: Cause) -> Result<Matrix, QueryError> {
+        let Mixed { ctx, steps, input, groups, .. } = *self;
+        let k_of = |k: &f64| columns::at_most(*k, groups);
+        match how {
+            How::Fold(Fold::Sum) => {
+                mixed::sum::reduce(ctx, steps, input, groups, Total::Sum, operand)
+            }
+            How::Fold(Fold::Avg) => {
+                mixed::sum::reduce(ctx, steps, input, groups, Total::Mean, operand)
+            }
+            How::Fold(fold) => {
+                let floats = match fold {
+                    Fold::Count | Fold::Group => Floats { ctx, input, seen: Seen::AsNumbers },
+                    _ => self.without_histograms(operand, Vec::new()),
+                };
+                rows::reduce(ctx, steps, ctx.tile_shape_of(input), &floats, groups, *fold)
+            }
+            How::Pick(Pick::Limitk(k)) => {
+                let k: Vec<usize> = k.iter().map(k_of).collect();
+                mixed::limit::limitk(ctx, steps, input, groups, &k)
+            }
+            How::Pick(Pick::LimitRatio(ratio)) => {
+                mixed::limit::limit_ratio(ctx, steps, input, groups, ratio)
+            }
+            How::Pick(Pick::CountValues { label, is_dropped }) => {
+                let label = (!is_dropped).then_some(label.as_str());
+                mixed::count_values::reduce(ctx, steps, input, groups, label)
+            }
+            How::Pick(pick) => {
+                let floats = match pick {
+                    Pick::Topk { k, .. } => {
+                        self.without_histograms(whole, k.iter().map(|k| k_of(k) > 0).collect())
+                    }
+                    _ => self.without_histograms(operand, Vec::new()),
+                };
+                columns::reduce(ctx, steps, ctx.tile_shape_of(input), &floats, groups, pick)
+            }
+        }
+    }
+
+    /// The operand without its histograms; see [`Seen::Not`].
+    fn without_histograms(&self, cause: Cause, looks: Vec<bool>) -> Floats<'_> {
+        let seen = Seen::Not { op: self.op, cause, looks };
+        Floats { ctx: self.ctx, input: self.input, seen }
+    }
 }
 
 /// What to take from each column, with its parameter checked; nothing where the parameter says

@@ -199,7 +199,8 @@ impl Partial {
                     let total = self.count[at] + count;
                     let delta = second - self.second[at];
                     let share = count / total;
-                    self.value[at] += value + delta * delta * self.count[at] * share;
+                    // In this order nothing overflows where there is only one value in all.
+                    self.value[at] += value + delta * (delta * (self.count[at] * share));
                     self.second[at] += delta * share;
                 }
             }

@@ -21,15 +21,15 @@ use crate::window::Steps;
 /// Rows of a stripe.
 const STRIPE_ROWS: usize = TILE_SERIES;
 
-/// Evaluates an aggregation that merges.
+/// Evaluates an aggregation that merges, out of tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
     steps: Steps,
+    shape: TileShape,
     input: &dyn VectorOperator,
     groups: &Groups,
     fold: Fold,
 ) -> Result<Matrix, QueryError> {
-    let shape = ctx.tile_shape_for(steps);
     let mut output = Matrix::new(ctx, groups.metas.clone(), steps)?;
     let stripes: Vec<Stripe> = (0..groups.order.len())
         .step_by(STRIPE_ROWS)

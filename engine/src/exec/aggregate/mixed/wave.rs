@@ -1,0 +1,111 @@
+//! Reading rows with histograms: a few stripes at a time, tile by tile.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::Histogram;
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, TileReader, VectorOperator};
+use crate::tile::{Tile, TileShape, is_present};
+
+/// What a series has at a step.
+#[derive(Clone, Copy)]
+pub(super) enum Sample<'a> {
+    Float(f64),
+    Histogram(&'a Arc<Histogram>),
+}
+
+/// The tiles of neighbouring rows at the same steps.
+pub(super) struct Wave<'a> {
+    /// The rows, by their place in the order that was asked for.
+    pub(super) rows: Range<usize>,
+    /// The first step.
+    pub(super) first_step: usize,
+    /// How many steps.
+    pub(super) width: usize,
+    tiles: &'a [&'a Tile],
+    /// Rows of each tile but the last.
+    height: usize,
+}
+
+impl Wave<'_> {
+    /// What a row has at a step, counted from the first one of the wave.
+    #[inline]
+    pub(super) fn at(&self, row: usize, step: usize) -> Option<Sample<'_>> {
+        let row = row - self.rows.start;
+        let tile = self.tiles[row / self.height];
+        let row = row % self.height;
+        if let Some(Some(histogram)) = tile.histograms(row).get(step) {
+            return Some(Sample::Histogram(histogram));
+        }
+        let (values, presence) = tile.row(row);
+        is_present(presence, step).then(|| Sample::Float(values[step]))
+    }
+}
+
+/// Some rows with their reader and their current tile.
+struct Stripe<'a> {
+    reader: Box<dyn TileReader + 'a>,
+    tile: Tile,
+    /// For the tile without histograms.
+    _charge: Charge,
+    /// For the histograms in the tile.
+    histograms: Option<Charge>,
+}
+
+impl Stripe<'_> {
+    fn next_tile(&mut self, ctx: &Context, width: usize) -> Result<(), QueryError> {
+        self.histograms = None;
+        self.reader.next_tile(width, &mut self.tile)?;
+        self.histograms = Some(Charge::new(&ctx.budget, self.tile.histogram_bytes())?);
+        Ok(())
+    }
+}
+
+/// Shows all tiles of an operator, wave after wave, those of a wave in the order of their steps.
+///
+/// Shape: rows are the listed series, in their order.
+/// Errors: what the operator's readers and `visit` give, and the limits of the query.
+pub(super) fn each_wave(
+    ctx: &Context,
+    input: &dyn VectorOperator,
+    order: &[u32],
+    mut visit: impl FnMut(&Wave<'_>) -> Result<(), QueryError>,
+) -> Result<(), QueryError> {
+    let steps = input.steps();
+    let shape = ctx.tile_shape_of(input);
+    let height = shape.series.max(1);
+    let wave_rows = height * ctx.threads();
+    for (index, order) in order.chunks(wave_rows).enumerate() {
+        let rows = index * wave_rows..index * wave_rows + order.len();
+        let stripes = order.chunks(height).map(|series| open(ctx, input, series, shape));
+        let mut stripes = stripes.collect::<Result<Vec<_>, QueryError>>()?;
+        let mut first_step = 0;
+        while first_step < steps.count {
+            let width = shape.steps.min(steps.count - first_step);
+            ctx.for_each(stripes.iter_mut(), |stripe, pace| {
+                pace.pause()?;
+                stripe.next_tile(ctx, width)
+            })?;
+            let rows = rows.clone();
+            let tiles: Vec<&Tile> = stripes.iter().map(|stripe| &stripe.tile).collect();
+            visit(&Wave { rows, first_step, width, tiles: &tiles, height })?;
+            first_step += width;
+        }
+    }
+    Ok(())
+}
+
+fn open<'a>(
+    ctx: &Context,
+    input: &'a dyn VectorOperator,
+    series: &[u32],
+    shape: TileShape,
+) -> Result<Stripe<'a>, QueryError> {
+    let shape = TileShape { series: series.len(), ..shape };
+    let charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+    let (reader, tile) = (input.open(series), Tile::new(shape));
+    Ok(Stripe { reader, tile, _charge: charge, histograms: None })
+}
