@@ -6,13 +6,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::SeriesSet;
+use model::{Histogram, SeriesSet};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::evaluate::origin;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::exec::rollup::{RollupOperator, raw_series};
+use crate::exec::rollup::{RawSamples, RollupOperator, raw_series};
 use crate::exec::scan::{all_series, scan};
 use crate::exec::select::InstantSelector;
 use crate::plan::{InstantValue, Node, NodeKind, RangeInput, RangeOrigin};
@@ -107,7 +107,11 @@ fn samples_of_range(
         RangeOrigin::Selector(_) => {
             let Some(origin) = origin(ctx, sets, input)? else { return Ok(()) };
             let (series, _charge) = raw_series(ctx, input, &origin)?;
-            let count = series.iter().map(|raw| raw.times.len() as u64).sum();
+            let histogram_count = |raw: &RawSamples| -> u64 {
+                raw.histograms.iter().map(|(_, histogram)| sample_count(histogram)).sum()
+            };
+            let count =
+                series.iter().map(|raw| raw.times.len() as u64 + histogram_count(raw)).sum();
             (count, count)
         }
     };
@@ -181,7 +185,18 @@ fn add_to(sums: &mut [u64], counts: &[u64]) {
     }
 }
 
-/// Adds up over all series what the values of a step count for.
+/// How many samples a histogram counts for: one for each 16 bytes that Prometheus holds for it.
+///
+/// Source: `HPoint.size` in `promql/value.go` and `Size` in `model/histogram/float_histogram.go`
+/// of Prometheus.
+fn sample_count(histogram: &Histogram) -> u64 {
+    let spans = histogram.positive_spans.len() + histogram.negative_spans.len();
+    let counts = histogram.positive_counts.len() + histogram.negative_counts.len();
+    let words = (spans + counts + histogram.custom_bounds.len()) as u64;
+    (168 + 8 * words + 8) / 16
+}
+
+/// Adds up over all series what the values of a step count for, and its histograms.
 fn counts_of(
     ctx: &Context,
     operator: &dyn VectorOperator,
@@ -195,6 +210,9 @@ fn counts_of(
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = &mut counts[first_step..];
         for row in 0..series.len() {
+            for (index, histogram) in tile.histograms(row).iter().enumerate() {
+                counts[index] += histogram.as_deref().map_or(0, sample_count);
+            }
             let (values, presence) = tile.row(row);
             for (word_index, word) in presence.iter().enumerate() {
                 let mut bits = *word;
