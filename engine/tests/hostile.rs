@@ -225,6 +225,14 @@ fn labels_that_functions_make_are_bounded() {
     let once = nested(replace, "m", ", \"text\", \"$1$1\", \"text\", \"(.*)\")", 14);
     let slow =
         nested(replace, "sum by (text) (m)", ", \"text\", \"$1$1\", \"text\", \"(.*)\")", 16);
+    let many = nested(
+        replace,
+        "(label_join(m, \"n\", \"\", \"i\") or label_join(m, \"n\", \"\", \"i\", \"i\") or m)",
+        ", \"text\", \"$1$1\", \"text\", \"(.*)\")",
+        10,
+    );
+    let many = format!("label_join({many}, \"text\", \"\"{})", ", \"text\"".repeat(60));
+    let all_values = Error(&["values of label \"text\" would be more than 67108864 bytes in all"]);
     let length = Error(&["label \"text\" would be 2097152 bytes long, the limit is 1048576"]);
     let carried = format!(
         "label_replace(m, \"a\", \"\", \"\", \"\") * on (job) group_left (text) \
@@ -238,6 +246,7 @@ fn labels_that_functions_make_are_bounded() {
             length,
         ),
         (once, Answer),
+        (many, all_values),
         (nested(&format!("({carried}) or "), "m", "", 10), AnswerOr(&["the limit is"])),
         (carried, Answer),
         (

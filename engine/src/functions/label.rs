@@ -14,6 +14,9 @@ use crate::window::Steps;
 
 /// The longest label value that these functions make, in bytes.
 pub const LABEL_VALUE_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of label values that one call of these functions makes, over all series. A chain
+/// of calls that double a label meets it before it fills the query's memory.
+pub const LABEL_VALUES_BYTES_MAX: usize = 64 << 20;
 /// The most that the bytes of a label times the bytes of the compiled expression may be.
 const MATCH_COST_MAX: usize = 1 << 33;
 /// No compiled expression has more bytes.
@@ -24,7 +27,7 @@ const _: () = assert!(LABEL_VALUE_BYTES_MAX <= LABEL_BYTES_MAX);
 /// expanded replacement.
 ///
 /// Errors: a bad expression or label name, in Prometheus' words; labels that grow past
-/// [`LABEL_VALUE_BYTES_MAX`] or the query's memory.
+/// [`LABEL_VALUE_BYTES_MAX`], [`LABEL_VALUES_BYTES_MAX`] or the query's memory.
 pub(super) fn replace(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
@@ -132,6 +135,7 @@ fn relabel(
     mut write: impl FnMut(&SeriesMeta, &mut LabelValue) -> Result<bool, QueryError>,
 ) -> Result<Operand, QueryError> {
     let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut values_bytes = 0;
     let mut series = Vec::with_capacity(input.series().len());
     for meta in input.series() {
         ctx.budget.check()?;
@@ -144,6 +148,13 @@ fn relabel(
             return Err(QueryError::Execution(format!(
                 "label {target:?} would be {} bytes long, the limit is {LABEL_VALUE_BYTES_MAX}",
                 value.bytes
+            )));
+        }
+        values_bytes += value.bytes;
+        if values_bytes > LABEL_VALUES_BYTES_MAX {
+            return Err(QueryError::Execution(format!(
+                "values of label {target:?} would be more than {LABEL_VALUES_BYTES_MAX} bytes in \
+                 all, which is the limit"
             )));
         }
         let bytes = meta.labels.as_bytes().len() + value.bytes + size_of::<SeriesMeta>();

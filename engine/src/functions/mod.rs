@@ -21,7 +21,7 @@ use crate::parse::ast::ValueType;
 pub use call::{call, check_texts};
 pub(crate) use date::rfc3339;
 pub use info::InfoSelector;
-pub use label::LABEL_VALUE_BYTES_MAX;
+pub use label::{LABEL_VALUE_BYTES_MAX, LABEL_VALUES_BYTES_MAX};
 pub(crate) use math::{go_max, go_min};
 pub(crate) use vector_scalar::absent;
 pub use vector_scalar::absent_labels;

@@ -43,6 +43,8 @@ pub(super) enum Pick {
 
 /// So many columns are gathered in one pass over the rows: a cache line of each row.
 const COLUMNS: usize = 8;
+/// So many rows are gathered between two looks at the watch.
+const ROWS_AT_ONCE: usize = 1 << 12;
 /// At most so many runs of groups are shared among threads.
 const GROUP_RUNS: usize = 64;
 /// Columns of groups that have more rows are charged for.
@@ -148,19 +150,24 @@ impl<'a> Block<'a> {
     ) -> Result<(), QueryError> {
         let width = COLUMNS.min(self.width - first);
         columns.iter_mut().for_each(Vec::clear);
-        for row in rows {
-            watch.work(COLUMNS)?;
-            let (values, presence) = self.row(row);
-            let bits = presence[first / 64] >> (first % 64);
-            let mut bits = (bits & 0xff) as usize;
-            // A block of eight steps never crosses a presence word.
-            while bits != 0 {
-                let column = bits.trailing_zeros() as usize;
-                if column < width {
-                    let value = values[first + column];
-                    columns[column].push(Cell { value, row: row as u32 });
+        let mut next = rows.start;
+        while next < rows.end {
+            let run = next..rows.end.min(next + ROWS_AT_ONCE);
+            watch.work(run.len() * COLUMNS)?;
+            next = run.end;
+            for row in run {
+                let (values, presence) = self.row(row);
+                let bits = presence[first / 64] >> (first % 64);
+                let mut bits = (bits & 0xff) as usize;
+                // A block of eight steps never crosses a presence word.
+                while bits != 0 {
+                    let column = bits.trailing_zeros() as usize;
+                    if column < width {
+                        let value = values[first + column];
+                        columns[column].push(Cell { value, row: row as u32 });
+                    }
+                    bits &= bits - 1;
                 }
-                bits &= bits - 1;
             }
         }
         Ok(())
