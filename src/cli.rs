@@ -129,6 +129,11 @@ pub struct Args {
     #[arg(long = "query.experimental", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub experimental: bool,
 
+    /// Whether functions of counters use what is known of their starts, as Prometheus does with
+    /// its feature use-start-timestamps; without it, start_timestamp() gives nothing.
+    #[arg(long = "query.use-start-timestamps", value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    pub use_start_timestamps: bool,
+
     #[command(flatten)]
     pub(crate) remote_write: RemoteWriteArgs,
 
@@ -325,6 +330,7 @@ impl Args {
             delayed_name_removal: self.delayed_name_removal,
             parse: self.parse_options(),
             steps_max: self.query_steps_max,
+            use_start_timestamps: self.use_start_timestamps,
             ..EngineOptions::default()
         }
     }
@@ -350,6 +356,7 @@ impl Args {
             ("query.max-series", self.query_series_max.to_string()),
             ("query.max-steps", self.query_steps_max.to_string()),
             ("query.timeout", format_duration(self.query_timeout)),
+            ("query.use-start-timestamps", self.use_start_timestamps.to_string()),
             ("remote-write.body-timeout", format_duration(write.body_timeout)),
             ("remote-write.max-body-size", format_bytes(write.body_bytes_max)),
             ("remote-write.max-decompressed-size", format_bytes(write.decompressed_bytes_max)),

@@ -51,6 +51,8 @@ pub struct Annotation {
     pub cause: Cause,
     /// What was mended, where buckets were.
     pub repair: Option<BucketRepair>,
+    /// How many times it happened, where that is counted; else 0.
+    pub count: u64,
 }
 
 /// What was done to the buckets of classic histograms to make their counts ascend.
@@ -116,6 +118,18 @@ impl Annotations {
         self.add(Severity::Warning, message.into(), cause.into());
     }
 
+    /// Adds a warning of what has happened so many times, and is shown with their number.
+    pub fn warn_counted(
+        &mut self,
+        message: impl Into<String>,
+        cause: impl Into<Cause>,
+        count: u64,
+    ) {
+        let (message, cause) = (message.into(), cause.into());
+        let severity = Severity::Warning;
+        self.insert(Annotation { severity, message, cause, repair: None, count });
+    }
+
     /// Adds an info.
     pub fn info(&mut self, message: impl Into<String>, cause: impl Into<Cause>) {
         self.add(Severity::Info, message.into(), cause.into());
@@ -128,11 +142,12 @@ impl Annotations {
             message: message.into(),
             cause: span.into(),
             repair: Some(repair),
+            count: 0,
         });
     }
 
     fn add(&mut self, severity: Severity, message: String, cause: Cause) {
-        self.insert(Annotation { severity, message, cause, repair: None });
+        self.insert(Annotation { severity, message, cause, repair: None, count: 0 });
     }
 
     fn insert(&mut self, annotation: Annotation) {
@@ -148,6 +163,7 @@ impl Annotations {
             Entry::Occupied(mut entry) => {
                 let kept = entry.get_mut();
                 kept.cause = later(kept.cause, annotation.cause);
+                kept.count += annotation.count;
                 kept.repair = match (kept.repair, annotation.repair) {
                     (Some(kept), Some(added)) => Some(kept.merge(&added)),
                     (kept, added) => kept.or(added),
@@ -192,6 +208,9 @@ impl Annotations {
                 let mut line = format!("PromQL {kind}: {}", annotation.message);
                 if let Some(repair) = &annotation.repair {
                     line.push_str(&repair.to_text());
+                }
+                if annotation.count > 1 {
+                    let _ = write!(line, " ({} occurrences)", annotation.count);
                 }
                 let (row, column) = row_and_column(query, annotation.cause.at.start as usize);
                 let _ = write!(line, " ({row}:{column})");

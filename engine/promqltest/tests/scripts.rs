@@ -52,7 +52,7 @@ fn shared_scripts() -> Vec<(String, String)> {
 
 /// The engine with the settings of Prometheus' own runner.
 fn engine() -> Engine {
-    Engine::new(EngineOptions::default())
+    Engine::new(EngineOptions { use_start_timestamps: true, ..EngineOptions::default() })
 }
 
 /// What holds the samples of a script.

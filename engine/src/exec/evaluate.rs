@@ -39,7 +39,7 @@ pub fn evaluate(
     match &node.kind {
         NodeKind::Number(value) => Ok(Operand::Scalar(vec![*value; steps.count])),
         NodeKind::String(text) => Ok(Operand::String(text.clone())),
-        NodeKind::Instant(instant) => select(ctx, sets, steps, instant),
+        NodeKind::Instant(instant) => select(ctx, sets, steps, instant, node.span),
         NodeKind::Range(_) => Err(QueryError::Execution("unexpected range vector".to_owned())),
         NodeKind::Rollup(rollup) => roll_up(ctx, sets, steps, rollup),
         NodeKind::Call { call, args } => {
@@ -84,11 +84,12 @@ fn select(
     sets: &[Arc<dyn SeriesSet>],
     steps: Steps,
     instant: &Instant,
+    span: Span,
 ) -> Result<Operand, QueryError> {
     let set = Arc::clone(&sets[instant.selector]);
     Ok(Operand::Vector(match instant.yields {
         InstantValue::Smoothed => {
-            Box::new(RollupOperator::smoothed_instant(ctx, steps, instant, set)?)
+            Box::new(RollupOperator::smoothed_instant(ctx, steps, instant, span, set)?)
         }
         InstantValue::Sample
         | InstantValue::Timestamp

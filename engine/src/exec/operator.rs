@@ -217,6 +217,11 @@ impl Context {
         self.annotate(|annotations| annotations.warn(message, cause));
     }
 
+    /// Adds a warning of what has happened so many times.
+    pub fn warn_counted(&self, message: impl Into<String>, cause: impl Into<Cause>, count: u64) {
+        self.annotate(|annotations| annotations.warn_counted(message, cause, count));
+    }
+
     /// Adds an info.
     pub fn info(&self, message: impl Into<String>, cause: impl Into<Cause>) {
         self.annotate(|annotations| annotations.info(message, cause));

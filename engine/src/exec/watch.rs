@@ -64,6 +64,13 @@ impl Intake {
         if self.uncharged < WORK_BETWEEN_LOOKS { Ok(()) } else { self.settle() }
     }
 
+    /// Charges memory that read samples take beside their times and values.
+    ///
+    /// Errors: the query's memory limit is passed.
+    pub fn hold(&mut self, bytes: u64) -> Result<(), QueryError> {
+        self.charge.grow(bytes)
+    }
+
     /// Charges the samples that are left and gives the memory back: who holds the samples from
     /// here on charges for them.
     ///

@@ -74,15 +74,37 @@ async fn experiments_are_refused_everywhere_as_the_flag_says() {
 }
 
 #[tokio::test]
-async fn the_flags_of_the_language_are_listed() {
-    for (args, delayed, experimental) in [
-        (&[][..], "true", "true"),
-        (&["--query.delayed-name-removal=false", "--query.experimental=false"], "false", "false"),
+async fn starts_of_counters_are_used_as_the_flag_says() {
+    let query = "/api/v1/query?time=1&query=start_timestamp(up)";
+    let count = |text: &str| {
+        let read: serde_json::Value = serde_json::from_str(text).unwrap();
+        read["data"]["result"].as_array().unwrap().len()
+    };
+    for (args, expected) in [
+        (&[][..], 0),
+        (&["--query.use-start-timestamps=false"], 0),
+        (&["--query.use-start-timestamps=true"], 2),
     ] {
+        let answer = ask(&with_engine(args), "GET", query).await;
+        assert_eq!(count(&answer.text), expected, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_flags_of_the_language_are_listed() {
+    let changed = [
+        "--query.delayed-name-removal=false",
+        "--query.experimental=false",
+        "--query.use-start-timestamps=true",
+    ];
+    for (args, delayed, experimental, starts) in
+        [(&[][..], "true", "true", "false"), (&changed, "false", "false", "true")]
+    {
         let text = ask(&with_engine(args), "GET", "/api/v1/status/flags").await.text;
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["data"]["query.delayed-name-removal"], delayed);
         assert_eq!(read["data"]["query.experimental"], experimental);
+        assert_eq!(read["data"]["query.use-start-timestamps"], starts);
     }
 }
 

@@ -102,6 +102,10 @@ pub(super) trait Kernel: Send {
         0
     }
 
+    /// There is a range without floats: values are not asked for, but the parameters of the
+    /// step must be right all the same.
+    fn check_parameters(&mut self, _step: usize) {}
+
     /// What is wrong with the parameters, if a value was asked for in spite of it.
     fn error(&mut self) -> Option<String> {
         None
@@ -146,6 +150,27 @@ impl Buffer {
         self.values.push(value);
     }
 
+    /// How many samples are in memory.
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// All samples in memory.
+    pub(super) fn samples(&self) -> Samples<'_> {
+        Samples { times: &self.times, values: &self.values, base: self.base }
+    }
+
+    /// The first sample of the current range, and one past the last.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.lo, self.hi)
+    }
+
+    /// Makes these samples the current range.
+    pub(super) fn move_to(&mut self, (lo, hi): (usize, usize)) {
+        assert!(lo <= hi && hi <= self.times.len());
+        (self.lo, self.hi) = (lo, hi);
+    }
+
     /// All samples: times and values.
     pub(super) fn into_samples(self) -> (Vec<i64>, Vec<f64>) {
         (self.times, self.values)
@@ -156,16 +181,18 @@ impl Buffer {
         ((self.times.capacity() + self.values.capacity()) * 8) as u64
     }
 
-    /// Drops samples that have left for good, once they are half of all.
-    pub(super) fn compact(&mut self) {
+    /// Drops samples that have left for good, once they are half of all; how many.
+    pub(super) fn compact(&mut self) -> usize {
         if self.lo == 0 || self.lo * 2 < self.times.len() {
-            return;
+            return 0;
         }
-        self.times.drain(..self.lo);
-        self.values.drain(..self.lo);
-        self.base += self.lo as u64;
-        self.hi -= self.lo;
+        let dropped = self.lo;
+        self.times.drain(..dropped);
+        self.values.drain(..dropped);
+        self.base += dropped as u64;
+        self.hi -= dropped;
         self.lo = 0;
+        dropped
     }
 
     /// Moves the range over the steps of one tile's row and writes the values.
@@ -181,7 +208,7 @@ impl Buffer {
         presence: &mut [u64],
         watch: &mut Watch,
     ) -> Result<(), QueryError> {
-        let samples = Samples { times: &self.times, values: &self.values, base: self.base };
+        let samples = self.samples();
         let (mut lo, mut hi) = (self.lo, self.hi);
         let mut step = first_step;
         for (values, presence) in values.chunks_mut(64).zip(presence) {

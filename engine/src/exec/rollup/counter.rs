@@ -137,7 +137,8 @@ impl Resets {
         }
     }
 
-    fn push(&mut self, number: u64, value: f64) {
+    /// Takes the number of the sample after a reset, and the value before it.
+    pub(super) fn push(&mut self, number: u64, value: f64) {
         if self.entries.is_empty() {
             self.total = Wide::default();
         }

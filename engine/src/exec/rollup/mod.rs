@@ -9,7 +9,9 @@
 mod buffer;
 mod counter;
 mod extended;
+mod feed;
 mod fold;
+mod mixed;
 mod moments;
 mod note;
 mod ordered;
@@ -19,22 +21,25 @@ mod trend;
 
 use std::sync::Arc;
 
-use model::{Advance, Cursor, SampleBatch, SeriesSet};
+use model::{Histogram, HistogramSample, SampleBatch, SeriesSet};
 
+use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::select::series_of;
 use crate::exec::watch::{Intake, Watch};
-use crate::parse::ast::RangeMode;
+use crate::parse::ast::{RangeMode, Span};
 use crate::plan::{Instant, RangeInput, Rollup};
-use crate::tile::{Tile, TileShape};
+use crate::tile::Tile;
 use crate::window::{Reach, Steps};
 
 use buffer::{Buffer, Kernel, Ranges};
 use counter::{Extrapolated, LastTwo, Neighbours, Resets};
 use extended::{AnchoredNeighbours, ExtendedRate, SmoothedInstant};
+use feed::{Feed, GridSample, take};
 use fold::{Border, Extreme, Fold};
+use mixed::{Mixed, Mixing};
 use note::Note;
 use spread::{Mad, Quantile, Variance};
 use trend::{Prediction, Slope, Smoothing};
@@ -57,6 +62,21 @@ impl Origin {
             Origin::Operator(operator) => operator.series().to_vec(),
         }
     }
+
+    /// The metric's name as the samples' series bears it.
+    fn metric_name(&self, series: u32) -> &str {
+        match self {
+            Origin::Set(set) => set.labels(series as usize).metric_name(),
+            Origin::Operator(operator) => operator.series()[series as usize].labels.metric_name(),
+        }
+    }
+
+    fn has_histograms(&self) -> bool {
+        match self {
+            Origin::Set(set) => (0..set.len()).any(|index| set.has_histograms(index)),
+            Origin::Operator(operator) => operator.has_histograms(),
+        }
+    }
 }
 
 /// The output of a function of samples over ranges.
@@ -68,6 +88,9 @@ pub struct RollupOperator {
     ranges: Ranges,
     function: Function,
     note: Note,
+    mixing: Mixing,
+    /// Whether there may be histograms among the samples.
+    takes_histograms: bool,
     _charge: Charge,
 }
 
@@ -107,21 +130,25 @@ impl RollupOperator {
         let function = function(name, rollup.input.mode, args)?;
         let keeps_name = matches!(name, "last_over_time" | "first_over_time");
         let note = Note::new(rollup, &function, &origin);
+        let cause = note::cause(rollup, &function, &origin);
         let ranges = ranges(&rollup.input);
-        RollupOperator::build(ctx, steps, origin, ranges, function, note, !keeps_name)
+        let said = (note, cause);
+        RollupOperator::build(ctx, steps, origin, ranges, function, said, !keeps_name)
     }
 
-    /// An operator for an instant selector that is `smoothed`.
+    /// An operator for an instant selector that is `smoothed`; `span` is where it stands.
     pub fn smoothed_instant(
         ctx: &Context,
         steps: Steps,
         instant: &Instant,
+        span: Span,
         set: Arc<dyn SeriesSet>,
     ) -> Result<RollupOperator, QueryError> {
         let Instant { times, reach, .. } = *instant;
         let ranges = Ranges { times, range_ms: 0, margin: reach };
         let function = Function::SmoothedInstant;
-        RollupOperator::build(ctx, steps, Origin::Set(set), ranges, function, Note::None, false)
+        let said = (Note::None, span.into());
+        RollupOperator::build(ctx, steps, Origin::Set(set), ranges, function, said, false)
     }
 
     /// An operator that gives how many samples are in each range, with what the mode of the
@@ -133,7 +160,8 @@ impl RollupOperator {
         origin: Origin,
     ) -> Result<RollupOperator, QueryError> {
         let function = Function::Border(Border::Count);
-        RollupOperator::build(ctx, steps, origin, ranges(input), function, Note::None, false)
+        let said = (Note::None, input.span.into());
+        RollupOperator::build(ctx, steps, origin, ranges(input), function, said, false)
     }
 
     fn build(
@@ -142,7 +170,7 @@ impl RollupOperator {
         origin: Origin,
         ranges: Ranges,
         function: Function,
-        note: Note,
+        (note, cause): (Note, Cause),
         drop_name: bool,
     ) -> Result<RollupOperator, QueryError> {
         let count = match &origin {
@@ -156,8 +184,19 @@ impl RollupOperator {
                 *meta = meta.dropping_name(ctx);
             }
         }
-        let ctx = ctx.clone();
-        Ok(RollupOperator { ctx, origin, series, steps, ranges, function, note, _charge: charge })
+        let is_subquery = matches!(origin, Origin::Operator(_));
+        Ok(RollupOperator {
+            mixing: Mixing::new(&function, ctx.uses_start_timestamps, is_subquery, cause),
+            takes_histograms: origin.has_histograms(),
+            ctx: ctx.clone(),
+            origin,
+            series,
+            steps,
+            ranges,
+            function,
+            note,
+            _charge: charge,
+        })
     }
 }
 
@@ -247,13 +286,14 @@ impl VectorOperator for RollupOperator {
             Origin::Set(_) => true,
             Origin::Operator(operator) => !operator.has_effects(),
         };
-        let is_pure =
-            matches!(self.note, Note::None) && !matches!(self.function, Function::Smoothing { .. });
+        let is_pure = matches!(self.note, Note::None)
+            && !matches!(self.function, Function::Smoothing { .. })
+            && !self.mixing.has_effects(self.takes_histograms);
         !(is_pure && is_pure_origin)
     }
 
     fn has_histograms(&self) -> bool {
-        false
+        self.takes_histograms && self.function.gives_histograms()
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
@@ -309,7 +349,12 @@ impl RollupOperator {
     ) -> Box<dyn TileReader + 'a> {
         let rows = series
             .iter()
-            .map(|series| Row { series: *series, buffer: Buffer::default(), kernel: kernel() })
+            .map(|series| Row {
+                series: *series,
+                buffer: Buffer::default(),
+                kernel: kernel(),
+                mixed: None,
+            })
             .collect();
         Box::new(RollupReader {
             operator: self,
@@ -336,6 +381,8 @@ struct Row<K> {
     series: u32,
     buffer: Buffer,
     kernel: K,
+    /// From the first histogram on, or the first start of a counter where that matters.
+    mixed: Option<Box<Mixed>>,
 }
 
 impl<K: Kernel> TileReader for RollupReader<'_, K> {
@@ -348,30 +395,96 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
         let mut intake = Intake::new(&operator.ctx.budget, are_decoded)?;
         let mut watch = Watch::new(&operator.ctx.budget);
         if let Feed::Grid(grid) = &mut self.feed {
-            grid.pull(until_ms, &mut intake, |row, time_ms, value| {
-                self.rows[row].buffer.push(time_ms, value);
+            let rows = &mut self.rows;
+            grid.pull(until_ms, &mut intake, |row, sample| match sample {
+                GridSample::Float(time_ms, value) => rows[row].buffer.push(time_ms, value),
+                GridSample::Histogram(time_ms, histogram) => {
+                    rows[row].push(operator, time_ms, Arc::clone(histogram));
+                }
             })?;
         }
         let mut bytes = 0;
         for (index, row) in self.rows.iter_mut().enumerate() {
             if let Feed::Cursors { cursors, batch } = &mut self.feed {
-                take(&mut cursors[index], until_ms, batch, &mut intake, &mut row.buffer)?;
+                take(&mut cursors[index], until_ms, batch, &mut intake, |batch| {
+                    row.take(operator, batch);
+                })?;
             }
-            watch.work(step_count)?;
-            let (values, presence) = tile.row_mut(index);
-            let ranges = &operator.ranges;
-            row.buffer.roll(&mut row.kernel, ranges, self.step, values, presence, &mut watch)?;
-            if let Some(message) = row.kernel.error() {
-                return Err(QueryError::Execution(message));
-            }
-            operator.note.take(&operator.ctx, row.series, self.step, presence);
-            row.buffer.compact();
-            bytes += row.buffer.bytes() + row.kernel.bytes();
+            row.roll(operator, self.step, (&mut *tile, index), &mut watch)?;
+            bytes += row.bytes();
         }
         intake.finish()?;
         self.charge_to(bytes)?;
         self.step += step_count;
         Ok(())
+    }
+}
+
+impl<K: Kernel> Row<K> {
+    /// Takes the samples of a batch.
+    #[inline]
+    fn take(&mut self, operator: &RollupOperator, batch: &SampleBatch) {
+        if self.mixed.is_none() && !operator.mixing.concerns(batch) {
+            let (times, values) = batch.samples();
+            self.buffer.extend(times, values);
+        } else {
+            let Row { mixed, buffer, .. } = self;
+            let mixed = mixed.get_or_insert_with(|| operator.mixed(buffer));
+            mixed.take(&operator.mixing, batch, buffer);
+        }
+    }
+
+    /// Takes one histogram of a subquery.
+    fn push(&mut self, operator: &RollupOperator, timestamp_ms: i64, histogram: Arc<Histogram>) {
+        let mixed = self.mixed.get_or_insert_with(|| operator.mixed(&self.buffer));
+        mixed.push(&operator.mixing, HistogramSample { timestamp_ms, start_ms: 0, histogram });
+    }
+
+    /// Writes the values of a tile's row, and says what there is to say about them.
+    #[inline]
+    fn roll(
+        &mut self,
+        operator: &RollupOperator,
+        first_step: usize,
+        (tile, index): (&mut Tile, usize),
+        watch: &mut Watch,
+    ) -> Result<(), QueryError> {
+        let Row { series, buffer, kernel, mixed } = self;
+        let ranges = &operator.ranges;
+        watch.work(tile.steps())?;
+        match mixed {
+            None => {
+                let (values, presence) = tile.row_mut(index);
+                buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
+            }
+            Some(mixed) => {
+                mixed.roll((buffer, kernel), ranges, first_step, (tile, index), watch)?;
+                let name = operator.origin.metric_name(*series);
+                mixed.report(&operator.ctx, &operator.mixing, name);
+            }
+        }
+        if let Some(message) = kernel.error() {
+            return Err(QueryError::Execution(message));
+        }
+        operator.note.take(&operator.ctx, *series, first_step, tile.row(index).1);
+        let dropped = buffer.compact();
+        if let Some(mixed) = mixed {
+            mixed.compact(dropped);
+        }
+        Ok(())
+    }
+
+    /// How many bytes are held.
+    #[inline]
+    fn bytes(&self) -> u64 {
+        let mixed_bytes = self.mixed.as_ref().map_or(0, |mixed| mixed.bytes());
+        self.buffer.bytes() + self.kernel.bytes() + mixed_bytes
+    }
+}
+
+impl RollupOperator {
+    fn mixed(&self, buffer: &Buffer) -> Box<Mixed> {
+        Box::new(Mixed::new(&self.mixing, &self.function, &self.ranges, buffer))
     }
 }
 
@@ -387,106 +500,6 @@ impl<K> RollupReader<'_, K> {
                 Ok(())
             }
         }
-    }
-}
-
-/// Moves samples up to a bound from a cursor to a buffer.
-fn take(
-    cursor: &mut Option<Box<dyn Cursor + '_>>,
-    until_ms: i64,
-    batch: &mut SampleBatch,
-    intake: &mut Intake,
-    buffer: &mut Buffer,
-) -> Result<(), QueryError> {
-    while let Some(open) = cursor {
-        batch.clear();
-        let advance = open.next_batch(until_ms, batch)?;
-        let (times, values) = batch.samples();
-        intake.add(times.len())?;
-        buffer.extend(times, values);
-        match advance {
-            Advance::Full => {}
-            Advance::Reached => break,
-            Advance::End => *cursor = None,
-        }
-    }
-    Ok(())
-}
-
-/// Where the rows of a reader take their samples from.
-enum Feed<'a> {
-    /// One cursor a row; none where it has ended.
-    Cursors { cursors: Vec<Option<Box<dyn Cursor + 'a>>>, batch: Box<SampleBatch> },
-    /// Tiles of a subquery.
-    Grid(GridFeed<'a>),
-}
-
-/// Tiles of a subquery's inner expression.
-struct GridFeed<'a> {
-    ctx: &'a Context,
-    reader: Box<dyn TileReader + 'a>,
-    steps: Steps,
-    width: usize,
-    row_count: usize,
-    next_step: usize,
-    tile: Option<(Tile, Charge)>,
-}
-
-impl<'a> Feed<'a> {
-    fn new(ctx: &'a Context, origin: &'a Origin, series: &[u32]) -> Feed<'a> {
-        match origin {
-            Origin::Set(set) => Feed::Cursors {
-                cursors: series.iter().map(|index| Some(set.cursor(*index as usize))).collect(),
-                batch: SampleBatch::new(),
-            },
-            Origin::Operator(operator) => Feed::Grid(GridFeed {
-                ctx,
-                reader: operator.open(series),
-                steps: operator.steps(),
-                width: ctx.tile_shape_for(operator.steps()).steps,
-                row_count: series.len(),
-                next_step: 0,
-                tile: None,
-            }),
-        }
-    }
-}
-
-impl GridFeed<'_> {
-    /// Hands over all values up to a bound, row by row in the order of time. Some beyond the
-    /// bound may be among them.
-    fn pull(
-        &mut self,
-        until_ms: i64,
-        intake: &mut Intake,
-        mut push: impl FnMut(usize, i64, f64),
-    ) -> Result<(), QueryError> {
-        while self.next_step < self.steps.count && self.steps.time(self.next_step) <= until_ms {
-            let (tile, _charge) = match &mut self.tile {
-                Some(tile) => tile,
-                None => {
-                    let shape = TileShape { series: self.row_count, steps: self.width };
-                    let charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
-                    self.tile.insert((Tile::new(shape), charge))
-                }
-            };
-            let width = self.width.min(self.steps.count - self.next_step);
-            self.reader.next_tile(width, tile)?;
-            for row in 0..self.row_count {
-                let (values, presence) = tile.row(row);
-                intake.add(presence.iter().map(|word| word.count_ones() as usize).sum())?;
-                for (word_index, word) in presence.iter().enumerate() {
-                    let mut bits = *word;
-                    while bits != 0 {
-                        let index = word_index * 64 + bits.trailing_zeros() as usize;
-                        push(row, self.steps.time(self.next_step + index), values[index]);
-                        bits &= bits - 1;
-                    }
-                }
-            }
-            self.next_step += width;
-        }
-        Ok(())
     }
 }
 

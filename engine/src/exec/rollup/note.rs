@@ -38,10 +38,11 @@ impl Note {
     pub(super) fn new(rollup: &Rollup, function: &Function, origin: &Origin) -> Note {
         match function {
             Function::Rate { is_counter: true, .. }
-            | Function::ExtendedRate { is_counter: true, .. } => non_counter(rollup, origin),
+            | Function::ExtendedRate { is_counter: true, .. } => {
+                non_counter(cause(rollup, function, origin), origin)
+            }
             Function::Quantile { phi } if phi.iter().any(|phi| is_invalid(*phi)) => {
-                let at = rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span);
-                let cause = Cause { at, operands: rollup.call.arguments_span() };
+                let cause = cause(rollup, function, origin);
                 Note::InvalidPhi { phi: phi.clone(), said: Mutex::default(), cause }
             }
             _ => Note::None,
@@ -90,7 +91,20 @@ pub(crate) fn invalid_quantile(phi: f64) -> String {
     format!("quantile value should be between 0 and 1, got {}", general(phi))
 }
 
-fn non_counter(rollup: &Rollup, origin: &Origin) -> Note {
+/// What annotations of a call refer to: the first argument, as Prometheus places it.
+pub(super) fn cause(rollup: &Rollup, function: &Function, origin: &Origin) -> Cause {
+    let at = match (function, origin) {
+        (Function::Quantile { .. }, _) => {
+            rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span)
+        }
+        (_, Origin::Set(_)) => rollup.input.span,
+        // The range vector that Prometheus makes of a subquery has no place in the query.
+        (_, Origin::Operator(_)) => Span::default(),
+    };
+    Cause { at, operands: rollup.call.arguments_span() }
+}
+
+fn non_counter(cause: Cause, origin: &Origin) -> Note {
     let mut places: HashMap<String, u32> = HashMap::new();
     let mut names = Vec::new();
     let mut place = |name: &str| {
@@ -116,11 +130,5 @@ fn non_counter(rollup: &Rollup, origin: &Origin) -> Note {
     if names.is_empty() {
         return Note::None;
     }
-    // The range vector that Prometheus makes of a subquery has no place in the query.
-    let at = match origin {
-        Origin::Set(_) => rollup.input.span,
-        Origin::Operator(_) => Span::default(),
-    };
-    let cause = Cause { at, operands: rollup.call.arguments_span() };
     Note::NonCounter { name_of, names, cause }
 }

@@ -8,7 +8,8 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::exec::rollup::buffer::Buffer;
-use crate::exec::rollup::{Feed, Origin, extended, take, whole_reach};
+use crate::exec::rollup::feed::{Feed, GridSample, histogram_bytes, take};
+use crate::exec::rollup::{Origin, extended, whole_reach};
 use crate::exec::watch::Intake;
 use crate::parse::ast::RangeMode;
 use crate::plan::RangeInput;
@@ -40,26 +41,15 @@ pub fn raw_series(
     let mut found = Vec::new();
     for (index, meta) in origin.series(ctx).into_iter().enumerate() {
         ctx.budget.check()?;
-        let mut times = Vec::new();
-        let mut values = Vec::new();
         let are_decoded = matches!(origin, Origin::Set(_));
         let mut intake = Intake::new(&ctx.budget, are_decoded)?;
-        match Feed::new(ctx, origin, &[index as u32]) {
-            Feed::Grid(mut grid) => grid.pull(until_ms, &mut intake, |_, time_ms, value| {
-                times.push(time_ms);
-                values.push(value);
-            })?,
-            Feed::Cursors { mut cursors, mut batch } => {
-                let mut buffer = Buffer::default();
-                for cursor in &mut cursors {
-                    take(cursor, until_ms, &mut batch, &mut intake, &mut buffer)?;
-                }
-                (times, values) = buffer.into_samples();
-            }
-        }
-        let from = times.partition_point(|t| *t <= after_ms);
-        let to = times.partition_point(|t| *t <= until_ms);
-        let (seen_times, seen_values) = (&times[from..to], &values[from..to]);
+        let read = read(Feed::new(ctx, origin, &[index as u32]), until_ms, &mut intake)?;
+        let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
+        let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));
+        let histograms = seen(&|bound| read.histograms.partition_point(|(t, _)| *t <= bound));
+        let (seen_times, seen_values) = (&read.times[floats.clone()], &read.values[floats]);
+        let histograms = &read.histograms[histograms];
+        check_mode(input.mode, histograms)?;
         let (times, values) = match input.mode {
             RangeMode::Plain => (seen_times.to_vec(), seen_values.to_vec()),
             RangeMode::Anchored | RangeMode::Smoothed => extended::extended_samples(
@@ -69,11 +59,63 @@ pub fn raw_series(
                 input.mode == RangeMode::Smoothed,
             ),
         };
+        let is_alive = |(_, histogram): &&(i64, Arc<Histogram>)| !histogram.is_stale();
+        let histograms: Vec<_> = histograms.iter().filter(is_alive).cloned().collect();
         intake.finish()?;
-        charge.grow((times.len() * 16 + size_of::<Labels>()) as u64)?;
-        if !times.is_empty() {
-            found.push(RawSamples { meta, times, values, histograms: Vec::new() });
+        let histogram_bytes = |(_, h): &(i64, Arc<Histogram>)| histogram_bytes(h);
+        let bytes = (times.len() + histograms.len()) * 16 + size_of::<Labels>();
+        charge.grow(bytes as u64 + histograms.iter().map(histogram_bytes).sum::<u64>())?;
+        if !times.is_empty() || !histograms.is_empty() {
+            found.push(RawSamples { meta, times, values, histograms });
         }
     }
     Ok((found, charge))
+}
+
+/// What a series has up to a time.
+#[derive(Default)]
+struct Read {
+    times: Vec<i64>,
+    values: Vec<f64>,
+    /// Staleness markers included.
+    histograms: Vec<(i64, Arc<Histogram>)>,
+}
+
+fn read(feed: Feed<'_>, until_ms: i64, intake: &mut Intake) -> Result<Read, QueryError> {
+    let mut read = Read::default();
+    match feed {
+        Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, sample| match sample {
+            GridSample::Float(time_ms, value) => {
+                read.times.push(time_ms);
+                read.values.push(value);
+            }
+            GridSample::Histogram(time_ms, histogram) => {
+                read.histograms.push((time_ms, Arc::clone(histogram)));
+            }
+        })?,
+        Feed::Cursors { mut cursors, mut batch } => {
+            let mut buffer = Buffer::default();
+            for cursor in &mut cursors {
+                take(cursor, until_ms, &mut batch, intake, |batch| {
+                    let (times, values) = batch.samples();
+                    buffer.extend(times, values);
+                    let histograms = batch.histograms.iter();
+                    read.histograms
+                        .extend(histograms.map(|s| (s.timestamp_ms, Arc::clone(&s.histogram))));
+                })?;
+            }
+            (read.times, read.values) = buffer.into_samples();
+        }
+    }
+    Ok(read)
+}
+
+/// Source: `matrixSelector` of Prometheus, to which a staleness marker is a histogram too.
+fn check_mode(mode: RangeMode, histograms: &[(i64, Arc<Histogram>)]) -> Result<(), QueryError> {
+    let word = match mode {
+        RangeMode::Anchored if !histograms.is_empty() => "anchored",
+        RangeMode::Smoothed if !histograms.is_empty() => "smoothed",
+        _ => return Ok(()),
+    };
+    Err(QueryError::Execution(format!("{word} modifier is not supported with histograms")))
 }

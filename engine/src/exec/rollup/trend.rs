@@ -144,19 +144,12 @@ impl Kernel for Smoothing {
 
     /// Source: `funcDoubleExponentialSmoothing` of Prometheus.
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        self.check_parameters(frame.step);
+        if self.error.is_some() {
+            return None;
+        }
         let factor = self.smoothing[frame.step];
         let trend_factor = self.trend[frame.step];
-        let refused = |what: &str, letter: &str, found: f64| {
-            Some(format!("invalid {what} factor. Expected: 0 < {letter} < 1, got: {found:.6}"))
-        };
-        if factor <= 0.0 || factor >= 1.0 {
-            self.error = refused("smoothing", "sf", factor);
-            return None;
-        }
-        if trend_factor <= 0.0 || trend_factor >= 1.0 {
-            self.error = refused("trend", "tf", trend_factor);
-            return None;
-        }
         let [first, second, ..] = frame.values() else { return None };
         let mut before = 0.0;
         let mut smoothed = *first;
@@ -169,6 +162,18 @@ impl Kernel for Smoothing {
             (before, smoothed) = (smoothed, next);
         }
         Some(smoothed)
+    }
+
+    fn check_parameters(&mut self, step: usize) {
+        let (factor, trend_factor) = (self.smoothing[step], self.trend[step]);
+        let refused = |what: &str, letter: &str, found: f64| {
+            Some(format!("invalid {what} factor. Expected: 0 < {letter} < 1, got: {found:.6}"))
+        };
+        if factor <= 0.0 || factor >= 1.0 {
+            self.error = refused("smoothing", "sf", factor);
+        } else if trend_factor <= 0.0 || trend_factor >= 1.0 {
+            self.error = refused("trend", "tf", trend_factor);
+        }
     }
 
     fn error(&mut self) -> Option<String> {

@@ -1,0 +1,252 @@
+//! Ranges that are `anchored` or `smoothed`, of histograms.
+
+use std::sync::Arc;
+
+use model::{Histogram, ResetHint};
+
+use crate::exec::rollup::mixed::counter::add;
+use crate::exec::rollup::mixed::history::Entry;
+use crate::exec::rollup::mixed::remark::{Remark, Remarks};
+use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
+
+/// `rate`, `increase`, `delta` of an extended range.
+///
+/// Source: `extendedHistogramRate` of Prometheus.
+#[derive(Debug)]
+pub(super) struct Rate {
+    pub(super) is_counter: bool,
+    pub(super) is_rate: bool,
+    pub(super) is_smoothed: bool,
+    pub(super) range_seconds: f64,
+}
+
+impl MixedKernel for Rate {
+    fn follows_floats(&self) -> bool {
+        true
+    }
+
+    fn looks_at_all(&self) -> bool {
+        true
+    }
+
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+        match frame.kinds() {
+            (_, false) => Answer::AsFloats,
+            (true, true) => {
+                remarks.add(Remark::MixedFloats);
+                Answer::Nothing
+            }
+            (false, true) => match self.rise(frame, remarks) {
+                Some(rise) => Answer::Histogram(Arc::new(rise)),
+                None => Answer::Nothing,
+            },
+        }
+    }
+}
+
+impl Rate {
+    fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Option<Histogram> {
+        let entries = frame.entries();
+        let newest = entries.len() - 1;
+        let first_after = entries[..newest].partition_point(|e| e.at.time_ms <= frame.start_ms);
+        let first = first_after.saturating_sub(1);
+        let last = match self.is_smoothed {
+            true => entries[..newest].partition_point(|e| e.at.time_ms < frame.end_ms),
+            false => newest,
+        };
+        let is_beyond = self.is_smoothed && entries[first].at.time_ms > frame.end_ms;
+        if entries[last].at.time_ms <= frame.start_ms || is_beyond {
+            return None;
+        }
+        if !self.check(&entries[first..=last], remarks) {
+            return None;
+        }
+        let between = |pair: [usize; 2], time_ms, remarks: &mut Remarks| {
+            between(pair.map(|at| &entries[at]), time_ms, self.is_counter, remarks)
+        };
+        let is_between = self.is_smoothed && entries[first].at.time_ms < frame.start_ms;
+        let left = match is_between {
+            true => between([first, first + 1], frame.start_ms, remarks)?,
+            false => (*entries[first].histogram).clone(),
+        };
+        let right = match self.is_smoothed && last > 0 && entries[last].at.time_ms > frame.end_ms {
+            true => between([last - 1, last], frame.end_ms, remarks)?,
+            false => (*entries[last].histogram).clone(),
+        };
+        let is_gauge = |histogram: &Histogram| histogram.reset_hint == ResetHint::Gauge;
+        let are_gauges = is_gauge(&left) && is_gauge(&right);
+        remarks.add_if(!self.is_counter && !are_gauges, Remark::NotGauge);
+        let mut rise = right.clone();
+        sub(&mut rise, &left, remarks)?;
+        if self.is_counter {
+            let within = Within { entries, first, last, is_between };
+            if let Some(lost) = within.lost(&left, &right, remarks)? {
+                add(&mut rise, &lost, remarks)?;
+            }
+        }
+        if self.is_rate {
+            rise.div(self.range_seconds);
+        }
+        rise.reset_hint = ResetHint::Gauge;
+        rise.compact(0);
+        Some(rise)
+    }
+
+    /// Whether the histograms go together.
+    ///
+    /// Source: `validateHistogramRange` of Prometheus.
+    fn check(&self, entries: &[Entry], remarks: &mut Remarks) -> bool {
+        let is_custom = entries[0].histogram.has_custom_buckets();
+        for entry in entries {
+            if entry.histogram.has_custom_buckets() != is_custom {
+                remarks.add(Remark::MixedSchemas);
+                return false;
+            }
+            remarks.add_if(self.is_counter && entry.is_gauge(), Remark::NotCounter);
+        }
+        true
+    }
+}
+
+/// The histograms of an extended range, from the one that its left border is made of to that of
+/// its right border.
+struct Within<'a> {
+    entries: &'a [Entry],
+    first: usize,
+    last: usize,
+    /// Whether the left border lies between two histograms.
+    is_between: bool,
+}
+
+impl Within<'_> {
+    /// The histograms before all resets from the left border to the right one, all together. The
+    /// outer `None` is for histograms that do not go together.
+    ///
+    /// A reset that the left border lies in is part of it already. The last histogram is left
+    /// out, since the right border is made of it and bears its hint.
+    ///
+    /// Source: `correctForCounterResetsHistogram` of Prometheus.
+    fn lost(
+        &self,
+        left: &Histogram,
+        right: &Histogram,
+        remarks: &mut Remarks,
+    ) -> Option<Option<Histogram>> {
+        let Within { entries, first, last, is_between } = *self;
+        let skips_one = is_between && entries[first + 1].is_reset;
+        let from = first + 1 + usize::from(skips_one);
+        if from > last {
+            return Some(None);
+        }
+        let mut before: &Histogram = if skips_one { &entries[first + 1].histogram } else { left };
+        let mut lost: Option<Histogram> = None;
+        let inner = entries[from..last].iter().map(|entry| &*entry.histogram);
+        for (index, histogram) in inner.chain([right]).enumerate() {
+            let at = from + index;
+            // What is known of an entry and the one before holds only between the two.
+            let is_reset = match at < last && (index > 0 || skips_one) {
+                true => entries[at].is_reset,
+                false => histogram.detect_reset(before),
+            };
+            if is_reset {
+                match &mut lost {
+                    None => lost = Some(before.clone()),
+                    Some(lost) => add(lost, before, remarks)?,
+                }
+            }
+            before = histogram;
+        }
+        Some(lost)
+    }
+}
+
+/// The histogram at a time between two others; of a counter that was reset in between, what it
+/// has counted since. Nothing if the two do not go together.
+///
+/// Source: `interpolateHistograms` of Prometheus.
+fn between(
+    [before, after]: [&Entry; 2],
+    time_ms: i64,
+    is_counter: bool,
+    remarks: &mut Remarks,
+) -> Option<Histogram> {
+    if time_ms == before.at.time_ms {
+        return Some((*before.histogram).clone());
+    }
+    let mut value = (*after.histogram).clone();
+    if time_ms == after.at.time_ms {
+        return Some(value);
+    }
+    let fraction =
+        (time_ms - before.at.time_ms) as f64 / (after.at.time_ms - before.at.time_ms) as f64;
+    if is_counter && after.histogram.detect_reset(&before.histogram) {
+        value.mul(fraction);
+        return Some(value);
+    }
+    sub(&mut value, &before.histogram, remarks)?;
+    value.mul(fraction);
+    add(&mut value, &before.histogram, remarks)?;
+    Some(value)
+}
+
+fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut Remarks) -> Option<()> {
+    match value.sub(other) {
+        Ok(combined) => {
+            remarks.add_if(combined.bounds_reconciled, Remark::ReconciledSub);
+            Some(())
+        }
+        Err(_) => {
+            remarks.add(Remark::MixedSchemas);
+            None
+        }
+    }
+}
+
+/// An instant selector that is `smoothed`: the histogram between those around each step.
+///
+/// Source: `smoothSeries` of Prometheus.
+#[derive(Debug)]
+pub(super) struct SmoothedInstant;
+
+impl MixedKernel for SmoothedInstant {
+    fn follows_floats(&self) -> bool {
+        true
+    }
+
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+        match frame.kinds() {
+            (_, false) => return Answer::AsFloats,
+            (true, true) => {
+                remarks.add(Remark::MixedFloats);
+                return Answer::Nothing;
+            }
+            (false, true) => {}
+        }
+        let entries = frame.entries();
+        let at = entries.partition_point(|entry| entry.at.time_ms < frame.end_ms);
+        let next = entries.get(at);
+        if let Some(next) = next
+            && next.at.time_ms == frame.end_ms
+        {
+            return Answer::Histogram(Arc::clone(&next.histogram));
+        }
+        let Some(before) = at.checked_sub(1).map(|at| &entries[at]) else {
+            return Answer::Nothing;
+        };
+        let Some(next) = next else {
+            // The hint is about the histogram before, not about the value.
+            let reset_hint = ResetHint::Unknown;
+            let histogram = Histogram { reset_hint, ..(*before.histogram).clone() };
+            return Answer::Histogram(Arc::new(histogram));
+        };
+        if before.histogram.has_custom_buckets() != next.histogram.has_custom_buckets() {
+            remarks.add(Remark::MixedSchemas);
+            return Answer::Nothing;
+        }
+        let is_counter = !before.is_gauge() || !next.is_gauge();
+        match between([before, next], frame.end_ms, is_counter, remarks) {
+            Some(histogram) => Answer::Histogram(Arc::new(histogram)),
+            None => Answer::Nothing,
+        }
+    }
+}

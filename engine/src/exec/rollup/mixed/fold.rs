@@ -1,0 +1,124 @@
+//! Sums, means, counts and borders of ranges with histograms.
+
+use std::sync::Arc;
+
+use model::histogram::{Combined, HistogramError, HistogramMean, HistogramSum};
+use model::{Histogram, ResetHint};
+
+use crate::exec::rollup::fold::Border;
+use crate::exec::rollup::mixed::history::Entry;
+use crate::exec::rollup::mixed::remark::{Remark, Remarks};
+use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
+
+/// `sum_over_time`, `avg_over_time`.
+///
+/// Each range is added up anew: the order of additions is Prometheus'.
+/// Source: `funcSumOverTime`, `funcAvgOverTime` of Prometheus.
+#[derive(Debug)]
+pub(super) struct Fold {
+    /// Whether the answer is the mean.
+    pub(super) is_mean: bool,
+}
+
+impl MixedKernel for Fold {
+    fn follows_floats(&self) -> bool {
+        true
+    }
+
+    fn looks_at_all(&self) -> bool {
+        true
+    }
+
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+        match frame.kinds() {
+            (_, false) => return Answer::AsFloats,
+            (true, true) => {
+                remarks.add(Remark::MixedFloats);
+                return Answer::Nothing;
+            }
+            (false, true) => {}
+        }
+        let entries = frame.entries();
+        let mut said = Remarks::default();
+        let Ok(folded) = self.fold(entries, &mut said) else {
+            remarks.add(Remark::MixedSchemas);
+            return Answer::Nothing;
+        };
+        let has = |hint: ResetHint| entries.iter().any(|e| e.histogram.reset_hint == hint);
+        said.add_if(has(ResetHint::Reset) && has(ResetHint::NotReset), Remark::Collision);
+        remarks.merge(said);
+        Answer::Histogram(Arc::new(folded))
+    }
+}
+
+impl Fold {
+    fn fold(&self, entries: &[Entry], said: &mut Remarks) -> Result<Histogram, HistogramError> {
+        let first = (*entries[0].histogram).clone();
+        let mut note = |combined: Combined| {
+            said.add_if(combined.bounds_reconciled, Remark::ReconciledAggregation);
+        };
+        if self.is_mean {
+            let mut mean = HistogramMean::new(first);
+            for entry in &entries[1..] {
+                note(mean.add(&entry.histogram)?);
+            }
+            Ok(mean.finish())
+        } else {
+            let mut sum = HistogramSum::new(first);
+            for entry in &entries[1..] {
+                note(sum.add(&entry.histogram)?);
+            }
+            Ok(sum.finish())
+        }
+    }
+}
+
+impl MixedKernel for Border {
+    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut Remarks) -> Answer {
+        let (times, values) = (frame.times(), frame.values());
+        let entries = frame.entries();
+        let first_ms = || {
+            let entry_ms = entries.first().map(|entry| entry.at.time_ms);
+            times.first().copied().into_iter().chain(entry_ms).min()
+        };
+        let last_ms = || {
+            let entry_ms = entries.last().map(|entry| entry.at.time_ms);
+            times.last().copied().max(entry_ms)
+        };
+        let seconds = |time_ms: Option<i64>| {
+            time_ms.map_or(Answer::Nothing, |time_ms| Answer::Float(time_ms as f64 / 1000.0))
+        };
+        let sample = |time_ms: Option<i64>, float: Option<usize>, entry: Option<&Entry>| match (
+            float, entry,
+        ) {
+            (_, Some(entry)) if Some(entry.at.time_ms) == time_ms => {
+                Answer::Histogram(Arc::clone(&entry.histogram))
+            }
+            (Some(at), _) => Answer::Float(values[at]),
+            _ => Answer::Nothing,
+        };
+        match self {
+            Border::Count => Answer::Float((times.len() + entries.len()) as f64),
+            Border::Present => Answer::Float(1.0),
+            Border::Last => sample(last_ms(), times.len().checked_sub(1), entries.last()),
+            Border::First => sample(first_ms(), (!times.is_empty()).then_some(0), entries.first()),
+            Border::LastTime => seconds(last_ms()),
+            Border::FirstTime => seconds(first_ms()),
+        }
+    }
+}
+
+/// Functions that leave histograms out.
+#[derive(Debug)]
+pub(super) struct FloatsAlone;
+
+impl MixedKernel for FloatsAlone {
+    fn follows_floats(&self) -> bool {
+        true
+    }
+
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+        remarks.add_if(frame.kinds() == (true, true), Remark::Ignored);
+        Answer::AsFloats
+    }
+}

@@ -1,0 +1,98 @@
+//! The histograms of one series that ranges can still see.
+
+use std::sync::Arc;
+
+use model::{Histogram, HistogramSample, ResetHint};
+
+use crate::exec::rollup::feed::histogram_bytes;
+use crate::exec::rollup::mixed::starts::{self, Started};
+
+/// A histogram of a series, with what is known of it and the one before.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) at: Started,
+    pub(super) histogram: Arc<Histogram>,
+    /// Whether the counter was reset after the histogram before; only where that is asked for.
+    pub(super) is_reset: bool,
+    /// Whether the counter's start lies before the histogram before.
+    pub(super) overlaps: bool,
+    /// The number of the first histogram from which on there is one schema, one kind (gauge or
+    /// not), no reset and no overlap up to this one.
+    pub(super) steady_from: u64,
+}
+
+impl Entry {
+    pub(super) fn is_gauge(&self) -> bool {
+        self.histogram.reset_hint == ResetHint::Gauge
+    }
+}
+
+/// The histograms of a series: those of the current range, and those read ahead.
+///
+/// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= entries.len()`.
+#[derive(Debug)]
+pub(super) struct History {
+    pub(super) entries: Vec<Entry>,
+    /// How many have been dropped from the front.
+    pub(super) base: u64,
+    /// First histogram of the current range.
+    pub(super) lo: usize,
+    /// One past the last histogram of the current range.
+    pub(super) hi: usize,
+    finds_resets: bool,
+    bytes: u64,
+}
+
+impl History {
+    /// No histograms yet.
+    pub(super) fn new(finds_resets: bool) -> History {
+        History { entries: Vec::new(), base: 0, lo: 0, hi: 0, finds_resets, bytes: 0 }
+    }
+
+    /// Adds a histogram behind those there are, unless it is a staleness marker.
+    pub(super) fn push(&mut self, sample: HistogramSample) {
+        let HistogramSample { timestamp_ms: time_ms, start_ms, histogram } = sample;
+        if histogram.is_stale() {
+            return;
+        }
+        let at = Started { start_ms, time_ms };
+        let number = self.base + self.entries.len() as u64;
+        let mut entry =
+            Entry { at, histogram, is_reset: false, overlaps: false, steady_from: number };
+        if let Some(before) = self.entries.last() {
+            if self.finds_resets {
+                entry.is_reset = starts::is_reset(before.at, at)
+                    || entry.histogram.detect_reset(&before.histogram);
+                entry.overlaps = starts::overlaps(before.at, at);
+            }
+            let is_steady = !entry.is_reset
+                && !entry.overlaps
+                && entry.histogram.schema == before.histogram.schema
+                && entry.is_gauge() == before.is_gauge();
+            if is_steady {
+                entry.steady_from = before.steady_from;
+            }
+        }
+        self.bytes += histogram_bytes(&entry.histogram);
+        self.entries.push(entry);
+    }
+
+    /// Drops histograms that have left for good, once they are half of all.
+    pub(super) fn compact(&mut self) {
+        // The last one is kept: what comes is compared with it.
+        let count = self.lo.min(self.entries.len().saturating_sub(1));
+        if count == 0 || self.lo * 2 < self.entries.len() {
+            return;
+        }
+        let dropped = self.entries.drain(..count);
+        self.bytes -= dropped.map(|entry| histogram_bytes(&entry.histogram)).sum::<u64>();
+        self.base += count as u64;
+        self.lo -= count;
+        self.hi -= count;
+    }
+
+    /// How many bytes are held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes + (self.entries.capacity() * size_of::<Entry>()) as u64
+    }
+}

@@ -1,0 +1,480 @@
+//! Ranges over series with native histograms, or with counters whose starts are known.
+//!
+//! Such a series keeps its floats where the others do, and its histograms beside them. Where the
+//! answer for floats alone is what it always is, the float kernel gives it first, and only the
+//! ranges with histograms are looked at here. What is known of a histogram and the one before
+//! it (a reset, another schema) is found out once, when it comes in, so that most ranges need
+//! no more than their first and last histogram.
+
+mod counter;
+mod extended;
+mod fold;
+mod history;
+mod neighbours;
+mod remark;
+mod starts;
+
+use std::sync::Arc;
+
+use model::{Histogram, HistogramSample, ResetHint, SampleBatch, is_stale};
+
+use crate::annotations::Cause;
+use crate::error::QueryError;
+use crate::exec::operator::Context;
+use crate::exec::rollup::Function;
+use crate::exec::rollup::buffer::{Buffer, Kernel, Ranges, Samples};
+use crate::exec::rollup::fold::Border;
+use crate::exec::watch::Watch;
+use crate::parse::ast::RangeMode;
+use crate::tile::{Tile, set_absent, set_present};
+
+use history::{Entry, History};
+use remark::{Remark, Remarks};
+use starts::Started;
+
+/// So much work is a histogram, where a float is 1.
+const HISTOGRAM_WORK: usize = 16;
+
+/// What a function needs of series that are mixed.
+#[derive(Debug, Clone)]
+pub(super) struct Mixing {
+    /// Whether it looks at histograms, as against their times.
+    needs_histograms: bool,
+    /// Whether resets matter.
+    needs_resets: bool,
+    /// Whether starts of counters matter.
+    needs_starts: bool,
+    /// Whether samples come from a subquery, which knows of no resets.
+    is_subquery: bool,
+    /// Stands for all histograms where they are not looked at.
+    blank: Arc<Histogram>,
+    /// What remarks refer to.
+    cause: Cause,
+}
+
+impl Mixing {
+    pub(super) fn new(
+        function: &Function,
+        uses_starts: bool,
+        is_subquery: bool,
+        cause: Cause,
+    ) -> Mixing {
+        let needs_resets = function.is_of_counters();
+        let is_plain = !matches!(function, Function::ExtendedRate { .. });
+        Mixing {
+            needs_histograms: function.looks_at_histograms(),
+            needs_resets,
+            needs_starts: uses_starts && needs_resets && is_plain,
+            is_subquery,
+            blank: Arc::default(),
+            cause,
+        }
+    }
+
+    /// Whether a batch has what float kernels do not know of.
+    #[inline]
+    pub(super) fn concerns(&self, batch: &SampleBatch) -> bool {
+        !batch.histograms.is_empty() || self.needs_starts && !batch.starts.is_empty()
+    }
+
+    /// Whether there may be something to say, of histograms or of starts.
+    pub(super) fn has_effects(&self, has_histograms: bool) -> bool {
+        self.needs_starts || has_histograms
+    }
+}
+
+impl Function {
+    /// Whether a fall or an earlier start means that a counter began anew.
+    fn is_of_counters(&self) -> bool {
+        match self {
+            Function::Rate { is_counter, .. } | Function::ExtendedRate { is_counter, .. } => {
+                *is_counter
+            }
+            Function::LastTwo { is_rate } => *is_rate,
+            Function::Neighbours { only_falls } | Function::AnchoredNeighbours { only_falls } => {
+                *only_falls
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether answers may be histograms.
+    pub(super) fn gives_histograms(&self) -> bool {
+        match self {
+            Function::Rate { .. }
+            | Function::ExtendedRate { .. }
+            | Function::LastTwo { .. }
+            | Function::Fold { .. }
+            | Function::SmoothedInstant => true,
+            Function::Border(border) => matches!(border, Border::First | Border::Last),
+            _ => false,
+        }
+    }
+
+    fn looks_at_histograms(&self) -> bool {
+        let compares =
+            matches!(self, Function::Neighbours { .. } | Function::AnchoredNeighbours { .. });
+        compares || self.gives_histograms()
+    }
+
+    fn mixed_kernel(&self, ranges: &Ranges) -> Box<dyn MixedKernel> {
+        let range_seconds = ranges.range_ms as f64 / 1000.0;
+        match *self {
+            Function::Rate { is_counter, is_rate } => {
+                Box::new(counter::Rate::new(is_counter, is_rate, range_seconds))
+            }
+            Function::ExtendedRate { is_counter, is_rate, is_smoothed } => {
+                Box::new(extended::Rate { is_counter, is_rate, is_smoothed, range_seconds })
+            }
+            Function::LastTwo { is_rate } => Box::new(neighbours::LastTwo { is_rate }),
+            Function::Neighbours { only_falls } => {
+                Box::new(neighbours::Neighbours::new(only_falls, RangeMode::Plain))
+            }
+            Function::AnchoredNeighbours { only_falls } => {
+                Box::new(neighbours::Neighbours::new(only_falls, RangeMode::Anchored))
+            }
+            Function::Fold { is_mean } => Box::new(fold::Fold { is_mean }),
+            Function::Border(border) => Box::new(border),
+            Function::SmoothedInstant => Box::new(extended::SmoothedInstant),
+            Function::Extreme { .. }
+            | Function::Variance { .. }
+            | Function::Quantile { .. }
+            | Function::Mad
+            | Function::Slope
+            | Function::Prediction { .. }
+            | Function::Smoothing { .. } => Box::new(fold::FloatsAlone),
+        }
+    }
+}
+
+/// What a series has beside its floats, and the kernel that looks at both.
+pub(super) struct Mixed {
+    history: History,
+    /// Since when the counters of the first floats in memory count; what is missing is 0.
+    starts: Vec<i64>,
+    /// How many samples of either kind have left the range, or entered it.
+    left: u64,
+    entered: u64,
+    kernel: Box<dyn MixedKernel>,
+    said: Remarks,
+    /// What has been said in earlier tiles.
+    reported: Remarks,
+    /// In how many ranges starts overlap that have not been reported.
+    overlap_count: u64,
+}
+
+/// What a range answers.
+enum Answer {
+    /// What the float kernel has given, if anything.
+    AsFloats,
+    Nothing,
+    Float(f64),
+    Histogram(Arc<Histogram>),
+}
+
+/// A sample that enters a range: its place among the floats, or among the histograms.
+#[derive(Debug, Clone, Copy)]
+enum Entered {
+    Float(usize),
+    Histogram(usize),
+}
+
+/// One step as a mixed kernel sees it.
+struct MixedFrame<'a> {
+    /// All floats in memory.
+    samples: Samples<'a>,
+    starts: &'a [i64],
+    /// First float of the range, and one past the last.
+    float_lo: usize,
+    float_hi: usize,
+    /// All histograms in memory.
+    all_entries: &'a [Entry],
+    entries_base: u64,
+    entry_lo: usize,
+    entry_hi: usize,
+    /// Where the range begins; a sample exactly there is not in it.
+    start_ms: i64,
+    end_ms: i64,
+    /// The number of the first sample of the range, of either kind.
+    first: u64,
+}
+
+impl MixedFrame<'_> {
+    /// The times of the floats in the range.
+    fn times(&self) -> &[i64] {
+        &self.samples.times[self.float_lo..self.float_hi]
+    }
+
+    /// The values of the floats in the range.
+    fn values(&self) -> &[f64] {
+        &self.samples.values[self.float_lo..self.float_hi]
+    }
+
+    /// The histograms in the range.
+    fn entries(&self) -> &[Entry] {
+        &self.all_entries[self.entry_lo..self.entry_hi]
+    }
+
+    /// The time of a float and its counter's start.
+    fn started(&self, at: usize) -> Started {
+        let start_ms = self.starts.get(at).copied().unwrap_or(0);
+        Started { start_ms, time_ms: self.samples.times[at] }
+    }
+
+    /// Whether there are floats, and whether there are histograms.
+    fn kinds(&self) -> (bool, bool) {
+        (self.float_lo < self.float_hi, self.entry_lo < self.entry_hi)
+    }
+}
+
+/// A function of the floats and histograms in a range that moves forward.
+///
+/// It is called for each histogram and each range that may hold one, which is worth a call
+/// through a table; floats alone have kernels of their own.
+trait MixedKernel: Send {
+    /// Whether the float kernel has to answer first.
+    fn follows_floats(&self) -> bool {
+        false
+    }
+
+    /// Whether an answer looks at every histogram of the range.
+    fn looks_at_all(&self) -> bool {
+        false
+    }
+
+    /// A sample has come into the range, as the last one of either kind.
+    ///
+    /// `number` counts samples of both kinds since the series began.
+    fn enter(&mut self, _frame: &MixedFrame<'_>, _sample: Entered, _number: u64) {}
+
+    /// The answer for a range that is not empty.
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer;
+
+    /// How many bytes the state holds beside itself.
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl Mixed {
+    /// Takes over a series of which some floats are in memory.
+    pub(super) fn new(
+        mixing: &Mixing,
+        function: &Function,
+        ranges: &Ranges,
+        buffer: &Buffer,
+    ) -> Mixed {
+        let mut mixed = Mixed {
+            history: History::new(mixing.needs_resets && mixing.needs_histograms),
+            starts: Vec::new(),
+            left: 0,
+            entered: 0,
+            kernel: function.mixed_kernel(ranges),
+            said: Remarks::default(),
+            reported: Remarks::default(),
+            overlap_count: 0,
+        };
+        let (lo, hi) = buffer.place();
+        for at in lo..hi {
+            let frame = mixed.history.frame(buffer.samples(), &[], (lo, at + 1));
+            mixed.kernel.enter(&frame, Entered::Float(at), mixed.entered);
+            mixed.entered += 1;
+        }
+        mixed
+    }
+
+    /// Takes the samples of a batch.
+    pub(super) fn take(&mut self, mixing: &Mixing, batch: &SampleBatch, buffer: &mut Buffer) {
+        let (times, values) = batch.samples();
+        if mixing.needs_starts && !batch.starts.is_empty() {
+            for (index, (time_ms, value)) in times.iter().zip(values).enumerate() {
+                let start_ms = batch.start(index);
+                if is_stale(*value) {
+                    continue;
+                }
+                if start_ms != 0 {
+                    self.starts.resize(buffer.len(), 0);
+                    self.starts.push(start_ms);
+                }
+                buffer.push(*time_ms, *value);
+            }
+        } else {
+            buffer.extend(times, values);
+        }
+        for sample in &batch.histograms {
+            let start_ms = if mixing.needs_starts { sample.start_ms } else { 0 };
+            self.push(mixing, HistogramSample { start_ms, ..sample.clone() });
+        }
+    }
+
+    /// Takes one histogram.
+    pub(super) fn push(&mut self, mixing: &Mixing, mut sample: HistogramSample) {
+        if sample.histogram.is_stale() {
+            return;
+        }
+        if !mixing.needs_histograms {
+            sample.histogram = Arc::clone(&mixing.blank);
+        } else if mixing.is_subquery {
+            sample.histogram = self.without_reset_hint(sample.histogram);
+        }
+        self.history.push(sample);
+    }
+
+    /// A histogram of a subquery: what it says of resets is about another one before it.
+    ///
+    /// Source: `evalSubquery` of Prometheus.
+    fn without_reset_hint(&self, histogram: Arc<Histogram>) -> Arc<Histogram> {
+        match histogram.reset_hint {
+            ResetHint::Unknown | ResetHint::Gauge => histogram,
+            ResetHint::Reset | ResetHint::NotReset => {
+                Arc::new(Histogram { reset_hint: ResetHint::Unknown, ..(*histogram).clone() })
+            }
+        }
+    }
+
+    /// Moves the range over the steps of one tile's row and writes the answers, where the float
+    /// kernel has to answer first after it has done so for the whole row.
+    ///
+    /// Errors: those of the watch.
+    pub(super) fn roll<K: Kernel>(
+        &mut self,
+        (buffer, kernel): (&mut Buffer, &mut K),
+        ranges: &Ranges,
+        first_step: usize,
+        (tile, row): (&mut Tile, usize),
+        watch: &mut Watch,
+    ) -> Result<(), QueryError> {
+        let place = buffer.place();
+        if self.kernel.follows_floats() {
+            let (values, presence) = tile.row_mut(row);
+            buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
+        }
+        let samples = buffer.samples();
+        let (mut lo, mut hi) = place;
+        for index in 0..tile.steps() {
+            let end_ms = ranges.times.time(first_step + index);
+            let start_ms = end_ms.saturating_sub(ranges.range_ms);
+            let until_ms = ranges.until_ms(first_step + index);
+            let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
+            self.enter_up_to(until_ms, samples, lo, &mut hi);
+            self.leave_up_to(after_ms, samples, &mut lo, hi);
+            let mut frame = self.history.frame(samples, &self.starts, (lo, hi));
+            (frame.start_ms, frame.end_ms, frame.first) = (start_ms, end_ms, self.left);
+            let answer = match frame.kinds() {
+                (false, false) => continue,
+                kinds => {
+                    let looked_at =
+                        if self.kernel.looks_at_all() { frame.entries().len() } else { 1 };
+                    watch.work(HISTOGRAM_WORK * looked_at)?;
+                    if kinds == (false, true) {
+                        kernel.check_parameters(first_step + index);
+                    }
+                    let mut remarks = Remarks::default();
+                    let answer = self.kernel.answer(&frame, &mut remarks);
+                    self.overlap_count += u64::from(remarks.has(Remark::Overlap));
+                    self.said.merge(remarks);
+                    answer
+                }
+            };
+            write(answer, tile, row, index);
+        }
+        buffer.move_to((lo, hi));
+        Ok(())
+    }
+
+    fn enter_up_to(&mut self, until_ms: i64, samples: Samples<'_>, lo: usize, hi: &mut usize) {
+        loop {
+            let float_ms = samples.times.get(*hi).copied().filter(|t| *t <= until_ms);
+            let entry_ms = self.history.next_ms().filter(|t| *t <= until_ms);
+            let sample = match (float_ms, entry_ms) {
+                (None, None) => return,
+                (Some(float), Some(entry)) if float < entry => Entered::Float(*hi),
+                (Some(_), None) => Entered::Float(*hi),
+                (_, Some(_)) => Entered::Histogram(self.history.hi),
+            };
+            match sample {
+                Entered::Float(_) => *hi += 1,
+                Entered::Histogram(_) => self.history.hi += 1,
+            }
+            let frame = self.history.frame(samples, &self.starts, (lo, *hi));
+            self.kernel.enter(&frame, sample, self.entered);
+            self.entered += 1;
+        }
+    }
+
+    fn leave_up_to(&mut self, after_ms: i64, samples: Samples<'_>, lo: &mut usize, hi: usize) {
+        while *lo < hi && samples.times[*lo] <= after_ms {
+            *lo += 1;
+            self.left += 1;
+        }
+        let History { entries, lo, hi, .. } = &mut self.history;
+        while *lo < *hi && entries[*lo].at.time_ms <= after_ms {
+            *lo += 1;
+            self.left += 1;
+        }
+    }
+
+    /// Says what there is to say about the tile: each remark once, overlaps each time.
+    pub(super) fn report(&mut self, ctx: &Context, mixing: &Mixing, name: &str) {
+        let fresh = self.said.without(self.reported);
+        fresh.say(ctx, name, mixing.cause);
+        self.reported.merge(fresh);
+        let overlap_count = std::mem::take(&mut self.overlap_count);
+        if overlap_count > 0 {
+            ctx.warn_counted(remark::overlap(name), mixing.cause, overlap_count);
+        }
+    }
+
+    /// Drops what has left for good; the buffer has dropped so many floats.
+    pub(super) fn compact(&mut self, dropped: usize) {
+        self.starts.drain(..dropped.min(self.starts.len()));
+        self.history.compact();
+    }
+
+    /// How many bytes are held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.history.bytes() + (self.starts.capacity() * 8) as u64 + self.kernel.bytes()
+    }
+}
+
+impl History {
+    /// The range of these floats, and that of the histograms; its borders are to be filled in.
+    fn frame<'a>(
+        &'a self,
+        samples: Samples<'a>,
+        starts: &'a [i64],
+        (float_lo, float_hi): (usize, usize),
+    ) -> MixedFrame<'a> {
+        MixedFrame {
+            samples,
+            starts,
+            float_lo,
+            float_hi,
+            all_entries: &self.entries,
+            entries_base: self.base,
+            entry_lo: self.lo,
+            entry_hi: self.hi,
+            start_ms: 0,
+            end_ms: 0,
+            first: 0,
+        }
+    }
+
+    /// The time of the first histogram behind the range.
+    fn next_ms(&self) -> Option<i64> {
+        self.entries.get(self.hi).map(|entry| entry.at.time_ms)
+    }
+}
+
+fn write(answer: Answer, tile: &mut Tile, row: usize, index: usize) {
+    match answer {
+        Answer::AsFloats => {}
+        Answer::Nothing => set_absent(tile.row_mut(row).1, index),
+        Answer::Float(value) => {
+            let (values, presence) = tile.row_mut(row);
+            values[index] = value;
+            set_present(presence, index);
+        }
+        Answer::Histogram(histogram) => tile.set_histogram(row, index, histogram),
+    }
+}

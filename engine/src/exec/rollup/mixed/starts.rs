@@ -1,0 +1,61 @@
+//! What the starts of counters say about two neighbouring samples.
+
+/// A sample as far as its counter's start is concerned.
+///
+/// Units: ms since the epoch; a start of 0 is not known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Started {
+    pub(super) start_ms: i64,
+    pub(super) time_ms: i64,
+}
+
+/// Whether a counter began anew between two samples.
+///
+/// A start at the very time of the sample before is a reset only if that sample's own start is
+/// known and lies before it: then each sample counts what came since the last one.
+///
+/// Source: `isStartTimestampReset` of Prometheus.
+pub(super) fn is_reset(before: Started, after: Started) -> bool {
+    let is_known = after.start_ms != 0 && after.start_ms < after.time_ms;
+    let begins_at_sample = || before.start_ms != 0 && before.start_ms < before.time_ms;
+    is_known
+        && (after.start_ms > before.time_ms
+            || after.start_ms == before.time_ms && begins_at_sample())
+}
+
+/// Whether a counter claims to count since a time before the last sample of another count.
+///
+/// Source: `checkStartTimeOverlap` of Prometheus.
+pub(super) fn overlaps(before: Started, after: Started) -> bool {
+    after.start_ms != 0 && after.start_ms < before.time_ms && after.start_ms != before.start_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_after_the_sample_before_is_a_reset() {
+        let check = |before: (i64, i64), after: (i64, i64), expected: (bool, bool)| {
+            let [before, after] =
+                [before, after].map(|(start_ms, time_ms)| Started { start_ms, time_ms });
+            let found = (is_reset(before, after), overlaps(before, after));
+            assert_eq!(found, expected, "{before:?} {after:?}");
+        };
+        check((0, 10), (0, 20), (false, false));
+        check((5, 10), (5, 20), (false, false));
+        check((5, 10), (15, 20), (true, false));
+        check((0, 10), (15, 20), (true, false));
+        // The samples of a delta series meet.
+        check((5, 10), (10, 20), (true, false));
+        // The start of the sample before is not known, or cannot be.
+        check((0, 10), (10, 20), (false, false));
+        check((10, 10), (10, 20), (false, false));
+        check((12, 10), (10, 20), (false, false));
+        // A start that is not before its sample says nothing.
+        check((5, 10), (20, 20), (false, false));
+        check((5, 10), (25, 20), (false, false));
+        check((5, 10), (7, 20), (false, true));
+        check((0, 10), (7, 20), (false, true));
+    }
+}
