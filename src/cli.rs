@@ -86,6 +86,10 @@ pub struct Args {
     #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub log_bytes_max: u64,
 
+    /// How many exemplars are kept in all; the oldest make room, and 0 keeps none.
+    #[arg(long = "storage.exemplars.exemplars-limit", value_name = "COUNT", default_value_t = storage::EXEMPLARS_MAX as u32)]
+    pub exemplars_max: u32,
+
     /// How far back an instant selector looks for a sample, as a duration.
     #[arg(long = "query.lookback-delta", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub lookback_delta: Duration,
@@ -369,6 +373,7 @@ impl Args {
             ("self-metrics", self.self_metrics.to_string()),
             ("storage.cache-size", format_bytes(self.cache_bytes_max)),
             ("storage.commit-interval", format_duration(self.commit_interval)),
+            ("storage.exemplars.exemplars-limit", self.exemplars_max.to_string()),
             ("storage.log-size", format_bytes(self.log_bytes_max)),
             (
                 "storage.out-of-order-window",

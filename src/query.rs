@@ -172,8 +172,8 @@ pub(crate) struct Queries {
     limits: BudgetLimits,
     timeout: Duration,
     lookback_delta: Duration,
-    /// Who may parse apart: so many as there are cores.
-    parsers: Arc<Semaphore>,
+    /// Who may compute apart: so many as there are cores.
+    computers: Arc<Semaphore>,
 }
 
 impl Queries {
@@ -191,31 +191,31 @@ impl Queries {
             },
             timeout: args.query_timeout,
             lookback_delta: args.lookback_delta,
-            parsers: Arc::new(Semaphore::new(cores)),
+            computers: Arc::new(Semaphore::new(cores)),
         }
     }
 
-    /// Parses where it does not hold up those who wait for other things: a short text may hold
-    /// expressions that take long to compile, and much memory.
+    /// Computes where it does not hold up those who wait for other things: a short text may hold
+    /// expressions that take long to compile, and much memory, or match many series.
     ///
     /// Errors: [`QueryFailure::TimedOut`].
-    pub(crate) async fn parse_apart<T: Send + 'static>(
+    pub(crate) async fn compute_apart<T: Send + 'static>(
         &self,
-        parse: impl FnOnce() -> T + Send + 'static,
+        compute: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, QueryFailure> {
-        let parsing = async {
-            let parsers = Arc::clone(&self.parsers);
-            let place = parsers.acquire_owned().await.expect("the semaphore is never closed");
+        let computing = async {
+            let computers = Arc::clone(&self.computers);
+            let place = computers.acquire_owned().await.expect("the semaphore is never closed");
             tokio::task::spawn_blocking(move || {
-                let parsed = parse();
+                let computed = compute();
                 // Kept where nobody waits any more, too.
                 drop(place);
-                parsed
+                computed
             })
             .await
         };
-        match tokio::time::timeout(self.timeout, parsing).await {
-            Ok(Ok(parsed)) => Ok(parsed),
+        match tokio::time::timeout(self.timeout, computing).await {
+            Ok(Ok(computed)) => Ok(computed),
             Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Ok(Err(_)) | Err(_) => Err(QueryFailure::TimedOut),
         }
@@ -276,8 +276,8 @@ impl Queries {
         let started = Instant::now();
         if !self.gate.is_full() {
             let checking = async {
-                let parsers = Arc::clone(&self.parsers);
-                let held = parsers.acquire_owned().await.expect("the semaphore is never closed");
+                let computers = Arc::clone(&self.computers);
+                let held = computers.acquire_owned().await.expect("the semaphore is never closed");
                 self.engine.check(query, when, reading, Arc::new(held)).await
             };
             match tokio::time::timeout(timeout, checking).await {

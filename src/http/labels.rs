@@ -1,4 +1,4 @@
-//! `labels`, `label/<name>/values`, `series` and `metadata`.
+//! `labels`, `label/<name>/values` and `series`.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use axum::response::Response;
 use model::{Matcher, MetadataQuery, SourceError};
 
 use super::error::ApiError;
-use super::json::body::{Holding, LabelsPieces, Ready, TextPieces, success};
-use super::params::{Params, parse_integer, unescape};
+use super::json::body::{Holding, LabelsPieces, TextPieces, success};
+use super::params::{Params, unescape};
 use super::router::source_of;
 use super::time::{MAX, MIN};
 use crate::query::Lookup;
@@ -64,17 +64,6 @@ pub(super) async fn series(
     Ok(success(Holding(LabelsPieces::new(series), lookup), &warnings, &[]))
 }
 
-/// `/api/v1/metadata`: nothing is known of any metric yet.
-pub(super) async fn metadata(params: Params) -> Result<Response, ApiError> {
-    for name in ["limit", "limit_per_metric"] {
-        let text = params.text(name)?;
-        if !text.is_empty() && parse_integer(text).is_err() {
-            return Err(ApiError::bad_data(format!("{name} must be a number")));
-        }
-    }
-    Ok(success(Ready(b"{}".to_vec()), &[], &[]))
-}
-
 /// Bounds what a lookup waits for; what it computes is bounded by its budget.
 async fn in_time<T>(
     lookup: &Lookup,
@@ -103,7 +92,7 @@ async fn selectors(
     if texts.is_empty() {
         return Ok(Ok(Vec::new()));
     }
-    Ok(shared.queries.parse_apart(move || texts.parse()).await?)
+    Ok(shared.queries.compute_apart(move || texts.parse()).await?)
 }
 
 fn times(params: &Params) -> Result<(i64, i64), ApiError> {

@@ -4,10 +4,12 @@
 //! [`json`], the parameters in [`params`] and [`time`], the errors in [`error`].
 
 mod error;
+mod exemplars;
 mod json;
 mod labels;
 mod landing;
 mod lifecycle;
+mod metadata;
 mod params;
 mod query;
 pub(crate) mod router;

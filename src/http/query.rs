@@ -1,11 +1,10 @@
-//! `query`, `query_range`, `query_exemplars`, `format_query` and `parse_query`.
+//! `query`, `query_range`, `format_query` and `parse_query`.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use engine::parse::ast::{Expr, ExprKind};
+use axum::response::Response;
+use engine::parse::ast::Expr;
 use engine::{QueryError, Value};
 
 use super::error::ApiError;
@@ -14,7 +13,7 @@ use super::json::text::push_text;
 use super::json::value::{QueryCost, ValuePieces};
 use super::params::Params;
 use super::router::source_of;
-use super::time::{MAX, MIN, Time, duration_from_nanos, parse_nanos};
+use super::time::{Time, duration_from_nanos, parse_nanos};
 use crate::query::{QueryFailure, QuerySettings, When};
 use crate::server::Shared;
 use crate::units::quoted;
@@ -189,39 +188,6 @@ impl From<QueryFailure> for ApiError {
     }
 }
 
-/// `/api/v1/query_exemplars`: there are none. Grafana sends times in ms here, which are far
-/// off and still times.
-pub(super) async fn exemplars(
-    State(shared): State<Arc<Shared>>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    let start = params.time_or("start", MIN)?;
-    let end = params.time_or("end", MAX)?;
-    if end < start {
-        return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
-    }
-    let reads = parse_apart(&shared, &params, |tree| has_selector(&tree)).await?;
-    if !reads.map_err(|error| ApiError::bad_data(error.to_string()))? {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    Ok(success(Ready(b"[]".to_vec()), &[], &[]))
-}
-
-/// Whether an expression reads any series.
-fn has_selector(expr: &Expr) -> bool {
-    match &expr.kind {
-        ExprKind::Number { .. } | ExprKind::String(_) => false,
-        ExprKind::Selector(_) | ExprKind::Matrix(_) => true,
-        ExprKind::Subquery(subquery) => has_selector(&subquery.expr),
-        ExprKind::Unary { operand, .. } | ExprKind::Paren(operand) => has_selector(operand),
-        ExprKind::Binary(binary) => has_selector(&binary.lhs) || has_selector(&binary.rhs),
-        ExprKind::Aggregate(aggregate) => {
-            has_selector(&aggregate.expr) || aggregate.param.as_deref().is_some_and(has_selector)
-        }
-        ExprKind::Call(call) => call.args.iter().any(has_selector),
-    }
-}
-
 /// `/api/v1/format_query`.
 pub(super) async fn format(
     State(shared): State<Arc<Shared>>,
@@ -243,12 +209,12 @@ pub(super) async fn parse(
 }
 
 /// Parses the query of a request and looks at it, where that holds up nobody.
-async fn parse_apart<T: Send + 'static>(
+pub(super) async fn parse_apart<T: Send + 'static>(
     shared: &Shared,
     params: &Params,
     look: impl FnOnce(Expr) -> T + Send + 'static,
 ) -> Result<Result<T, QueryError>, ApiError> {
     let (query, options) = (params.query()?.to_owned(), shared.args.parse_options());
     let parse = move || engine::parse::parse(&query, &options).map(look);
-    Ok(shared.queries.parse_apart(parse).await?)
+    Ok(shared.queries.compute_apart(parse).await?)
 }

@@ -14,7 +14,7 @@ use model::Source;
 use tower_http::compression::CompressionLayer;
 
 use super::error::ApiError;
-use super::{labels, landing, lifecycle, query, status, write};
+use super::{exemplars, labels, landing, lifecycle, metadata, query, status, write};
 use crate::server::{Readiness, Shared};
 
 /// Tells a client that is refused whether the server is about to stop.
@@ -63,7 +63,7 @@ fn pages(mut routes: Routes) -> Routes {
 fn queries(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/query", GET_POST, query::instant);
     routes = add(routes, "/api/v1/query_range", GET_POST, query::range);
-    routes = add(routes, "/api/v1/query_exemplars", GET_POST, query::exemplars);
+    routes = add(routes, "/api/v1/query_exemplars", GET_POST, exemplars::query);
     routes = add(routes, "/api/v1/format_query", GET_POST, query::format);
     add(routes, "/api/v1/parse_query", GET_POST, query::parse)
 }
@@ -72,7 +72,7 @@ fn lookups(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/labels", GET_POST, labels::names);
     routes = add(routes, "/api/v1/label/{name}/values", GET, labels::values);
     routes = add(routes, "/api/v1/series", GET_POST, labels::series);
-    add(routes, "/api/v1/metadata", GET, labels::metadata)
+    add(routes, "/api/v1/metadata", GET, metadata::list)
 }
 
 fn statuses(mut routes: Routes) -> Routes {

@@ -15,6 +15,7 @@ use model::{BoxFuture, BudgetError, Labels, Source, SourceError};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
+mod beside;
 mod with_engine;
 
 use super::router::router;

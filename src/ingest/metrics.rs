@@ -4,6 +4,7 @@ use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
+use storage::AppendOutcome;
 
 use wire::{Counts, Decoded, Reason, Version};
 
@@ -40,9 +41,10 @@ struct VersionMetrics {
     samples: [IntCounter; 2],
     /// Samples that were refused: the same for each reason.
     samples_rejected: [[IntCounter; 2]; Reason::ALL.len()],
+    exemplars: IntCounter,
     exemplars_dropped: IntCounter,
     exemplars_rejected: IntCounter,
-    metadata_dropped: IntCounter,
+    metadata: IntCounter,
     metadata_rejected: IntCounter,
 }
 
@@ -115,13 +117,19 @@ impl IngestMetrics {
         let [floats, histograms] = &self.of(version).samples;
         floats.inc_by(written.floats);
         histograms.inc_by(written.histograms);
+        self.of(version).exemplars.inc_by(written.exemplars);
     }
 
-    /// Counts what was decoded and is not stored yet.
-    pub(super) fn count_dropped(&self, version: Version, exemplars: usize, metadata: usize) {
+    /// Counts what became of what came beside the samples.
+    pub(super) fn count_beside(&self, version: Version, outcome: &AppendOutcome) {
         let metrics = self.of(version);
-        metrics.exemplars_dropped.inc_by(exemplars as u64);
-        metrics.metadata_dropped.inc_by(metadata as u64);
+        metrics.exemplars_dropped.inc_by(outcome.exemplars.dropped as u64);
+        metrics.metadata.inc_by(outcome.metadata_accepted as u64);
+        metrics.metadata_rejected.inc_by(outcome.metadata_dropped as u64);
+        // Of the second protocol they are among the refusals that the sender hears of.
+        if version == Version::V1 {
+            metrics.exemplars_rejected.inc_by(outcome.exemplars.out_of_order as u64);
+        }
     }
 
     /// Counts what was refused or passed over.
@@ -146,9 +154,10 @@ impl IngestMetrics {
 struct Vectors {
     samples: IntCounterVec,
     samples_rejected: IntCounterVec,
+    exemplars: IntCounterVec,
     exemplars_dropped: IntCounterVec,
     exemplars_rejected: IntCounterVec,
-    metadata_dropped: IntCounterVec,
+    metadata: IntCounterVec,
     metadata_rejected: IntCounterVec,
 }
 
@@ -168,25 +177,30 @@ impl Vectors {
                 &["version", "type", "reason"],
                 "Samples that were refused, by reason.",
             ),
+            exemplars: vector(
+                "tessella_remote_write_exemplars_total",
+                &["version"],
+                "Exemplars that were acknowledged.",
+            ),
             exemplars_dropped: vector(
                 "tessella_remote_write_exemplars_dropped_total",
                 &["version"],
-                "Exemplars that were dropped: they are not stored yet.",
+                "Exemplars that were dropped: of unknown series, or too far in the future.",
             ),
             exemplars_rejected: vector(
                 "tessella_remote_write_exemplars_rejected_total",
                 &["version"],
                 "Exemplars that were refused or passed over.",
             ),
-            metadata_dropped: vector(
-                "tessella_remote_write_metadata_dropped_total",
+            metadata: vector(
+                "tessella_remote_write_metadata_total",
                 &["version"],
-                "Metadata entries that were dropped: they are not stored yet.",
+                "Metadata entries that were acknowledged.",
             ),
             metadata_rejected: vector(
                 "tessella_remote_write_metadata_rejected_total",
                 &["version"],
-                "Metadata entries that were passed over.",
+                "Metadata entries that were passed over, or too long.",
             ),
         }
     }
@@ -198,9 +212,10 @@ impl Vectors {
                 let reason = reason.as_str();
                 TYPES.map(|kind| self.samples_rejected.with_label_values(&[version, kind, reason]))
             }),
+            exemplars: self.exemplars.with_label_values(&[version]),
             exemplars_dropped: self.exemplars_dropped.with_label_values(&[version]),
             exemplars_rejected: self.exemplars_rejected.with_label_values(&[version]),
-            metadata_dropped: self.metadata_dropped.with_label_values(&[version]),
+            metadata: self.metadata.with_label_values(&[version]),
             metadata_rejected: self.metadata_rejected.with_label_values(&[version]),
         }
     }

@@ -16,7 +16,9 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use model::Batch;
-use storage::{AppendOutcome, RejectReason, Rejection, SampleKind, Store, StoreError};
+use storage::{
+    AppendOutcome, ExemplarOutcome, RejectReason, Rejection, SampleKind, Store, StoreError,
+};
 use tracing::{debug, error};
 use wire::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
 use wire::rejects::series_text;
@@ -174,14 +176,16 @@ impl RemoteWrite {
         let started = Instant::now();
         reservation.set(batch_bytes(&batch));
         let (floats, histograms) = (batch.timestamps.len(), batch.histograms.len());
-        let (exemplars, metadata) = (batch.exemplars.len(), batch.metadata.len());
         let outcome = store.append(batch).await?;
         self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
         let written = written(floats, histograms, &outcome);
         self.metrics.count_written(version, written);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
-        self.metrics.count_dropped(version, exemplars, metadata);
+        self.metrics.count_beside(version, &outcome);
         add_rejections(&mut decoded.rejects, &outcome, super::now_ms());
+        if version == Version::V2 {
+            add_late_exemplars(&mut decoded.rejects, &outcome.exemplars);
+        }
         self.metrics.count_rejected(version, &decoded);
         let rejects = decoded.rejects;
         if rejects.is_empty() {
@@ -300,7 +304,8 @@ fn batch_bytes(batch: &Batch) -> usize {
         + metadata.map(|m| m.metric.len() + m.help.len() + m.unit.len()).sum::<usize>()
 }
 
-/// How much of what a batch held was acknowledged, what was held before included.
+/// How much of what a batch held was acknowledged: what was held before included, and exemplars
+/// that Prometheus acknowledges without keeping them.
 fn written(floats: usize, histograms: usize, outcome: &AppendOutcome) -> Counts {
     let rejected = |kind: SampleKind| {
         outcome.rejected_by_reason.iter().map(|counts| counts[kind as usize]).sum::<usize>()
@@ -308,7 +313,7 @@ fn written(floats: usize, histograms: usize, outcome: &AppendOutcome) -> Counts 
     Counts {
         floats: (floats - rejected(SampleKind::Float)) as u64,
         histograms: (histograms - rejected(SampleKind::Histogram)) as u64,
-        exemplars: 0,
+        exemplars: (outcome.exemplars.accepted + outcome.exemplars.ignored) as u64,
     }
 }
 
@@ -331,6 +336,22 @@ fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
             rejects.add_unnamed(reason_of(reason), counts_of(kind, count as u64));
         }
     }
+}
+
+/// Adds the exemplars that came out of order. Senders of the first protocol are not told.
+///
+/// Source: `write` and `appendV2` in `storage/remote/write_handler.go` of Prometheus.
+fn add_late_exemplars(rejects: &mut Rejects, outcome: &ExemplarOutcome) {
+    for labels in &outcome.out_of_order_series {
+        let counts = Counts { exemplars: 1, ..Counts::default() };
+        rejects.add(Reason::OutOfOrder, counts, || {
+            let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
+            format!("out of order exemplar for series {series}")
+        });
+    }
+    let unlisted = outcome.out_of_order - outcome.out_of_order_series.len();
+    let counts = Counts { exemplars: unlisted as u64, ..Counts::default() };
+    rejects.add_unnamed(Reason::OutOfOrder, counts);
 }
 
 fn reason_of(reason: RejectReason) -> Reason {

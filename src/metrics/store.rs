@@ -5,91 +5,123 @@ use storage::StoreStats;
 
 use super::Own;
 
-/// The metrics of the store, refreshed on each gathering.
-pub(super) struct StoreMetrics {
-    head_series: IntGauge,
-    newest_seconds: Gauge,
-    queue_samples: IntGauge,
-    log_bytes: IntGauge,
-    partitions: IntGauge,
-    counters: [(IntCounter, Figure); 10],
-}
-
 /// Takes one figure out of all.
 type Figure = fn(&StoreStats) -> u64;
 
+/// Name, help and figure of what goes up and down.
+const GAUGES: [(&str, &str, Figure); 11] = [
+    ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
+    ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
+        s.queue_samples as u64
+    }),
+    ("tessella_storage_log_bytes", "Bytes of the log that are not sealed.", |s| s.log_bytes),
+    ("tessella_storage_partitions", "Partitions that hold something sealed.", |s| {
+        s.partitions as u64
+    }),
+    ("tessella_storage_exemplars", "Exemplars that are held.", |s| s.exemplars as u64),
+    ("tessella_storage_exemplars_max", "Exemplars that may be held.", |s| s.exemplars_max as u64),
+    ("tessella_storage_exemplar_series", "Series that have exemplars.", |s| {
+        s.exemplar_series as u64
+    }),
+    ("tessella_storage_exemplar_bytes", "Bytes that exemplars take in memory.", |s| {
+        s.exemplar_bytes as u64
+    }),
+    ("tessella_storage_metadata_metrics", "Metrics with metadata.", |s| s.metadata_metrics as u64),
+    ("tessella_storage_metadata_bytes", "Bytes that metadata take in memory.", |s| {
+        s.metadata_bytes as u64
+    }),
+    (
+        "tessella_storage_damaged_values",
+        "Stored values of exemplars and metadata that cannot be read.",
+        |s| s.damaged_values as u64,
+    ),
+];
+
+/// Name, help and figure of what only grows.
+const COUNTERS: [(&str, &str, Figure); 17] = [
+    ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
+    (
+        "tessella_storage_histograms_appended_total",
+        "Native histograms among the accepted samples.",
+        |s| s.histograms_appended,
+    ),
+    ("tessella_storage_samples_duplicate_total", "Samples that were held already.", |s| {
+        s.samples_duplicate
+    }),
+    ("tessella_storage_samples_rejected_total", "Samples refused.", |s| s.samples_rejected),
+    (
+        "tessella_storage_samples_out_of_order_total",
+        "Accepted samples that were older than the newest of their series.",
+        |s| s.samples_out_of_order,
+    ),
+    ("tessella_storage_log_records_total", "Records written to the log.", |s| s.log_records),
+    ("tessella_storage_log_written_bytes_total", "Bytes written to the log.", |s| {
+        s.log_bytes_written
+    }),
+    ("tessella_storage_seals_total", "Windows sealed.", |s| s.seals),
+    ("tessella_storage_sealed_blocks_total", "Blocks sealed.", |s| s.sealed_blocks),
+    ("tessella_storage_sealed_bytes_total", "Bytes of sealed blocks.", |s| s.sealed_bytes),
+    ("tessella_storage_partitions_deleted_total", "Partitions deleted by the retention.", |s| {
+        s.partitions_deleted
+    }),
+    ("tessella_storage_exemplars_appended_total", "Exemplars accepted.", |s| s.exemplars_appended),
+    (
+        "tessella_storage_exemplars_ignored_total",
+        "Exemplars that were held already, overtaken in the same write, or turned off.",
+        |s| s.exemplars_ignored,
+    ),
+    (
+        "tessella_storage_exemplars_dropped_total",
+        "Exemplars of unknown series or too far in the future.",
+        |s| s.exemplars_dropped,
+    ),
+    (
+        "tessella_storage_exemplars_out_of_order_total",
+        "Exemplars refused because they were behind the newest of their series.",
+        |s| s.exemplars_out_of_order,
+    ),
+    ("tessella_storage_metadata_dropped_total", "Metadata entries that were too long.", |s| {
+        s.metadata_dropped
+    }),
+    (
+        "tessella_storage_metadata_evicted_total",
+        "Metrics whose metadata had to go because there were too many.",
+        |s| s.metadata_evicted,
+    ),
+];
+
+/// The metrics of the store, refreshed on each gathering.
+pub(super) struct StoreMetrics {
+    newest_seconds: Gauge,
+    exemplar_oldest_seconds: Gauge,
+    gauges: Vec<(IntGauge, Figure)>,
+    counters: Vec<(IntCounter, Figure)>,
+}
+
 impl StoreMetrics {
     pub(super) fn new(own: &Own<'_>) -> StoreMetrics {
-        let counter = |name: &str, help: &str| own.int_counter(name, help);
+        let gauge = |(name, help, figure)| (own.int_gauge(name, help), figure);
+        let counter = |(name, help, figure)| (own.int_counter(name, help), figure);
         StoreMetrics {
-            head_series: own.int_gauge("tessella_storage_head_series", "Series in the head."),
             newest_seconds: own.gauge(
                 "tessella_storage_newest_sample_timestamp_seconds",
                 "Time of the newest sample in the head; 0 without one.",
             ),
-            queue_samples: own
-                .int_gauge("tessella_storage_queue_samples", "Samples that wait for the log."),
-            log_bytes: own
-                .int_gauge("tessella_storage_log_bytes", "Bytes of the log that are not sealed."),
-            partitions: own
-                .int_gauge("tessella_storage_partitions", "Partitions that hold something sealed."),
-            counters: [
-                (counter("tessella_storage_samples_appended_total", "Samples accepted."), |s| {
-                    s.samples_appended
-                }),
-                (
-                    counter(
-                        "tessella_storage_samples_duplicate_total",
-                        "Samples that were held already.",
-                    ),
-                    |s| s.samples_duplicate,
-                ),
-                (counter("tessella_storage_samples_rejected_total", "Samples refused."), |s| {
-                    s.samples_rejected
-                }),
-                (
-                    counter(
-                        "tessella_storage_samples_out_of_order_total",
-                        "Accepted samples that were older than the newest of their series.",
-                    ),
-                    |s| s.samples_out_of_order,
-                ),
-                (
-                    counter("tessella_storage_log_records_total", "Records written to the log."),
-                    |s| s.log_records,
-                ),
-                (
-                    counter(
-                        "tessella_storage_log_written_bytes_total",
-                        "Bytes written to the log.",
-                    ),
-                    |s| s.log_bytes_written,
-                ),
-                (counter("tessella_storage_seals_total", "Windows sealed."), |s| s.seals),
-                (counter("tessella_storage_sealed_blocks_total", "Blocks sealed."), |s| {
-                    s.sealed_blocks
-                }),
-                (counter("tessella_storage_sealed_bytes_total", "Bytes of sealed blocks."), |s| {
-                    s.sealed_bytes
-                }),
-                (
-                    counter(
-                        "tessella_storage_partitions_deleted_total",
-                        "Partitions deleted by the retention.",
-                    ),
-                    |s| s.partitions_deleted,
-                ),
-            ],
+            exemplar_oldest_seconds: own.gauge(
+                "tessella_storage_exemplar_oldest_timestamp_seconds",
+                "Time of the exemplar that makes room next; 0 without one.",
+            ),
+            gauges: GAUGES.map(gauge).to_vec(),
+            counters: COUNTERS.map(counter).to_vec(),
         }
     }
 
     pub(super) fn refresh(&self, stats: &StoreStats) {
-        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        self.head_series.set(gauge(stats.head_series as u64));
         self.newest_seconds.set(stats.newest_ms.unwrap_or(0) as f64 / 1000.0);
-        self.queue_samples.set(gauge(stats.queue_samples as u64));
-        self.log_bytes.set(gauge(stats.log_bytes));
-        self.partitions.set(gauge(stats.partitions as u64));
+        self.exemplar_oldest_seconds.set(stats.exemplar_oldest_ms.unwrap_or(0) as f64 / 1000.0);
+        for (gauge, figure) in &self.gauges {
+            gauge.set(i64::try_from(figure(stats)).unwrap_or(i64::MAX));
+        }
         for (counter, figure) in &self.counters {
             // The figures only grow.
             counter.inc_by(figure(stats).saturating_sub(counter.get()));

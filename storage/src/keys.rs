@@ -2,7 +2,7 @@
 //!
 //! Numbers are big-endian so that bytes sort as numbers do; a partition is its number of days
 //! since the epoch with the sign bit flipped. Each partition is a segment (9 bytes), and so is
-//! each log epoch (5 bytes), because they are deleted whole; `d` and `m` are one segment each.
+//! each log epoch (5 bytes), because they are deleted whole; all else is one segment a letter.
 //!
 //! ```text
 //! log record      l  epoch:4  sequence:8
@@ -13,6 +13,8 @@
 //!                 m  p  partition:8                        registered series of a partition
 //!                 m  w  window:8                           window sealed up to this epoch
 //!                 m  i  epoch:4  number:4                  intent: blocks not yet visible
+//! metadata        n  metric 00 01                          what is known of a metric
+//! exemplars       x  number:8                              those of one commit, from this on
 //! partition       p  partition:8  b  metric:8  window:1  run:4  first id:4   series block
 //!                 p  partition:8  c  metric:8  window:1  run:4               run directory
 //!                 p  partition:8  f  page:4                                  forward index
@@ -317,6 +319,38 @@ pub(crate) fn dictionary_entry(name: &str, value: &str, partition: i64) -> Vec<u
     key
 }
 
+/// The prefix of what is known of metrics.
+pub(crate) const METADATA_PREFIX: &[u8] = b"n";
+
+/// What is known of a metric.
+pub(crate) fn metadata(metric: &str) -> Vec<u8> {
+    let mut key = METADATA_PREFIX.to_vec();
+    push_text(&mut key, metric);
+    key
+}
+
+/// The metric of a metadata key.
+pub(crate) fn parse_metadata(key: &[u8]) -> Option<String> {
+    let mut rest = key.strip_prefix(METADATA_PREFIX)?;
+    let metric = take_text(&mut rest)?;
+    rest.is_empty().then_some(metric)
+}
+
+/// The prefix of the exemplars.
+pub(crate) const EXEMPLARS_PREFIX: &[u8] = b"x";
+
+/// The exemplars of one commit, by the number of the first.
+pub(crate) fn exemplars(first: u64) -> Vec<u8> {
+    let mut key = EXEMPLARS_PREFIX.to_vec();
+    key.extend_from_slice(&first.to_be_bytes());
+    key
+}
+
+/// The number of the first exemplar under a key.
+pub(crate) fn parse_exemplars(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.strip_prefix(EXEMPLARS_PREFIX)?.try_into().ok()?))
+}
+
 /// A key as people can read it, for error messages: printable ASCII as it is, the rest in hex.
 pub(crate) fn printable(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
@@ -347,12 +381,14 @@ mod tests {
             prop_assert_eq!(key_a.cmp(&key_b), a.cmp(&b));
             let starts = key_b.starts_with(&postings_of_value_prefix(-3, &a.0, &a.1));
             prop_assert_eq!(starts, a.0 == b.0 && b.1.starts_with(&a.1));
+            prop_assert_eq!(parse_metadata(&metadata(&a.0)), Some(a.0));
         }
 
         #[test]
         fn any_bytes_are_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = (parse_postings(&bytes), parse_log(&bytes), parse_directory(&bytes));
             let _ = (parse_forward_page(&bytes), parse_ordered(&bytes, b"mp"));
+            let _ = (parse_metadata(&bytes), parse_exemplars(&bytes));
         }
     }
 
@@ -365,6 +401,7 @@ mod tests {
         assert_eq!(segment_len(&log(3, 9)), Some(log_epoch(3).len()));
         assert_eq!(segment_len(&block(7, -1, 2, 3)), Some(partition(-1).len()));
         assert_eq!(parse_directory(&directory(7, -1, 2)), Some((7, 11, 2)));
+        assert_eq!(parse_exemplars(&exemplars(9)), Some(9));
         assert_eq!(directory_of_block(&block(7, -1, 2, 3)), Some(directory(7, -1, 2)));
     }
 

@@ -10,10 +10,12 @@
 
 pub mod chunk;
 mod error;
+mod exemplar;
 mod head;
 mod index;
 mod keys;
 mod lsm;
+mod metadata;
 mod options;
 mod outcome;
 mod read;
@@ -26,7 +28,12 @@ mod value;
 mod window;
 
 pub use error::StoreError;
-pub use options::{Clock, ManualClock, StoreOptions, SystemClock};
-pub use outcome::{AppendOutcome, REJECTIONS_MAX, RejectReason, Rejection, SampleKind};
+pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
+pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
+pub use options::{Clock, EXEMPLARS_MAX, ManualClock, StoreOptions, SystemClock};
+pub use outcome::{
+    AppendOutcome, ExemplarCounts, ExemplarOutcome, REJECTIONS_MAX, RejectReason, Rejection,
+    SampleKind,
+};
 pub use stats::StoreStats;
 pub use store::Store;

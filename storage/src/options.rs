@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How many exemplars are kept where nothing else is set.
+/// Source: `DefaultExemplarsConfig` of Prometheus.
+pub const EXEMPLARS_MAX: usize = 100_000;
+
 /// Tells the time; passed in, so that tests need not sleep.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Milliseconds since the epoch.
@@ -59,11 +63,14 @@ pub struct StoreOptions {
     /// The least time between two commits of the log: bounds the cost in requests on S3.
     pub commit_interval_min: Duration,
     /// Samples that may wait for the log; a write beyond it is refused as overloaded. A
-    /// histogram counts as many floats as take its memory, 16 bytes each.
+    /// histogram, an exemplar and metadata count as many floats as take their memory, 16 bytes
+    /// each.
     pub queue_samples_max: usize,
     /// Log bytes after which the head is sealed early, so that memory and the time of a
     /// restart stay bounded.
     pub log_bytes_max: u64,
+    /// Exemplars that are kept in all; the oldest make room. 0 keeps none.
+    pub exemplars_max: usize,
     /// Whether a background task seals closed windows and applies the retention. Tests turn
     /// it off and call [`Store::maintain`](crate::Store::maintain) themselves.
     pub background: bool,
@@ -85,6 +92,7 @@ impl Default for StoreOptions {
             commit_interval_min: Duration::ZERO,
             queue_samples_max: 4 << 20,
             log_bytes_max: 1 << 30,
+            exemplars_max: EXEMPLARS_MAX,
             background: true,
             cache_bytes_max: 128 << 20,
             object_store_retries_max: None,

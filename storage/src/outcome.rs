@@ -21,6 +21,65 @@ pub struct AppendOutcome {
     pub rejected_by_reason: [[usize; SampleKind::ALL.len()]; RejectReason::ALL.len()],
     /// The first [`REJECTIONS_MAX`] of those that were refused.
     pub rejections: Vec<Rejection>,
+    /// What became of the exemplars.
+    pub exemplars: ExemplarOutcome,
+    /// Metadata entries that are durable now, or have been before.
+    pub metadata_accepted: usize,
+    /// Metadata entries that are too long to be kept.
+    pub metadata_dropped: usize,
+}
+
+/// What became of the exemplars of a write.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ExemplarOutcome {
+    /// Those that are durable now.
+    pub accepted: usize,
+    /// Those that Prometheus acknowledges and does not keep: it held them already, another of
+    /// the same write has overtaken them, or exemplars are turned off.
+    pub ignored: usize,
+    /// Those that Prometheus drops without a word: of a series that has no sample in the head,
+    /// or too far ahead of the clock.
+    pub dropped: usize,
+    /// Those that lie behind the newest of their series: "out of order exemplar".
+    pub out_of_order: usize,
+    /// The series of the first [`REJECTIONS_MAX`] of these.
+    pub out_of_order_series: Vec<Labels>,
+}
+
+/// Exemplars by what became of them, as in [`ExemplarOutcome`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExemplarCounts {
+    /// Durable now.
+    pub accepted: usize,
+    /// Acknowledged and not kept.
+    pub ignored: usize,
+    /// Dropped without a word.
+    pub dropped: usize,
+    /// Behind the newest of their series.
+    pub out_of_order: usize,
+}
+
+impl ExemplarOutcome {
+    /// How many of each.
+    pub fn counts(&self) -> ExemplarCounts {
+        ExemplarCounts {
+            accepted: self.accepted,
+            ignored: self.ignored,
+            dropped: self.dropped,
+            out_of_order: self.out_of_order,
+        }
+    }
+}
+
+impl std::iter::Sum for ExemplarCounts {
+    fn sum<I: Iterator<Item = ExemplarCounts>>(all: I) -> ExemplarCounts {
+        all.fold(ExemplarCounts::default(), |sum, counts| ExemplarCounts {
+            accepted: sum.accepted + counts.accepted,
+            ignored: sum.ignored + counts.ignored,
+            dropped: sum.dropped + counts.dropped,
+            out_of_order: sum.out_of_order + counts.out_of_order,
+        })
+    }
 }
 
 /// One refused sample.

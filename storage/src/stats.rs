@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use crate::exemplar::RingStats;
 use crate::head::commit::Done;
+use crate::metadata::TableStats;
 
 /// What a store holds, and what it has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +41,34 @@ pub struct StoreStats {
     pub partitions: usize,
     /// Partitions deleted by the retention.
     pub partitions_deleted: u64,
+    /// Exemplars that are held.
+    pub exemplars: usize,
+    /// How many there may be.
+    pub exemplars_max: usize,
+    /// Series that have exemplars.
+    pub exemplar_series: usize,
+    /// Bytes that exemplars take in memory.
+    pub exemplar_bytes: usize,
+    /// Time of the exemplar that goes next, ms since the epoch.
+    pub exemplar_oldest_ms: Option<i64>,
+    /// Exemplars accepted since the start.
+    pub exemplars_appended: u64,
+    /// Exemplars that were acknowledged and not kept: held already, overtaken, turned off.
+    pub exemplars_ignored: u64,
+    /// Exemplars that were dropped: of unknown series, or too far ahead of the clock.
+    pub exemplars_dropped: u64,
+    /// Exemplars refused because they were behind the newest of their series.
+    pub exemplars_out_of_order: u64,
+    /// Metrics of which something is known.
+    pub metadata_metrics: usize,
+    /// Bytes that this takes in memory.
+    pub metadata_bytes: usize,
+    /// Metadata entries that were too long to be kept.
+    pub metadata_dropped: u64,
+    /// Metrics of which nothing is known any more, because there were too many.
+    pub metadata_evicted: u64,
+    /// Stored values of exemplars and metadata that cannot be read.
+    pub damaged_values: usize,
 }
 
 /// The running figures.
@@ -57,6 +87,11 @@ pub(crate) struct Counters {
     sealed_blocks: AtomicU64,
     sealed_bytes: AtomicU64,
     partitions_deleted: AtomicU64,
+    exemplars: AtomicU64,
+    exemplars_ignored: AtomicU64,
+    exemplars_dropped: AtomicU64,
+    exemplars_out_of_order: AtomicU64,
+    metadata_dropped: AtomicU64,
 }
 
 impl Default for Counters {
@@ -75,6 +110,11 @@ impl Default for Counters {
             sealed_blocks: AtomicU64::new(0),
             sealed_bytes: AtomicU64::new(0),
             partitions_deleted: AtomicU64::new(0),
+            exemplars: AtomicU64::new(0),
+            exemplars_ignored: AtomicU64::new(0),
+            exemplars_dropped: AtomicU64::new(0),
+            exemplars_out_of_order: AtomicU64::new(0),
+            metadata_dropped: AtomicU64::new(0),
         }
     }
 }
@@ -87,6 +127,15 @@ impl Counters {
         self.duplicates.fetch_add(committed.duplicates as u64, Ordering::Relaxed);
         self.rejected.fetch_add(committed.rejected as u64, Ordering::Relaxed);
         self.out_of_order.fetch_add(committed.out_of_order as u64, Ordering::Relaxed);
+        for (counter, count) in [
+            (&self.exemplars, committed.exemplars.accepted),
+            (&self.exemplars_ignored, committed.exemplars.ignored),
+            (&self.exemplars_dropped, committed.exemplars.dropped),
+            (&self.exemplars_out_of_order, committed.exemplars.out_of_order),
+            (&self.metadata_dropped, committed.metadata_dropped),
+        ] {
+            counter.fetch_add(count as u64, Ordering::Relaxed);
+        }
         self.log_records.fetch_add(u64::from(committed.log_bytes > 0), Ordering::Relaxed);
         self.log_bytes_written.fetch_add(committed.log_bytes as u64, Ordering::Relaxed);
         self.note_log(committed.log_bytes_open, committed.newest_ms);
@@ -116,6 +165,8 @@ impl Counters {
         head_series: usize,
         queue_samples: usize,
         partitions: usize,
+        ring: RingStats,
+        table: TableStats,
     ) -> StoreStats {
         let newest_ms = self.newest_ms.load(Ordering::Relaxed);
         StoreStats {
@@ -135,6 +186,20 @@ impl Counters {
             sealed_bytes: self.sealed_bytes.load(Ordering::Relaxed),
             partitions,
             partitions_deleted: self.partitions_deleted.load(Ordering::Relaxed),
+            exemplars: ring.exemplars,
+            exemplars_max: ring.exemplars_max,
+            exemplar_series: ring.series,
+            exemplar_bytes: ring.bytes,
+            exemplar_oldest_ms: ring.oldest_ms,
+            exemplars_appended: self.exemplars.load(Ordering::Relaxed),
+            exemplars_ignored: self.exemplars_ignored.load(Ordering::Relaxed),
+            exemplars_dropped: self.exemplars_dropped.load(Ordering::Relaxed),
+            exemplars_out_of_order: self.exemplars_out_of_order.load(Ordering::Relaxed),
+            metadata_metrics: table.metrics,
+            metadata_bytes: table.bytes,
+            metadata_dropped: self.metadata_dropped.load(Ordering::Relaxed),
+            metadata_evicted: table.evicted,
+            damaged_values: ring.damaged + table.damaged,
         }
     }
 }

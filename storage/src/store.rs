@@ -10,11 +10,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::error::StoreError;
+use crate::exemplar::Exemplars;
 use crate::head::Head;
 use crate::head::commit::{self, Bounds, Done, Log, Pending, Queue};
 use crate::index::partition::Partition;
 use crate::keys;
 use crate::lsm::{Location, Lsm, WriteSet};
+use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::outcome::AppendOutcome;
 use crate::seal;
@@ -76,7 +78,8 @@ impl Store {
                 "the store was not closed by its last writer; this process has taken it over"
             );
         }
-        let head = Head::new();
+        let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
+        let head = Head::new(exemplars, Metadata::open(&lsm).await?);
         let log = commit::replay(&lsm, &head, meta.first_epoch, meta.next_epoch, &meta.watermarks)
             .await?;
         tracing::info!(
@@ -108,8 +111,8 @@ impl Store {
         Ok(Store { inner, background: Mutex::new(task) })
     }
 
-    /// Appends samples; what the outcome calls accepted is durable, and seen by the next
-    /// selection.
+    /// Appends samples, exemplars and metadata; what the outcome calls accepted is durable, and
+    /// seen by the next selection.
     ///
     /// Samples of any age within the retention are taken, in any order, unless
     /// [`StoreOptions::out_of_order_window_ms`] narrows that. A sample that is held already is
@@ -118,7 +121,7 @@ impl Store {
     /// Errors: after one, whether the samples are kept is not known; sending them again is
     /// safe. A caller that stops waiting does not stop the write.
     pub async fn append(&self, batch: Batch) -> Result<AppendOutcome, StoreError> {
-        if batch.sample_count() == 0 {
+        if batch.is_empty() {
             return Ok(AppendOutcome::default());
         }
         let (answer, outcome) = oneshot::channel();
@@ -148,6 +151,8 @@ impl Store {
             self.inner.head.series_count(),
             self.inner.queue.weight(),
             self.inner.read_partitions(BTreeMap::len),
+            self.inner.head.exemplars.stats(),
+            self.inner.head.metadata.stats(),
         )
     }
 

@@ -21,6 +21,16 @@ impl RequestEncoder {
 
     /// Adds a series; `labels` come from [`encode_labels`].
     pub fn push(&mut self, labels: &[u8], samples: impl IntoIterator<Item = (i64, f64)>) {
+        self.push_with_exemplars(labels, samples, []);
+    }
+
+    /// The same with exemplars: labels, time and value of each.
+    pub fn push_with_exemplars(
+        &mut self,
+        labels: &[u8],
+        samples: impl IntoIterator<Item = (i64, f64)>,
+        exemplars: impl IntoIterator<Item = (Vec<u8>, i64, f64)>,
+    ) {
         self.series.clear();
         self.series.extend_from_slice(labels);
         for (timestamp, value) in samples {
@@ -34,6 +44,13 @@ impl RequestEncoder {
                 len += 1;
             });
             push_field(&mut self.series, 2, &sample[..len]);
+        }
+        for (mut exemplar, timestamp, value) in exemplars {
+            exemplar.push(0x11);
+            exemplar.extend_from_slice(&value.to_le_bytes());
+            exemplar.push(0x18);
+            push_varint(timestamp as u64, |byte| exemplar.push(byte));
+            push_field(&mut self.series, 3, &exemplar);
         }
         push_field(&mut self.message, 1, &self.series);
     }

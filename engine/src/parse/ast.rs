@@ -76,6 +76,38 @@ impl Expr {
             ExprKind::Paren(inner) => inner.value_type(),
         }
     }
+
+    /// Every selector in the expression, those of ranges included, from left to right.
+    ///
+    /// Source: `ExtractSelectors` of Prometheus.
+    pub fn selectors(&self) -> Vec<&VectorSelector> {
+        let mut selectors = Vec::new();
+        self.push_selectors(&mut selectors);
+        selectors
+    }
+
+    fn push_selectors<'a>(&'a self, out: &mut Vec<&'a VectorSelector>) {
+        match &self.kind {
+            ExprKind::Number { .. } | ExprKind::String(_) => {}
+            ExprKind::Selector(selector) => out.push(selector),
+            ExprKind::Matrix(matrix) => out.push(&matrix.selector),
+            ExprKind::Subquery(subquery) => subquery.expr.push_selectors(out),
+            ExprKind::Unary { operand, .. } | ExprKind::Paren(operand) => {
+                operand.push_selectors(out);
+            }
+            ExprKind::Binary(binary) => {
+                binary.lhs.push_selectors(out);
+                binary.rhs.push_selectors(out);
+            }
+            ExprKind::Aggregate(aggregate) => {
+                if let Some(param) = &aggregate.param {
+                    param.push_selectors(out);
+                }
+                aggregate.expr.push_selectors(out);
+            }
+            ExprKind::Call(call) => call.args.iter().for_each(|arg| arg.push_selectors(out)),
+        }
+    }
 }
 
 /// The kinds of expressions.

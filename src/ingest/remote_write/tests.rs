@@ -1,12 +1,12 @@
 //! Requests against a store in memory.
 
 use axum::body::to_bytes;
-use model::{Budget, MatchOp, Matcher, Selection, Source};
+use model::{Budget, ExemplarQuery, MatchOp, Matcher, Selection, Source};
 use prometheus::Registry;
 use prost::Message;
 use storage::StoreOptions;
 
-use super::super::prompb::{Histogram, WriteRequest, v2};
+use super::super::prompb::{Exemplar, Histogram, MetricMetadata, WriteRequest, v2};
 use super::*;
 
 struct Receiver {
@@ -399,6 +399,54 @@ async fn series_of_the_second_protocol_are_refused_in_the_words_of_prometheus() 
             Some([1, 0, 0])
         )
     );
+}
+
+#[tokio::test]
+async fn exemplars_and_metadata_are_kept_and_late_exemplars_told_to_senders_of_v2() {
+    let receiver = Receiver::new(Limits::default()).await;
+    let now = crate::ingest::now_ms();
+    let up: &[(&str, &str)] = &[("__name__", "up")];
+    let exemplar = |timestamp, value| Exemplar { labels: Vec::new(), value, timestamp };
+    let mut v1 = WriteRequest::of([(up, &[(now, 1.0)][..])]);
+    v1.timeseries[0].exemplars = vec![exemplar(now, 2.0), exemplar(now, 1.0)];
+    v1.metadata.push(MetricMetadata {
+        r#type: 1,
+        metric_family_name: b"up".to_vec(),
+        help: b"is up".to_vec(),
+        unit: Vec::new(),
+    });
+    let kept = (StatusCode::NO_CONTENT, String::new());
+    assert_eq!(receiver.send(compressed(&v1.encode_to_vec())).await, kept);
+    // Out of order: of one time, and of a lower value.
+    v1.timeseries[0].exemplars = vec![exemplar(now, 1.0)];
+    assert_eq!(receiver.send(compressed(&v1.encode_to_vec())).await, kept);
+
+    let mut v2 = message_v2(&[(up, now, 1.0)]);
+    let exemplar = |timestamp, value| v2::Exemplar { labels_refs: Vec::new(), value, timestamp };
+    v2.timeseries[0].exemplars =
+        vec![exemplar(now, 2.0), exemplar(now, 1.0), exemplar(now + 3_600_000, 1.0)];
+    let answer = receiver.send_v2(&v2.encode_to_vec()).await;
+    let text = "out of order exemplar for series {__name__=\"up\"}\n";
+    assert_eq!(answer, (StatusCode::BAD_REQUEST, text.to_owned(), Some([1, 0, 1])));
+
+    let selector = vec![Matcher::new(MatchOp::Equal, "__name__", "up").unwrap()];
+    let query = ExemplarQuery { selectors: vec![selector], start_ms: 0, end_ms: i64::MAX };
+    let found = receiver.store.exemplars(&query, &Budget::unlimited()).unwrap().found;
+    let found: Vec<_> = found[0].exemplars.iter().map(|e| (e.timestamp_ms, e.value)).collect();
+    assert_eq!(found, [(now, 2.0)]);
+    let known = receiver.store.metadata(Some("up"), 1).found;
+    assert_eq!(known[0].entries[0].help, "is up");
+    for (name, version, expected) in [
+        ("exemplars_total", "1", 2.0),
+        ("exemplars_rejected_total", "1", 1.0),
+        ("exemplars_total", "2", 1.0),
+        ("exemplars_rejected_total", "2", 1.0),
+        ("exemplars_dropped_total", "2", 1.0),
+        ("metadata_total", "1", 2.0),
+    ] {
+        let found = receiver.metric(&format!("tessella_remote_write_{name}"), &[version]);
+        assert_eq!(found, expected, "{name} {version}");
+    }
 }
 
 #[tokio::test]

@@ -180,6 +180,11 @@ impl Batch {
         self.timestamps.len() + self.histograms.len()
     }
 
+    /// Whether there is nothing in it to store.
+    pub fn is_empty(&self) -> bool {
+        self.sample_count() == 0 && self.exemplars.is_empty() && self.metadata.is_empty()
+    }
+
     /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.labels_arena.clear();

@@ -6,10 +6,13 @@
 pub mod batch;
 pub mod budget;
 pub mod cursor;
+pub mod exemplar;
+pub mod hash;
 pub mod histogram;
 pub mod labels;
 pub mod matcher;
 pub mod memory;
+pub mod metadata;
 pub mod number_text;
 pub mod re2;
 pub mod sample;
@@ -21,9 +24,13 @@ pub use budget::{Budget, BudgetError, BudgetLimits};
 pub use cursor::{
     Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch,
 };
+pub use exemplar::{Exemplar, SeriesExemplars};
 pub use histogram::{Histogram, ResetHint, Span};
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher, MatcherError};
+pub use metadata::{KnownMetric, MetricMetadata};
 pub use sample::{STALE_NAN_BITS, is_stale, stale_nan};
-pub use source::{BoxFuture, MetadataQuery, Selection, SeriesSet, Source, SourceError};
+pub use source::{
+    Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source, SourceError,
+};
 pub use watch::Watch;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use crate::budget::{Budget, BudgetError};
 use crate::cursor::Cursor;
+use crate::exemplar::SeriesExemplars;
 use crate::labels::Labels;
 use crate::matcher::Matcher;
+use crate::metadata::KnownMetric;
 
 /// A future on the heap that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -35,6 +37,33 @@ pub struct MetadataQuery {
     pub end_ms: i64,
     /// At most so many answers, the first in order; 0 for all.
     pub limit: usize,
+}
+
+/// What the endpoint of exemplars wants: those of the series that pass all matchers of one of
+/// the selectors.
+#[derive(Debug, Clone)]
+pub struct ExemplarQuery {
+    /// The selectors; none at all stands for no series.
+    pub selectors: Vec<Vec<Matcher>>,
+    /// First time, inclusive, ms since the epoch.
+    pub start_ms: i64,
+    /// Last time, inclusive.
+    pub end_ms: i64,
+}
+
+/// What has been found, and what is missing from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer<T> {
+    /// What has been found.
+    pub found: Vec<T>,
+    /// What could not be read, in words; the first few, and how many more there are.
+    pub warnings: Vec<String>,
+}
+
+impl<T> Default for Answer<T> {
+    fn default() -> Self {
+        Answer { found: Vec::new(), warnings: Vec::new() }
+    }
 }
 
 /// Where series come from.
@@ -69,6 +98,25 @@ pub trait Source: Send + Sync {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
+
+    /// The exemplars of matching series, sorted by labels, those of a series by time. They are
+    /// in memory; to match many series takes a while all the same.
+    ///
+    /// Some sources keep none.
+    fn exemplars(
+        &self,
+        _query: &ExemplarQuery,
+        _budget: &Budget,
+    ) -> Result<Answer<SeriesExemplars>, SourceError> {
+        Ok(Answer::default())
+    }
+
+    /// What is known of one metric, or of the first so many in the order of their names.
+    ///
+    /// Some sources know nothing.
+    fn metadata(&self, _metric: Option<&str>, _limit: usize) -> Answer<KnownMetric> {
+        Answer::default()
+    }
 }
 
 /// The loaded series of one selection: encoded, in memory, and unchanging.

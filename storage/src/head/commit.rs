@@ -24,10 +24,10 @@ use super::decide::weight_of;
 use super::record::Columns;
 use super::series::{HeadSeries, Scratch};
 use crate::error::StoreError;
-use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
-use crate::outcome::AppendOutcome;
+use crate::outcome::{AppendOutcome, ExemplarCounts};
 use crate::window::window_of;
+use crate::{exemplar, keys, metadata};
 
 /// Weight of samples from which a record takes no further writes in: floats count one, others
 /// as many as take the same memory.
@@ -191,6 +191,9 @@ pub(crate) struct Log {
     pub(super) slots: Vec<u32>,
     /// Series that the record creates.
     pub(super) created: Vec<(u32, Labels)>,
+    /// Exemplars and metadata that are written with the record.
+    pub(super) exemplars: exemplar::Stage,
+    pub(super) metadata: metadata::Stage,
 }
 
 /// What a commit has done, for the counters.
@@ -204,6 +207,10 @@ pub(crate) struct Done {
     pub(crate) duplicates: usize,
     /// Refused samples.
     pub(crate) rejected: usize,
+    /// What became of exemplars.
+    pub(crate) exemplars: ExemplarCounts,
+    /// Metadata entries that were dropped.
+    pub(crate) metadata_dropped: usize,
     /// Accepted samples that were older than the newest of their series.
     pub(crate) out_of_order: usize,
     /// Bytes of the log record.
@@ -227,6 +234,8 @@ impl Log {
             columns: Columns::default(),
             slots: Vec::new(),
             created: Vec::new(),
+            exemplars: exemplar::Stage::default(),
+            metadata: metadata::Stage::default(),
         }
     }
 
@@ -257,7 +266,11 @@ impl Log {
                 self.begin();
                 let mut out_of_order = 0;
                 for pending in &mut group {
-                    outcomes.push(self.decide(head, bounds, pending, &mut out_of_order));
+                    let mut outcome = self.decide(head, bounds, pending, &mut out_of_order);
+                    let batch = &pending.batch;
+                    self.exemplars.decide(&head.exemplars, head, bounds, batch, &mut outcome);
+                    self.metadata.decide(&head.metadata, batch, &mut outcome);
+                    outcomes.push(outcome);
                 }
                 let histograms = self.columns.histograms.len();
                 let log_bytes = self.write(lsm, head).await;
@@ -283,6 +296,8 @@ impl Log {
                     samples: outcomes.iter().map(|o| o.accepted).sum(),
                     duplicates: outcomes.iter().map(|o| o.duplicates).sum(),
                     rejected: outcomes.iter().map(|o| o.rejected).sum(),
+                    exemplars: outcomes.iter().map(|o| o.exemplars.counts()).sum(),
+                    metadata_dropped: outcomes.iter().map(|o| o.metadata_dropped).sum(),
                     log_bytes_open: self.bytes(),
                     newest_ms: self.newest_ms,
                     ..committed
@@ -296,18 +311,30 @@ impl Log {
         }
     }
 
-    /// Makes the record durable, then applies it. Returns its length.
+    /// Makes the record durable with what goes beside it, then applies both. Returns the length
+    /// of the record.
     async fn write(&mut self, lsm: &Lsm, head: &Head) -> Result<usize, StoreError> {
-        if self.columns.runs.is_empty() {
+        let has_record = !self.columns.runs.is_empty();
+        if !has_record && self.exemplars.is_empty() && self.metadata.is_empty() {
             return Ok(0);
         }
-        let record = self.columns.encode();
-        let sequence = self.epochs.get(&self.epoch).map_or(0, |info| info.record_count);
-        let log_bytes = record.len();
         let mut set = WriteSet::default();
-        set.put(keys::log(self.epoch, sequence), record);
+        let mut log_bytes = 0;
+        if has_record {
+            let record = self.columns.encode();
+            let sequence = self.epochs.get(&self.epoch).map_or(0, |info| info.record_count);
+            log_bytes = record.len();
+            set.put(keys::log(self.epoch, sequence), record);
+        }
+        let exemplar_bytes = head.exemplars.put(&self.exemplars, &mut set);
+        head.metadata.put(&self.metadata, &mut set);
         self.committed_at = Some(Instant::now());
         lsm.commit(set).await?;
+        head.exemplars.apply(&mut self.exemplars, exemplar_bytes);
+        head.metadata.apply(&mut self.metadata);
+        if !has_record {
+            return Ok(0);
+        }
         let info = self.epochs.entry(self.epoch).or_default();
         info.record_count += 1;
         info.bytes += log_bytes as u64;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::histogram::decide_hint;
-use model::{Batch, Histogram, HistogramSample, ResetHint};
+use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, ResetHint};
 
 use super::Head;
 use super::commit::{Bounds, Log, Pending};
@@ -26,11 +26,18 @@ const IN_ORDER_SPAN_MS: i64 = 60 * 60 * 1000;
 /// Bytes of a float sample, by which the weight of others is measured.
 const FLOAT_BYTES: usize = 16;
 
-/// How many float samples take as much memory as the samples of a batch.
+/// How many float samples take as much memory as what a batch brings.
 pub(super) fn weight_of(batch: &Batch) -> usize {
-    let histograms: usize =
-        batch.histograms.iter().map(|sample| histogram_bytes(sample).div_ceil(FLOAT_BYTES)).sum();
-    batch.timestamps.len() + batch.starts.len().div_ceil(2) + histograms
+    let histograms = batch.histograms.iter().map(histogram_bytes);
+    let exemplars =
+        batch.exemplars.iter().map(|e| size_of::<BatchExemplar>() + e.labels.as_bytes().len());
+    let metadata = batch
+        .metadata
+        .iter()
+        .map(|m| size_of::<BatchMetadata>() + m.metric.len() + m.help.len() + m.unit.len());
+    let others: usize =
+        histograms.chain(exemplars).chain(metadata).map(|bytes| bytes.div_ceil(FLOAT_BYTES)).sum();
+    batch.timestamps.len() + batch.starts.len().div_ceil(2) + others
 }
 
 impl Log {
@@ -40,6 +47,8 @@ impl Log {
         self.columns.first_ref = self.epochs.get(&self.epoch).map_or(0, |info| info.ref_count);
         self.slots.clear();
         self.created.clear();
+        self.exemplars.begin();
+        self.metadata.begin();
     }
 
     /// Decides on every sample of a write, and puts the accepted ones into the record.

@@ -17,7 +17,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use model::{BudgetError, Labels, Matcher, Watch};
 
+use crate::exemplar::Exemplars;
 use crate::index::LabelIndex;
+use crate::metadata::Metadata;
 use series::HeadSeries;
 
 /// Shards of the series and of the table of labels; a power of two.
@@ -34,6 +36,10 @@ pub(crate) struct Head {
     vacant: Mutex<Vacant>,
     /// How often series have been forgotten: slots found before may mean others since.
     generation: AtomicU64,
+    /// Exemplars, of series that may have left the head since.
+    pub(crate) exemplars: Exemplars,
+    /// What metrics are.
+    pub(crate) metadata: Metadata,
 }
 
 struct SlotEntry {
@@ -67,7 +73,7 @@ impl Shard<'_> {
 
 impl Head {
     /// A head without series.
-    pub(crate) fn new() -> Head {
+    pub(crate) fn new(exemplars: Exemplars, metadata: Metadata) -> Head {
         Head {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             slots: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
@@ -75,15 +81,27 @@ impl Head {
             index: RwLock::default(),
             vacant: Mutex::default(),
             generation: AtomicU64::new(0),
+            exemplars,
+            metadata,
         }
     }
 
     /// The slot of a series by its packed labels.
     #[inline]
     pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
+        self.find_entry(labels, |entry| entry.slot)
+    }
+
+    /// The labels of a series that is in the head, shared with it.
+    pub(crate) fn labels_of(&self, labels: &[u8]) -> Option<Labels> {
+        self.find_entry(labels, |entry| entry.labels.clone())
+    }
+
+    #[inline]
+    fn find_entry<T>(&self, labels: &[u8], take: impl FnOnce(&SlotEntry) -> T) -> Option<T> {
         let hash = self.hasher.hash_one(labels);
         let table = self.table(hash).read().unwrap_or_else(PoisonError::into_inner);
-        table.find(hash, |entry| entry.labels.as_bytes() == labels).map(|entry| entry.slot)
+        table.find(hash, |entry| entry.labels.as_bytes() == labels).map(take)
     }
 
     /// Gives a new series a slot. It is not selected before it is filed.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::watch::sort_by;
 use model::{
-    BoxFuture, Budget, Labels, Matcher, MetadataQuery, Selection, SeriesSet, Source, SourceError,
-    Watch,
+    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, Matcher, MetadataQuery,
+    Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
 };
 
 use super::breather::Breather;
@@ -81,6 +81,18 @@ impl Source for Store {
             }
             Ok(limited(values.into_iter().map(str::to_owned), query.limit))
         })
+    }
+
+    fn exemplars(
+        &self,
+        query: &ExemplarQuery,
+        budget: &Budget,
+    ) -> Result<Answer<SeriesExemplars>, SourceError> {
+        Ok(self.inner().head.exemplars.select(query, budget)?)
+    }
+
+    fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
+        self.inner().head.metadata.list(metric, limit)
     }
 }
 

@@ -37,7 +37,7 @@ async fn read_through(store: &Store) -> Result<usize, SourceError> {
     Ok(contents.iter().map(|(_, samples)| samples.len()).sum())
 }
 
-async fn entries(store: &Store, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(super) async fn entries(store: &Store, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
     let mut entries = Vec::new();
     while let Some((key, value)) = scan.next().await.unwrap() {
@@ -46,14 +46,14 @@ async fn entries(store: &Store, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     entries
 }
 
-async fn put(store: &Store, key: &[u8], value: Vec<u8>) {
+pub(super) async fn put(store: &Store, key: &[u8], value: Vec<u8>) {
     let mut set = WriteSet::default();
     set.put(key.to_vec(), value);
     store.inner().lsm.commit(set).await.unwrap();
 }
 
 /// The value with one bit flipped, and cut short, at some places.
-fn damages(key: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn damages(key: &[u8], value: &[u8]) -> Vec<Vec<u8>> {
     let is_block = key.get(9) == Some(&b'b');
     let len = value.len() - if is_block { CHUNK_PADDING_BYTES } else { 0 };
     let mut damaged = Vec::new();
@@ -143,7 +143,7 @@ fn damage_in_log_and_meta_values_keeps_the_store_closed() {
 }
 
 /// Mends a value below the store, which cannot be opened, and opens the store.
-async fn reopened(
+pub(super) async fn reopened(
     objects: &std::sync::Arc<dyn slatedb::object_store::ObjectStore>,
     key: &[u8],
     value: &[u8],

@@ -22,7 +22,7 @@ use crate::{Store, StoreError};
 
 /// An object store that takes so many writes and no more, as if the machine had gone.
 #[derive(Debug)]
-struct Faulty {
+pub(super) struct Faulty {
     objects: Arc<dyn ObjectStore>,
     writes_left: Arc<AtomicI64>,
     /// Whether the write that fails has been carried out all the same.
@@ -38,6 +38,16 @@ enum Fate {
 }
 
 impl Faulty {
+    /// An object store that takes so many more writes.
+    pub(super) fn on(
+        objects: &Arc<dyn ObjectStore>,
+        writes: i64,
+        last_lands: bool,
+    ) -> Arc<dyn ObjectStore> {
+        let writes_left = Arc::new(AtomicI64::new(writes));
+        Arc::new(Faulty { objects: Arc::clone(objects), writes_left, last_lands })
+    }
+
     fn fate(&self) -> Fate {
         match self.writes_left.fetch_sub(1, Ordering::SeqCst) {
             1.. => Fate::Done,
@@ -228,11 +238,7 @@ proptest! {
             let objects = harness::memory();
             let mut sent = Sent::default();
             for (steps, writes, last_lands) in &lives {
-                let faulty: Arc<dyn ObjectStore> = Arc::new(Faulty {
-                    objects: Arc::clone(&objects),
-                    writes_left: Arc::new(AtomicI64::new(*writes)),
-                    last_lands: *last_lands,
-                });
+                let faulty = Faulty::on(&objects, *writes, *last_lands);
                 // An error is the crash; none at all is as good.
                 let _ = attempt(&faulty, steps, &mut sent).await;
             }

@@ -1,6 +1,7 @@
 //! Tests of the whole store, on memory.
 
 mod append;
+mod beside;
 mod concurrent;
 mod damage;
 mod faults;

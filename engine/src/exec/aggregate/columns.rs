@@ -10,11 +10,11 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use model::Labels;
+use model::hash::xxh64;
 use model::watch::sort_by;
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
-use crate::exec::aggregate::hash::xxh64;
 use crate::exec::aggregate::topk::{Cell, Heap};
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;

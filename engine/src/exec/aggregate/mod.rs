@@ -11,7 +11,6 @@
 mod columns;
 mod floats;
 mod group;
-mod hash;
 mod mixed;
 mod partial;
 mod rows;

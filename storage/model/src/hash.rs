@@ -1,4 +1,5 @@
-//! The hash that decides which series `limit_ratio` keeps.
+//! The hash of label sets that Prometheus has: it decides which series `limit_ratio` keeps, and
+//! in which order exemplars of one time and value come.
 
 const PRIME_1: u64 = 0x9e37_79b1_85eb_ca87;
 const PRIME_2: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -10,7 +11,7 @@ const PRIME_5: u64 = 0x27d4_eb2f_1656_67c5;
 ///
 /// Over the packed form of a label set it is the hash that Prometheus has for the set.
 /// Source: <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>, "XXH64".
-pub(super) fn xxh64(bytes: &[u8]) -> u64 {
+pub fn xxh64(bytes: &[u8]) -> u64 {
     let mut rest = bytes;
     let mut hash = if bytes.len() >= 32 {
         let mut lanes = [PRIME_1.wrapping_add(PRIME_2), PRIME_2, 0, 0u64.wrapping_sub(PRIME_1)];

@@ -1,0 +1,109 @@
+//! `query_exemplars`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use model::{Exemplar, ExemplarQuery, SeriesExemplars};
+
+use super::error::ApiError;
+use super::json::body::{Holding, Pieces, success};
+use super::json::number::{push_sample_value, push_timestamp};
+use super::json::text::push_labels;
+use super::params::Params;
+use super::query::parse_apart;
+use super::router::source_of;
+use super::time::{MAX, MIN};
+use crate::server::Shared;
+
+/// At most so many exemplars are written in one piece.
+const PIECE_EXEMPLARS: usize = 64;
+
+/// `/api/v1/query_exemplars`: those of the series that one of the query's selectors selects.
+///
+/// Grafana sends times in ms here when it probes for the endpoint, which are far off and still
+/// times: the answer has no exemplar.
+pub(super) async fn query(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let start = params.time_or("start", MIN)?;
+    let end = params.time_or("end", MAX)?;
+    if end < start {
+        return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
+    }
+    let selectors = parse_apart(&shared, &params, |tree| {
+        let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
+        matchers.collect::<Vec<_>>()
+    });
+    let selectors = selectors.await?.map_err(|error| ApiError::bad_data(error.to_string()))?;
+    if selectors.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let lookup = shared.queries.begin_lookup().await?;
+    let (source, budget) = (Arc::clone(source_of(&shared)?), lookup.budget.clone());
+    let query = ExemplarQuery { selectors, start_ms: start.lookup_ms(), end_ms: end.lookup_ms() };
+    let answer = shared.queries.compute_apart(move || source.exemplars(&query, &budget)).await??;
+    let pieces = ExemplarPieces::new(answer.found);
+    Ok(success(Holding(pieces, lookup), &answer.warnings, &[]))
+}
+
+/// Series with their exemplars.
+struct ExemplarPieces {
+    series: Vec<SeriesExemplars>,
+    /// Which series comes next.
+    series_index: usize,
+    /// Which exemplar of it comes next.
+    exemplar_index: usize,
+}
+
+impl ExemplarPieces {
+    fn new(series: Vec<SeriesExemplars>) -> ExemplarPieces {
+        ExemplarPieces { series, series_index: 0, exemplar_index: 0 }
+    }
+}
+
+impl Pieces for ExemplarPieces {
+    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.series_index == 0 && self.exemplar_index == 0 {
+            out.push(b'[');
+        }
+        let Some(series) = self.series.get(self.series_index) else {
+            out.push(b']');
+            return false;
+        };
+        if self.exemplar_index == 0 {
+            if self.series_index > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(b"{\"seriesLabels\":");
+            push_labels(out, &series.labels);
+            out.extend_from_slice(b",\"exemplars\":[");
+        }
+        let end = (self.exemplar_index + PIECE_EXEMPLARS).min(series.exemplars.len());
+        for index in self.exemplar_index..end {
+            if index > 0 {
+                out.push(b',');
+            }
+            push_exemplar(out, &series.exemplars[index]);
+        }
+        self.exemplar_index = end;
+        if end == series.exemplars.len() {
+            out.extend_from_slice(b"]}");
+            self.series_index += 1;
+            self.exemplar_index = 0;
+        }
+        true
+    }
+}
+
+fn push_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
+    out.extend_from_slice(b"{\"labels\":");
+    push_labels(out, &exemplar.labels);
+    out.extend_from_slice(b",\"value\":");
+    push_sample_value(out, exemplar.value);
+    out.extend_from_slice(b",\"timestamp\":");
+    push_timestamp(out, exemplar.timestamp_ms);
+    out.push(b'}');
+}

@@ -1,0 +1,90 @@
+//! `metadata`: what is known of metrics.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use model::KnownMetric;
+
+use super::error::ApiError;
+use super::json::body::{Holding, Pieces, success};
+use super::json::text::push_text;
+use super::params::{Params, parse_integer};
+use super::router::source_of;
+use crate::server::Shared;
+
+/// `/api/v1/metadata`. Metrics stand in the order of their names; of each the latest entry
+/// stands first, because Grafana looks at the first only.
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    // 0 is a limit for metrics, and none for the entries of each.
+    let metrics_max = limit(&params, "limit")?.unwrap_or(usize::MAX);
+    let per_metric = limit(&params, "limit_per_metric")?.filter(|limit| *limit > 0);
+    let entries_max = per_metric.unwrap_or(usize::MAX);
+    let metric = params.bytes("metric").to_vec();
+    let lookup = shared.queries.begin_lookup().await?;
+    let source = Arc::clone(source_of(&shared)?);
+    let answer = shared
+        .queries
+        .compute_apart(move || match std::str::from_utf8(&metric) {
+            Ok("") => source.metadata(None, metrics_max),
+            Ok(metric) => source.metadata(Some(metric), metrics_max),
+            // No metric has such a name.
+            Err(_) => model::Answer::default(),
+        })
+        .await?;
+    let pieces = MetadataPieces { metrics: answer.found, next: 0, entries_max };
+    Ok(success(Holding(pieces, lookup), &answer.warnings, &[]))
+}
+
+/// A limit as given; none where it is absent or negative.
+fn limit(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
+    let text = params.text(name)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number =
+        parse_integer(text).map_err(|_| ApiError::bad_data(format!("{name} must be a number")))?;
+    Ok(usize::try_from(number).ok())
+}
+
+/// Metrics by name, with their entries.
+struct MetadataPieces {
+    metrics: Vec<KnownMetric>,
+    /// Which metric comes next.
+    next: usize,
+    /// At most so many entries of each are written.
+    entries_max: usize,
+}
+
+impl Pieces for MetadataPieces {
+    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.next == 0 {
+            out.push(b'{');
+        }
+        let Some(known) = self.metrics.get(self.next) else {
+            out.push(b'}');
+            return false;
+        };
+        if self.next > 0 {
+            out.push(b',');
+        }
+        push_text(out, &known.metric);
+        out.extend_from_slice(b":[");
+        for (position, entry) in known.entries.iter().rev().take(self.entries_max).enumerate() {
+            let opening: &[u8] = if position == 0 { b"{\"type\":" } else { b",{\"type\":" };
+            out.extend_from_slice(opening);
+            push_text(out, entry.kind.as_str());
+            out.extend_from_slice(b",\"unit\":");
+            push_text(out, &entry.unit);
+            out.extend_from_slice(b",\"help\":");
+            push_text(out, &entry.help);
+            out.push(b'}');
+        }
+        out.push(b']');
+        self.next += 1;
+        true
+    }
+}

@@ -1,0 +1,146 @@
+//! Exemplars: a ring of the newest, kept over a restart.
+//!
+//! ```text
+//! decide      on the newest exemplar of the series: taken, ignored, refused       stage
+//! one value   of all that a commit takes, in the write of its log record          value
+//! apply       once that is durable; the oldest make room                          ring
+//! ```
+//!
+//! The ring is bounded in exemplars and bytes, of a series in exemplars, and so is what is
+//! stored: a value goes with the last of its exemplars, in the next write that there is. A start
+//! reads all values; one that is damaged is named in the log and in every answer, and takes only
+//! its own exemplars away.
+
+mod ring;
+mod stage;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model::{Answer, Budget, BudgetError, Exemplar, ExemplarQuery, Labels, SeriesExemplars, Watch};
+
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::{Lsm, WriteSet};
+
+pub(crate) use ring::RingStats;
+use ring::{Limits, Ring};
+pub(crate) use stage::Stage;
+
+/// The most exemplars of one series: however busy it is, others keep theirs.
+pub const EXEMPLARS_PER_SERIES_MAX: usize = 10_000;
+/// Bytes that an exemplar may have on average, the labels of its series included; as far as
+/// they have more, there are fewer.
+pub const EXEMPLAR_BYTES_MEAN_MAX: usize = 1024;
+/// The most warnings of an answer; the rest is counted.
+const WARNINGS_MAX: usize = 10;
+
+/// The exemplars of a store.
+pub(crate) struct Exemplars(Mutex<Ring>);
+
+impl Exemplars {
+    /// None, with room for so many; 0 turns them off.
+    pub(crate) fn new(exemplars_max: usize) -> Exemplars {
+        Exemplars(Mutex::new(Ring::new(Limits {
+            exemplars_max,
+            per_series_max: EXEMPLARS_PER_SERIES_MAX,
+            bytes_max: exemplars_max.saturating_mul(EXEMPLAR_BYTES_MEAN_MAX),
+        })))
+    }
+
+    /// Reads what is stored.
+    pub(crate) async fn open(lsm: &Lsm, exemplars_max: usize) -> Result<Exemplars, StoreError> {
+        let exemplars = Exemplars::new(exemplars_max);
+        let mut scan = lsm.scan_prefix(keys::EXEMPLARS_PREFIX).await?;
+        while let Some((key, bytes)) = scan.next().await? {
+            exemplars.lock().replay(&key, &bytes);
+        }
+        Ok(exemplars)
+    }
+
+    /// The exemplars of matching series, sorted by labels, those of a series by time.
+    pub(crate) fn select(
+        &self,
+        query: &ExemplarQuery,
+        budget: &Budget,
+    ) -> Result<Answer<SeriesExemplars>, BudgetError> {
+        let (all, warnings) = {
+            let ring = self.lock();
+            (ring.series_between(query.start_ms, query.end_ms), bounded(ring.damages()))
+        };
+        // Matching takes a while; commits need not wait for it.
+        let mut watch = Watch::new(budget);
+        let mut matching = Vec::new();
+        for labels in all {
+            watch.work(labels.as_bytes().len() * query.selectors.len())?;
+            let passes = |matchers: &Vec<model::Matcher>| {
+                matchers.iter().all(|matcher| matcher.matches(labels.get(matcher.name())))
+            };
+            if query.selectors.iter().any(passes) {
+                matching.push(labels);
+            }
+        }
+        matching.sort_unstable();
+        budget.charge_series(matching.len() as u64)?;
+        let mut found = Vec::new();
+        let ring = self.lock();
+        for labels in matching {
+            let exemplars = ring.exemplars_between(&labels, query.start_ms, query.end_ms);
+            // Label sets are shared with the ring.
+            let bytes = exemplars.len() * size_of::<Exemplar>() + size_of::<SeriesExemplars>();
+            budget.charge_memory(bytes as u64)?;
+            if !exemplars.is_empty() {
+                found.push(SeriesExemplars { labels, exemplars });
+            }
+        }
+        Ok(Answer { found, warnings })
+    }
+
+    /// What there is.
+    pub(crate) fn stats(&self) -> RingStats {
+        self.lock().stats()
+    }
+
+    /// Adds to a write what has been decided, and takes values away that hold nothing more.
+    pub(crate) fn put(&self, stage: &Stage, set: &mut WriteSet) -> usize {
+        let ring = self.lock();
+        for key in ring.dead() {
+            set.delete(key);
+        }
+        if stage.is_empty() {
+            return 0;
+        }
+        let key = keys::exemplars(ring.next_number());
+        let bytes = value::encode(&key, stage.exemplars());
+        let len = bytes.len();
+        set.put(key, bytes);
+        len
+    }
+
+    /// Takes in what is durable now. `value_bytes` is what [`Exemplars::put`] has returned.
+    pub(crate) fn apply(&self, stage: &mut Stage, value_bytes: usize) {
+        let mut ring = self.lock();
+        ring.forget_dead();
+        ring.apply(stage.take(), value_bytes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first few lines, and how many more there are.
+pub(crate) fn bounded<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut lines = lines;
+    let mut shown: Vec<String> = lines.by_ref().take(WARNINGS_MAX).map(str::to_owned).collect();
+    let rest = lines.count();
+    if rest > 0 {
+        shown.push(format!("{rest} more warnings"));
+    }
+    shown
+}
+
+/// An exemplar that has been taken, and its series.
+pub(crate) type Taken = (Labels, Exemplar);
