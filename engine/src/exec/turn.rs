@@ -18,6 +18,9 @@ use crate::error::QueryError;
 
 /// So long a walk computes without a turn.
 const FREE: Duration = Duration::from_millis(5);
+/// So often a walk pauses without a turn, however long it takes: on a machine that is busy with
+/// other things, time passes without anything being computed.
+const FREE_PAUSES: u32 = 16;
 /// So long a turn is kept while others wait.
 const SLICE: Duration = Duration::from_millis(20);
 /// So often one that waits looks at its budget.
@@ -152,6 +155,7 @@ pub struct Pace {
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     has_had: bool,
+    pauses: u32,
     /// Since when there is a turn.
     since: Option<Instant>,
 }
@@ -166,7 +170,7 @@ impl Pace {
     /// A thread for which a turn has been taken.
     pub(super) fn with_turn(&self) -> Pace {
         let pace = Pace::new(&self.turns, &self.budget);
-        *pace.held() = Held { has_had: true, since: Some(pace.started) };
+        *pace.held() = Held { has_had: true, pauses: 0, since: Some(pace.started) };
         pace
     }
 
@@ -181,9 +185,13 @@ impl Pace {
     /// Errors: the query has run too long, or nobody waits for it any more.
     pub fn pause(&self) -> Result<(), QueryError> {
         self.budget.check()?;
-        let since = self.held().since;
+        let Held { since, pauses, .. } = {
+            let mut held = self.held();
+            held.pauses = held.pauses.saturating_add(1);
+            *held
+        };
         match since {
-            None if self.started.elapsed() < FREE => Ok(()),
+            None if pauses <= FREE_PAUSES || self.started.elapsed() < FREE => Ok(()),
             None => self.take(),
             Some(since) if self.turns.are_wanted() && since.elapsed() >= SLICE => {
                 self.give_back();
@@ -201,7 +209,9 @@ impl Pace {
             return Ok(());
         }
         self.turns.take(&self.budget, !self.held().has_had)?;
-        *self.held() = Held { has_had: true, since: Some(Instant::now()) };
+        let mut held = self.held();
+        held.has_had = true;
+        held.since = Some(Instant::now());
         Ok(())
     }
 
@@ -295,7 +305,10 @@ mod tests {
     fn a_turn_is_given_back_in_the_end() {
         let turns = Arc::new(Turns::new(2));
         let pace = Pace::new(&turns, &Budget::unlimited());
-        pace.pause().unwrap();
+        for _ in 0..FREE_PAUSES {
+            pace.pause().unwrap();
+            assert!(!pace.has_turn());
+        }
         pace.take().unwrap();
         assert!(turns.try_take());
         let helper = pace.with_turn();
