@@ -38,7 +38,13 @@ fn number_from_env(name: &str, default: u64) -> u64 {
 
 fn engine(series: usize, steps: usize, threads: usize) -> Engine {
     let tile_shape = TileShape { series, steps };
-    Engine::new(EngineOptions { tile_shape, threads, ..EngineOptions::default() })
+    let use_start_timestamps = true;
+    Engine::new(EngineOptions {
+        tile_shape,
+        threads,
+        use_start_timestamps,
+        ..EngineOptions::default()
+    })
 }
 
 /// When a query is asked: a range where there is more than one step.

@@ -189,7 +189,7 @@ fn add_to(sums: &mut [u64], counts: &[u64]) {
 ///
 /// Source: `HPoint.size` in `promql/value.go` and `Size` in `model/histogram/float_histogram.go`
 /// of Prometheus.
-fn sample_count(histogram: &Histogram) -> u64 {
+pub(crate) fn sample_count(histogram: &Histogram) -> u64 {
     let spans = histogram.positive_spans.len() + histogram.negative_spans.len();
     let counts = histogram.positive_counts.len() + histogram.negative_counts.len();
     let words = (spans + counts + histogram.custom_bounds.len()) as u64;

@@ -15,6 +15,10 @@ pub const LOOKBACK_MS: i64 = 20_000;
 pub struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed | 1)
+    }
+
     pub fn next(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -31,7 +35,7 @@ pub type Samples = Vec<(i64, f64)>;
 
 /// Some series `m{g, i}` with their samples.
 pub fn data(seed: u64, series_count: usize) -> Vec<(Labels, Samples)> {
-    let mut random = Random(seed | 1);
+    let mut random = Random::new(seed);
     (0..series_count)
         .map(|index| {
             let group = random.next(3).to_string();

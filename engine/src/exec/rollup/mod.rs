@@ -97,20 +97,49 @@ pub struct RollupOperator {
 /// A function with its parameters, one a step.
 #[derive(Debug, Clone)]
 enum Function {
-    Rate { is_counter: bool, is_rate: bool },
-    ExtendedRate { is_counter: bool, is_rate: bool, is_smoothed: bool },
-    LastTwo { is_rate: bool },
-    Neighbours { only_falls: bool },
-    AnchoredNeighbours { only_falls: bool },
-    Fold { is_mean: bool },
-    Extreme { is_max: bool, is_time: bool },
+    Rate {
+        is_counter: bool,
+        is_rate: bool,
+    },
+    ExtendedRate {
+        is_counter: bool,
+        is_rate: bool,
+        is_smoothed: bool,
+    },
+    LastTwo {
+        is_rate: bool,
+    },
+    Neighbours {
+        only_falls: bool,
+    },
+    AnchoredNeighbours {
+        only_falls: bool,
+    },
+    Fold {
+        is_mean: bool,
+    },
+    Extreme {
+        is_max: bool,
+        is_time: bool,
+    },
     Border(Border),
-    Variance { is_stddev: bool },
-    Quantile { phi: Arc<[f64]> },
+    /// How many samples there are, histograms counted by their size.
+    Size,
+    Variance {
+        is_stddev: bool,
+    },
+    Quantile {
+        phi: Arc<[f64]>,
+    },
     Mad,
     Slope,
-    Prediction { seconds: Arc<[f64]> },
-    Smoothing { smoothing: Arc<[f64]>, trend: Arc<[f64]> },
+    Prediction {
+        seconds: Arc<[f64]>,
+    },
+    Smoothing {
+        smoothing: Arc<[f64]>,
+        trend: Arc<[f64]>,
+    },
     SmoothedInstant,
 }
 
@@ -152,14 +181,14 @@ impl RollupOperator {
     }
 
     /// An operator that gives how many samples are in each range, with what the mode of the
-    /// range looks at beyond it.
+    /// range looks at beyond it; a histogram counts by its size.
     pub fn range_sizes(
         ctx: &Context,
         steps: Steps,
         input: &RangeInput,
         origin: Origin,
     ) -> Result<RollupOperator, QueryError> {
-        let function = Function::Border(Border::Count);
+        let function = Function::Size;
         let said = (Note::None, input.span.into());
         RollupOperator::build(ctx, steps, origin, ranges(input), function, said, false)
     }
@@ -324,6 +353,7 @@ impl VectorOperator for RollupOperator {
                 self.reader(series, || Extreme::new(is_max, is_time))
             }
             Function::Border(border) => self.reader(series, || border),
+            Function::Size => self.reader(series, || Border::Count),
             Function::Variance { is_stddev } => self.reader(series, || Variance::new(is_stddev)),
             Function::Quantile { phi } => self.reader(series, || Quantile::new(Arc::clone(&phi))),
             Function::Mad => self.reader(series, Mad::default),

@@ -9,6 +9,7 @@ use crate::exec::rollup::fold::Border;
 use crate::exec::rollup::mixed::history::Entry;
 use crate::exec::rollup::mixed::remark::{Remark, Remarks};
 use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
+use crate::exec::tally::sample_count;
 
 /// `sum_over_time`, `avg_over_time`.
 ///
@@ -105,6 +106,21 @@ impl MixedKernel for Border {
             Border::LastTime => seconds(last_ms()),
             Border::FirstTime => seconds(first_ms()),
         }
+    }
+}
+
+/// How many samples there are, histograms counted by their size.
+#[derive(Debug)]
+pub(super) struct Size;
+
+impl MixedKernel for Size {
+    fn looks_at_all(&self) -> bool {
+        true
+    }
+
+    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut Remarks) -> Answer {
+        let sizes = frame.entries().iter().map(|entry| sample_count(&entry.histogram));
+        Answer::Float((frame.times().len() as u64 + sizes.sum::<u64>()) as f64)
     }
 }
 

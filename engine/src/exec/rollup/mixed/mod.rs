@@ -114,7 +114,7 @@ impl Function {
     fn looks_at_histograms(&self) -> bool {
         let compares =
             matches!(self, Function::Neighbours { .. } | Function::AnchoredNeighbours { .. });
-        compares || self.gives_histograms()
+        compares || matches!(self, Function::Size) || self.gives_histograms()
     }
 
     fn mixed_kernel(&self, ranges: &Ranges) -> Box<dyn MixedKernel> {
@@ -135,6 +135,7 @@ impl Function {
             }
             Function::Fold { is_mean } => Box::new(fold::Fold { is_mean }),
             Function::Border(border) => Box::new(border),
+            Function::Size => Box::new(fold::Size),
             Function::SmoothedInstant => Box::new(extended::SmoothedInstant),
             Function::Extreme { .. }
             | Function::Variance { .. }
