@@ -46,22 +46,16 @@ pub struct Needs {
     pub experimental: bool,
 }
 
-/// Why an eval fails.
+/// Why an eval fails: the answer is not the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// Its data or its answer holds what the engine cannot carry.
-    #[error("needs {0}")]
-    Unsupported(&'static str),
-    /// The answer is not the expected one.
-    #[error("{query}, {evaluation:?}: {message}")]
-    Mismatch {
-        /// The query, perhaps a variation of the written one.
-        query: String,
-        /// When it was evaluated.
-        evaluation: Evaluation,
-        /// What differs.
-        message: String,
-    },
+#[error("{query}, {evaluation:?}: {message}")]
+pub struct Failure {
+    /// The query, perhaps a variation of the written one.
+    pub query: String,
+    /// When it was evaluated.
+    pub evaluation: Evaluation,
+    /// What differs.
+    pub message: String,
 }
 
 impl Needs {
@@ -69,15 +63,6 @@ impl Needs {
     pub fn is_plain(self) -> bool {
         self == Needs::default()
     }
-}
-
-/// Which evals are tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Those on floats without start timestamps; the others fail as not supported.
-    Floats,
-    /// All.
-    Everything,
 }
 
 /// Runs the commands of a script in order, and goes on after an eval that fails.
@@ -88,7 +73,6 @@ pub enum Reach {
 pub async fn run_script(
     script: &Script,
     engine: &Engine,
-    reach: Reach,
     mut make_source: impl AsyncFnMut(&MemorySource) -> Arc<dyn Source>,
 ) -> Result<Vec<EvalReport>, ScriptError> {
     let mut data = Dataset::default();
@@ -109,7 +93,7 @@ pub async fn run_script(
                     Some(source) => source,
                     None => source.insert(make_source(data.samples()).await),
                 };
-                reports.push(run_eval(engine, source, &data, reach, eval).await);
+                reports.push(run_eval(engine, source, &data, eval).await);
             }
         }
     }
@@ -120,24 +104,11 @@ async fn run_eval(
     engine: &Engine,
     source: &Arc<dyn Source>,
     data: &Dataset,
-    reach: Reach,
     eval: &Eval,
 ) -> EvalReport {
     let expr = parse(&eval.query, &ParseOptions::ALL);
     let needs = needs_of(eval, expr.as_ref().ok(), data);
-    let unsupported = if reach == Reach::Everything {
-        None
-    } else if needs.native_histograms {
-        Some(Failure::Unsupported("native histograms"))
-    } else if needs.start_timestamps {
-        Some(Failure::Unsupported("start timestamps"))
-    } else {
-        None
-    };
-    let plain = match unsupported {
-        Some(failure) => Err(failure),
-        None => check_answer(engine, source, eval, &eval.query, eval.evaluation).await.map(|_| ()),
-    };
+    let plain = check_answer(engine, source, eval, &eval.query, eval.evaluation).await.map(|_| ());
     let varied = match &plain {
         Ok(()) => check_variations(engine, source, eval, expr.as_ref().ok()).await,
         Err(failure) => Err(failure.clone()),
@@ -170,8 +141,7 @@ async fn check_answer(
     evaluation: Evaluation,
 ) -> Result<Option<QueryOutput>, Failure> {
     let answer = ask(engine, source, query, evaluation).await;
-    let mismatch =
-        |message: String| Failure::Mismatch { query: query.to_owned(), evaluation, message };
+    let mismatch = |message: String| Failure { query: query.to_owned(), evaluation, message };
     let output = match (answer, &eval.expectations.failure) {
         (Ok(output), None) => output,
         (Ok(_), Some(_)) => return Err(mismatch("expected a failure, found none".to_owned())),
@@ -251,8 +221,7 @@ async fn check_in_range(
         end_ms: time_ms + RANGE_STEP_MS,
         step_ms: RANGE_STEP_MS,
     };
-    let mismatch =
-        |message: String| Failure::Mismatch { query: query.to_owned(), evaluation, message };
+    let mismatch = |message: String| Failure { query: query.to_owned(), evaluation, message };
     let answer = ask(engine, source, query, evaluation).await;
     let value = answer.map_err(|error| mismatch(error.to_string()))?.value;
     // A range query sorts by labels, whatever the query asks for.

@@ -1,5 +1,5 @@
-//! Runs our own scripts and those of Prometheus, and compares what fails with the list of
-//! known failures, which may only shrink.
+//! Runs our own scripts and those of Prometheus, in memory and on the real store: every eval as
+//! it is written and in the variations of Prometheus' own runner.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use engine::{Engine, EngineOptions};
 use model::Source;
 use model::memory::MemorySource;
-use promqltest::{EvalReport, Failure, KnownFailures, Reach, Script, run_script};
+use promqltest::{EvalReport, Script, run_script};
 use stored::{Cut, Stores};
 
 /// Where the scripts of Prometheus are, unless `PROMQLTEST_DIR` says so: beside the workspace.
@@ -66,16 +66,15 @@ enum Kind {
 }
 
 /// Runs a script on sources of a kind.
-async fn run(kind: Kind, script: &Script, engine: &Engine, reach: Reach) -> Vec<EvalReport> {
+async fn run(kind: Kind, script: &Script, engine: &Engine) -> Vec<EvalReport> {
     let mut stores = match kind {
         Kind::Memory => None,
         Kind::Store { seed } => Some(Stores::new(seed, Cut::default())),
     };
-    let reports =
-        run_script(script, engine, reach, async |samples: &MemorySource| match &mut stores {
-            None => Arc::new(samples.clone()) as Arc<dyn Source>,
-            Some(stores) => stores.store(samples).await,
-        });
+    let reports = run_script(script, engine, async |samples: &MemorySource| match &mut stores {
+        None => Arc::new(samples.clone()) as Arc<dyn Source>,
+        Some(stores) => stores.store(samples).await,
+    });
     let reports = reports.await.unwrap();
     if let Some(stores) = &mut stores {
         stores.close().await;
@@ -119,32 +118,7 @@ impl Tally {
     }
 }
 
-/// Compares the failures of a script with its entries in the list.
-fn check_known(name: &str, reports: &[EvalReport], known: &KnownFailures, problems: &mut String) {
-    for report in reports {
-        let line = report.line;
-        match (&report.varied, known.reason(name, line)) {
-            (Err(Failure::Unsupported(reason)), None) => {
-                let _ = writeln!(problems, "{name}:{line} {reason}    (not listed)");
-            }
-            (Err(failure), None) => {
-                let _ = writeln!(problems, "{name}:{line} fails: {failure}");
-            }
-            (Ok(()), Some(reason)) => {
-                let _ =
-                    writeln!(problems, "{name}:{line} passes; remove it from the list ({reason})");
-            }
-            _ => {}
-        }
-    }
-    for (line, _) in known.of_script(name) {
-        if !reports.iter().any(|report| report.line == line) {
-            let _ = writeln!(problems, "{name}:{line} is listed, but no eval stands there");
-        }
-    }
-}
-
-fn run_all(kind: Kind, reach: Reach, scripts: &[(String, String)], known: &KnownFailures) {
+fn run_all(kind: Kind, scripts: &[(String, String)]) {
     let engine = engine();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let mut table = format!(
@@ -155,71 +129,43 @@ fn run_all(kind: Kind, reach: Reach, scripts: &[(String, String)], known: &Known
     let mut problems = String::new();
     for (name, text) in scripts {
         let script = Script::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let reports = runtime.block_on(run(kind, &script, &engine, reach));
+        let reports = runtime.block_on(run(kind, &script, &engine));
         let mut tally = Tally::default();
         reports.iter().for_each(|report| tally.add(report));
         sum.merge(&tally);
         let _ = writeln!(table, "{}", tally.row(name));
-        check_known(name, &reports, known, &mut problems);
+        for report in &reports {
+            if let Err(failure) = &report.varied {
+                let _ = writeln!(problems, "{name}:{} fails: {failure}", report.line);
+            }
+        }
     }
     println!("\n{kind:?}\n{table}{}", sum.row("all"));
     assert!(problems.is_empty(), "\n{problems}");
 }
 
-/// The scripts without native histograms, or those about them.
-fn own_scripts(are_about_histograms: bool) -> Vec<(String, String)> {
-    let mut scripts = scripts_in(&crate_dir().join("cases"));
-    scripts.retain(|(name, _)| name.starts_with("histogram_") == are_about_histograms);
+fn own_scripts() -> Vec<(String, String)> {
+    let scripts = scripts_in(&crate_dir().join("cases"));
     assert!(!scripts.is_empty());
     scripts
 }
 
-fn known_failures() -> KnownFailures {
-    let known = std::fs::read_to_string(crate_dir().join("known_failures.txt")).unwrap();
-    KnownFailures::parse(&known).unwrap()
-}
-
 #[test]
 fn own_scripts_pass_in_memory() {
-    run_all(Kind::Memory, Reach::Floats, &own_scripts(false), &KnownFailures::default());
-}
-
-#[test]
-fn own_scripts_about_histograms_pass_in_memory() {
-    run_all(Kind::Memory, Reach::Everything, &own_scripts(true), &KnownFailures::default());
+    run_all(Kind::Memory, &own_scripts());
 }
 
 #[test]
 fn own_scripts_pass_on_the_store() {
-    run_all(Kind::Store { seed: 1 }, Reach::Floats, &own_scripts(false), &KnownFailures::default());
+    run_all(Kind::Store { seed: 1 }, &own_scripts());
 }
 
 #[test]
-fn scripts_of_prometheus_pass_in_memory_but_for_known_failures() {
-    run_all(Kind::Memory, Reach::Floats, &shared_scripts(), &known_failures());
+fn scripts_of_prometheus_pass_in_memory() {
+    run_all(Kind::Memory, &shared_scripts());
 }
 
 #[test]
-fn scripts_of_prometheus_pass_on_the_store_but_for_known_failures() {
-    run_all(Kind::Store { seed: 2 }, Reach::Floats, &shared_scripts(), &known_failures());
-}
-
-/// For work on what is not there yet: `PROMQLTEST_EVERYTHING=1` tries every eval of Prometheus'
-/// scripts, the known failures too, and tells what fails.
-fn run_everything(kind: Kind) {
-    if std::env::var_os("PROMQLTEST_EVERYTHING").is_none() {
-        println!("SKIPPED: PROMQLTEST_EVERYTHING is not set");
-        return;
-    }
-    run_all(kind, Reach::Everything, &shared_scripts(), &KnownFailures::default());
-}
-
-#[test]
-fn everything_passes_in_memory_where_that_is_asked_for() {
-    run_everything(Kind::Memory);
-}
-
-#[test]
-fn everything_passes_on_the_store_where_that_is_asked_for() {
-    run_everything(Kind::Store { seed: 2 });
+fn scripts_of_prometheus_pass_on_the_store() {
+    run_all(Kind::Store { seed: 2 }, &shared_scripts());
 }
