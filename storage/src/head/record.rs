@@ -368,6 +368,18 @@ mod tests {
         )
     }
 
+    /// A hint that is decided against the sample right before it knows that very sample.
+    fn agree_on_those_before(histograms: &mut [Decided]) {
+        for at in 1..histograms.len() {
+            let previous = HistogramBefore::of(&histograms[at - 1].sample);
+            if let Some(before) = &mut histograms[at].before
+                && before.timestamp_ms == previous.timestamp_ms
+            {
+                *before = previous;
+            }
+        }
+    }
+
     fn columns() -> impl Strategy<Value = Columns> {
         let floats = prop::collection::vec((any::<i64>(), any::<f64>()), 0..4);
         let histograms = prop::collection::vec(histogram(), 0..4);
@@ -381,7 +393,8 @@ mod tests {
                 for (reference, floats, histograms) in runs {
                     let is_histograms = histograms.is_some();
                     let count = match histograms {
-                        Some(histograms) => {
+                        Some(mut histograms) => {
+                            agree_on_those_before(&mut histograms);
                             let count = histograms.len();
                             columns.histograms.extend(histograms);
                             count
