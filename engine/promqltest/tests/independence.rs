@@ -16,7 +16,9 @@ use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::{Labels, Source};
-use promqltest::generate::{Generator, Grammar, Query, Random, SPAN_MS, START_MS, samples};
+use promqltest::generate::{
+    Generator, Grammar, Operands, Query, Random, SPAN_MS, START_MS, samples,
+};
 use stored::{Cut, Stores};
 
 const SEED: u64 = 1;
@@ -160,6 +162,8 @@ fn answers_do_not_depend_on_how_samples_and_work_are_cut() {
     let seed = number_from_env("INDEPENDENCE_SEED", SEED);
     let samples = samples(seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // Large scans of a store read ahead in tasks of their own.
+    let _inside = runtime.enter();
     let mut stores = CUTS.map(|cut| Stores::new(seed, cut));
     let mut sources: Vec<Arc<dyn Source>> = Vec::new();
     for stores in &mut stores {
@@ -170,7 +174,9 @@ fn answers_do_not_depend_on_how_samples_and_work_are_cut() {
     let plain = engine(TileShape::default().series, TileShape::default().steps, 1);
     let engines = ENGINES.map(|(series, steps, threads)| engine(series, steps, threads));
     let mut random = Random::new(seed);
-    let (mut generator, mut grammar) = (Generator::new(seed, true), Grammar::new(seed));
+    let floats = Operands::Floats;
+    let (mut generator, mut grammar) =
+        (Generator::new(seed, true, floats), Grammar::new(seed, floats));
     let mut differences = Vec::new();
     for index in 0..number_from_env("INDEPENDENCE_QUERIES", QUERIES) as usize {
         let query = if index % 2 == 0 { generator.query() } else { grammar.query() };

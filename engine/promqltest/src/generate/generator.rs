@@ -3,7 +3,7 @@
 use engine::functions::{Signature, all};
 use engine::parse::ast::ValueType;
 
-use crate::generate::{Query, Random};
+use crate::generate::{Operands, Query, Random};
 
 /// Plain metrics; what orders or ranks its operand gets `unique`, whose values all differ.
 const METRICS: [&str; 13] = [
@@ -20,6 +20,23 @@ const METRICS: [&str; 13] = [
     "latency_bucket",
     "moment_seconds",
     "absent_metric",
+];
+/// Metrics that are histograms, or floats and histograms by turns, and some floats to go with them.
+const NATIVE_METRICS: [&str; 14] = [
+    "steady_seconds",
+    "steady_seconds",
+    "rpc_seconds",
+    "rpc_seconds",
+    "size_bytes",
+    "size_bytes",
+    "queue_depth",
+    "mixed",
+    "mixed",
+    "odd_seconds",
+    "fine_seconds",
+    "alone_seconds",
+    "latency",
+    "load",
 ];
 const LABELS: [&str; 9] =
     ["job", "instance", "code", "zone", "version", "n", "parity", "le", "nowhere"];
@@ -45,11 +62,11 @@ const DURATIONS: [&str; 14] = [
     "1m", "5m", "10m", "30m", "1h", "90s", "15s", "16s", "47s", "1ms", "2m30s", "4m1ms", "60", "3h",
 ];
 const OFFSETS: [&str; 8] = ["1m", "-1m", "10m", "37s", "1h", "-30m", "1ms", "15s"];
-const NUMBERS: [&str; 16] = [
+pub(super) const NUMBERS: [&str; 16] = [
     "0", "1", "2", "-1", "0.5", "3.75", "10", "-2.5", "100", "1e3", "NaN", "Inf", "-Inf", "1e300",
     "0x1F", "7",
 ];
-const FRACTIONS: [&str; 8] = ["0", "0.5", "0.9", "0.25", "1", "-0.1", "1.1", "NaN"];
+pub(super) const FRACTIONS: [&str; 8] = ["0", "0.5", "0.9", "0.25", "1", "-0.1", "1.1", "NaN"];
 const ARITHMETIC: [&str; 7] = ["+", "-", "*", "/", "%", "^", "atan2"];
 const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
 const SETS: [&str; 3] = ["and", "or", "unless"];
@@ -92,15 +109,16 @@ const MAGNIFYING: [&str; 13] = [
 /// operands that fit it.
 #[derive(Debug)]
 pub struct Generator {
-    random: Random,
+    pub(super) random: Random,
     /// Extended range selectors, fill modifiers, duration expressions, and functions.
     is_experimental: bool,
+    operands: Operands,
 }
 
 impl Generator {
     /// A generator whose queries a seed decides.
-    pub fn new(seed: u64, is_experimental: bool) -> Generator {
-        Generator { random: Random::new(seed), is_experimental }
+    pub fn new(seed: u64, is_experimental: bool, operands: Operands) -> Generator {
+        Generator { random: Random::new(seed), is_experimental, operands }
     }
 
     /// The numbers behind it.
@@ -119,20 +137,28 @@ impl Generator {
             1 => self.scalar(3),
             2 => self.range(2),
             3 => self.string(),
+            4..=11 if self.operands == Operands::Histograms => self.vector(2),
             _ => self.vector(3),
         };
         Query { text, is_ordered }
     }
 
-    fn pick(&mut self, items: &[&'static str]) -> &'static str {
+    pub(super) fn pick(&mut self, items: &[&'static str]) -> &'static str {
         self.random.pick(items)
+    }
+
+    pub(super) fn metric(&mut self) -> &'static str {
+        match self.operands {
+            Operands::Floats => self.pick(&METRICS),
+            Operands::Histograms => self.pick(&NATIVE_METRICS),
+        }
     }
 
     fn string(&mut self) -> String {
         self.pick(&[r#""text""#, "'a\\tb'", "`raw\\n`", r#""""#]).to_owned()
     }
 
-    fn scalar(&mut self, depth: u32) -> String {
+    pub(super) fn scalar(&mut self, depth: u32) -> String {
         if depth == 0 || self.random.one_in(2) {
             return self.pick(&NUMBERS).to_owned();
         }
@@ -152,11 +178,14 @@ impl Generator {
         }
     }
 
-    fn vector(&mut self, depth: u32) -> String {
+    pub(super) fn vector(&mut self, depth: u32) -> String {
         if depth == 0 {
             return self.selector();
         }
         let depth = depth - 1;
+        if self.operands == Operands::Histograms && !self.random.one_in(3) {
+            return self.native(depth);
+        }
         match self.random.below(18) {
             0 | 1 => self.selector(),
             2..=5 => self.call(depth),
@@ -197,13 +226,13 @@ impl Generator {
     }
 
     fn selector(&mut self) -> String {
-        let metric = self.pick(&METRICS);
+        let metric = self.metric();
         let mut selector = self.plain_selector(metric);
         selector.push_str(&self.modifiers());
         selector
     }
 
-    fn plain_selector(&mut self, metric: &str) -> String {
+    pub(super) fn plain_selector(&mut self, metric: &str) -> String {
         let mut matchers: Vec<String> = Vec::new();
         while self.random.one_in(3) {
             let matcher = self.pick(&MATCHERS);
@@ -216,8 +245,15 @@ impl Generator {
         }
         // Only the values of one metric all differ.
         if metric != "unique" && self.random.one_in(12) {
-            let names =
-                self.pick(&["load|other", "requests_total|load", "lonely|sparse", "target_.*"]);
+            let names: &[&'static str] = match self.operands {
+                Operands::Floats => {
+                    &["load|other", "requests_total|load", "lonely|sparse", "target_.*"]
+                }
+                Operands::Histograms => {
+                    &["latency.*", "rpc_seconds|load", ".*_seconds", "mixed|load"]
+                }
+            };
+            let names = self.pick(names);
             matchers.push(format!("__name__=~\"{names}\""));
             return format!("{{{}}}", matchers.join(","));
         }
@@ -227,7 +263,7 @@ impl Generator {
         format!("{metric}{{{}}}", matchers.join(","))
     }
 
-    fn modifiers(&mut self) -> String {
+    pub(super) fn modifiers(&mut self) -> String {
         let mut modifiers = String::new();
         if self.random.one_in(6) {
             let offset = if self.is_experimental && self.random.one_in(4) {
@@ -265,14 +301,14 @@ impl Generator {
         self.pick(&DURATIONS).to_owned()
     }
 
-    fn range(&mut self, depth: u32) -> String {
+    pub(super) fn range(&mut self, depth: u32) -> String {
         if depth > 0 && self.random.one_in(5) {
             let inner = self.vector(depth - 1);
             let duration = self.pick(&["1m", "5m", "10m", "30m", "47s"]);
             let step = self.pick(&["", "30s", "1m", "17s", "5m"]);
             return format!("({inner})[{duration}:{step}]{}", self.modifiers());
         }
-        let metric = self.pick(&METRICS);
+        let metric = self.metric();
         let selector = self.plain_selector(metric);
         let duration = self.duration();
         format!("{selector}[{duration}]{}", self.modifiers())
@@ -295,7 +331,7 @@ impl Generator {
             && self.random.one_in(4)
         {
             let mode = self.pick(&["anchored", "smoothed"]);
-            let metric = self.pick(&METRICS);
+            let metric = self.metric();
             let selector = self.plain_selector(metric);
             return format!("{}({selector}[{}] {mode})", function.name, self.pick(&DURATIONS));
         }
@@ -318,7 +354,7 @@ impl Generator {
         format!("{}({})", function.name, args.join(", "))
     }
 
-    fn grouping(&mut self) -> String {
+    pub(super) fn grouping(&mut self) -> String {
         let word = match self.random.below(5) {
             0 | 1 => "by",
             2 => "without",
@@ -433,14 +469,25 @@ impl Generator {
         };
         // Sides of which many meet are rare by chance: half of the time they are built to fit.
         if self.random.one_in(2) {
-            let (many, on, one) = *self.random.pick(&[
-                &("requests_total", "job, instance", "load"),
-                &("requests_total", "job", "build_info"),
-                &("load", "job, instance", "target_info"),
-                &("temperature", "job", "flappy"),
-                &("latency_bucket", "job", "latency_count"),
-                &("load", "job, instance", "other"),
-            ]);
+            let sides: &[&(&str, &str, &str)] = match self.operands {
+                Operands::Floats => &[
+                    &("requests_total", "job, instance", "load"),
+                    &("requests_total", "job", "build_info"),
+                    &("load", "job, instance", "target_info"),
+                    &("temperature", "job", "flappy"),
+                    &("latency_bucket", "job", "latency_count"),
+                    &("load", "job, instance", "other"),
+                ],
+                Operands::Histograms => &[
+                    &("rpc_seconds", "job, instance", "steady_seconds"),
+                    &("steady_seconds", "job", "build_info"),
+                    &("size_bytes", "job, instance", "target_info"),
+                    &("mixed", "job, instance", "rpc_seconds"),
+                    &("fine_seconds", "job", "odd_seconds"),
+                    &("latency", "job", "latency_count"),
+                ],
+            };
+            let (many, on, one) = *self.random.pick(sides);
             let (many, one) = (self.plain_selector(many), self.plain_selector(one));
             let include =
                 self.pick(&["", " (version)", " (version, cluster)", " (revision)", " (nowhere)"]);
@@ -506,6 +553,9 @@ impl Generator {
     }
 
     fn buckets(&mut self) -> String {
+        if self.operands == Operands::Histograms && self.random.one_in(2) {
+            return self.vector(1);
+        }
         let selector = self.plain_selector("latency_bucket");
         match self.random.below(4) {
             0 => format!("rate({selector}[5m])"),

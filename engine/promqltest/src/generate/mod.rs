@@ -5,8 +5,12 @@
 
 mod generator;
 mod grammar;
+mod native;
+mod native_queries;
+mod native_rules;
 mod parts;
 mod random;
+mod rules;
 mod samples;
 
 pub use generator::Generator;
@@ -14,6 +18,15 @@ pub use grammar::Grammar;
 pub use parts::{Category, parts};
 pub use random::Random;
 pub use samples::{SPAN_MS, START_MS, samples};
+
+/// What queries run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operands {
+    /// Floats alone.
+    Floats,
+    /// Native histograms for the most part, and what is there for them.
+    Histograms,
+}
 
 /// A query.
 #[derive(Debug)]

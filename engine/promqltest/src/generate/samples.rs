@@ -1,10 +1,10 @@
 //! The data that queries run on: resets, gaps, stale markers, NaN, infinities, irregular
-//! timestamps, and series that begin and end.
+//! timestamps, and series that begin and end; floats here, native histograms beside.
 
 use model::memory::MemorySource;
 use model::{Labels, stale_nan};
 
-use crate::generate::Random;
+use crate::generate::{Random, native};
 
 /// The first time, in ms: far from the epoch, and on no round step.
 pub const START_MS: i64 = 1_700_000_003_000;
@@ -13,7 +13,7 @@ pub const SPAN_MS: i64 = 7_200_000;
 const SCRAPE_MS: i64 = 15_000;
 
 /// When a series has samples, and how they are spaced.
-struct Shape {
+pub(super) struct Shape {
     from_ms: i64,
     to_ms: i64,
     interval_ms: i64,
@@ -70,14 +70,15 @@ pub fn samples(seed: u64) -> MemorySource {
         let own = [("service.name", name), ("job", "a")];
         add_counter(&mut source, &mut random, &with(&own, "http.requests", &[]));
     }
+    native::add_histograms(&mut source, seed);
     source
 }
 
-fn with(own: &[(&str, &str)], name: &str, more: &[(&str, &str)]) -> Labels {
+pub(super) fn with(own: &[(&str, &str)], name: &str, more: &[(&str, &str)]) -> Labels {
     Labels::from_pairs(own.iter().chain(more).copied().chain([("__name__", name)]))
 }
 
-fn steady() -> Shape {
+pub(super) fn steady() -> Shape {
     Shape {
         from_ms: START_MS,
         to_ms: START_MS + SPAN_MS,
@@ -88,7 +89,7 @@ fn steady() -> Shape {
     }
 }
 
-fn random_shape(random: &mut Random) -> Shape {
+pub(super) fn random_shape(random: &mut Random) -> Shape {
     let mut shape = steady();
     if random.one_in(3) {
         shape.from_ms += random.below(SPAN_MS as u64 / 2) as i64;
@@ -111,23 +112,36 @@ fn add(
     shape: &Shape,
     mut value: impl FnMut(&mut Random, usize) -> f64,
 ) {
+    walk(random, shape, |random, time_ms, number| {
+        let value = number.map_or(stale_nan(), |number| value(random, number));
+        source.append(labels, time_ms, value);
+    });
+}
+
+/// Calls `at` for each time of a series, ascending, with the number of the sample; with none
+/// where the series is marked as stale.
+pub(super) fn walk(
+    random: &mut Random,
+    shape: &Shape,
+    mut at: impl FnMut(&mut Random, i64, Option<usize>),
+) {
     let mut time_ms = shape.from_ms;
     let mut count = 0;
     while time_ms <= shape.to_ms {
         let jitter = if shape.jitter_ms == 0 { 0 } else { random.below(shape.jitter_ms) as i64 };
         if random.one_in(shape.gap_one_in) {
             if shape.is_marked {
-                source.append(labels, time_ms + jitter, stale_nan());
+                at(random, time_ms + jitter, None);
             }
             time_ms += shape.interval_ms * (1 + random.below(40) as i64);
             continue;
         }
-        source.append(labels, time_ms + jitter, value(random, count));
+        at(random, time_ms + jitter, Some(count));
         count += 1;
         time_ms += shape.interval_ms;
     }
     if shape.to_ms < START_MS + SPAN_MS && shape.is_marked {
-        source.append(labels, time_ms, stale_nan());
+        at(random, time_ms, None);
     }
 }
 

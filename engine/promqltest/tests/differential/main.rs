@@ -6,25 +6,26 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod answer;
+mod message;
 #[path = "../../../../tests/support/process.rs"]
 #[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 mod process;
 mod prometheus;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use answer::Answer;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
-use model::Source;
+use model::{METRIC_NAME, Source};
 use process::percent_encode;
 use prometheus::Prometheus;
 use promqltest::generate::{
-    Category, Generator, Grammar, Query, Random, SPAN_MS, START_MS, parts, samples,
+    Category, Generator, Grammar, Operands, Query, Random, SPAN_MS, START_MS, parts, samples,
 };
 
-const QUERIES: u64 = 1000;
+const QUERIES: u64 = 2000;
 const SEED: u64 = 1;
 /// So many differences are printed whole.
 const PRINTED: usize = 40;
@@ -61,6 +62,8 @@ struct Tally {
     errors: Counts,
     empty: Counts,
     annotated: Counts,
+    /// Those that Prometheus answers with histograms.
+    native: Counts,
     differences: Vec<String>,
 }
 
@@ -70,19 +73,36 @@ fn number_from_env(name: &str, default: u64) -> u64 {
 
 #[test]
 fn random_queries_are_answered_as_prometheus_does() {
+    compare(Operands::Floats);
+}
+
+#[test]
+fn random_queries_over_histograms_are_answered_as_prometheus_does() {
+    compare(Operands::Histograms);
+}
+
+/// One Prometheus at a time: two that start together may be given the same free port.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn compare(operands: Operands) {
     let Ok(binary) = std::env::var("PROMETHEUS_BINARY") else {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let seed = number_from_env("DIFFERENTIAL_SEED", SEED);
     let samples = samples(seed);
     let prometheus = Prometheus::start(&binary);
     prometheus.write(&samples);
+    let with_histograms = samples.histograms().filter(|(_, histograms)| !histograms.is_empty());
+    let names: BTreeSet<String> =
+        with_histograms.map(|(labels, _)| labels.get(METRIC_NAME).to_owned()).collect();
     let source: Arc<dyn Source> = Arc::new(samples);
     let engine = Engine::new(EngineOptions::default());
+    check_samples(&prometheus, &engine, &source, names);
     let mut random = Random::new(seed);
-    let mut generator = Generator::new(seed, true);
-    let mut grammar = Grammar::new(seed);
+    let mut generator = Generator::new(seed, true, operands);
+    let mut grammar = Grammar::new(seed, operands);
     let mut tally = Tally::default();
     for index in 0..number_from_env("DIFFERENTIAL_QUERIES", QUERIES) {
         let query = if index % 2 == 0 { generator.query() } else { grammar.query() };
@@ -93,8 +113,28 @@ fn random_queries_are_answered_as_prometheus_does() {
             tally.add(&query, times, &expected, expected.check(&found, is_ordered));
         }
     }
+    println!("{operands:?}");
     tally.print();
     assert!(tally.differences.is_empty(), "seed {seed}: {} differences", tally.differences.len());
+}
+
+/// Both sides hold the same samples, or no answer means anything.
+fn check_samples(
+    prometheus: &Prometheus,
+    engine: &Engine,
+    source: &Arc<dyn Source>,
+    names: BTreeSet<String>,
+) {
+    let end_ms = START_MS + 2 * SPAN_MS;
+    let times = Times { start_ms: end_ms, end_ms, step_ms: None };
+    for name in names {
+        let query = format!("{{__name__={name:?}}}[6h]");
+        let expected = ask_prometheus(prometheus, &query, times);
+        let found = ask_engine(engine, source, &query, times);
+        let outcome = expected.check(&found, true);
+        assert_eq!(outcome, Ok(()), "{name} is not the same on both sides");
+        assert!(expected.has_histograms(), "{name} is missing");
+    }
 }
 
 /// A time in or near the data, now and then on a sample; seldom far from it, though near enough
@@ -163,6 +203,7 @@ impl Tally {
             (expected.is_error(), &mut self.errors),
             (expected.is_empty(), &mut self.empty),
             (expected.is_annotated(), &mut self.annotated),
+            (expected.has_histograms(), &mut self.native),
         ] {
             if applies {
                 counts.add(differs);
@@ -199,6 +240,7 @@ impl Tally {
         row("answered with an error", &self.errors);
         row("answered without a value", &self.empty);
         row("answered with annotations", &self.annotated);
+        row("answered with histograms", &self.native);
         row("all", &self.all);
     }
 }

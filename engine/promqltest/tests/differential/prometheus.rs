@@ -4,44 +4,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use model::memory::MemorySource;
+use promqltest::generate::{SPAN_MS, START_MS};
 use prost::Message;
 
+use crate::message::{WriteRequest, markers, time_series};
 use crate::process::{Child, TemporaryDirectory, free_port, get, request, temporary_directory};
 
 /// Everything that the engine understands, Prometheus has behind these.
 const FEATURES: &str = "promql-experimental-functions,promql-delayed-name-removal,\
     promql-duration-expr,promql-extended-range-selectors,promql-binop-fill-modifiers";
 
-#[derive(Clone, PartialEq, Message)]
-struct WriteRequest {
-    #[prost(message, repeated, tag = "1")]
-    timeseries: Vec<TimeSeries>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TimeSeries {
-    #[prost(message, repeated, tag = "1")]
-    labels: Vec<Label>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Sample {
-    // Optional, so that a negative zero is written too.
-    #[prost(double, optional, tag = "1")]
-    value: Option<f64>,
-    #[prost(int64, tag = "2")]
-    timestamp: i64,
-}
+/// So much is written at once: far less than what the release takes late.
+const SLICE_MS: i64 = 600_000;
 
 pub struct Prometheus {
     address: String,
@@ -54,8 +28,7 @@ impl Prometheus {
     pub fn start(binary: &str) -> Prometheus {
         let directory = temporary_directory("differential");
         let config = directory.path().join("prometheus.yml");
-        // Series are written one after the other, so that times go back and forth.
-        std::fs::write(&config, "storage: {tsdb: {out_of_order_time_window: 30d}}\n").unwrap();
+        std::fs::write(&config, "").unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let child = Command::new(binary)
             .arg(format!("--config.file={}", config.display()))
@@ -77,24 +50,23 @@ impl Prometheus {
         panic!("Prometheus is not ready after 30 s");
     }
 
-    /// Writes all samples.
+    /// Writes all samples, in the order of time: late histograms would be cut into chunks of
+    /// their own, with other hints than those that come in order.
     pub fn write(&self, samples: &MemorySource) {
-        let timeseries = samples.iter().map(|(labels, timestamps, values)| TimeSeries {
-            labels: labels
-                .iter()
-                .map(|(name, value)| Label { name: name.to_owned(), value: value.to_owned() })
-                .collect(),
-            samples: timestamps
-                .iter()
-                .zip(values)
-                .map(|(timestamp, value)| Sample { value: Some(*value), timestamp: *timestamp })
-                .collect(),
-        });
-        let body = WriteRequest { timeseries: timeseries.collect() }.encode_to_vec();
-        let body = snap::raw::Encoder::new().compress_vec(&body).unwrap();
+        self.write_once(&markers(samples, START_MS - SLICE_MS));
+        let mut from_ms = i64::MIN;
+        let mut to_ms = START_MS;
+        while from_ms < START_MS + 2 * SPAN_MS {
+            self.write_once(&time_series(samples, from_ms, to_ms));
+            (from_ms, to_ms) = (to_ms, to_ms + SLICE_MS);
+        }
+    }
+
+    fn write_once(&self, request: &WriteRequest) {
+        let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
         let head = self.head("/api/v1/write", "application/x-protobuf", body.len())
             + "Content-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\n\r\n";
-        let (status, answer) = request(&self.address, &head, &body);
+        let (status, answer) = crate::process::request(&self.address, &head, &body);
         assert!(status == 204 || status == 200, "{status}: {answer}");
     }
 
