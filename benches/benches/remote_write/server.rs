@@ -1,7 +1,9 @@
 //! The process under load: started, watched through `/proc`, ended by its id.
 
+#![allow(dead_code, reason = "each harness uses a part")]
+
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,14 +50,41 @@ impl Server {
         server.address = address_in(&mut log)?;
         // The pipe is drained for as long as the process lives, or it would block on its log.
         std::thread::spawn(move || io::copy(&mut log, &mut io::stderr()));
+        server.wait_until_ready()
+    }
+
+    /// Starts a Prometheus that takes remote write on a free port, with the same features, and
+    /// returns once it is ready.
+    pub fn start_prometheus(binary: &Path, directory: &Path) -> io::Result<Server> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+        let config = directory.join("prometheus.yml");
+        std::fs::write(&config, "")?;
+        let child = Command::new(binary)
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .args(["--web.enable-remote-write-receiver", "--web.enable-admin-api"])
+            .arg("--enable-feature=promql-delayed-name-removal")
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(directory.join("log"))?)
+            .spawn()?;
+        Server { address, child }.wait_until_ready()
+    }
+
+    fn wait_until_ready(self) -> io::Result<Server> {
         let started = Instant::now();
-        while !server.is_ready() {
+        while !self.is_ready() {
             if started.elapsed() > START_TIMEOUT {
                 return Err(io::Error::other("the server does not become ready"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(server)
+        Ok(self)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     fn is_ready(&self) -> bool {

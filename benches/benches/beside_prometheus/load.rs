@@ -1,0 +1,156 @@
+//! Seeded native histograms as scrapes of them are written: latencies in buckets of schema 3.
+
+use std::io;
+
+use benches::data::Random;
+use prost::Message;
+
+use super::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
+use super::sender::Connection;
+
+/// The metric.
+pub const METRIC: &str = "latency_seconds";
+/// Time between two scrapes.
+pub const STEP_MS: i64 = 15_000;
+/// Observations of a series between two scrapes.
+const OBSERVATIONS: u64 = 40;
+/// Observations before the first scrape.
+const OBSERVATIONS_BEFORE: u64 = 2_000;
+/// One scrape out of so many finds a series that began anew.
+const RESET_EVERY: u64 = 1_000;
+
+/// All series, at one time.
+pub struct Load {
+    series: Vec<Series>,
+}
+
+/// What was written.
+#[derive(Default)]
+pub struct Written {
+    pub histograms: u64,
+    pub buckets: u64,
+    pub body_bytes: u64,
+}
+
+struct Series {
+    labels: Vec<Label>,
+    random: Random,
+    /// Index of the first bucket.
+    offset: i32,
+    counts: Vec<u64>,
+    sum: f64,
+}
+
+impl Load {
+    pub fn new(series_count: usize) -> Load {
+        Load { series: (0..series_count).map(Series::new).collect() }
+    }
+
+    /// Writes scrapes to all servers, one request a scrape.
+    pub fn write(
+        mut self,
+        addresses: &[&str],
+        start_ms: i64,
+        scrape_count: usize,
+    ) -> io::Result<Written> {
+        let connections: io::Result<Vec<_>> =
+            addresses.iter().map(|address| Connection::open(address)).collect();
+        let (mut connections, mut written) = (connections?, Written::default());
+        for scrape in 0..scrape_count as i64 {
+            let time_ms = start_ms + scrape * STEP_MS;
+            let timeseries: Vec<TimeSeries> =
+                self.series.iter_mut().map(|series| series.scrape(time_ms)).collect();
+            for histogram in timeseries.iter().flat_map(|series| &series.histograms) {
+                written.histograms += 1;
+                written.buckets += histogram.positive_deltas.len() as u64;
+            }
+            let message = WriteRequest { timeseries, metadata: Vec::new() }.encode_to_vec();
+            let body = snap::raw::Encoder::new().compress_vec(&message)?;
+            written.body_bytes += body.len() as u64;
+            for connection in &mut connections {
+                let (status, text) = connection.write(&body)?;
+                if status / 100 != 2 {
+                    return Err(io::Error::other(format!("status {status}: {text}")));
+                }
+            }
+        }
+        Ok(written)
+    }
+}
+
+impl Series {
+    fn new(index: usize) -> Series {
+        let mut random = Random::new(index as u64);
+        let label = |(name, value): (&str, String)| Label {
+            name: name.as_bytes().to_vec(),
+            value: value.into_bytes(),
+        };
+        let pairs = [
+            ("__name__", METRIC.to_owned()),
+            ("instance", format!("host-{index:06}.example:9100")),
+            ("job", "api".to_owned()),
+            ("path", format!("/v1/resource/{:03}", index % 32)),
+        ];
+        let mut series = Series {
+            labels: pairs.map(label).to_vec(),
+            offset: random.below(24) as i32 - 40,
+            counts: vec![0; 22 + random.below(19) as usize],
+            sum: 0.0,
+            random,
+        };
+        series.observe(OBSERVATIONS_BEFORE);
+        series
+    }
+
+    /// Observations in a bell over the buckets.
+    fn observe(&mut self, count: u64) {
+        for _ in 0..count {
+            let mean = (self.random.unit() + self.random.unit() + self.random.unit()) / 3.0;
+            let at = (mean * self.counts.len() as f64) as usize;
+            self.counts[at] += 1;
+            self.sum += f64::from((at as i32 + self.offset) as f32 / 8.0).exp2();
+        }
+    }
+
+    fn scrape(&mut self, time_ms: i64) -> TimeSeries {
+        if self.random.below(RESET_EVERY) == 0 {
+            self.counts.fill(0);
+            self.sum = 0.0;
+        }
+        self.observe(OBSERVATIONS);
+        let (positive_spans, positive_deltas) = self.buckets();
+        let histogram = Histogram {
+            count: Some(Count::Integer(self.counts.iter().sum())),
+            sum: self.sum,
+            schema: 3,
+            zero_threshold: 2f64.powi(-128),
+            zero_count: Some(ZeroCount::Integer(0)),
+            positive_spans,
+            positive_deltas,
+            timestamp: time_ms,
+            ..Histogram::default()
+        };
+        TimeSeries {
+            labels: self.labels.clone(),
+            histograms: vec![histogram],
+            ..TimeSeries::default()
+        }
+    }
+
+    /// The buckets that anything fell into.
+    fn buckets(&self) -> (Vec<BucketSpan>, Vec<i64>) {
+        let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
+        // The first offset counts from 0, the others from the end of the span before.
+        let (mut next, mut before) = (0, 0);
+        for (at, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let index = at as i32 + self.offset;
+            match spans.last_mut() {
+                Some(span) if index == next => span.length += 1,
+                _ => spans.push(BucketSpan { offset: index - next, length: 1 }),
+            }
+            deltas.push(*count as i64 - before);
+            (next, before) = (index + 1, *count as i64);
+        }
+        (spans, deltas)
+    }
+}
