@@ -174,11 +174,11 @@ fn answers_do_not_depend_on_how_samples_and_work_are_cut() {
     let plain = engine(TileShape::default().series, TileShape::default().steps, 1);
     let engines = ENGINES.map(|(series, steps, threads)| engine(series, steps, threads));
     let mut random = Random::new(seed);
-    let floats = Operands::Floats;
-    let (mut generator, mut grammar) =
-        (Generator::new(seed, true, floats), Grammar::new(seed, floats));
+    let mut generators = [Operands::Floats, Operands::Histograms]
+        .map(|operands| (Generator::new(seed, true, operands), Grammar::new(seed, operands)));
     let mut differences = Vec::new();
     for index in 0..number_from_env("INDEPENDENCE_QUERIES", QUERIES) as usize {
+        let (generator, grammar) = &mut generators[index / 2 % 2];
         let query = if index % 2 == 0 { generator.query() } else { grammar.query() };
         for times in [instant(&mut random), range(&mut random)] {
             let expected = ask(&plain, &memory, &query, times);

@@ -231,6 +231,14 @@ fn comparable_annotation(line: &str) -> String {
         }
         None => line.to_owned(),
     };
+    // Of all pairs of a step only the last one is told, and behind an operator the release goes
+    // through series in the order of a hash map.
+    if let (Some((head, _)), Some(place)) =
+        (line.split_once(" for binary operator "), line.rfind(" ("))
+        && head.ends_with("incompatible sample types encountered")
+    {
+        return format!("{head}{}", &line[place..]);
+    }
     // The release gives the place of the first argument, its scripts that of the vector.
     if line.contains(" has NaN observations") {
         line.truncate(line.rfind(" (").unwrap_or(line.len()));
