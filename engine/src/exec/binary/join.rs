@@ -1,11 +1,14 @@
 //! Two vectors whose label sets leave no doubt which series meet: both sides stream.
 
+use std::sync::{Mutex, PoisonError};
+
 use hashbrown::{HashMap, HashSet};
 use model::Labels;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
+use crate::exec::matrix::materialize;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::drain;
 use crate::exec::watch::Watch;
@@ -145,9 +148,10 @@ pub(super) fn stream(
     drain(ctx, &*many, &others(&*many, &pairs.many))?;
     drain(ctx, &*one, &others(&*one, &pairs.one))?;
     let is_mixed = many.has_histograms() || one.has_histograms();
-    Ok(Box::new(Join {
+    let join = Join {
         ctx: ctx.clone(),
         is_mixed,
+        notes: Mutex::default(),
         op: operation.binary.op,
         is_bool: operation.binary.is_bool,
         span: operation.span,
@@ -155,7 +159,15 @@ pub(super) fn stream(
         many,
         one,
         pairs,
-    }))
+    };
+    if !is_mixed {
+        return Ok(Box::new(join));
+    }
+    // What is said last at a step is known only when all pairs have been looked at.
+    let joined = materialize(ctx, &join)?;
+    let notes = join.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    notes.report(ctx, join.op, join.span);
+    Ok(Box::new(joined))
 }
 
 /// The series that are not listed.
@@ -173,6 +185,8 @@ struct Join {
     many_side: Side,
     /// Whether a side may bring histograms.
     is_mixed: bool,
+    /// What the pairs of mixed rows have said.
+    notes: Mutex<StepNotes>,
     many: Box<dyn VectorOperator>,
     one: Box<dyn VectorOperator>,
     pairs: Pairs,
@@ -216,7 +230,7 @@ impl VectorOperator for Join {
             one_rows,
             pairs: if self.is_mixed { series.to_vec() } else { Vec::new() },
             results: Vec::new(),
-            notes: StepNotes::default(),
+            first_step: 0,
         })
     }
 }
@@ -231,7 +245,7 @@ struct JoinReader<'a> {
     pairs: Vec<u32>,
     /// Of a mixed row, what comes of histograms, by step.
     results: Vec<(usize, SampleValue)>,
-    notes: StepNotes,
+    first_step: usize,
 }
 
 impl TileReader for JoinReader<'_> {
@@ -239,10 +253,12 @@ impl TileReader for JoinReader<'_> {
         self.many.next_tile(step_count, tile)?;
         self.one.next(step_count)?;
         if self.join.is_mixed {
+            let mut notes = StepNotes::default();
             for row in 0..self.one_rows.len() {
-                self.join_mixed(row, tile);
+                self.join_mixed(row, tile, &mut notes);
             }
-            self.notes.report(&self.join.ctx, self.join.op, self.join.span);
+            self.join.notes.lock().unwrap_or_else(PoisonError::into_inner).merge(notes);
+            self.first_step += step_count;
             return Ok(());
         }
         for (row, one_row) in self.one_rows.iter().enumerate() {
@@ -257,7 +273,7 @@ impl TileReader for JoinReader<'_> {
 
 impl JoinReader<'_> {
     /// Does the operation on a row that may have histograms, or whose partner may.
-    fn join_mixed(&mut self, row: usize, tile: &mut Tile) {
+    fn join_mixed(&mut self, row: usize, tile: &mut Tile, notes: &mut StepNotes) {
         let join = self.join;
         let one_row = self.one_rows[row];
         let (other, present) = self.one.row(one_row);
@@ -285,7 +301,7 @@ impl JoinReader<'_> {
                 Err(note) => Some(note),
             };
             if let Some(note) = note {
-                self.notes.add(step, (0, self.pairs[row]), note);
+                notes.add(self.first_step + step, (0, self.pairs[row]), note);
             }
         }
         let (values, presence) = tile.row_mut(row);

@@ -11,6 +11,7 @@
 //!
 //! Source: `vectorElemBinop` of Prometheus.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::Histogram;
@@ -222,25 +223,29 @@ pub(super) fn negated() -> HistogramRule {
 #[derive(Default)]
 pub(super) struct StepNotes {
     /// The place of the pair and its note, by step.
-    latest: Vec<Option<((u8, u32), Note)>>,
+    latest: BTreeMap<usize, ((u8, u32), Note)>,
 }
 
 impl StepNotes {
     /// Takes a note of a pair at a step; places tell which pair comes last.
     pub(super) fn add(&mut self, step: usize, place: (u8, u32), note: Note) {
-        if self.latest.len() <= step {
-            self.latest.resize(step + 1, None);
-        }
-        let latest = &mut self.latest[step];
-        if latest.is_none_or(|(kept, _)| kept <= place) {
-            *latest = Some((place, note));
+        let latest = self.latest.entry(step).or_insert((place, note));
+        if latest.0 <= place {
+            *latest = (place, note);
         }
     }
 
-    /// Adds the notes to those of the query, and forgets them.
-    pub(super) fn report(&mut self, ctx: &Context, op: BinaryOp, span: Span) {
+    /// Takes the notes of other pairs.
+    pub(super) fn merge(&mut self, others: StepNotes) {
+        for (step, (place, note)) in others.latest {
+            self.add(step, place, note);
+        }
+    }
+
+    /// Adds the notes to those of the query.
+    pub(super) fn report(self, ctx: &Context, op: BinaryOp, span: Span) {
         let mut said: Vec<Note> = Vec::new();
-        for (_, note) in self.latest.drain(..).flatten() {
+        for (_, note) in self.latest.into_values() {
             if !said.contains(&note) {
                 note.report(ctx, op, span);
                 said.push(note);

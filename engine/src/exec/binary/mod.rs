@@ -18,7 +18,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::QueryError;
 use crate::exec::elementwise::{Name, RowKernel, elementwise};
@@ -165,7 +165,8 @@ fn untrimmed(
     input: &dyn VectorOperator,
 ) -> Result<Operand, QueryError> {
     debug_assert!(side == Side::Right || !input.has_histograms());
-    scan(ctx, input, &all_series(input), |series, _, tile| {
+    let said: Mutex<StepNotes> = Mutex::default();
+    scan(ctx, input, &all_series(input), |series, first_step, tile| {
         let mut notes = StepNotes::default();
         for (row, index) in series.iter().enumerate() {
             if tile.histograms(row).is_empty() && tile.row(row).1.iter().all(|word| *word == 0) {
@@ -176,11 +177,12 @@ fn untrimmed(
                     continue;
                 };
                 let kind = if cell.is_histogram() { "histogram" } else { "float" };
-                notes.add(step, (0, *index), Note::Types("float", kind));
+                notes.add(first_step + step, (0, *index), Note::Types("float", kind));
             }
         }
-        notes.report(ctx, op, span);
+        said.lock().unwrap_or_else(PoisonError::into_inner).merge(notes);
     })?;
+    said.into_inner().unwrap_or_else(PoisonError::into_inner).report(ctx, op, span);
     Ok(Operand::Vector(Box::new(Matrix::new(ctx, Vec::new(), input.steps())?)))
 }
 
