@@ -3,24 +3,9 @@
 use engine::functions::{Signature, all};
 use engine::parse::ast::ValueType;
 
+use crate::generate::operand_rules::METRICS;
 use crate::generate::{Operands, Query, Random};
 
-/// Plain metrics; what orders or ranks its operand gets `unique`, whose values all differ.
-const METRICS: [&str; 13] = [
-    "requests_total",
-    "temperature",
-    "load",
-    "other",
-    "target_info",
-    "build_info",
-    "flappy",
-    "sparse",
-    "lonely",
-    "unique",
-    "latency_bucket",
-    "moment_seconds",
-    "absent_metric",
-];
 /// Metrics that are histograms, or floats and histograms by turns, and some floats to go with them.
 const NATIVE_METRICS: [&str; 14] = [
     "steady_seconds",

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use crate::generate::native_rules::NATIVE_RULES;
+use crate::generate::operand_rules::OPERAND_RULES;
 use crate::generate::rules::RULES;
 use crate::generate::{Operands, Query, Random};
 
@@ -29,7 +30,8 @@ pub struct Grammar {
 impl Grammar {
     /// A generator whose queries a seed decides.
     pub fn new(seed: u64, operands: Operands) -> Grammar {
-        let mut all: HashMap<&'static str, &[&'static str]> = RULES.iter().copied().collect();
+        let mut all: HashMap<&'static str, &[&'static str]> =
+            RULES.iter().chain(OPERAND_RULES).copied().collect();
         if operands == Operands::Histograms {
             all.extend(NATIVE_RULES.iter().copied());
         }
@@ -142,7 +144,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_rule(name: &str) -> bool {
-    RULES.iter().chain(NATIVE_RULES).any(|(rule, _)| *rule == name)
+    RULES.iter().chain(OPERAND_RULES).chain(NATIVE_RULES).any(|(rule, _)| *rule == name)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod grammar;
 mod native;
 mod native_queries;
 mod native_rules;
+mod operand_rules;
 mod parts;
 mod random;
 mod rules;

@@ -2,6 +2,7 @@
 
 use crate::generate::Generator;
 use crate::generate::generator::{FRACTIONS, NUMBERS};
+use crate::generate::native_rules::NATIVE_ROLLUPS;
 
 impl Generator {
     /// What is there for histograms.
@@ -55,22 +56,6 @@ impl Generator {
     }
 
     fn native_rollup(&mut self, depth: u32) -> String {
-        const ROLLUPS: [&str; 14] = [
-            "rate",
-            "rate",
-            "increase",
-            "delta",
-            "irate",
-            "idelta",
-            "resets",
-            "changes",
-            "sum_over_time",
-            "avg_over_time",
-            "last_over_time",
-            "first_over_time",
-            "count_over_time",
-            "present_over_time",
-        ];
-        format!("{}({})", self.pick(&ROLLUPS), self.range(depth))
+        format!("{}({})", self.pick(&NATIVE_ROLLUPS), self.range(depth))
     }
 }

@@ -1,5 +1,23 @@
 //! The rules of the grammar that are others, or more, where queries run on native histograms.
 
+/// Functions over ranges that make something of histograms.
+pub(super) const NATIVE_ROLLUPS: [&str; 14] = [
+    "rate",
+    "rate",
+    "increase",
+    "delta",
+    "irate",
+    "idelta",
+    "resets",
+    "changes",
+    "sum_over_time",
+    "avg_over_time",
+    "last_over_time",
+    "first_over_time",
+    "count_over_time",
+    "present_over_time",
+];
+
 /// Names and alternatives; they replace those of the same name.
 pub(super) const NATIVE_RULES: &[(&str, &[&str])] = &[
     (
@@ -42,25 +60,7 @@ pub(super) const NATIVE_RULES: &[(&str, &[&str])] = &[
             "histogram_quantile(<fraction>, <selector> or <selector>)",
         ],
     ),
-    (
-        "native-rollup",
-        &[
-            "rate",
-            "rate",
-            "increase",
-            "delta",
-            "irate",
-            "idelta",
-            "resets",
-            "changes",
-            "sum_over_time",
-            "avg_over_time",
-            "last_over_time",
-            "first_over_time",
-            "count_over_time",
-            "present_over_time",
-        ],
-    ),
+    ("native-rollup", &NATIVE_ROLLUPS),
     (
         "native-aggregation",
         &[
