@@ -1,11 +1,16 @@
 //! Remote write requests of both protocols from their compressed bytes to a batch, and by prost's
 //! owned types.
 
+#[path = "../../wire/src/prompb.rs"]
+#[allow(dead_code, reason = "the tests of the decoder use the rest")]
+mod prompb;
+
 use std::hint::black_box;
 
 use benches::data::{Kind, labels, samples};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use model::Batch;
+use prompb::{BucketSpan, Count, v2};
 use prost::Message;
 use wire::{Decoder, Limits, Version, decompress};
 
@@ -42,73 +47,6 @@ struct Sample {
     timestamp: i64,
 }
 
-/// The messages of the second protocol, as Prometheus sends them: metadata with every series.
-mod v2 {
-    use prost::Message;
-
-    #[derive(Clone, PartialEq, Message)]
-    pub(super) struct Request {
-        #[prost(string, repeated, tag = "4")]
-        pub(super) symbols: Vec<String>,
-        #[prost(message, repeated, tag = "5")]
-        pub(super) timeseries: Vec<TimeSeries>,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    pub(super) struct TimeSeries {
-        #[prost(uint32, repeated, tag = "1")]
-        pub(super) labels_refs: Vec<u32>,
-        #[prost(message, repeated, tag = "2")]
-        pub(super) samples: Vec<Sample>,
-        #[prost(message, repeated, tag = "3")]
-        pub(super) histograms: Vec<Histogram>,
-        #[prost(message, optional, tag = "5")]
-        pub(super) metadata: Option<Metadata>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub(super) struct Sample {
-        #[prost(double, tag = "1")]
-        pub(super) value: f64,
-        #[prost(int64, tag = "2")]
-        pub(super) timestamp: i64,
-        #[prost(int64, tag = "3")]
-        pub(super) start_timestamp: i64,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub(super) struct Metadata {
-        #[prost(int32, tag = "1")]
-        pub(super) kind: i32,
-        #[prost(uint32, tag = "3")]
-        pub(super) help_ref: u32,
-    }
-
-    #[derive(Clone, Copy, PartialEq, Message)]
-    pub(super) struct BucketSpan {
-        #[prost(sint32, tag = "1")]
-        pub(super) offset: i32,
-        #[prost(uint32, tag = "2")]
-        pub(super) length: u32,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    pub(super) struct Histogram {
-        #[prost(uint64, tag = "1")]
-        pub(super) count: u64,
-        #[prost(double, tag = "3")]
-        pub(super) sum: f64,
-        #[prost(sint32, tag = "4")]
-        pub(super) schema: i32,
-        #[prost(message, repeated, tag = "11")]
-        pub(super) positive_spans: Vec<BucketSpan>,
-        #[prost(sint64, repeated, tag = "12")]
-        pub(super) positive_deltas: Vec<i64>,
-        #[prost(int64, tag = "15")]
-        pub(super) timestamp: i64,
-    }
-}
-
 /// What the series of a request hold.
 #[derive(Clone, Copy, PartialEq)]
 enum Content {
@@ -129,23 +67,18 @@ fn request() -> Vec<u8> {
     compressed(&WriteRequest { timeseries: (0..SERIES).map(series).collect() })
 }
 
+/// Series as Prometheus sends them: metadata with every one.
 fn request_v2(content: Content) -> Vec<u8> {
-    let mut symbols = vec![String::new(), "What is counted here, and in which unit.".into()];
-    let mut known = std::collections::HashMap::new();
-    let mut reference = |text: &str| {
-        *known.entry(text.to_owned()).or_insert_with(|| {
-            symbols.push(text.to_owned());
-            symbols.len() as u32 - 1
-        })
-    };
+    let mut table = v2::SymbolTable::default();
+    let help_ref = table.add(b"What is counted here, and in which unit.");
     let mut series = |index| {
         let (timestamps, values) = samples(index, 1, Kind::Counter);
         let labels = labels(index, 32);
         let refs = labels.iter().flat_map(|(name, value)| [name, value]);
         let (timestamp, value) = (timestamps[0], values[0]);
         let mut made = v2::TimeSeries {
-            labels_refs: refs.map(&mut reference).collect(),
-            metadata: Some(v2::Metadata { kind: 1, help_ref: 1 }),
+            labels_refs: refs.map(|text| table.add(text.as_bytes())).collect(),
+            metadata: Some(v2::Metadata { r#type: 1, help_ref, unit_ref: 0 }),
             ..v2::TimeSeries::default()
         };
         if content == Content::Histograms {
@@ -158,7 +91,7 @@ fn request_v2(content: Content) -> Vec<u8> {
         made
     };
     let timeseries = (0..SERIES).map(&mut series).collect();
-    compressed(&v2::Request { symbols, timeseries })
+    compressed(&v2::Request { symbols: table.symbols, timeseries })
 }
 
 /// A histogram of 20 buckets in three spans.
@@ -171,9 +104,17 @@ fn histogram(index: i64, timestamp: i64) -> v2::Histogram {
     let count = counts.sum();
     let mut positive_deltas = deltas;
     positive_deltas[0] += 100;
-    let span = |offset, length| v2::BucketSpan { offset, length };
+    let span = |offset, length| BucketSpan { offset, length };
     let positive_spans = vec![span(-5, 10), span(2, 4), span(3, 6)];
-    v2::Histogram { count, sum: 1.5, schema: 3, positive_spans, positive_deltas, timestamp }
+    v2::Histogram {
+        count: Some(Count::Integer(count)),
+        sum: 1.5,
+        schema: 3,
+        positive_spans,
+        positive_deltas,
+        timestamp,
+        ..v2::Histogram::default()
+    }
 }
 
 fn compressed(message: &impl Message) -> Vec<u8> {
