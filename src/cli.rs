@@ -82,6 +82,10 @@ pub struct Args {
     #[arg(long = "storage.cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub cache_bytes_max: u64,
 
+    /// How much memory the index of sealed days may take, as a size; 0 reads it for each query.
+    #[arg(long = "storage.index-cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
+    pub index_cache_bytes_max: u64,
+
     /// How large the log may grow before what is in memory is sealed early, as a size.
     #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub log_bytes_max: u64,
@@ -374,6 +378,7 @@ impl Args {
             ("storage.cache-size", format_bytes(self.cache_bytes_max)),
             ("storage.commit-interval", format_duration(self.commit_interval)),
             ("storage.exemplars.exemplars-limit", self.exemplars_max.to_string()),
+            ("storage.index-cache-size", format_bytes(self.index_cache_bytes_max)),
             ("storage.log-size", format_bytes(self.log_bytes_max)),
             (
                 "storage.out-of-order-window",

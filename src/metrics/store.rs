@@ -9,7 +9,7 @@ use super::Own;
 type Figure = fn(&StoreStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
-const GAUGES: [(&str, &str, Figure); 11] = [
+const GAUGES: [(&str, &str, Figure); 12] = [
     ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
     ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
         s.queue_samples as u64
@@ -18,6 +18,11 @@ const GAUGES: [(&str, &str, Figure); 11] = [
     ("tessella_storage_partitions", "Partitions that hold something sealed.", |s| {
         s.partitions as u64
     }),
+    (
+        "tessella_storage_index_cache_bytes",
+        "Bytes of the index of sealed days that are kept in memory.",
+        |s| s.index_cache_bytes as u64,
+    ),
     ("tessella_storage_exemplars", "Exemplars that are held.", |s| s.exemplars as u64),
     ("tessella_storage_exemplars_max", "Exemplars that may be held.", |s| s.exemplars_max as u64),
     ("tessella_storage_exemplar_series", "Series that have exemplars.", |s| {
@@ -38,7 +43,7 @@ const GAUGES: [(&str, &str, Figure); 11] = [
 ];
 
 /// Name, help and figure of what only grows.
-const COUNTERS: [(&str, &str, Figure); 17] = [
+const COUNTERS: [(&str, &str, Figure); 19] = [
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
     (
         "tessella_storage_histograms_appended_total",
@@ -64,6 +69,16 @@ const COUNTERS: [(&str, &str, Figure); 17] = [
     ("tessella_storage_partitions_deleted_total", "Partitions deleted by the retention.", |s| {
         s.partitions_deleted
     }),
+    (
+        "tessella_storage_index_cache_hits_total",
+        "Look-ups in the index of sealed days that were answered from memory.",
+        |s| s.index_cache_hits,
+    ),
+    (
+        "tessella_storage_index_cache_misses_total",
+        "Look-ups in the index of sealed days that had to read.",
+        |s| s.index_cache_misses,
+    ),
     ("tessella_storage_exemplars_appended_total", "Exemplars accepted.", |s| s.exemplars_appended),
     (
         "tessella_storage_exemplars_ignored_total",

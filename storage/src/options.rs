@@ -76,6 +76,8 @@ pub struct StoreOptions {
     pub background: bool,
     /// Bytes of decoded blocks that are kept in memory.
     pub cache_bytes_max: usize,
+    /// Bytes of the index of sealed days that are kept in memory; 0 reads it for each query.
+    pub index_cache_bytes_max: usize,
     /// Times that a failed request to the object store is repeated; `None` repeats it until
     /// it succeeds.
     pub object_store_retries_max: Option<u32>,
@@ -95,6 +97,7 @@ impl Default for StoreOptions {
             exemplars_max: EXEMPLARS_MAX,
             background: true,
             cache_bytes_max: 128 << 20,
+            index_cache_bytes_max: 128 << 20,
             object_store_retries_max: None,
             clock: Arc::new(SystemClock),
         }

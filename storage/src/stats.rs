@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::exemplar::RingStats;
 use crate::head::commit::Done;
+use crate::index::cache::IndexCacheStats;
 use crate::metadata::TableStats;
 
 /// What a store holds, and what it has done since it was opened.
@@ -69,6 +70,12 @@ pub struct StoreStats {
     pub metadata_evicted: u64,
     /// Stored values of exemplars and metadata that cannot be read.
     pub damaged_values: usize,
+    /// Bytes of the index of sealed days that are kept in memory.
+    pub index_cache_bytes: usize,
+    /// Look-ups in it of what was known.
+    pub index_cache_hits: u64,
+    /// Look-ups in it of what had to be read.
+    pub index_cache_misses: u64,
 }
 
 /// The running figures.
@@ -167,6 +174,7 @@ impl Counters {
         partitions: usize,
         ring: RingStats,
         table: TableStats,
+        index: IndexCacheStats,
     ) -> StoreStats {
         let newest_ms = self.newest_ms.load(Ordering::Relaxed);
         StoreStats {
@@ -200,6 +208,9 @@ impl Counters {
             metadata_dropped: self.metadata_dropped.load(Ordering::Relaxed),
             metadata_evicted: table.evicted,
             damaged_values: ring.damaged + table.damaged,
+            index_cache_bytes: index.bytes,
+            index_cache_hits: index.hits,
+            index_cache_misses: index.misses,
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::error::StoreError;
 use crate::exemplar::Exemplars;
 use crate::head::Head;
 use crate::head::commit::{self, Bounds, Done, Log, Pending, Queue};
-use crate::index::partition::Partition;
+use crate::index::cache::IndexCache;
+use crate::index::facts::Facts;
 use crate::keys;
 use crate::lsm::{Location, Lsm, WriteSet};
 use crate::metadata::Metadata;
@@ -45,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) sealing: tokio::sync::Mutex<seal::State>,
     /// Partitions by number, and how many series are registered in each.
     pub(crate) partitions: RwLock<BTreeMap<i64, u32>>,
+    /// What is known of them.
+    pub(crate) index: IndexCache,
     /// Set once the store is to be closed: a seal ends before its next window.
     pub(crate) is_closing: AtomicBool,
     queue: Queue,
@@ -96,6 +99,7 @@ impl Store {
             counters: Counters::default(),
             sealing: tokio::sync::Mutex::new(seal::State::new(&meta)),
             partitions: RwLock::new(meta.partitions),
+            index: IndexCache::new(options.index_cache_bytes_max),
             is_closing: AtomicBool::new(false),
             queue: Queue::default(),
             idle: Notify::new(),
@@ -153,6 +157,7 @@ impl Store {
             self.inner.read_partitions(BTreeMap::len),
             self.inner.head.exemplars.stats(),
             self.inner.head.metadata.stats(),
+            self.inner.index.stats(),
         )
     }
 
@@ -217,21 +222,16 @@ impl Inner {
         }
     }
 
-    /// The partitions that overlap a range of time.
-    pub(crate) fn partitions_between(&self, start_ms: i64, end_ms: i64) -> Vec<Partition> {
+    /// The partitions that overlap a range of time, as they are now.
+    pub(crate) fn partitions_between(&self, start_ms: i64, end_ms: i64) -> Vec<Arc<Facts>> {
         let first = partition_of_window(window_of(start_ms));
         let last = partition_of_window(window_of(end_ms));
         if first > last {
             return Vec::new();
         }
         self.read_partitions(|partitions| {
-            partitions
-                .range(first..=last)
-                .map(|(number, series_count)| Partition {
-                    number: *number,
-                    series_count: *series_count,
-                })
-                .collect()
+            let facts = |(number, count): (&i64, &u32)| self.index.facts(*number, *count);
+            partitions.range(first..=last).map(facts).collect()
         })
     }
 
@@ -248,6 +248,13 @@ impl Inner {
     pub(crate) fn set_series_count(&self, partition: i64, series_count: u32) {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.insert(partition, series_count);
+    }
+
+    /// Forgets a partition that has been deleted.
+    pub(crate) fn remove_partition(&self, partition: i64) {
+        let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        partitions.remove(&partition);
+        self.index.remove(partition);
     }
 
     fn bounds(&self) -> Bounds {

@@ -1,6 +1,7 @@
 //! One condition on one label.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use regex::Regex;
@@ -160,6 +161,26 @@ impl Matcher {
         }
     }
 
+    /// The only values that can fail, sorted, where the matcher names them.
+    pub fn refused_values(&self) -> Option<Vec<&str>> {
+        match (self.op, self.pattern.as_deref()) {
+            (MatchOp::NotEqual, _) => Some(vec![&self.value]),
+            (MatchOp::NotRegex, Some(Pattern::Literals(literals))) => {
+                Some(literals.iter().map(String::as_str).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// A prefix that every failing value has; empty where none is known.
+    pub fn refused_prefix(&self) -> &str {
+        match (self.op, self.pattern.as_deref()) {
+            (MatchOp::NotEqual, _) => &self.value,
+            (MatchOp::NotRegex, Some(Pattern::Prefix(prefix))) => prefix,
+            _ => "",
+        }
+    }
+
     fn pattern_matches(&self, value: &str) -> bool {
         match self.pattern.as_deref() {
             Some(Pattern::Literals(literals)) => {
@@ -181,6 +202,12 @@ impl PartialEq for Matcher {
 }
 
 impl Eq for Matcher {}
+
+impl Hash for Matcher {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.op, self.name.as_str(), self.value.as_str()).hash(state);
+    }
+}
 
 impl fmt::Debug for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -284,6 +311,10 @@ mod tests {
         assert_eq!(regex("(b|a)").literal_values(), Some(vec!["a", "b"]));
         assert_eq!(regex("a.*").literal_prefix(), "a");
         assert_eq!(regex("a.b").literal_values(), None);
+        let not = |value| Matcher::new(MatchOp::NotRegex, "l", value).unwrap();
+        assert_eq!(not("b|a").refused_values(), Some(vec!["a", "b"]));
+        assert_eq!(not("a.*").refused_prefix(), "a");
+        assert_eq!((not("a.b").refused_values(), not("a.b").refused_prefix()), (None, ""));
     }
 
     proptest! {

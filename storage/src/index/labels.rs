@@ -1,11 +1,13 @@
 //! Postings in memory: those of the head.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use model::{BudgetError, Labels, Matcher, Watch};
 use roaring::RoaringBitmap;
 
+use super::ids::Ids;
 use super::{Lookup, Term, combine, term, wants};
 
 /// Matching a value is so much more work than touching a byte of it.
@@ -16,13 +18,6 @@ const MATCH_WORK: usize = 256;
 pub(crate) struct LabelIndex {
     all: RoaringBitmap,
     names: BTreeMap<Box<str>, BTreeMap<Box<str>, Ids>>,
-}
-
-/// A set of ids; most label pairs that are many have one id each.
-#[derive(Debug)]
-enum Ids {
-    One(u32),
-    Many(Box<RoaringBitmap>),
 }
 
 impl LabelIndex {
@@ -70,7 +65,7 @@ impl LabelIndex {
             let Some((term, lookup)) = term(matcher) else { continue };
             terms.push((term, self.union(matcher, term, lookup, watch)?));
         }
-        Ok(combine(|| self.all.clone(), terms))
+        Ok(combine(|| self.all.clone(), &terms))
     }
 
     fn union(
@@ -79,11 +74,16 @@ impl LabelIndex {
         term: Term,
         lookup: Lookup<'_>,
         watch: &mut Watch,
-    ) -> Result<RoaringBitmap, BudgetError> {
+    ) -> Result<Cow<'_, RoaringBitmap>, BudgetError> {
         let mut union = RoaringBitmap::new();
-        let Some(values) = self.names.get(matcher.name()) else { return Ok(union) };
+        let Some(values) = self.names.get(matcher.name()) else { return Ok(Cow::Owned(union)) };
         match lookup {
             Lookup::Values(wanted) => {
+                if let [only] = wanted[..]
+                    && let Some(Ids::Many(ids)) = values.get(only)
+                {
+                    return Ok(Cow::Borrowed(ids));
+                }
                 for value in wanted {
                     watch.work(MATCH_WORK)?;
                     if let Some(ids) = values.get(value) {
@@ -104,38 +104,6 @@ impl LabelIndex {
                 }
             }
         }
-        Ok(union)
-    }
-}
-
-impl Ids {
-    fn insert(&mut self, id: u32) {
-        match self {
-            Ids::One(only) if *only == id => {}
-            Ids::One(only) => *self = Ids::Many(Box::new([*only, id].into_iter().collect())),
-            Ids::Many(ids) => {
-                ids.insert(id);
-            }
-        }
-    }
-
-    /// Removes an id; whether none is left.
-    fn remove(&mut self, id: u32) -> bool {
-        match self {
-            Ids::One(only) => *only == id,
-            Ids::Many(ids) => {
-                ids.remove(id);
-                ids.is_empty()
-            }
-        }
-    }
-
-    fn add_to(&self, union: &mut RoaringBitmap) {
-        match self {
-            Ids::One(id) => {
-                union.insert(*id);
-            }
-            Ids::Many(ids) => *union |= ids.as_ref(),
-        }
+        Ok(Cow::Owned(union))
     }
 }

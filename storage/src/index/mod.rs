@@ -1,4 +1,5 @@
-//! From matchers to series: postings of the head in memory, of partitions in the tree.
+//! From matchers to series: postings of the head in memory ([`labels`]), those of partitions in
+//! the tree, of which what was read is kept ([`facts`], [`cache`]).
 //!
 //! Each matcher becomes one term, a set of ids to keep or to drop, and the terms are
 //! combined. A matcher that the empty value passes drops the series whose value fails it, so
@@ -6,12 +7,19 @@
 //!
 //! Source: `PostingsForMatchers` in `tsdb/querier.go` of Prometheus, for what is selected.
 
+pub(crate) mod cache;
+pub(crate) mod facts;
+mod ids;
 mod labels;
 pub(crate) mod partition;
+mod runs;
 
-use model::{MatchOp, Matcher};
+use std::ops::Deref;
+
+use model::Matcher;
 use roaring::RoaringBitmap;
 
+pub(crate) use facts::encode_postings;
 pub(crate) use labels::LabelIndex;
 
 /// What becomes of the series that a matcher's term names.
@@ -43,9 +51,9 @@ pub(crate) fn term(matcher: &Matcher) -> Option<(Term, Lookup<'_>)> {
         };
         return Some((Term::Keep, lookup));
     }
-    let lookup = match matcher.op() {
-        MatchOp::NotEqual => Lookup::Values(vec![matcher.value()]),
-        _ => Lookup::Prefix(""),
+    let lookup = match matcher.refused_values() {
+        Some(values) => Lookup::Values(values),
+        None => Lookup::Prefix(matcher.refused_prefix()),
     };
     Some((Term::Drop, lookup))
 }
@@ -56,16 +64,25 @@ pub(crate) fn wants(matcher: &Matcher, term: Term, value: &str) -> bool {
 }
 
 /// The ids that all terms together select.
-pub(crate) fn combine(
+pub(crate) fn combine<I: Deref<Target = RoaringBitmap>>(
     all: impl FnOnce() -> RoaringBitmap,
-    terms: impl IntoIterator<Item = (Term, RoaringBitmap)>,
+    terms: &[(Term, I)],
 ) -> RoaringBitmap {
-    let (keep, drop): (Vec<_>, Vec<_>) =
-        terms.into_iter().partition(|(term, _)| *term == Term::Keep);
-    let mut keep: Vec<_> = keep.into_iter().map(|(_, ids)| ids).collect();
-    keep.sort_by_key(RoaringBitmap::len);
-    let mut ids = keep.into_iter().reduce(|a, b| a & b).unwrap_or_else(all);
-    for (_, dropped) in drop {
+    let of = |wanted| terms.iter().filter(move |(term, _)| *term == wanted).map(|(_, ids)| &**ids);
+    let mut keep: Vec<&RoaringBitmap> = of(Term::Keep).collect();
+    keep.sort_by_key(|ids| ids.len());
+    let mut ids = match keep[..] {
+        [] => all(),
+        [only] => only.clone(),
+        [first, second, ref rest @ ..] => {
+            let mut ids = first & second;
+            for more in rest {
+                ids &= *more;
+            }
+            ids
+        }
+    };
+    for dropped in of(Term::Drop) {
         ids -= dropped;
     }
     ids

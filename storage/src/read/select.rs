@@ -118,11 +118,11 @@ async fn select(
     let mut found = Vec::new();
     let partitions = inner.partitions_between(start_ms, end_ms);
     let partitions = partition::prune(&inner.lsm, partitions, &selection.matchers).await?;
-    for partition in partitions {
+    for facts in partitions {
         budget.check()?;
         let Loaded { series } = partition::load(
-            &inner.lsm,
-            partition,
+            inner,
+            &facts,
             &selection.matchers,
             (start_ms, end_ms),
             &mut |bytes| charge.add(bytes).map_err(SourceError::from),
@@ -131,6 +131,7 @@ async fn select(
         .await?;
         found.extend(series.into_iter().map(|(labels, parts)| Found { labels, parts }));
     }
+    inner.index.trim();
     found.extend(head);
     let ordered = if found.len() <= ORDERED_HERE {
         order(found, start_ms, end_ms, budget)?
@@ -241,10 +242,10 @@ async fn matching_labels(
         }
         result?;
         let partitions = inner.partitions_between(start_ms, end_ms);
-        for partition in partition::prune(&inner.lsm, partitions, matchers).await? {
+        for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
             budget.check()?;
-            let ids = partition::resolve(&inner.lsm, partition, matchers, &mut breather).await?;
-            let all = partition::labels_of(&inner.lsm, partition, &ids, &mut breather).await?;
+            let ids = facts.resolve(&inner.lsm, matchers, &mut breather).await?;
+            let all = facts.labels_of(&inner.lsm, &inner.head, &ids, &mut breather).await?;
             for (_, found) in all {
                 breather.work(1).await?;
                 if !labels.contains(&found) {
@@ -254,5 +255,6 @@ async fn matching_labels(
             }
         }
     }
+    inner.index.trim();
     Ok(labels)
 }

@@ -120,7 +120,11 @@ async fn publish(
         set.delete(&keys::watermark(*other));
     }
     set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch + 1, first_epoch));
-    inner.lsm.commit(set).await?;
+    let committed = inner.lsm.commit(set).await;
+    // Before the head forgets: who finds nothing there any more must find the new runs. After a
+    // failure it is not known what is there.
+    inner.index.published(partition_of_window(window));
+    committed?;
     state.first_epoch = first_epoch;
     state.watermarks.insert(window, epoch);
     for other in &outdated {

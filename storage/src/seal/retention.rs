@@ -43,7 +43,7 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     };
     for partition in expired {
         delete_partition(inner, partition).await?;
-        inner.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&partition);
+        inner.remove_partition(partition);
         inner.counters.note_deleted();
         tracing::info!(partition, "a day beyond the retention has been deleted");
     }

@@ -5,14 +5,21 @@ use std::collections::BTreeSet;
 
 use model::{MatchOp, Matcher, SourceError};
 
-use super::harness::{self, batch, histogram, histogram_batch, labels, open, read_full};
+use super::harness::{self, batch, histogram, histogram_batch, labels, open, open_with, read_full};
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::lsm::WriteSet;
-use crate::{Store, StoreError, keys};
+use crate::{Store, StoreError, StoreOptions, keys};
 
+/// A store that reads its index each time.
 async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, Store) {
+    filled_with(StoreOptions { index_cache_bytes_max: 0, ..harness::options() }).await
+}
+
+async fn filled_with(
+    options: StoreOptions,
+) -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, Store) {
     let objects = harness::memory();
-    let store = open(&objects).await.unwrap();
+    let store = open_with(&objects, options).await.unwrap();
     for number in 0..8 {
         let labels = labels(&[("__name__", "m"), ("n", &number.to_string())]);
         let samples: Vec<_> = (0..50).map(|t| (t * 1000, t as f64)).collect();
@@ -91,6 +98,38 @@ fn damage_in_a_partition_is_an_error_that_names_the_key() {
         }
         assert_eq!(kinds, BTreeSet::from([b'b', b'c', b'f', b'i']));
         assert_eq!(read_through(&store).await.unwrap(), 425);
+    });
+}
+
+#[test]
+fn nothing_is_kept_of_an_index_that_is_damaged() {
+    harness::run(async {
+        let (_, store) = filled_with(harness::options()).await;
+        store.seal_all().await.unwrap();
+        let mut kinds = BTreeSet::new();
+        for (key, value) in entries(&store, &keys::partition(0)).await {
+            if key[9] == b'b' {
+                continue;
+            }
+            kinds.insert(key[9]);
+            store.inner().index.remove(0);
+            for damaged in damages(&key, &value).into_iter().step_by(11) {
+                put(&store, &key, damaged).await;
+                match read_through(&store).await {
+                    Err(SourceError::Corrupt { location, .. }) => {
+                        assert!(location.contains(&keys::printable(&key)), "{location}");
+                    }
+                    other => panic!("{}: {other:?}", keys::printable(&key)),
+                }
+            }
+            put(&store, &key, value.clone()).await;
+            assert_eq!(read_through(&store).await.unwrap(), 425);
+            // What has been found good is not read again.
+            put(&store, &key, vec![0]).await;
+            assert_eq!(read_through(&store).await.unwrap(), 425);
+            put(&store, &key, value).await;
+        }
+        assert_eq!(kinds, BTreeSet::from([b'c', b'f', b'i']));
     });
 }
 

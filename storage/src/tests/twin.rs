@@ -25,8 +25,15 @@ enum Op {
     Run(u8, i64, u16, i64, Option<u16>),
     SealAll,
     SealClosed(i64),
+    /// Reads, which fills the caches.
+    Read,
     Close,
     Crash,
+}
+
+/// Bytes of the index that are kept: none, a few, all.
+fn index_cache() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), 1_usize..5000, Just(StoreOptions::default().index_cache_bytes_max)]
 }
 
 fn time() -> impl Strategy<Value = i64> {
@@ -48,6 +55,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(s, t, n, d, k)| Op::Run(s, t, n, d, k)),
         1 => Just(Op::SealAll),
         1 => (-20_i64..20).prop_map(|w| Op::SealClosed(w * WINDOW_MS)),
+        2 => Just(Op::Read),
         1 => Just(Op::Close),
         1 => Just(Op::Crash),
     ]
@@ -230,11 +238,15 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
     }
 }
 
-async fn run(ops: Vec<Op>) {
+async fn run(ops: Vec<Op>, index_cache_bytes_max: usize) {
     let objects = harness::memory();
     let clock = Arc::new(ManualClock::new(0));
-    let options =
-        StoreOptions { clock: Arc::clone(&clock) as _, ahead_max_ms: None, ..harness::options() };
+    let options = StoreOptions {
+        clock: Arc::clone(&clock) as _,
+        ahead_max_ms: None,
+        index_cache_bytes_max,
+        ..harness::options()
+    };
     let mut store = open_with(&objects, options.clone()).await.unwrap();
     let mut twin = MemorySource::new();
     let mut last_ms = 0;
@@ -270,6 +282,7 @@ async fn run(ops: Vec<Op>) {
                 clock.set(now_ms);
                 store.maintain().await.unwrap();
             }
+            Op::Read => check_reads(&store, &twin, last_ms).await,
             Op::Close => {
                 store.close().await.unwrap();
                 store = open_with(&objects, options.clone()).await.unwrap();
@@ -289,8 +302,9 @@ proptest! {
     #[test]
     fn every_sample_is_read_once_and_the_later_write_wins(
         ops in proptest::collection::vec(op(), 1..14),
+        cache in index_cache(),
     ) {
-        harness::run(run(ops));
+        harness::run(run(ops, cache));
     }
 }
 
@@ -315,9 +329,11 @@ proptest! {
     fn matchers_select_what_the_naive_source_selects(
         all in proptest::collection::vec(("[ab]?", "[ab\0]{0,2}", "[ab]?"), 1..20),
         selectors in proptest::collection::vec(proptest::collection::vec(matcher(), 0..4), 30),
+        index_cache_bytes_max in index_cache(),
     ) {
         harness::run(async {
-            let store = harness::open(&harness::memory()).await.unwrap();
+            let options = StoreOptions { index_cache_bytes_max, ..harness::options() };
+            let store = open_with(&harness::memory(), options).await.unwrap();
             let mut twin = MemorySource::new();
             for (at, (name, x, y)) in all.iter().enumerate() {
                 let labels = labels(&[("__name__", name), ("x", x), ("y", y)]);
@@ -328,6 +344,8 @@ proptest! {
                 store.append(harness::batch(&labels, &[(at as i64, 1.0)])).await.unwrap();
                 // Some sealed, some sealed into a second run, some open.
                 if at == all.len() / 3 || at == all.len() / 2 {
+                    // What is known of the first run is not all of what comes.
+                    let _ = read(&store, selectors[0].clone(), 0, 100).await.unwrap();
                     store.seal_all().await.unwrap();
                 }
             }

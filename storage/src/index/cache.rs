@@ -1,0 +1,139 @@
+//! What is known of sealed partitions, kept in memory from query to query.
+//!
+//! Facts are kept by partition and state: whoever asks gets those of the partition as it is, and
+//! a change (a registration, a published run, the retention) puts others in their place. Who
+//! still holds the old ones may go on with them: they say what was true when they were given.
+//! Once there are too many bytes, the partitions that were asked for longest ago go whole.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::facts::Facts;
+
+/// The facts of partitions, bounded.
+pub(crate) struct IndexCache {
+    /// 0 keeps nothing.
+    bytes_max: usize,
+    entries: Mutex<Entries>,
+    usage: Arc<Usage>,
+}
+
+/// How often something was known already.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// Figures of the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct IndexCacheStats {
+    pub(crate) bytes: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+#[derive(Default)]
+struct Entries {
+    partitions: HashMap<i64, Entry, RandomState>,
+    /// Goes on with each look-up.
+    clock: u64,
+}
+
+struct Entry {
+    facts: Arc<Facts>,
+    used: u64,
+}
+
+impl Usage {
+    /// Counts something that was known.
+    pub(crate) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts something that had to be read.
+    pub(crate) fn miss(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl IndexCache {
+    /// A cache that keeps up to so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> IndexCache {
+        IndexCache { bytes_max, entries: Mutex::default(), usage: Arc::default() }
+    }
+
+    /// The facts of a partition with so many series. The list of partitions is locked meanwhile,
+    /// so that the number is the latest.
+    pub(crate) fn facts(&self, partition: i64, series_count: u32) -> Arc<Facts> {
+        let mut entries = self.entries();
+        entries.clock += 1;
+        let clock = entries.clock;
+        if let Some(entry) = entries.partitions.get_mut(&partition)
+            && entry.facts.series_count == series_count
+        {
+            entry.used = clock;
+            return Arc::clone(&entry.facts);
+        }
+        let facts = match entries.partitions.get(&partition) {
+            Some(entry) => entry.facts.grown(series_count),
+            None => {
+                let results_max = self.bytes_max / 4;
+                Facts::new(partition, series_count, results_max, Arc::clone(&self.usage))
+            }
+        };
+        let facts = Arc::new(facts);
+        if self.bytes_max > 0 {
+            entries.partitions.insert(partition, Entry { facts: Arc::clone(&facts), used: clock });
+        }
+        facts
+    }
+
+    /// Notes that runs of a partition have been published.
+    pub(crate) fn published(&self, partition: i64) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.partitions.get_mut(&partition) {
+            entry.facts = Arc::new(entry.facts.with_other_runs());
+        }
+    }
+
+    /// Forgets a partition: it is deleted.
+    pub(crate) fn remove(&self, partition: i64) {
+        self.entries().partitions.remove(&partition);
+    }
+
+    /// Makes room where facts have grown too large.
+    pub(crate) fn trim(&self) {
+        let mut entries = self.entries();
+        let mut bytes = entries.bytes();
+        while bytes > self.bytes_max
+            && let Some(oldest) =
+                entries.partitions.iter().min_by_key(|(_, e)| e.used).map(|(number, _)| *number)
+            && let Some(entry) = entries.partitions.remove(&oldest)
+        {
+            bytes -= entry.facts.bytes().min(bytes);
+        }
+    }
+
+    /// The figures.
+    pub(crate) fn stats(&self) -> IndexCacheStats {
+        IndexCacheStats {
+            bytes: self.entries().bytes(),
+            hits: self.usage.hits.load(Ordering::Relaxed),
+            misses: self.usage.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    fn bytes(&self) -> usize {
+        self.partitions.values().map(|entry| entry.facts.bytes()).sum()
+    }
+}

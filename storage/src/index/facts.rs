@@ -1,0 +1,509 @@
+//! What is known of one sealed partition: postings, results of matchers, labels and runs, each
+//! read from the tree when it is first asked for.
+//!
+//! Ids of a partition are only ever added, and facts are those of the first `series_count`: what
+//! the tree has grown by meanwhile is left out, so it does not matter when they were read.
+//! Everything is verified when it is read, and nothing is kept of what is damaged.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use hashbrown::{Equivalent, HashMap};
+use model::{Labels, MatchOp, Matcher, SourceError};
+use roaring::RoaringBitmap;
+
+use super::cache::Usage;
+use super::ids::{Ids, bitmap_bytes};
+use super::partition::PAGE_IDS;
+use super::runs::RunFacts;
+use super::{Lookup, Term, combine, term, wants};
+use crate::error::StoreError;
+use crate::head::Head;
+use crate::keys;
+use crate::lsm::Lsm;
+use crate::read::breather::Breather;
+use crate::seal::block;
+use crate::value;
+
+/// Reads of one partition in flight.
+const READS_MAX: usize = 8;
+/// A range is read whole once it is wanted by more than one part in so many.
+const RANGE_SHARE: usize = 8;
+/// All values of a label are read at once where so many times the wanted ones are more than the
+/// series: a scan of its own costs as much as so many keys.
+const VALUES_SHARE: usize = 16;
+/// Facts count this much beside their own bytes.
+const FACT_BYTES: usize = 96;
+
+/// The facts of a partition in one state.
+pub(crate) struct Facts {
+    /// Days since the epoch.
+    pub(crate) number: i64,
+    /// Registered series: ids count from 0.
+    pub(crate) series_count: u32,
+    index: Arc<IndexFacts>,
+    /// What is known of its runs.
+    pub(crate) runs: Arc<RunFacts>,
+    usage: Arc<Usage>,
+}
+
+/// Postings and labels.
+struct IndexFacts {
+    /// Bytes that results of matchers may take.
+    results_max: usize,
+    bytes: AtomicUsize,
+    /// All values of a label.
+    tables: Mutex<HashMap<Box<str>, Arc<Table>, RandomState>>,
+    results: Mutex<Results>,
+    /// Pages of the forward index.
+    pages: Mutex<Vec<Option<Arc<[Labels]>>>>,
+}
+
+/// The values of one label in order, with the ids of each.
+pub(crate) type Table = [(Box<str>, Ids)];
+
+#[derive(Default)]
+struct Results {
+    of_matchers: HashMap<MatcherKey, Arc<RoaringBitmap>, RandomState>,
+    bytes: usize,
+}
+
+/// What a matcher is known by: without its expression, which may be large once compiled.
+#[derive(Hash, PartialEq, Eq)]
+struct MatcherKey {
+    op: MatchOp,
+    name: Box<str>,
+    value: Box<str>,
+}
+
+/// The same, borrowed.
+#[derive(Hash, Clone, Copy)]
+struct MatcherRef<'a> {
+    op: MatchOp,
+    name: &'a str,
+    value: &'a str,
+}
+
+impl Equivalent<MatcherKey> for MatcherRef<'_> {
+    fn equivalent(&self, key: &MatcherKey) -> bool {
+        (self.op, self.name, self.value) == (key.op, &*key.name, &*key.value)
+    }
+}
+
+impl Facts {
+    /// Nothing yet of a partition.
+    pub(crate) fn new(
+        number: i64,
+        series_count: u32,
+        results_max: usize,
+        usage: Arc<Usage>,
+    ) -> Facts {
+        let index = Arc::new(IndexFacts::new(results_max));
+        Facts { number, series_count, index, runs: Arc::default(), usage }
+    }
+
+    /// The facts of the partition with more series: full pages stay what they are.
+    pub(crate) fn grown(&self, series_count: u32) -> Facts {
+        let index = IndexFacts::new(self.index.results_max);
+        let mut pages = lock(&self.index.pages).clone();
+        pages.truncate((self.series_count.min(series_count) / PAGE_IDS) as usize);
+        let bytes = pages.iter().flatten().map(|page| page_bytes(page)).sum();
+        index.bytes.store(bytes, Ordering::Relaxed);
+        *lock(&index.pages) = pages;
+        let (number, usage) = (self.number, Arc::clone(&self.usage));
+        let (index, runs) = (Arc::new(index), Arc::clone(&self.runs));
+        Facts { number, series_count, index, runs, usage }
+    }
+
+    /// The facts of the partition with runs that are not known yet.
+    pub(crate) fn with_other_runs(&self) -> Facts {
+        Facts {
+            number: self.number,
+            series_count: self.series_count,
+            index: Arc::clone(&self.index),
+            runs: Arc::default(),
+            usage: Arc::clone(&self.usage),
+        }
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes.load(Ordering::Relaxed) + self.runs.bytes()
+    }
+
+    /// Counts whether something was known.
+    pub(super) fn note(&self, is_known: bool) {
+        if is_known {
+            self.usage.hit();
+        } else {
+            self.usage.miss();
+        }
+    }
+
+    /// The ids of the series that pass every matcher.
+    pub(crate) async fn resolve(
+        &self,
+        lsm: &Lsm,
+        matchers: &[Matcher],
+        breather: &mut Breather,
+    ) -> Result<RoaringBitmap, SourceError> {
+        let mut terms = Vec::new();
+        for matcher in matchers {
+            let Some((term, lookup)) = term(matcher) else { continue };
+            let ids = self.ids(lsm, matcher, term, lookup, breather).await?;
+            if term == Term::Keep && ids.is_empty() {
+                return Ok(RoaringBitmap::new());
+            }
+            terms.push((term, ids));
+        }
+        Ok(combine(|| (0..self.series_count).collect(), &terms))
+    }
+
+    /// Whether it is known which series a matcher's term names.
+    pub(super) fn knows(&self, matcher: &Matcher) -> bool {
+        self.result(MatcherRef::of(matcher)).is_some() || self.known_table(matcher.name()).is_some()
+    }
+
+    /// Notes that a matcher's term names no series.
+    pub(super) fn note_none(&self, matcher: &Matcher) {
+        self.keep_result(MatcherRef::of(matcher), RoaringBitmap::new());
+    }
+
+    /// The ids of a matcher's term.
+    async fn ids(
+        &self,
+        lsm: &Lsm,
+        matcher: &Matcher,
+        term: Term,
+        lookup: Lookup<'_>,
+        breather: &mut Breather,
+    ) -> Result<Arc<RoaringBitmap>, SourceError> {
+        let key = MatcherRef::of(matcher);
+        if let Some(known) = self.result(key) {
+            self.note(true);
+            return Ok(known);
+        }
+        match lookup {
+            Lookup::Values(values) => match values[..] {
+                [only] => self.ids_of_pair(lsm, matcher.name(), only, breather).await,
+                _ => {
+                    let ids = self.ids_of_values(lsm, matcher.name(), &values, breather).await?;
+                    Ok(self.keep_result(key, ids))
+                }
+            },
+            Lookup::Prefix(prefix) => {
+                let ids = self.ids_of_prefix(lsm, matcher, term, prefix, breather).await?;
+                Ok(self.keep_result(key, ids))
+            }
+        }
+    }
+
+    async fn ids_of_values(
+        &self,
+        lsm: &Lsm,
+        name: &str,
+        values: &[&str],
+        breather: &mut Breather,
+    ) -> Result<RoaringBitmap, SourceError> {
+        if values.len() * VALUES_SHARE > self.series_count as usize {
+            self.table(lsm, name, breather).await?;
+        }
+        let mut union = RoaringBitmap::new();
+        for value in values {
+            union |= &*self.ids_of_pair(lsm, name, value, breather).await?;
+        }
+        Ok(union)
+    }
+
+    /// The ids of one label pair.
+    async fn ids_of_pair(
+        &self,
+        lsm: &Lsm,
+        name: &str,
+        label_value: &str,
+        breather: &mut Breather,
+    ) -> Result<Arc<RoaringBitmap>, SourceError> {
+        let key = MatcherRef { op: MatchOp::Equal, name, value: label_value };
+        if let Some(known) = self.result(key) {
+            self.note(true);
+            return Ok(known);
+        }
+        let mut ids = RoaringBitmap::new();
+        if let Some(table) = self.known_table(name) {
+            self.note(true);
+            if let Ok(at) = table.binary_search_by(|(value, _)| (**value).cmp(label_value)) {
+                table[at].1.add_to(&mut ids);
+            }
+            return Ok(Arc::new(ids));
+        }
+        self.note(false);
+        let mut scan =
+            lsm.scan_prefix(&keys::postings_of_pair(self.number, name, label_value)).await?;
+        while let Some((key, bytes)) = scan.next().await? {
+            breather.work(1).await?;
+            ids |= decode_postings(&key, &bytes)?;
+        }
+        Ok(self.keep_result(key, ids))
+    }
+
+    /// The ids under the values with a prefix that a matcher's term wants.
+    async fn ids_of_prefix(
+        &self,
+        lsm: &Lsm,
+        matcher: &Matcher,
+        term: Term,
+        prefix: &str,
+        breather: &mut Breather,
+    ) -> Result<RoaringBitmap, SourceError> {
+        let mut union = RoaringBitmap::new();
+        let known = self.known_table(matcher.name());
+        if known.is_some() || prefix.is_empty() {
+            let table = match known {
+                Some(table) => table,
+                None => self.table(lsm, matcher.name(), breather).await?,
+            };
+            let start = table.partition_point(|(value, _)| **value < *prefix);
+            for (value, ids) in &table[start..] {
+                if !value.starts_with(prefix) {
+                    break;
+                }
+                breather.work(1).await?;
+                if wants(matcher, term, value) {
+                    ids.add_to(&mut union);
+                }
+            }
+            return Ok(union);
+        }
+        self.note(false);
+        let prefix = keys::postings_of_value_prefix(self.number, matcher.name(), prefix);
+        let mut scan = lsm.scan_prefix(&prefix).await?;
+        while let Some((key, bytes)) = scan.next().await? {
+            breather.work(1).await?;
+            let (_, value) = parse_postings(&key)?;
+            if wants(matcher, term, &value) {
+                union |= decode_postings(&key, &bytes)?;
+            }
+        }
+        Ok(union)
+    }
+
+    /// All values of a label, in order.
+    pub(crate) async fn table(
+        &self,
+        lsm: &Lsm,
+        name: &str,
+        breather: &mut Breather,
+    ) -> Result<Arc<Table>, SourceError> {
+        if let Some(known) = self.known_table(name) {
+            self.note(true);
+            return Ok(known);
+        }
+        self.note(false);
+        let mut table: Vec<(Box<str>, Ids)> = Vec::new();
+        let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.number, name)).await?;
+        while let Some((key, bytes)) = scan.next().await? {
+            breather.work(1).await?;
+            let (_, value) = parse_postings(&key)?;
+            let mut ids = decode_postings(&key, &bytes)?;
+            ids.remove_range(self.series_count..);
+            if ids.is_empty() {
+                continue;
+            }
+            match table.last_mut() {
+                Some((last, known)) if **last == value => known.extend(ids),
+                _ => table.push((value.into(), Ids::of(ids))),
+            }
+        }
+        let table: Arc<Table> = table.into();
+        let entry_bytes = |(value, ids): &(Box<str>, Ids)| value.len() + 40 + ids.heap_bytes();
+        let bytes = FACT_BYTES + name.len() + table.iter().map(entry_bytes).sum::<usize>();
+        if lock(&self.index.tables).insert(name.into(), Arc::clone(&table)).is_none() {
+            self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(table)
+    }
+
+    fn known_table(&self, name: &str) -> Option<Arc<Table>> {
+        lock(&self.index.tables).get(name).cloned()
+    }
+
+    fn result(&self, key: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
+        lock(&self.index.results).of_matchers.get(&key).cloned()
+    }
+
+    fn keep_result(&self, key: MatcherRef<'_>, mut ids: RoaringBitmap) -> Arc<RoaringBitmap> {
+        ids.remove_range(self.series_count..);
+        let bytes = FACT_BYTES + key.name.len() + key.value.len() + bitmap_bytes(&ids);
+        let ids = Arc::new(ids);
+        let mut results = lock(&self.index.results);
+        if results.bytes + bytes > self.index.results_max {
+            results.of_matchers.clear();
+            self.index.bytes.fetch_sub(results.bytes, Ordering::Relaxed);
+            results.bytes = 0;
+        }
+        if bytes <= self.index.results_max
+            && results.of_matchers.insert(key.to_owned(), Arc::clone(&ids)).is_none()
+        {
+            results.bytes += bytes;
+            self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        ids
+    }
+
+    /// The labels of some ids, ascending by id; shared with the head where it has the series.
+    pub(crate) async fn labels_of(
+        &self,
+        lsm: &Lsm,
+        head: &Head,
+        ids: &RoaringBitmap,
+        breather: &mut Breather,
+    ) -> Result<Vec<(u32, Labels)>, SourceError> {
+        let mut pages: Vec<(u32, Option<Arc<[Labels]>>)> = Vec::new();
+        {
+            let known = lock(&self.index.pages);
+            for id in ids {
+                let page = id / PAGE_IDS;
+                if pages.last().is_none_or(|(last, _)| *last != page) {
+                    pages.push((page, known.get(page as usize).cloned().flatten()));
+                }
+            }
+        }
+        let missing: Vec<u32> =
+            pages.iter().filter(|(_, labels)| labels.is_none()).map(|(page, _)| *page).collect();
+        self.note(missing.is_empty());
+        let mut read = self.read_pages(lsm, head, &missing, breather).await?.into_iter();
+        let mut found = Vec::with_capacity(ids.len() as usize);
+        let mut ids = ids.iter().peekable();
+        for (page, labels) in pages {
+            let labels = labels.or_else(|| read.next()).unwrap_or_default();
+            while let Some(id) = ids.next_if(|id| id / PAGE_IDS == page) {
+                let labels = labels.get((id % PAGE_IDS) as usize).ok_or_else(|| {
+                    let key = keys::forward_page(self.number, page);
+                    value::corrupt(&key, format!("labels of series {id} are missing"))
+                })?;
+                found.push((id, labels.clone()));
+            }
+            breather.work(1).await?;
+        }
+        Ok(found)
+    }
+
+    /// Reads pages, given in order, and keeps them.
+    async fn read_pages(
+        &self,
+        lsm: &Lsm,
+        head: &Head,
+        pages: &[u32],
+        breather: &mut Breather,
+    ) -> Result<Vec<Arc<[Labels]>>, SourceError> {
+        let (Some(first), Some(last)) = (pages.first(), pages.last()) else {
+            return Ok(Vec::new());
+        };
+        let missing =
+            |page: u32| value::corrupt(&keys::forward_page(self.number, page), "page is missing");
+        let mut found = Vec::with_capacity(pages.len());
+        if pages.len() * RANGE_SHARE > (last - first) as usize {
+            let start = keys::forward_page(self.number, *first);
+            let end = keys::forward_page(self.number, last + 1);
+            let mut scan = lsm.scan(&start, &end).await?;
+            let mut wanted = pages.iter().copied().peekable();
+            while let Some((key, bytes)) = scan.next().await? {
+                breather.work(PAGE_IDS as usize).await?;
+                let page = keys::parse_forward_page(&key)
+                    .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
+                if wanted.next_if_eq(&page).is_some() {
+                    found.push(self.keep_page(head, page, &key, &bytes)?);
+                }
+            }
+            if let Some(page) = wanted.next() {
+                return Err(missing(page).into());
+            }
+        } else {
+            let read = |page: u32| async move {
+                let key = keys::forward_page(self.number, page);
+                Ok::<_, StoreError>((page, Bytes::from(key.clone()), lsm.get(&key).await?))
+            };
+            let mut reads = stream::iter(pages.iter().copied()).map(read).buffered(READS_MAX);
+            while let Some((page, key, bytes)) = reads.try_next().await? {
+                breather.work(PAGE_IDS as usize).await?;
+                let bytes = bytes.ok_or_else(|| missing(page))?;
+                found.push(self.keep_page(head, page, &key, &bytes)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn keep_page(
+        &self,
+        head: &Head,
+        page: u32,
+        key: &[u8],
+        bytes: &[u8],
+    ) -> Result<Arc<[Labels]>, StoreError> {
+        let end = (self.series_count - page * PAGE_IDS).min(PAGE_IDS) as usize;
+        let labels = block::decode_page(key, bytes)?.into_iter().take(end);
+        let shared = labels.map(|own| head.labels_of(own.as_bytes()).unwrap_or(own));
+        let labels: Arc<[Labels]> = shared.collect();
+        let mut pages = lock(&self.index.pages);
+        let page = page as usize;
+        if pages.len() <= page {
+            pages.resize_with(page + 1, || None);
+        }
+        if pages[page].replace(Arc::clone(&labels)).is_none() {
+            self.index.bytes.fetch_add(page_bytes(&labels), Ordering::Relaxed);
+        }
+        Ok(labels)
+    }
+}
+
+impl IndexFacts {
+    fn new(results_max: usize) -> IndexFacts {
+        IndexFacts {
+            results_max,
+            bytes: AtomicUsize::new(FACT_BYTES),
+            tables: Mutex::default(),
+            results: Mutex::default(),
+            pages: Mutex::default(),
+        }
+    }
+}
+
+impl<'a> MatcherRef<'a> {
+    fn of(matcher: &'a Matcher) -> MatcherRef<'a> {
+        MatcherRef { op: matcher.op(), name: matcher.name(), value: matcher.value() }
+    }
+
+    fn to_owned(self) -> MatcherKey {
+        MatcherKey { op: self.op, name: self.name.into(), value: self.value.into() }
+    }
+}
+
+/// Bytes of a page, those that are shared included.
+fn page_bytes(page: &[Labels]) -> usize {
+    let labels_bytes = |labels: &Labels| labels.as_bytes().len() + size_of::<Labels>() + 16;
+    FACT_BYTES + page.iter().map(labels_bytes).sum::<usize>()
+}
+
+fn parse_postings(key: &[u8]) -> Result<(String, String), StoreError> {
+    keys::parse_postings(key).ok_or_else(|| value::corrupt(key, "malformed postings key"))
+}
+
+/// The value of a postings key.
+pub(crate) fn encode_postings(key: &[u8], ids: &RoaringBitmap) -> Vec<u8> {
+    let mut body = Vec::with_capacity(ids.serialized_size());
+    ids.serialize_into(&mut body).expect("a vector takes every byte");
+    value::encode(key, &body)
+}
+
+fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap, StoreError> {
+    let body = value::decode(key, bytes)?;
+    RoaringBitmap::deserialize_from(body).map_err(|e| value::corrupt(key, e.to_string()))
+}
+
+/// What is locked here stays whole where another thread panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

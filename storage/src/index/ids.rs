@@ -1,0 +1,76 @@
+//! Small sets of ids.
+
+use roaring::RoaringBitmap;
+
+/// A set of ids; most label pairs that are many have one id each.
+#[derive(Debug)]
+pub(crate) enum Ids {
+    One(u32),
+    Many(Box<RoaringBitmap>),
+}
+
+impl Ids {
+    /// The ids of a bitmap that has some.
+    pub(crate) fn of(bitmap: RoaringBitmap) -> Ids {
+        match (bitmap.len(), bitmap.min()) {
+            (1, Some(only)) => Ids::One(only),
+            _ => Ids::Many(Box::new(bitmap)),
+        }
+    }
+
+    /// Adds an id.
+    pub(crate) fn insert(&mut self, id: u32) {
+        match self {
+            Ids::One(only) if *only == id => {}
+            Ids::One(only) => *self = Ids::Many(Box::new([*only, id].into_iter().collect())),
+            Ids::Many(ids) => {
+                ids.insert(id);
+            }
+        }
+    }
+
+    /// Adds the ids of a bitmap.
+    pub(crate) fn extend(&mut self, mut more: RoaringBitmap) {
+        match self {
+            Ids::One(only) => {
+                more.insert(*only);
+                *self = Ids::of(more);
+            }
+            Ids::Many(ids) => **ids |= more,
+        }
+    }
+
+    /// Removes an id; whether none is left.
+    pub(crate) fn remove(&mut self, id: u32) -> bool {
+        match self {
+            Ids::One(only) => *only == id,
+            Ids::Many(ids) => {
+                ids.remove(id);
+                ids.is_empty()
+            }
+        }
+    }
+
+    /// Adds the ids to a set.
+    pub(crate) fn add_to(&self, union: &mut RoaringBitmap) {
+        match self {
+            Ids::One(id) => {
+                union.insert(*id);
+            }
+            Ids::Many(ids) => *union |= ids.as_ref(),
+        }
+    }
+
+    /// Bytes beside the value itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Ids::One(_) => 0,
+            Ids::Many(ids) => bitmap_bytes(ids),
+        }
+    }
+}
+
+/// About how many bytes a bitmap takes in memory.
+pub(crate) fn bitmap_bytes(ids: &RoaringBitmap) -> usize {
+    64 + 2 * ids.serialized_size()
+}

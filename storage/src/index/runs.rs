@@ -1,0 +1,116 @@
+//! What is known of the runs of one partition: which blocks each metric has.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::facts::Facts;
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::Lsm;
+use crate::seal::block::{self, BlockEntry};
+use crate::value;
+use crate::window::PARTITION_WINDOWS;
+
+/// Metrics from which their directories are read in one scan.
+const METRICS_SCAN: usize = if cfg!(test) { 2 } else { 32 };
+/// A metric and a run count this much beside their blocks.
+const RUN_BYTES: usize = 64;
+
+/// A run of a metric: what was sealed of a window at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// Windows since the epoch.
+    pub(crate) window: i64,
+    /// The log epoch that was sealed.
+    pub(crate) run: u32,
+    /// Its blocks, by id.
+    pub(crate) blocks: Arc<[BlockEntry]>,
+}
+
+/// Runs by metric.
+#[derive(Default)]
+pub(crate) struct RunFacts {
+    bytes: AtomicUsize,
+    metrics: Mutex<Metrics>,
+}
+
+#[derive(Default)]
+struct Metrics {
+    runs: HashMap<u64, Arc<[Run]>, RandomState>,
+    /// Whether a metric that is not listed has no run.
+    is_whole: bool,
+}
+
+impl RunFacts {
+    /// Bytes that are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn keep(&self, found: HashMap<u64, Vec<Run>, RandomState>, is_whole: bool) {
+        let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        for (metric, runs) in found {
+            let run_bytes = |run: &Run| RUN_BYTES + size_of_val(&*run.blocks);
+            let bytes = RUN_BYTES + runs.iter().map(run_bytes).sum::<usize>();
+            if metrics.runs.insert(metric, runs.into()).is_none() {
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+        metrics.is_whole |= is_whole;
+    }
+
+    /// The runs of some metrics, as far as they are known.
+    fn known(&self, wanted: &[u64]) -> Vec<Option<Arc<[Run]>>> {
+        let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |metric| {
+            let runs = metrics.runs.get(metric).cloned();
+            runs.or_else(|| metrics.is_whole.then(|| Arc::from([])))
+        };
+        wanted.iter().map(of).collect()
+    }
+}
+
+impl Facts {
+    /// The runs of each of some metrics, in the order of their windows, the earlier run first.
+    pub(crate) async fn runs_of(
+        &self,
+        lsm: &Lsm,
+        wanted: &[u64],
+    ) -> Result<Vec<Arc<[Run]>>, StoreError> {
+        let known = self.runs.known(wanted);
+        let is_unknown = |(metric, known): (&u64, &Option<_>)| known.is_none().then_some(*metric);
+        let unknown: Vec<u64> = wanted.iter().zip(&known).filter_map(is_unknown).collect();
+        self.note(unknown.is_empty());
+        if unknown.is_empty() {
+            return Ok(known.into_iter().flatten().collect());
+        }
+        let is_whole = unknown.len() > METRICS_SCAN;
+        let prefixes: Vec<Vec<u8>> = if is_whole {
+            vec![keys::directories(self.number)]
+        } else {
+            unknown.iter().map(|m| keys::directories_of_metric(self.number, *m)).collect()
+        };
+        let mut found: HashMap<u64, Vec<Run>, RandomState> =
+            unknown.iter().map(|metric| (*metric, Vec::new())).collect();
+        for prefix in prefixes {
+            let mut scan = lsm.scan_prefix(&prefix).await?;
+            while let Some((key, bytes)) = scan.next().await? {
+                let (metric, place, run) = keys::parse_directory(&key)
+                    .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
+                let window = self.number.saturating_mul(PARTITION_WINDOWS) + i64::from(place);
+                let blocks = block::decode_directory(&key, &bytes)?.into();
+                found.entry(metric).or_default().push(Run { window, run, blocks });
+            }
+        }
+        let runs: HashMap<u64, Arc<[Run]>, RandomState> =
+            found.iter().map(|(metric, runs)| (*metric, Arc::from(&runs[..]))).collect();
+        self.runs.keep(found, is_whole);
+        let of = |(metric, known): (&u64, Option<Arc<[Run]>>)| {
+            known.or_else(|| runs.get(metric).cloned()).unwrap_or_default()
+        };
+        Ok(wanted.iter().zip(known).map(of).collect())
+    }
+}
