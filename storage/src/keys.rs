@@ -266,6 +266,21 @@ pub(crate) fn postings_of_name(partition_number: i64, name: &str) -> Vec<u8> {
     key
 }
 
+/// What follows all postings of a partition.
+pub(crate) fn postings_end(partition_number: i64) -> Vec<u8> {
+    let mut key = partition(partition_number);
+    key.push(b'i' + 1);
+    key
+}
+
+/// What follows the postings of one label name.
+pub(crate) fn postings_after_name(partition_number: i64, name: &str) -> Vec<u8> {
+    let mut key = postings(partition_number);
+    push_text_open(&mut key, name);
+    key.extend_from_slice(&[0, 2]);
+    key
+}
+
 /// The prefix of the postings of one label name whose values begin with `value_prefix`.
 pub(crate) fn postings_of_value_prefix(
     partition_number: i64,
@@ -381,6 +396,9 @@ mod tests {
             prop_assert_eq!(key_a.cmp(&key_b), a.cmp(&b));
             let starts = key_b.starts_with(&postings_of_value_prefix(-3, &a.0, &a.1));
             prop_assert_eq!(starts, a.0 == b.0 && b.1.starts_with(&a.1));
+            let after = postings_after_name(-3, &a.0);
+            prop_assert_eq!(key_b.cmp(&after).is_gt(), b.0 > a.0);
+            prop_assert!(after < postings_end(-3));
             prop_assert_eq!(parse_metadata(&metadata(&a.0)), Some(a.0));
         }
 

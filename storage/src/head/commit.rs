@@ -244,6 +244,13 @@ impl Log {
         self.epochs.values().map(|info| info.bytes).sum()
     }
 
+    /// The first and the last window of which something is open.
+    pub(crate) fn open_windows(&self) -> Option<(i64, i64)> {
+        let ends = |info: &EpochInfo| Some((*info.windows.first()?, *info.windows.last()?));
+        let all = self.epochs.values().filter_map(ends);
+        all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
     /// Why the last commit failed, if it did.
     pub(crate) fn failed(&self) -> Option<StoreError> {
         self.failed.clone()
@@ -342,6 +349,7 @@ impl Log {
         let epoch = self.epoch;
         let newest_ms =
             apply(head, epoch, &self.columns, &self.slots, |_| true, info, &mut self.scratch);
+        head.note_open(&info.windows);
         self.newest_ms = self.newest_ms.max(newest_ms);
         if !self.created.is_empty() {
             head.file(self.created.drain(..));
@@ -466,6 +474,7 @@ pub(crate) async fn replay(
         info.ref_count = slots_of_refs.len() as u32;
         let is_wanted = |window: i64| watermarks.get(&window).is_none_or(|sealed| *sealed < epoch);
         let newest_ms = apply(head, epoch, &columns, &slots, is_wanted, info, &mut log.scratch);
+        head.note_open(&info.windows);
         log.newest_ms = log.newest_ms.max(newest_ms);
         log.epoch = log.epoch.max(epoch + 1);
     }

@@ -9,6 +9,7 @@ pub(crate) mod record;
 pub(crate) mod series;
 mod window;
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -18,12 +19,18 @@ use hashbrown::HashTable;
 use model::{BudgetError, Labels, Matcher, Watch};
 
 use crate::exemplar::Exemplars;
-use crate::index::LabelIndex;
+use crate::index::{LabelIndex, is_restricted};
 use crate::metadata::Metadata;
+use crate::window::window_of;
 use series::HeadSeries;
 
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;
+
+/// To look at the series of a label value is so much more work than touching a byte.
+const LOOK_WORK: usize = 64;
+/// Values are taken from the labels of series where these are fewer by so many times.
+const LABELS_SHARE: usize = 8;
 
 /// The open series.
 pub(crate) struct Head {
@@ -34,6 +41,8 @@ pub(crate) struct Head {
     hasher: RandomState,
     index: RwLock<LabelIndex>,
     vacant: Mutex<Vacant>,
+    /// The first and the last window of which something is open.
+    open_windows: Mutex<Option<(i64, i64)>>,
     /// How often series have been forgotten: slots found before may mean others since.
     generation: AtomicU64,
     /// Exemplars, of series that may have left the head since.
@@ -80,6 +89,7 @@ impl Head {
             hasher: RandomState::default(),
             index: RwLock::default(),
             vacant: Mutex::default(),
+            open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
             exemplars,
             metadata,
@@ -208,6 +218,105 @@ impl Head {
             }
         }
         matching.slots.len() > 0
+    }
+
+    /// The names of the labels of matching series in order, at most so many; those of series
+    /// that hold nothing any more included.
+    ///
+    /// Errors: those of the watch.
+    pub(crate) fn label_names(
+        &self,
+        matchers: &[Matcher],
+        limit: usize,
+        watch: &mut Watch,
+    ) -> Result<Vec<String>, BudgetError> {
+        let index = self.index_read();
+        if !is_restricted(matchers) {
+            return Ok(index.names().take(limit).map(str::to_owned).collect());
+        }
+        let ids = index.select(matchers, watch)?;
+        let mut names = Vec::new();
+        if ids.is_empty() {
+            return Ok(names);
+        }
+        for name in index.names() {
+            for (_, of_value) in index.values(name) {
+                watch.work(LOOK_WORK)?;
+                if of_value.intersects(&ids) {
+                    names.push(name.to_owned());
+                    break;
+                }
+            }
+            if names.len() == limit {
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    /// The values of a label among matching series, as [`Head::label_names`].
+    ///
+    /// Errors: those of the watch.
+    pub(crate) fn label_values(
+        &self,
+        name: &str,
+        matchers: &[Matcher],
+        limit: usize,
+        watch: &mut Watch,
+    ) -> Result<Vec<String>, BudgetError> {
+        let index = self.index_read();
+        let mut values = Vec::new();
+        if !is_restricted(matchers) {
+            for (value, _) in index.values(name).take(limit) {
+                watch.work(LOOK_WORK)?;
+                values.push(value.to_owned());
+            }
+            return Ok(values);
+        }
+        let ids = index.select(matchers, watch)?;
+        if ids.len() < (index.value_count(name) / LABELS_SHARE) as u64 {
+            for slot in ids {
+                watch.work(LOOK_WORK)?;
+                let mut shard = self.shard(slot);
+                let value = shard.series(slot).map_or("", |series| series.labels.get(name));
+                if !value.is_empty() {
+                    values.push(value.to_owned());
+                }
+            }
+            values.sort_unstable();
+            values.dedup();
+            values.truncate(limit);
+            return Ok(values);
+        }
+        for (value, of_value) in index.values(name) {
+            watch.work(LOOK_WORK)?;
+            if of_value.intersects(&ids) {
+                values.push(value.to_owned());
+                if values.len() == limit {
+                    break;
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Notes that something of these windows is open now.
+    pub(crate) fn note_open(&self, windows: &BTreeSet<i64>) {
+        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return };
+        let mut open = self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, to) = open.unwrap_or((*first, *last));
+        *open = Some((from.min(*first), to.max(*last)));
+    }
+
+    /// Sets of which windows something is open. The caller keeps commits out.
+    pub(crate) fn set_open(&self, windows: Option<(i64, i64)>) {
+        *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner) = windows;
+    }
+
+    /// Whether a range of time lies beside all windows of which something is open.
+    pub(crate) fn is_beside(&self, start_ms: i64, end_ms: i64) -> bool {
+        let open = *self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
+        open.is_none_or(|(first, last)| window_of(end_ms) < first || window_of(start_ms) > last)
     }
 
     /// Calls with every series, a shard locked at a time.

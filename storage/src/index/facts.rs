@@ -55,6 +55,8 @@ struct IndexFacts {
     /// Bytes that results of matchers may take.
     results_max: usize,
     bytes: AtomicUsize,
+    /// The names of all labels.
+    names: Mutex<Option<Arc<[Box<str>]>>>,
     /// All values of a label.
     tables: Mutex<HashMap<Box<str>, Arc<Table>, RandomState>>,
     results: Mutex<Results>,
@@ -326,6 +328,39 @@ impl Facts {
         Ok(table)
     }
 
+    /// The names of all labels, in order.
+    pub(crate) async fn names(
+        &self,
+        lsm: &Lsm,
+        breather: &mut Breather,
+    ) -> Result<Arc<[Box<str>]>, SourceError> {
+        if let Some(known) = lock(&self.index.names).clone() {
+            self.note(true);
+            return Ok(known);
+        }
+        self.note(false);
+        let mut names: Vec<Box<str>> = Vec::new();
+        let mut start = keys::postings(self.number);
+        let end = keys::postings_end(self.number);
+        // A scan for each name: it may have any number of values.
+        while let Some((key, bytes)) = lsm.scan(&start, &end).await?.next().await? {
+            breather.work(1).await?;
+            let (name, _) = parse_postings(&key)?;
+            start = keys::postings_after_name(self.number, &name);
+            let is_registered =
+                decode_postings(&key, &bytes)?.min().is_some_and(|id| id < self.series_count);
+            if is_registered || !self.table(lsm, &name, breather).await?.is_empty() {
+                names.push(name.into());
+            }
+        }
+        let names: Arc<[Box<str>]> = names.into();
+        let bytes = FACT_BYTES + names.iter().map(|name| name.len() + 16).sum::<usize>();
+        if lock(&self.index.names).replace(Arc::clone(&names)).is_none() {
+            self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(names)
+    }
+
     fn known_table(&self, name: &str) -> Option<Arc<Table>> {
         lock(&self.index.tables).get(name).cloned()
     }
@@ -464,6 +499,7 @@ impl IndexFacts {
         IndexFacts {
             results_max,
             bytes: AtomicUsize::new(FACT_BYTES),
+            names: Mutex::default(),
             tables: Mutex::default(),
             results: Mutex::default(),
             pages: Mutex::default(),

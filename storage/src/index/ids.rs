@@ -61,6 +61,14 @@ impl Ids {
         }
     }
 
+    /// Whether any of the ids is in a set.
+    pub(crate) fn intersects(&self, others: &RoaringBitmap) -> bool {
+        match self {
+            Ids::One(id) => others.contains(*id),
+            Ids::Many(ids) => !ids.is_disjoint(others),
+        }
+    }
+
     /// Bytes beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {

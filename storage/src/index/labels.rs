@@ -68,6 +68,21 @@ impl LabelIndex {
         Ok(combine(|| self.all.clone(), &terms))
     }
 
+    /// The names of all labels, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.keys().map(|name| &**name)
+    }
+
+    /// The values of a label in order, with the ids of each.
+    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = (&str, &Ids)> {
+        self.names.get(name).into_iter().flatten().map(|(value, ids)| (&**value, ids))
+    }
+
+    /// How many values a label has.
+    pub(crate) fn value_count(&self, name: &str) -> usize {
+        self.names.get(name).map_or(0, BTreeMap::len)
+    }
+
     fn union(
         &self,
         matcher: &Matcher,

@@ -20,6 +20,7 @@ use model::Matcher;
 use roaring::RoaringBitmap;
 
 pub(crate) use facts::encode_postings;
+pub(crate) use ids::Ids;
 pub(crate) use labels::LabelIndex;
 
 /// What becomes of the series that a matcher's term names.
@@ -56,6 +57,11 @@ pub(crate) fn term(matcher: &Matcher) -> Option<(Term, Lookup<'_>)> {
         None => Lookup::Prefix(matcher.refused_prefix()),
     };
     Some((Term::Drop, lookup))
+}
+
+/// Whether any of the matchers excludes something.
+pub(crate) fn is_restricted(matchers: &[Matcher]) -> bool {
+    matchers.iter().any(|matcher| term(matcher).is_some())
 }
 
 /// Whether the series with a value of the matcher's label belong to its term.

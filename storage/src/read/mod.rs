@@ -6,5 +6,6 @@
 pub(crate) mod breather;
 pub(crate) mod cursor;
 mod merge;
+mod names;
 mod select;
 mod set;

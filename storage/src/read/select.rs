@@ -11,6 +11,7 @@ use model::{
 
 use super::breather::Breather;
 use super::cursor::SeriesParts;
+use super::names;
 use super::set::{Charge, LoadedSet};
 use crate::head::series::{HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
@@ -53,16 +54,7 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        Box::pin(async move {
-            let labels = matching_labels(self.inner(), query, budget).await?;
-            let mut breather = Breather::new(budget);
-            let mut names = BTreeSet::new();
-            for labels in &labels {
-                breather.work(1).await?;
-                names.extend(labels.iter().map(|(name, _)| name));
-            }
-            Ok(limited(names.into_iter().map(str::to_owned), query.limit))
-        })
+        Box::pin(async move { names::label_names(self.inner(), query, budget).await })
     }
 
     fn label_values<'a>(
@@ -71,16 +63,7 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        Box::pin(async move {
-            let labels = matching_labels(self.inner(), query, budget).await?;
-            let mut breather = Breather::new(budget);
-            let mut values = BTreeSet::new();
-            for labels in &labels {
-                breather.work(1).await?;
-                values.extend(Some(labels.get(name)).filter(|value| !value.is_empty()));
-            }
-            Ok(limited(values.into_iter().map(str::to_owned), query.limit))
-        })
+        Box::pin(async move { names::label_values(self.inner(), name, query, budget).await })
     }
 
     fn exemplars(

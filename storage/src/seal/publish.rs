@@ -134,6 +134,7 @@ async fn publish(
     for (_, info) in log.epochs.range_mut(..=epoch) {
         info.windows.remove(&window);
     }
+    inner.head.set_open(log.open_windows());
     Ok(())
 }
 

@@ -37,6 +37,7 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
             has_open |= info.windows.len() < before;
         }
         if has_open {
+            inner.head.set_open(log.open_windows());
             inner.head.for_each(|_, series| series.drop_before(first_window));
         }
         has_open

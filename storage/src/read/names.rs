@@ -1,0 +1,201 @@
+//! Names and values of labels, from postings: no label set is made for them.
+//!
+//! As in Prometheus, time is told by what the index covers: series of a day that overlaps the
+//! range count, and those of the head if it holds anything near.
+
+use std::cmp::Ordering;
+
+use model::{Budget, BudgetError, Labels, Matcher, MetadataQuery, SourceError, Watch};
+
+use super::breather::Breather;
+use super::set::Charge;
+use crate::index::facts::Facts;
+use crate::index::{Ids, is_restricted, partition};
+use crate::store::Inner;
+
+/// Bytes that a text counts beside its own.
+const TEXT_BYTES: usize = 32;
+/// Merging a text is so much more work than touching a byte.
+const TEXT_WORK: usize = 64;
+/// Names are taken from the labels of series up to so many of them.
+const LABELS_MAX: u64 = 1024;
+/// Values are taken from the labels of series up to so many of them.
+const VALUE_LABELS_MAX: u64 = 64;
+
+/// What is listed.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    Names,
+    /// The values of a label.
+    Values(&'a str),
+}
+
+/// The names of the labels of matching series, sorted.
+pub(super) async fn label_names(
+    inner: &Inner,
+    query: &MetadataQuery,
+    budget: &Budget,
+) -> Result<Vec<String>, SourceError> {
+    list(inner, Wanted::Names, query, budget).await
+}
+
+/// The values of a label among matching series, sorted.
+pub(super) async fn label_values(
+    inner: &Inner,
+    name: &str,
+    query: &MetadataQuery,
+    budget: &Budget,
+) -> Result<Vec<String>, SourceError> {
+    list(inner, Wanted::Values(name), query, budget).await
+}
+
+async fn list(
+    inner: &Inner,
+    wanted: Wanted<'_>,
+    query: &MetadataQuery,
+    budget: &Budget,
+) -> Result<Vec<String>, SourceError> {
+    let (start_ms, end_ms) = (query.start_ms.max(inner.visible_min_ms()), query.end_ms);
+    let limit = if query.limit == 0 { usize::MAX } else { query.limit };
+    let (texts, charge, watch) = (Vec::new(), Charge::new(budget), Watch::new(budget));
+    let mut union = Union { texts, limit, charge, watch };
+    let mut breather = Breather::new(budget);
+    let any = [Vec::new()];
+    let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
+    for matchers in selectors {
+        if start_ms <= end_ms && !inner.head.is_beside(start_ms, end_ms) {
+            let mut watch = Watch::new(budget);
+            let found = match wanted {
+                Wanted::Names => inner.head.label_names(matchers, limit, &mut watch)?,
+                Wanted::Values(name) => {
+                    inner.head.label_values(name, matchers, limit, &mut watch)?
+                }
+            };
+            union.add(found.iter().map(String::as_str))?;
+        }
+        let partitions = inner.partitions_between(start_ms, end_ms);
+        for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
+            budget.check()?;
+            let sealed = Sealed { inner, facts: &facts, matchers };
+            sealed.add_to(&mut union, wanted, &mut breather).await?;
+        }
+    }
+    inner.index.trim();
+    Ok(union.texts)
+}
+
+/// The matching series of one partition.
+struct Sealed<'a> {
+    inner: &'a Inner,
+    facts: &'a Facts,
+    matchers: &'a [Matcher],
+}
+
+impl Sealed<'_> {
+    async fn add_to(
+        &self,
+        union: &mut Union,
+        wanted: Wanted<'_>,
+        breather: &mut Breather,
+    ) -> Result<(), SourceError> {
+        let lsm = &self.inner.lsm;
+        if !is_restricted(self.matchers) {
+            match wanted {
+                Wanted::Names => {
+                    let names = self.facts.names(lsm, breather).await?;
+                    union.add(names.iter().map(|name| &**name))?;
+                }
+                Wanted::Values(name) => {
+                    let table = self.facts.table(lsm, name, breather).await?;
+                    union.add(table.iter().map(|(value, _)| &**value))?;
+                }
+            }
+            return Ok(());
+        }
+        let ids = self.facts.resolve(lsm, self.matchers, breather).await?;
+        let few = match wanted {
+            Wanted::Names => LABELS_MAX,
+            Wanted::Values(_) => VALUE_LABELS_MAX,
+        };
+        if ids.len() <= few {
+            let series = self.facts.labels_of(lsm, &self.inner.head, &ids, breather).await?;
+            let mut texts = Vec::new();
+            for (_, labels) in &series {
+                wanted.push_of(labels, &mut texts);
+            }
+            texts.sort_unstable();
+            texts.dedup();
+            return Ok(union.add(texts.into_iter())?);
+        }
+        match wanted {
+            Wanted::Names => {
+                let mut found = Vec::new();
+                let names = self.facts.names(lsm, breather).await?;
+                for name in names.iter() {
+                    let table = self.facts.table(lsm, name, breather).await?;
+                    breather.work(1).await?;
+                    if table.iter().any(|(_, of_value)| of_value.intersects(&ids)) {
+                        found.push(&**name);
+                    }
+                }
+                union.add(found.into_iter())?;
+            }
+            Wanted::Values(name) => {
+                let table = self.facts.table(lsm, name, breather).await?;
+                let is_found = |of_value: &Ids| of_value.intersects(&ids);
+                let found = table.iter().filter(|(_, of_value)| is_found(of_value));
+                union.add(found.map(|(value, _)| &**value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Wanted<'_> {
+    /// Adds what is wanted of a label set.
+    fn push_of<'l>(self, labels: &'l Labels, texts: &mut Vec<&'l str>) {
+        match self {
+            Wanted::Names => texts.extend(labels.iter().map(|(name, _)| name)),
+            Wanted::Values(name) => {
+                texts.extend(Some(labels.get(name)).filter(|value| !value.is_empty()));
+            }
+        }
+    }
+}
+
+/// Texts in order, each once, at most so many: the first of all.
+struct Union {
+    texts: Vec<String>,
+    limit: usize,
+    charge: Charge,
+    watch: Watch,
+}
+
+impl Union {
+    /// Adds texts, given in order.
+    ///
+    /// Errors: those of the budget.
+    fn add<'t>(&mut self, sorted: impl Iterator<Item = &'t str>) -> Result<(), BudgetError> {
+        let mut known = std::mem::take(&mut self.texts).into_iter().peekable();
+        let mut sorted = sorted.peekable();
+        while self.texts.len() < self.limit {
+            self.watch.work(TEXT_WORK)?;
+            let order = match (known.peek(), sorted.peek()) {
+                (Some(known), Some(text)) => known.as_str().cmp(text),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => break,
+            };
+            if order.is_eq() {
+                sorted.next();
+            }
+            if order.is_le() {
+                self.texts.extend(known.next());
+            } else if let Some(text) = sorted.next() {
+                self.charge.add(TEXT_BYTES + text.len())?;
+                self.texts.push(text.to_owned());
+            }
+        }
+        Ok(())
+    }
+}
