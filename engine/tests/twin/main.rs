@@ -7,6 +7,7 @@ mod data;
 mod mixed;
 mod naive;
 mod ranges;
+mod subranges;
 
 use std::collections::BTreeMap;
 

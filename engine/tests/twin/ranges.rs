@@ -22,7 +22,7 @@ const ROUNDED: f64 = 1e-12;
 const FITTED: f64 = 1e-9;
 
 /// Functions and how near they come. Sums of the values are exact in any order.
-const FUNCTIONS: [(&str, f64); 26] = [
+pub const FUNCTIONS: [(&str, f64); 26] = [
     ("rate", ROUNDED),
     ("increase", ROUNDED),
     ("delta", ROUNDED),
@@ -52,7 +52,7 @@ const FUNCTIONS: [(&str, f64); 26] = [
 ];
 
 /// A call of a function.
-fn call(name: &str, range: &str) -> String {
+pub fn call(name: &str, range: &str) -> String {
     match name {
         "quantile_over_time" => format!("{name}({PHI}, {range})"),
         "predict_linear" => format!("{name}({range}, {SECONDS_AHEAD})"),

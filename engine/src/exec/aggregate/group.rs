@@ -5,6 +5,7 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use model::labels::push_packed;
+use model::watch::sort_by;
 use model::{Labels, METRIC_NAME};
 
 use crate::error::QueryError;
@@ -22,12 +23,14 @@ const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMe
 ///
 /// Shape: group `g` owns the rows `starts[g]..starts[g + 1]` of `order`.
 /// Invariant: groups stand in the order in which the first series of each comes; inside a group
-/// the series keep their order.
+/// the series stand in the order of their labels, whatever else is loaded.
 #[derive(Debug)]
 pub(super) struct Groups {
     /// Series, sorted by group.
     pub(super) order: Vec<u32>,
     starts: Vec<u32>,
+    /// Whether the query asks for one group of all series.
+    pub(super) is_all: bool,
     /// The labels of each group, and whether its name goes.
     pub(super) metas: Vec<SeriesMeta>,
     _charge: Charge,
@@ -100,7 +103,26 @@ impl Groups {
             order[*place as usize] = index as u32;
             *place += 1;
         }
-        Ok(Groups { order, starts, metas, _charge: charge })
+        let is_all = !aggregation.is_without && aggregation.grouping.is_empty();
+        let mut groups = Groups { order, starts, is_all, metas, _charge: charge };
+        groups.sort(series, &mut watch)?;
+        Ok(groups)
+    }
+
+    /// Sorts the series of each group by their labels. Most operators have them in this order.
+    fn sort(&mut self, series: &[SeriesMeta], watch: &mut Watch) -> Result<(), QueryError> {
+        let labels = |index: &u32| &series[*index as usize].labels;
+        for group in 0..self.metas.len() {
+            let rows = self.rows(group);
+            if self.order[rows.clone()].is_sorted_by(|a, b| labels(a) <= labels(b)) {
+                continue;
+            }
+            let weight = |index: &u32| labels(index).as_bytes().len();
+            let unsorted = self.order[rows.clone()].to_vec();
+            let sorted = sort_by(unsorted, watch, weight, |a, b| labels(a).cmp(labels(b)))?;
+            self.order[rows].copy_from_slice(&sorted);
+        }
+        Ok(())
     }
 
     /// How many groups there are.

@@ -11,6 +11,7 @@
 mod columns;
 mod floats;
 mod group;
+mod leaves;
 mod mixed;
 mod partial;
 mod rows;

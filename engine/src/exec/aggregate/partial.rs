@@ -174,38 +174,75 @@ impl Partial {
 
     /// Folds in a partial of the same steps.
     pub(super) fn merge(&mut self, other: &Partial) {
+        match self.fold {
+            Fold::Group => {}
+            // Cells without values change nothing, as they are.
+            Fold::Count => self.merge_counts(other),
+            Fold::Sum => self.merge_sums(other),
+            Fold::Avg if self.is_summed_safely(other) => {
+                self.merge_sums(other);
+                self.merge_counts(other);
+            }
+            Fold::Avg | Fold::Min | Fold::Max | Fold::Stddev | Fold::Stdvar => {
+                for at in (0..other.value.len()).filter(|at| is_present(&other.presence, *at)) {
+                    self.merge_at(at, other);
+                }
+            }
+        }
         for (all, word) in self.presence.iter_mut().zip(&other.presence) {
             *all |= word;
         }
-        for at in (0..other.value.len()).filter(|at| is_present(&other.presence, *at)) {
-            let (value, second, count) = (other.value[at], other.second[at], other.count[at]);
-            let cell = Sum { sum: self.value[at], compensation: self.second[at] };
-            let sum = Sum { sum: value, compensation: second };
-            match self.fold {
-                Fold::Group => {}
-                Fold::Count => {}
-                Fold::Sum => {
-                    let merged = cell.merged(sum);
-                    (self.value[at], self.second[at]) = (merged.sum, merged.compensation);
-                }
-                Fold::Avg => {
-                    self.set_sum(at, cell, sum, other.scale.get(at).copied().unwrap_or(1.0));
-                }
-                Fold::Min if cell.sum > value || cell.sum.is_nan() => self.value[at] = value,
-                Fold::Max if cell.sum < value || cell.sum.is_nan() => self.value[at] = value,
-                Fold::Min | Fold::Max => {}
-                Fold::Stddev | Fold::Stdvar => {
-                    // Chan's method: two means and sums of squares into one.
-                    let total = self.count[at] + count;
-                    let delta = second - self.second[at];
-                    let share = count / total;
-                    // In this order nothing overflows where there is only one value in all.
-                    self.value[at] += value + delta * (delta * (self.count[at] * share));
-                    self.second[at] += delta * share;
-                }
-            }
-            self.count[at] += count;
+    }
+
+    fn merge_counts(&mut self, other: &Partial) {
+        for (count, more) in self.count.iter_mut().zip(&other.count) {
+            *count += more;
         }
+    }
+
+    fn merge_sums(&mut self, other: &Partial) {
+        let cells = self.value.iter_mut().zip(&mut self.second);
+        for ((value, second), (sum, compensation)) in
+            cells.zip(other.value.iter().zip(&other.second))
+        {
+            let merged = Sum { sum: *value, compensation: *second }
+                .merged(Sum { sum: *sum, compensation: *compensation });
+            (*value, *second) = (merged.sum, merged.compensation);
+        }
+    }
+
+    /// Whether sums of means can be added as they are.
+    fn is_summed_safely(&self, other: &Partial) -> bool {
+        let is_small = |(a, b): (&f64, &f64)| (a + b).abs() <= f64::MAX;
+        self.scale.is_empty()
+            && other.scale.is_empty()
+            && self.value.iter().zip(&other.value).all(is_small)
+    }
+
+    /// Folds in one cell that has values.
+    fn merge_at(&mut self, at: usize, other: &Partial) {
+        let (value, second, count) = (other.value[at], other.second[at], other.count[at]);
+        let cell = Sum { sum: self.value[at], compensation: self.second[at] };
+        match self.fold {
+            Fold::Group | Fold::Count | Fold::Sum => {}
+            Fold::Avg => {
+                let sum = Sum { sum: value, compensation: second };
+                self.set_sum(at, cell, sum, other.scale.get(at).copied().unwrap_or(1.0));
+            }
+            Fold::Min if cell.sum > value || cell.sum.is_nan() => self.value[at] = value,
+            Fold::Max if cell.sum < value || cell.sum.is_nan() => self.value[at] = value,
+            Fold::Min | Fold::Max => {}
+            Fold::Stddev | Fold::Stdvar => {
+                // Chan's method: two means and sums of squares into one.
+                let total = self.count[at] + count;
+                let delta = second - self.second[at];
+                let share = count / total;
+                // In this order nothing overflows where there is only one value in all.
+                self.value[at] += value + delta * (delta * (self.count[at] * share));
+                self.second[at] += delta * share;
+            }
+        }
+        self.count[at] += count;
     }
 
     /// Writes the answer of each step that has one, from a step on.

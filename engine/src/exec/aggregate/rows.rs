@@ -1,15 +1,19 @@
 //! Aggregations that merge: rows are accumulated into partials.
 //!
-//! Each stripe of rows, sorted by group, is read tile by tile; a tile's rows are folded into one
-//! partial, group after group, which stays in L1. A group that lies in one stripe is finished on
-//! the spot; of one that crosses borders each stripe leaves a partial, and they are merged in the
-//! order of the stripes. Where stripes end is fixed, and tiles end inside them: so the order of
-//! all additions is fixed, and no bit of the answer depends on tiles or threads.
+//! The rows of a group are dealt out to a few leaves by the hash of their labels. Each leaf is
+//! folded into a partial row by row, in the order of labels, and the leaves of a group are merged
+//! in their order. So a value depends on those series alone that have one at its step: not on
+//! which others are loaded, nor on tiles or threads.
+//!
+//! Stripes of whole leaves are read tile by tile; the partial of a leaf stays in L1. A group that
+//! lies in one stripe is finished on the spot; of one that crosses borders each stripe leaves the
+//! partials of its leaves.
 
 use std::ops::Range;
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
+use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::aggregate::partial::{Fold, Partial};
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
@@ -18,7 +22,7 @@ use crate::exec::turn::Pace;
 use crate::tile::{TILE_SERIES, Tile, TileShape, copy_bits};
 use crate::window::Steps;
 
-/// Rows of a stripe.
+/// Rows of a stripe, at least; of small groups less than twice as many.
 const STRIPE_ROWS: usize = TILE_SERIES;
 
 /// Evaluates an aggregation that merges, out of tiles of a shape.
@@ -31,45 +35,48 @@ pub(super) fn reduce(
     fold: Fold,
 ) -> Result<Matrix, QueryError> {
     let mut output = Matrix::new(ctx, groups.metas.clone(), steps)?;
-    let stripes: Vec<Stripe> = (0..groups.order.len())
-        .step_by(STRIPE_ROWS)
-        .map(|start| Stripe::new(groups, start..(start + STRIPE_ROWS).min(groups.order.len())))
-        .collect();
+    let leaves = Leaves::new(ctx, input.series(), groups)?;
+    let stripes = stripes(groups, &leaves);
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
     let tasks = stripes.iter().zip(parts);
     let borders = ctx.map(tasks, |(stripe, (values, presence)), pace| {
-        let task = Task { ctx, steps, input, groups, fold, shape, stripe };
+        let task = Task { ctx, steps, input, leaves: &leaves, fold, shape, stripe };
         task.run(pace, values, presence)
     })?;
     finish_borders(borders, &mut output);
     Ok(output)
 }
 
-/// Some rows, and the groups that lie in them.
+/// Some leaves, and the groups that lie in them.
 struct Stripe {
-    rows: Range<usize>,
-    /// All groups with a row here.
-    groups: Range<usize>,
+    leaves: Range<usize>,
     /// The groups with all their rows here.
     whole: Range<usize>,
 }
 
-impl Stripe {
-    fn new(groups: &Groups, rows: Range<usize>) -> Stripe {
-        let first = groups.group_of_row(rows.start);
-        let last = groups.group_of_row(rows.end - 1);
-        let is_first_cut =
-            groups.rows(first).start < rows.start || groups.rows(first).end > rows.end;
-        let is_last_cut = groups.rows(last).end > rows.end || groups.rows(last).start < rows.start;
-        let start = if is_first_cut { first + 1 } else { first };
-        let end = if is_last_cut { last } else { last + 1 };
-        Stripe { rows, groups: first..last + 1, whole: start..end.max(start) }
+/// Cuts the leaves into stripes. Small groups are not cut, so that few leave borders.
+fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
+    let mut stripes = Vec::new();
+    let mut first = 0;
+    for leaf in 0..leaves.len() {
+        let next = leaf + 1;
+        let group = leaves.group(leaf);
+        let is_last = next == leaves.len();
+        let may_cut =
+            groups.rows(group).len() > STRIPE_ROWS || is_last || leaves.group(next) != group;
+        let rows = leaves.rows(leaf).end - leaves.rows(first).start;
+        if is_last || (may_cut && rows >= STRIPE_ROWS) {
+            stripes.push(Stripe { leaves: first..next, whole: leaves.whole_groups(first..next) });
+            first = next;
+        }
     }
+    stripes
 }
 
-/// What a stripe knows of a group that crosses its borders, over all steps.
+/// What a stripe knows of a leaf of a group that crosses its borders, over all steps.
 struct Border {
+    leaf: usize,
     group: usize,
     partial: Partial,
     _charge: Charge,
@@ -79,10 +86,16 @@ struct Task<'a> {
     ctx: &'a Context,
     steps: Steps,
     input: &'a dyn VectorOperator,
-    groups: &'a Groups,
+    leaves: &'a Leaves,
     fold: Fold,
     shape: TileShape,
     stripe: &'a Stripe,
+}
+
+/// The partials of the leaf and the group that are being folded.
+struct Folding {
+    leaf: Partial,
+    group: Partial,
 }
 
 impl Task<'_> {
@@ -92,7 +105,8 @@ impl Task<'_> {
         values: &mut [f64],
         presence: &mut [u64],
     ) -> Result<Vec<Border>, QueryError> {
-        let all = self.stripe.rows.clone();
+        let leaves = &self.stripe.leaves;
+        let all = self.leaves.rows(leaves.start).start..self.leaves.rows(leaves.end - 1).end;
         let height = self.shape.series.clamp(1, all.len());
         let shape = TileShape { series: height, ..self.shape };
         let _charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
@@ -101,9 +115,10 @@ impl Task<'_> {
             .clone()
             .step_by(height)
             .map(|start| start..(start + height).min(all.end))
-            .map(|rows| (rows.clone(), self.input.open(&self.groups.order[rows])))
+            .map(|rows| (rows.clone(), self.input.open(&self.leaves.order[rows])))
             .collect();
-        let mut partial = Partial::new(self.fold, shape.steps);
+        let partial = Partial::new(self.fold, shape.steps);
+        let mut folding = Folding { leaf: partial.clone(), group: partial };
         let mut borders = self.borders()?;
         let words = self.steps.count.div_ceil(64);
         let mut step = 0;
@@ -112,19 +127,21 @@ impl Task<'_> {
             let width = shape.steps.min(self.steps.count - step);
             for (rows, reader) in &mut readers {
                 reader.next_tile(width, &mut tile)?;
-                let last = self.groups.group_of_row(rows.end - 1);
-                for group in self.groups.group_of_row(rows.start)..=last {
-                    if !self.fold_group(group, rows, &tile, &mut partial) {
+                for leaf in self.leaves.touching(rows) {
+                    if !self.fold_leaf(leaf, rows, &tile, &mut folding.leaf) {
                         continue;
                     }
-                    if self.stripe.whole.contains(&group) {
+                    let group = self.leaves.group(leaf);
+                    if !self.stripe.whole.contains(&group) {
+                        if let Some(border) = borders.iter_mut().find(|b| b.leaf == leaf) {
+                            border.partial.place(step, &folding.leaf);
+                        }
+                    } else if self.merge_leaf(leaf, &mut folding) {
                         let index = group - self.stripe.whole.start;
                         let row = &mut values[index * self.steps.count..][..self.steps.count];
-                        partial.finish(&mut row[step..step + width]);
+                        folding.group.finish(&mut row[step..step + width]);
                         let words = &mut presence[index * words..][..words];
-                        copy_bits(words, step, partial.presence(), width);
-                    } else if let Some(border) = borders.iter_mut().find(|b| b.group == group) {
-                        border.partial.place(step, &partial);
+                        copy_bits(words, step, folding.group.presence(), width);
                     }
                 }
             }
@@ -134,37 +151,48 @@ impl Task<'_> {
     }
 
     fn borders(&self) -> Result<Vec<Border>, QueryError> {
-        let cut = self.stripe.groups.clone().filter(|group| !self.stripe.whole.contains(group));
-        cut.map(|group| {
+        let is_cut = |leaf: &usize| !self.stripe.whole.contains(&self.leaves.group(*leaf));
+        let cut = self.stripe.leaves.clone().filter(is_cut);
+        cut.map(|leaf| {
             let charge = Charge::new(&self.ctx.budget, Partial::bytes(self.steps.count))?;
             let partial = Partial::new(self.fold, self.steps.count);
-            Ok(Border { group, partial, _charge: charge })
+            Ok(Border { leaf, group: self.leaves.group(leaf), partial, _charge: charge })
         })
         .collect()
     }
 
-    /// Folds the rows of a group that lie in the tile; gives whether the group has no further
-    /// ones in the stripe.
-    fn fold_group(
+    /// Folds the rows of a leaf that lie in the tile; gives whether the leaf has no further
+    /// ones.
+    fn fold_leaf(
         &self,
-        group: usize,
+        leaf: usize,
         here: &Range<usize>,
         tile: &Tile,
         partial: &mut Partial,
     ) -> bool {
-        let (all, stripe) = (self.groups.rows(group), &self.stripe.rows);
-        if all.start.max(stripe.start) >= here.start {
+        let all = self.leaves.rows(leaf);
+        if all.start >= here.start {
             partial.reset(tile.steps());
         }
         for row in all.start.max(here.start)..all.end.min(here.end) {
             let (values, presence) = tile.row(row - here.start);
             partial.update(values, presence);
         }
-        all.end.min(stripe.end) <= here.end
+        all.end <= here.end
+    }
+
+    /// Merges a leaf into its group; gives whether the group has no further ones.
+    fn merge_leaf(&self, leaf: usize, folding: &mut Folding) -> bool {
+        if self.leaves.is_first(leaf) {
+            std::mem::swap(&mut folding.leaf, &mut folding.group);
+        } else {
+            folding.group.merge(&folding.leaf);
+        }
+        self.leaves.is_last(leaf)
     }
 }
 
-/// Merges what the stripes left of groups that cross their borders, in the stripes' order.
+/// Merges what the stripes left of groups that cross their borders, in the order of the leaves.
 fn finish_borders(borders: Vec<Vec<Border>>, output: &mut Matrix) {
     let mut pending: Option<Border> = None;
     let finish = |border: Border, output: &mut Matrix| {

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::exec::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::halves::{Both, Halves};
 
 /// Up to so many resets in a range are added one by one, in Prometheus' order.
 const RESETS_ADDED_MAX: usize = 32;
@@ -41,7 +43,7 @@ impl Kernel for Extrapolated {
         let mut rise = values[last] - first_value;
         if !self.resets.is_empty() {
             self.resets.forget_up_to(frame.samples.number(frame.lo));
-            rise = self.resets.add_to(rise);
+            rise = self.resets.add_to(rise, (frame.start_ms, frame.end_ms));
         }
         let first_ms = times[frame.lo];
         let last_ms = times[last];
@@ -81,46 +83,19 @@ impl Kernel for Extrapolated {
 #[derive(Debug, Default)]
 pub(super) struct Resets {
     entries: VecDeque<Reset>,
-    /// The sum of all finite values since the deque was last empty or rebuilt.
-    total: Wide,
-    /// How many entries are infinite; they are left out of the sums.
-    infinite_count: usize,
+    /// How many entries have been forgotten.
+    base: u64,
+    halves: Halves<Sum>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Reset {
     /// The number of the sample after the reset.
     number: u64,
+    /// The time of the sample before it: once that has left a range, so has the reset.
+    time_ms: i64,
     /// The value before it.
     value: f64,
-    /// The sum of the finite values of the entries before.
-    sum_before: Wide,
-}
-
-/// A number in twice the precision.
-#[derive(Debug, Clone, Copy, Default)]
-struct Wide {
-    high: f64,
-    low: f64,
-}
-
-impl Wide {
-    fn plus(self, value: f64) -> Wide {
-        let sum = self.high + value;
-        let part = sum - self.high;
-        let lost = (self.high - (sum - part)) + (value - part);
-        Wide::normal(sum, self.low + lost)
-    }
-
-    fn minus(self, other: Wide) -> Wide {
-        let difference = self.plus(-other.high);
-        Wide::normal(difference.high, difference.low - other.low)
-    }
-
-    fn normal(high: f64, low: f64) -> Wide {
-        let sum = high + low;
-        Wide { high: sum, low: low - (sum - high) }
-    }
 }
 
 impl Resets {
@@ -133,79 +108,71 @@ impl Resets {
     #[inline]
     pub(super) fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
         if at > lo && samples.values[at] < samples.values[at - 1] {
-            self.push(samples.number(at), samples.values[at - 1]);
+            self.push(samples.number(at), samples.times[at - 1], samples.values[at - 1]);
         }
     }
 
-    /// Takes the number of the sample after a reset, and the value before it.
-    pub(super) fn push(&mut self, number: u64, value: f64) {
-        if self.entries.is_empty() {
-            self.total = Wide::default();
-        }
-        self.entries.push_back(Reset { number, value, sum_before: self.total });
-        if value.is_finite() {
-            self.total = self.total.plus(value);
-        } else {
-            self.infinite_count += 1;
-        }
+    /// Takes the number of the sample after a reset, and time and value of the one before.
+    pub(super) fn push(&mut self, number: u64, time_ms: i64, value: f64) {
+        self.entries.push_back(Reset { number, time_ms, value });
     }
 
     /// Forgets resets of which the sample before, or both, lie before a sample.
     pub(super) fn forget_up_to(&mut self, number: u64) {
-        while let Some(front) = self.entries.front()
-            && front.number <= number
-        {
-            self.infinite_count -= usize::from(!front.value.is_finite());
+        while self.entries.front().is_some_and(|front| front.number <= number) {
             self.entries.pop_front();
+            self.base += 1;
         }
     }
 
-    /// A rise with the values before all resets added to it.
-    pub(super) fn add_to(&mut self, rise: f64) -> f64 {
-        self.add_some(rise, 0..self.entries.len())
+    /// A rise with the values before all resets added to it; those of a range.
+    pub(super) fn add_to(&mut self, rise: f64, range: (i64, i64)) -> f64 {
+        self.add_some(rise, 0..self.entries.len(), range)
     }
 
-    /// A rise with the values before those resets added to it of which the sample after lies
-    /// between two others.
-    pub(super) fn add_between(&mut self, rise: f64, after: u64, before: u64) -> f64 {
+    /// A rise with the values before those resets of a range added to it of which the sample
+    /// after lies between two others.
+    pub(super) fn add_between(
+        &mut self,
+        rise: f64,
+        (after, before): (u64, u64),
+        range: (i64, i64),
+    ) -> f64 {
         let from = self.entries.partition_point(|reset| reset.number <= after);
         let to = self.entries.partition_point(|reset| reset.number < before);
-        self.add_some(rise, from..to.max(from))
+        self.add_some(rise, from..to.max(from), range)
     }
 
     #[inline(never)]
-    fn add_some(&mut self, rise: f64, some: Range<usize>) -> f64 {
+    fn add_some(&mut self, rise: f64, some: Range<usize>, (start_ms, end_ms): (i64, i64)) -> f64 {
+        let Resets { entries, base, halves } = self;
         let in_order = |entries: &VecDeque<Reset>| {
             entries.range(some.clone()).fold(rise, |sum, reset| sum + reset.value)
         };
-        if some.len() <= RESETS_ADDED_MAX || self.infinite_count > 0 {
-            return in_order(&self.entries);
+        if some.len() <= RESETS_ADDED_MAX {
+            return in_order(entries);
         }
-        let total = self.entries.get(some.end).map_or(self.total, |after| after.sum_before);
-        let correction = total.minus(self.entries[some.start].sum_before);
-        // What was lost below the total's precision must not matter for the difference.
-        if !correction.high.is_finite()
-            || correction.high.abs() * (1u64 << 40) as f64 <= total.high.abs()
-        {
-            self.rebuild();
-            return in_order(&self.entries);
-        }
-        (rise + correction.high) + correction.low
+        let number = |place: usize| *base + place as u64;
+        let border_ms = halves.border_ms(start_ms, end_ms);
+        let both = halves.of(
+            border_ms,
+            number(some.start)..number(some.end),
+            || number(entries.partition_point(|reset| reset.time_ms <= border_ms).max(some.start)),
+            |numbers| {
+                entries.range((numbers.start - *base) as usize..(numbers.end - *base) as usize)
+            },
+            |sum, reset| sum.plus(reset.value),
+        );
+        let sum = match both {
+            Both { front: Some(front), back: Some(back) } => front.merged(back),
+            Both { front, back } => front.or(back).unwrap_or_default(),
+        };
+        if sum.total().is_finite() { rise + sum.total() } else { in_order(entries) }
     }
 
     /// How many bytes are held.
     pub(super) fn bytes(&self) -> u64 {
-        (self.entries.capacity() * size_of::<Reset>()) as u64
-    }
-
-    fn rebuild(&mut self) {
-        self.total = Wide::default();
-        for entry in &mut self.entries {
-            entry.sum_before = self.total;
-            if entry.value.is_finite() {
-                self.total = self.total.plus(entry.value);
-            }
-        }
+        (self.entries.capacity() * size_of::<Reset>()) as u64 + self.halves.bytes()
     }
 }
 

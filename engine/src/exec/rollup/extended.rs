@@ -117,8 +117,8 @@ impl ExtendedRate {
         let number = |at: usize| frame.samples.number(frame.lo + at);
         let correction = self.resets.add_between(
             lost(extent.left, *first),
-            number(extent.first),
-            number(extent.end),
+            (number(extent.first), number(extent.end)),
+            (frame.start_ms, frame.end_ms),
         );
         correction + lost(*last, extent.right)
     }

@@ -4,27 +4,22 @@ use std::collections::VecDeque;
 
 use crate::exec::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::halves::{Both, Halves};
 
 /// Below this share of the sum of absolute values a sum is computed again in order.
 const CANCELLATION_MAX: f64 = 1e-11;
 
 /// `sum_over_time`, `avg_over_time`.
-///
-/// Subtracting what leaves a range from a running sum would keep its rounding errors, so the
-/// range is kept in two parts: the back is one sum that samples are added to, the front a stack
-/// of sums, one for every sample, each from there up to the back. When the front is used up, the
-/// back becomes the front: every sample is added twice in all, and only to sums of its own range.
 #[derive(Debug)]
 pub(super) struct Fold {
     /// Whether the answer is the mean.
     is_mean: bool,
-    back: Part,
-    front: Vec<Part>,
+    halves: Halves<Part>,
 }
 
 impl Fold {
     pub(super) fn new(is_mean: bool) -> Fold {
-        Fold { is_mean, back: Part::default(), front: Vec::new() }
+        Fold { is_mean, halves: Halves::default() }
     }
 }
 
@@ -40,32 +35,20 @@ impl Part {
     fn plus(self, value: f64) -> Part {
         Part { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
     }
+
+    #[inline]
+    fn merged(self, other: Part) -> Part {
+        Part { sum: self.sum.merged(other.sum), absolute: self.absolute + other.absolute }
+    }
 }
 
 impl Kernel for Fold {
     #[inline]
-    fn enter(&mut self, samples: Samples<'_>, _lo: usize, at: usize) {
-        self.back = self.back.plus(samples.values[at]);
-    }
-
-    #[inline]
-    fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
-        if self.front.is_empty() {
-            let mut part = Part::default();
-            for value in samples.values[at..hi].iter().rev() {
-                part = part.plus(*value);
-                self.front.push(part);
-            }
-            self.back = Part::default();
-        }
-        self.front.pop();
-    }
-
-    #[inline]
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
-        let (sum, absolute) = match self.front.last() {
-            None => (self.back.sum, self.back.absolute),
-            Some(front) => (front.sum.merged(self.back.sum), front.absolute + self.back.absolute),
+        let both = self.halves.of_samples(frame, |part, _, value| part.plus(value));
+        let Part { sum, absolute } = match both {
+            Both { front: Some(front), back: Some(back) } => front.merged(back),
+            Both { front, back } => front.or(back)?,
         };
         let count = (frame.hi - frame.lo) as f64;
         // Where terms cancel or overflow, the order of the additions matters.
@@ -79,7 +62,7 @@ impl Kernel for Fold {
     }
 
     fn bytes(&self) -> u64 {
-        (self.front.capacity() * size_of::<Part>()) as u64
+        self.halves.bytes()
     }
 }
 

@@ -11,6 +11,7 @@ mod counter;
 mod extended;
 mod feed;
 mod fold;
+mod halves;
 mod mixed;
 mod moments;
 mod note;

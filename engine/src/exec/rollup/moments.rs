@@ -1,38 +1,20 @@
 //! Sums over a moving range from which spread and trend follow.
 //!
-//! As in [`super::fold`], the range is kept in two parts, so that nothing is ever subtracted:
-//! each sample is added twice in all. Values are taken relative to an origin inside the range,
-//! chosen anew whenever the back becomes the front, so that little cancels.
+//! The range is kept in two parts ([`super::halves`]), so that nothing is ever subtracted. Times
+//! and values are taken relative to an origin inside the part, the sample next to the border, so
+//! that little cancels; the two parts are put together by what is between their means.
 
 use crate::exec::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Samples};
+use crate::exec::rollup::halves::{Both, Halves};
 
 /// Prometheus' own rounding grows by this factor at most where sums over the range stand in for
 /// its loop over the samples: results agree to about 1e-10 then. Beyond it the loop is taken.
 const CONDITION_MAX: f64 = 1e5;
 
-/// Where values, and times in ms, are counted from.
-#[derive(Debug, Clone, Copy, Default)]
-struct Origin {
-    time_ms: i64,
-    value: f64,
-}
-
-/// Sums over some samples.
-trait Part: Copy + Default {
-    /// With one sample more, seen from an origin.
-    fn plus(self, origin: Origin, time_ms: i64, value: f64) -> Self;
-
-    /// Those of two runs of samples.
-    fn merged(self, other: Self) -> Self;
-}
-
-/// The sums over a range, and what its values are like.
+/// What the values in a moving range are like.
 #[derive(Debug, Default)]
-struct Halves<P> {
-    origin: Origin,
-    back: P,
-    front: Vec<P>,
+struct Kinds {
     /// How many values are NaN.
     nan_count: usize,
     /// How many values are infinite.
@@ -41,18 +23,15 @@ struct Halves<P> {
     change_count: usize,
 }
 
-impl<P: Part> Halves<P> {
+impl Kinds {
     #[inline]
     fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
-        let (time_ms, value) = (samples.times[at], samples.values[at]);
-        if at == lo {
-            self.origin = Origin { time_ms, value: if value.is_finite() { value } else { 0.0 } };
-        } else {
+        let value = samples.values[at];
+        if at > lo {
             self.change_count += usize::from(samples.values[at - 1] != value);
         }
         self.nan_count += usize::from(value.is_nan());
         self.infinite_count += usize::from(value.is_infinite());
-        self.back = self.back.plus(self.origin, time_ms, value);
     }
 
     #[inline]
@@ -63,115 +42,143 @@ impl<P: Part> Halves<P> {
         if at + 1 < hi {
             self.change_count -= usize::from(value != samples.values[at + 1]);
         }
-        if self.front.is_empty() {
-            self.turn(&samples.times[at..hi], &samples.values[at..hi]);
-        }
-        self.front.pop();
-    }
-
-    /// Makes the whole range the front.
-    fn turn(&mut self, times: &[i64], values: &[f64]) {
-        let finite = || values.iter().filter(|value| value.is_finite());
-        let mean = finite().sum::<f64>() / finite().count().max(1) as f64;
-        let value = if mean.is_finite() { mean } else { 0.0 };
-        self.origin = Origin { time_ms: times[times.len() / 2], value };
-        let mut part = P::default();
-        self.front.extend(times.iter().zip(values).rev().map(|(time_ms, value)| {
-            part = part.plus(self.origin, *time_ms, *value);
-            part
-        }));
-        self.back = P::default();
-    }
-
-    #[inline]
-    fn total(&self) -> P {
-        self.front.last().map_or(self.back, |front| front.merged(self.back))
-    }
-
-    fn bytes(&self) -> u64 {
-        (self.front.capacity() * size_of::<P>()) as u64
     }
 }
 
 /// Sums of values and of their squares.
 #[derive(Debug, Clone, Copy, Default)]
 struct Squares {
+    count: f64,
+    /// What values are counted from: the first of them.
+    origin: f64,
     first: Sum,
     second: Sum,
 }
 
-impl Part for Squares {
+impl Squares {
     #[inline]
-    fn plus(self, origin: Origin, _time_ms: i64, value: f64) -> Squares {
-        let value = value - origin.value;
-        Squares { first: self.first.plus(value), second: self.second.plus(value * value) }
+    fn plus(self, value: f64) -> Squares {
+        let origin = if self.count == 0.0 { value } else { self.origin };
+        let value = value - origin;
+        Squares {
+            count: self.count + 1.0,
+            origin,
+            first: self.first.plus(value),
+            second: self.second.plus(value * value),
+        }
     }
 
     #[inline]
-    fn merged(self, other: Squares) -> Squares {
-        Squares { first: self.first.merged(other.first), second: self.second.merged(other.second) }
+    fn spread(self) -> Spread {
+        let (first, second) = (self.first.total(), self.second.total());
+        let cancelled = first * first / self.count;
+        Spread {
+            count: self.count,
+            origin: self.origin,
+            mean: first / self.count,
+            squares: second - cancelled,
+            cancelled,
+        }
+    }
+}
+
+/// How some values spread.
+struct Spread {
+    count: f64,
+    origin: f64,
+    /// Counted from the origin.
+    mean: f64,
+    /// The sum of squared distances from the mean.
+    squares: f64,
+    /// What has been subtracted to get there.
+    cancelled: f64,
+}
+
+impl Spread {
+    /// That of all values together.
+    #[inline]
+    fn merged(self, other: &Spread) -> Spread {
+        let count = self.count + other.count;
+        let share = other.count / count;
+        let apart = (other.origin - self.origin) + (other.mean - self.mean);
+        Spread {
+            count,
+            origin: self.origin,
+            mean: self.mean + apart * share,
+            squares: self.squares + other.squares + apart * apart * (self.count * share),
+            cancelled: self.cancelled + other.cancelled,
+        }
     }
 }
 
 /// The variance of the values in a moving range.
 #[derive(Debug, Default)]
-pub(super) struct MovingVariance(Halves<Squares>);
+pub(super) struct MovingVariance {
+    kinds: Kinds,
+    halves: Halves<Squares>,
+}
 
 impl MovingVariance {
     #[inline]
     pub(super) fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
-        self.0.enter(samples, lo, at);
+        self.kinds.enter(samples, lo, at);
     }
 
     #[inline]
     pub(super) fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
-        self.0.leave(samples, at, hi);
+        self.kinds.leave(samples, at, hi);
     }
 
     /// The variance; nothing where rounding would show.
     #[inline]
-    pub(super) fn value(&self, frame: &Frame<'_>) -> Option<f64> {
-        let sums = &self.0;
-        if sums.nan_count + sums.infinite_count > 0 {
+    pub(super) fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
+        if self.kinds.nan_count + self.kinds.infinite_count > 0 {
             return Some(f64::NAN);
         }
-        if sums.change_count == 0 {
+        if self.kinds.change_count == 0 {
             return Some(0.0);
         }
-        let count = (frame.hi - frame.lo) as f64;
-        let total = sums.total();
-        let (first, second) = (total.first.total(), total.second.total());
-        let cancelled = first * first / count;
-        let variance = (second - cancelled) / count;
-        let mean = sums.origin.value + first / count;
+        let both = self.halves.of_samples(frame, |part, _, value| part.plus(value));
+        let total = match both {
+            Both { front: Some(front), back: Some(back) } => front.spread().merged(&back.spread()),
+            Both { front, back } => front.or(back)?.spread(),
+        };
+        let variance = total.squares / total.count;
+        let mean = total.origin + total.mean;
         // Prometheus rounds to the size of the mean, the sums here to that of the squares.
         let is_exact = variance < f64::MAX
             && variance > f64::MIN_POSITIVE / f64::EPSILON
-            && cancelled <= CONDITION_MAX * (variance * count)
+            && total.cancelled <= CONDITION_MAX * total.squares
             && mean.abs() <= CONDITION_MAX * variance.sqrt();
         is_exact.then_some(variance)
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.0.bytes()
+        self.halves.bytes()
     }
 }
 
 /// Sums of times in seconds, of values, and of their products.
 #[derive(Debug, Clone, Copy, Default)]
 struct Products {
+    count: f64,
+    /// What times and values are counted from: the first sample.
+    origin: (i64, f64),
     x: Sum,
     y: Sum,
     xy: Sum,
     xx: Sum,
 }
 
-impl Part for Products {
+impl Products {
     #[inline]
-    fn plus(self, origin: Origin, time_ms: i64, value: f64) -> Products {
-        let x = time_ms.wrapping_sub(origin.time_ms) as f64 / 1e3;
-        let y = value - origin.value;
+    fn plus(self, time_ms: i64, value: f64) -> Products {
+        let origin = if self.count == 0.0 { (time_ms, value) } else { self.origin };
+        let x = time_ms.wrapping_sub(origin.0) as f64 / 1e3;
+        let y = value - origin.1;
         Products {
+            count: self.count + 1.0,
+            origin,
             x: self.x.plus(x),
             y: self.y.plus(y),
             xy: self.xy.plus(x * y),
@@ -179,20 +186,66 @@ impl Part for Products {
         }
     }
 
-    #[inline]
-    fn merged(self, other: Products) -> Products {
-        Products {
-            x: self.x.merged(other.x),
-            y: self.y.merged(other.y),
-            xy: self.xy.merged(other.xy),
-            xx: self.xx.merged(other.xx),
+    fn scatter(self) -> Scatter {
+        let n = self.count;
+        let [x, y, xy, xx] = [self.x, self.y, self.xy, self.xx].map(Sum::total);
+        let (lost, lost_of_x) = (x * y / n, x * x / n);
+        Scatter {
+            count: n,
+            origin: self.origin,
+            x: x / n,
+            y: y / n,
+            covariance: xy - lost,
+            variance: xx - lost_of_x,
+            lost: lost.abs(),
+            lost_of_x,
+        }
+    }
+}
+
+/// How some samples lie about their means.
+struct Scatter {
+    count: f64,
+    origin: (i64, f64),
+    /// The means of times and values, counted from the origin.
+    x: f64,
+    y: f64,
+    /// Sums, not divided by the count.
+    covariance: f64,
+    variance: f64,
+    /// What has cancelled out of the two.
+    lost: f64,
+    lost_of_x: f64,
+}
+
+impl Scatter {
+    /// That of all samples together.
+    fn merged(self, other: &Scatter) -> Scatter {
+        let count = self.count + other.count;
+        let share = other.count / count;
+        let x_apart = other.origin.0.wrapping_sub(self.origin.0) as f64 / 1e3 + (other.x - self.x);
+        let y_apart = (other.origin.1 - self.origin.1) + (other.y - self.y);
+        let weight = self.count * share;
+        let between = x_apart * y_apart * weight;
+        Scatter {
+            count,
+            origin: self.origin,
+            x: self.x + x_apart * share,
+            y: self.y + y_apart * share,
+            covariance: self.covariance + other.covariance + between,
+            variance: self.variance + other.variance + x_apart * x_apart * weight,
+            lost: self.lost + other.lost + between.abs(),
+            lost_of_x: self.lost_of_x + other.lost_of_x,
         }
     }
 }
 
 /// A straight line through the samples of a moving range.
 #[derive(Debug, Default)]
-pub(super) struct MovingLine(Halves<Products>);
+pub(super) struct MovingLine {
+    kinds: Kinds,
+    halves: Halves<Products>,
+}
 
 /// A straight line: a value at a time, and a slope.
 #[derive(Debug, Clone, Copy)]
@@ -220,43 +273,43 @@ impl Line {
 impl MovingLine {
     #[inline]
     pub(super) fn enter(&mut self, samples: Samples<'_>, lo: usize, at: usize) {
-        self.0.enter(samples, lo, at);
+        self.kinds.enter(samples, lo, at);
     }
 
     #[inline]
     pub(super) fn leave(&mut self, samples: Samples<'_>, at: usize, hi: usize) {
-        self.0.leave(samples, at, hi);
+        self.kinds.leave(samples, at, hi);
     }
 
     /// Whether all values are the same, or none can be said: then no sum is needed.
     #[inline]
     pub(super) fn is_flat(&self) -> bool {
-        self.0.change_count == 0
+        self.kinds.change_count == 0
     }
 
     /// Whether a value is NaN, so that slope and intercept are.
     #[inline]
     pub(super) fn has_nan(&self) -> bool {
-        self.0.nan_count > 0
+        self.kinds.nan_count > 0
     }
 
     /// The line through samples that are not all the same; nothing where rounding would show.
-    pub(super) fn line(&self, frame: &Frame<'_>, intercept_ms: i64) -> Option<Line> {
-        let sums = &self.0;
-        if sums.infinite_count > 0 {
+    pub(super) fn line(&mut self, frame: &Frame<'_>, intercept_ms: i64) -> Option<Line> {
+        if self.kinds.infinite_count > 0 {
             return None;
         }
-        let Origin { time_ms, value } = sums.origin;
-        let n = (frame.hi - frame.lo) as f64;
-        let total = sums.total();
-        let [x, y, xy, xx] = [total.x, total.y, total.xy, total.xx].map(Sum::total);
-        let covariance = xy - x * y / n;
-        let variance = xx - x * x / n;
+        let both = self.halves.of_samples(frame, Products::plus);
+        let Scatter { count: n, origin, x, y, covariance, variance, lost, lost_of_x } = match both {
+            Both { front: Some(front), back: Some(back) } => {
+                front.scatter().merged(&back.scatter())
+            }
+            Both { front, back } => front.or(back)?.scatter(),
+        };
         // What Prometheus' sums are, which count times from the intercept and values from 0.
-        let theirs_x = x / n - intercept_ms.wrapping_sub(time_ms) as f64 / 1e3;
-        let theirs_y = y / n + value;
-        let lost = (x * y / n).abs().max((theirs_x * theirs_y * n).abs());
-        let lost_of_x = (x * x / n).max(theirs_x * theirs_x * n);
+        let theirs_x = x - intercept_ms.wrapping_sub(origin.0) as f64 / 1e3;
+        let theirs_y = y + origin.1;
+        let lost = lost.max((theirs_x * theirs_y * n).abs());
+        let lost_of_x = lost_of_x.max(theirs_x * theirs_x * n);
         let condition = (lost / covariance.abs()).max(lost_of_x / variance).max(1.0);
         let slope = covariance / variance;
         let reach = slope * theirs_x;
@@ -270,6 +323,6 @@ impl MovingLine {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.0.bytes()
+        self.halves.bytes()
     }
 }

@@ -43,7 +43,8 @@ impl MixedKernel for Rate {
             self.last_overlap = Some(frame.samples.number(at));
         }
         if values[at] < values[at - 1] || starts::is_reset(before, after) {
-            self.resets.push(frame.samples.number(at), values[at - 1]);
+            let time_ms = frame.samples.times[at - 1];
+            self.resets.push(frame.samples.number(at), time_ms, values[at - 1]);
         }
     }
 
@@ -79,7 +80,7 @@ impl Rate {
         let mut rise = values[last] - values[0];
         let first_number = frame.samples.number(frame.float_lo);
         self.resets.forget_up_to(first_number);
-        rise = self.resets.add_to(rise);
+        rise = self.resets.add_to(rise, (frame.start_ms, frame.end_ms));
         let overlaps = self.last_overlap.is_some_and(|number| number > first_number);
         remarks.add_if(overlaps, Remark::Overlap);
         let sampled =

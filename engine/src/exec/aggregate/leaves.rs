@@ -1,0 +1,123 @@
+//! How the rows of groups are dealt out, so that no sum depends on which series are loaded.
+//!
+//! Where rows were cut into parts by their number, a series more would move all cuts behind it,
+//! even if it has no value at a step; and sums of floats that are put together in another way
+//! differ in their last bits. A leaf is decided by the labels of a series alone.
+
+use std::ops::Range;
+
+use model::hash::xxh64;
+
+use crate::error::QueryError;
+use crate::exec::aggregate::group::Groups;
+use crate::exec::charge::Charge;
+use crate::exec::operator::{Context, SeriesMeta};
+use crate::exec::watch::Watch;
+
+/// Leaves of a group where there may be many groups: a merge costs about as much as a row.
+const LEAVES: usize = 4;
+/// Leaves where all series are one group, which so many threads can then share.
+const LEAVES_OF_ALL: usize = 16;
+
+/// The rows of groups, sorted by group and leaf.
+///
+/// Invariant: leaves are not empty; inside a leaf rows keep the order that they have in the group.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    /// Series, sorted by group and leaf.
+    pub(super) order: Vec<u32>,
+    /// The group of each leaf.
+    groups: Vec<u32>,
+    /// The first row of each leaf, and one past the last row.
+    starts: Vec<u32>,
+    _charge: Charge,
+}
+
+impl Leaves {
+    /// The leaves of groups of some series.
+    ///
+    /// Errors: the limits of the query.
+    pub(super) fn new(
+        ctx: &Context,
+        series: &[SeriesMeta],
+        groups: &Groups,
+    ) -> Result<Leaves, QueryError> {
+        let count = if groups.is_all { LEAVES_OF_ALL } else { LEAVES };
+        let leaf_max = series.len().min(groups.len() * count);
+        let bytes = (series.len() + 2 * leaf_max) * size_of::<u32>();
+        let _charge = Charge::new(&ctx.budget, bytes as u64)?;
+        let mut watch = Watch::new(&ctx.budget);
+        let mut leaves = Leaves {
+            order: Vec::with_capacity(series.len()),
+            groups: Vec::with_capacity(leaf_max),
+            starts: Vec::with_capacity(leaf_max + 1),
+            _charge,
+        };
+        let mut dealt: [Vec<u32>; LEAVES_OF_ALL] = Default::default();
+        for group in 0..groups.len() {
+            let rows = groups.rows(group);
+            if rows.len() == 1 {
+                leaves.push(group, &groups.order[rows]);
+                continue;
+            }
+            for row in rows {
+                let index = groups.order[row];
+                let labels = series[index as usize].labels.as_bytes();
+                watch.work(labels.len())?;
+                dealt[xxh64(labels) as usize % count].push(index);
+            }
+            for leaf in dealt.iter_mut().filter(|leaf| !leaf.is_empty()) {
+                leaves.push(group, leaf);
+                leaf.clear();
+            }
+        }
+        leaves.starts.push(leaves.order.len() as u32);
+        Ok(leaves)
+    }
+
+    fn push(&mut self, group: usize, rows: &[u32]) {
+        self.groups.push(group as u32);
+        self.starts.push(self.order.len() as u32);
+        self.order.extend_from_slice(rows);
+    }
+
+    /// How many leaves there are.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The group of a leaf.
+    pub(super) fn group(&self, leaf: usize) -> usize {
+        self.groups[leaf] as usize
+    }
+
+    /// The rows of a leaf.
+    pub(super) fn rows(&self, leaf: usize) -> Range<usize> {
+        self.starts[leaf] as usize..self.starts[leaf + 1] as usize
+    }
+
+    /// Whether a leaf is the first of its group.
+    pub(super) fn is_first(&self, leaf: usize) -> bool {
+        leaf == 0 || self.groups[leaf - 1] != self.groups[leaf]
+    }
+
+    /// Whether a leaf is the last of its group.
+    pub(super) fn is_last(&self, leaf: usize) -> bool {
+        leaf + 1 == self.len() || self.groups[leaf + 1] != self.groups[leaf]
+    }
+
+    /// The leaves that have some of the rows.
+    pub(super) fn touching(&self, rows: &Range<usize>) -> Range<usize> {
+        let first = self.starts.partition_point(|start| *start as usize <= rows.start) - 1;
+        let end = self.starts.partition_point(|start| (*start as usize) < rows.end);
+        first..end
+    }
+
+    /// The groups of which all leaves are among some.
+    pub(super) fn whole_groups(&self, leaves: Range<usize>) -> Range<usize> {
+        let (first, last) = (leaves.start, leaves.end - 1);
+        let start = self.group(first) + usize::from(!self.is_first(first));
+        let end = self.group(last) + usize::from(self.is_last(last));
+        start..end.max(start)
+    }
+}
