@@ -86,6 +86,11 @@ pub struct Args {
     #[arg(long = "storage.index-cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub index_cache_bytes_max: u64,
 
+    /// How much memory decoded samples may take, kept for the next query that reads them, as a
+    /// size; 0 keeps none.
+    #[arg(long = "storage.columns-cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
+    pub columns_bytes_max: u64,
+
     /// How large the log may grow before what is in memory is sealed early, as a size.
     #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub log_bytes_max: u64,
@@ -376,6 +381,7 @@ impl Args {
             ("remote-write.max-series-per-request", write.series_max.to_string()),
             ("self-metrics", self.self_metrics.to_string()),
             ("storage.cache-size", format_bytes(self.cache_bytes_max)),
+            ("storage.columns-cache-size", format_bytes(self.columns_bytes_max)),
             ("storage.commit-interval", format_duration(self.commit_interval)),
             ("storage.exemplars.exemplars-limit", self.exemplars_max.to_string()),
             ("storage.index-cache-size", format_bytes(self.index_cache_bytes_max)),

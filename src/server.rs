@@ -290,6 +290,7 @@ fn store_options(args: &Args) -> StoreOptions {
         commit_interval_min: args.commit_interval,
         cache_bytes_max: usize::try_from(args.cache_bytes_max).unwrap_or(usize::MAX),
         index_cache_bytes_max: usize::try_from(args.index_cache_bytes_max).unwrap_or(usize::MAX),
+        columns_bytes_max: usize::try_from(args.columns_bytes_max).unwrap_or(usize::MAX),
         log_bytes_max: args.log_bytes_max,
         exemplars_max: args.exemplars_max as usize,
         ..StoreOptions::default()

@@ -9,7 +9,7 @@ use super::Own;
 type Figure = fn(&StoreStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
-const GAUGES: [(&str, &str, Figure); 12] = [
+const GAUGES: [(&str, &str, Figure); 14] = [
     ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
     ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
         s.queue_samples as u64
@@ -40,10 +40,16 @@ const GAUGES: [(&str, &str, Figure); 12] = [
         "Stored values of exemplars and metadata that cannot be read.",
         |s| s.damaged_values as u64,
     ),
+    ("tessella_storage_columns_bytes", "Bytes of decoded samples that are kept.", |s| {
+        s.columns_bytes as u64
+    }),
+    ("tessella_storage_columns_bytes_max", "Bytes of decoded samples that may be kept.", |s| {
+        s.columns_bytes_max as u64
+    }),
 ];
 
 /// Name, help and figure of what only grows.
-const COUNTERS: [(&str, &str, Figure); 19] = [
+const COUNTERS: [(&str, &str, Figure); 22] = [
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
     (
         "tessella_storage_histograms_appended_total",
@@ -102,6 +108,21 @@ const COUNTERS: [(&str, &str, Figure); 19] = [
         "tessella_storage_metadata_evicted_total",
         "Metrics whose metadata had to go because there were too many.",
         |s| s.metadata_evicted,
+    ),
+    (
+        "tessella_storage_columns_hits_total",
+        "Runs of samples that were kept decoded when a query wanted them.",
+        |s| s.columns_hits,
+    ),
+    (
+        "tessella_storage_columns_misses_total",
+        "Runs of samples that a query had to decode, and that were kept then.",
+        |s| s.columns_misses,
+    ),
+    (
+        "tessella_storage_columns_evicted_total",
+        "Decoded runs of samples that were let go of to make room for others.",
+        |s| s.columns_evicted,
     ),
 ];
 

@@ -9,6 +9,7 @@
 //! `keys`, values in `head::record`, `seal::block` and `value`, chunks in [`chunk`].
 
 pub mod chunk;
+mod columns;
 mod error;
 mod exemplar;
 mod head;

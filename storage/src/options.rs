@@ -78,6 +78,9 @@ pub struct StoreOptions {
     pub cache_bytes_max: usize,
     /// Bytes of the index of sealed days that are kept in memory; 0 reads it for each query.
     pub index_cache_bytes_max: usize,
+    /// Bytes of decoded floats that are kept in memory, of sealed blocks and of the head; 0
+    /// keeps none.
+    pub columns_bytes_max: usize,
     /// Times that a failed request to the object store is repeated; `None` repeats it until
     /// it succeeds.
     pub object_store_retries_max: Option<u32>,
@@ -98,6 +101,7 @@ impl Default for StoreOptions {
             background: true,
             cache_bytes_max: 128 << 20,
             index_cache_bytes_max: 128 << 20,
+            columns_bytes_max: 128 << 20,
             object_store_retries_max: None,
             clock: Arc::new(SystemClock),
         }

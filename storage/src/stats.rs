@@ -76,6 +76,16 @@ pub struct StoreStats {
     pub index_cache_hits: u64,
     /// Look-ups in it of what had to be read.
     pub index_cache_misses: u64,
+    /// Bytes of decoded floats that are kept.
+    pub columns_bytes: usize,
+    /// The most there may be.
+    pub columns_bytes_max: usize,
+    /// Runs of samples that were kept when they were wanted.
+    pub columns_hits: u64,
+    /// Runs that were decoded and kept.
+    pub columns_misses: u64,
+    /// Runs that were let go of to make room.
+    pub columns_evicted: u64,
 }
 
 /// The running figures.
@@ -211,6 +221,8 @@ impl Counters {
             index_cache_bytes: index.bytes,
             index_cache_hits: index.hits,
             index_cache_misses: index.misses,
+            // Told by the cache itself.
+            ..StoreStats::default()
         }
     }
 }

@@ -9,6 +9,7 @@ use model::Batch;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::columns::ColumnCache;
 use crate::error::StoreError;
 use crate::exemplar::Exemplars;
 use crate::head::Head;
@@ -38,6 +39,8 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) lsm: Lsm,
     pub(crate) head: Head,
+    /// Decoded floats of what has been read.
+    pub(crate) columns: Arc<ColumnCache>,
     pub(crate) options: StoreOptions,
     /// The one writer of log and head.
     pub(crate) log: tokio::sync::Mutex<Log>,
@@ -95,6 +98,7 @@ impl Store {
         let inner = Arc::new(Inner {
             lsm,
             head,
+            columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
             log: tokio::sync::Mutex::new(log),
             counters: Counters::default(),
             sealing: tokio::sync::Mutex::new(seal::State::new(&meta)),
@@ -151,14 +155,23 @@ impl Store {
 
     /// What the store holds and has done.
     pub fn stats(&self) -> StoreStats {
-        self.inner.counters.stats(
+        let stats = self.inner.counters.stats(
             self.inner.head.series_count(),
             self.inner.queue.weight(),
             self.inner.read_partitions(BTreeMap::len),
             self.inner.head.exemplars.stats(),
             self.inner.head.metadata.stats(),
             self.inner.index.stats(),
-        )
+        );
+        let columns = self.inner.columns.stats();
+        StoreStats {
+            columns_bytes: columns.bytes,
+            columns_bytes_max: columns.bytes_max,
+            columns_hits: columns.hits,
+            columns_misses: columns.misses,
+            columns_evicted: columns.evictions,
+            ..stats
+        }
     }
 
     /// Commits what waits, writes everything out, and closes. Later writes are refused.

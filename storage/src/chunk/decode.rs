@@ -143,6 +143,24 @@ impl<'a> Decoder<'a> {
         })
     }
 
+    /// Appends all samples, leaving out their starts.
+    ///
+    /// Errors: as for [`Decoder::next_batch`].
+    pub fn read_all(
+        mut self,
+        timestamps: &mut Vec<i64>,
+        values: &mut Vec<f64>,
+    ) -> Result<(), ChunkError> {
+        let (start, count) = (timestamps.len(), self.remaining());
+        timestamps.resize(start + count, 0);
+        values.resize(start + count, 0.0);
+        let taken = self.gorilla.run(i64::MAX, &mut timestamps[start..], &mut values[start..]);
+        let len = start + taken.as_ref().map_or(0, |taken| *taken);
+        timestamps.truncate(len);
+        values.truncate(len);
+        taken.map(drop)
+    }
+
     /// Times, values and starts; nothing of them where one is damaged.
     #[cold]
     fn next_with_starts(

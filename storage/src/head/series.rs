@@ -7,6 +7,7 @@ use model::{Histogram, HistogramSample, Labels, SampleBatch};
 
 use super::window::OpenWindow;
 use crate::chunk::{self, ChunkError, Decoder, FrameHeader, HistogramBefore};
+use crate::columns::{KeptColumn, Place};
 use crate::window::window_of;
 
 /// Marks an id or a reference that has not been given.
@@ -56,10 +57,30 @@ pub(crate) enum Part {
         /// The start of the block's key, or none for the head.
         key: Option<Bytes>,
     },
+    /// Frames of floats that have a place for what they decode to.
+    Run(Run),
+    /// What such frames were decoded to before.
+    Column(Arc<KeptColumn>),
     /// Decoded floats.
     Floats(Floats),
     /// Late histograms; of none is known whether its counter was reset.
     Histograms(Vec<HistogramSample>),
+}
+
+/// Frames of floats without starts, end to end, times ascending.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// The frames, and nothing else.
+    pub(crate) bytes: Bytes,
+    /// The start of the block's key, or none for the head.
+    pub(crate) key: Option<Bytes>,
+    /// Where the column is kept once there is one.
+    pub(crate) place: Place,
+    /// Samples of all frames, as their headers say.
+    pub(crate) sample_count: usize,
+    /// Earliest and latest time, as the headers say.
+    pub(crate) min_ms: i64,
+    pub(crate) max_ms: i64,
 }
 
 /// Decoded floats and the starts of the first of them: what is missing is 0.
@@ -73,7 +94,8 @@ impl Part {
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Part::Frame { bytes, .. } => bytes.len(),
+            Part::Frame { bytes, .. } | Part::Run(Run { bytes, .. }) => bytes.len(),
+            Part::Column(column) => column.bytes(),
             Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
             Part::Histograms(samples) => samples.iter().map(histogram_bytes).sum(),
         }
@@ -83,6 +105,8 @@ impl Part {
     pub(crate) fn sample_count(&self) -> usize {
         match self {
             Part::Frame { bytes, .. } => FrameHeader::read(bytes).map_or(0, |h| h.count as usize),
+            Part::Run(run) => run.sample_count,
+            Part::Column(column) => column.len(),
             Part::Floats(floats) => floats.samples.len(),
             Part::Histograms(samples) => samples.len(),
         }
@@ -291,11 +315,18 @@ impl HeadSeries {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }
 
-    /// Copies of what may lie in a range of time, the earlier write first.
-    pub(crate) fn parts(&self, start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+    /// Copies of what may lie in a range of time, the earlier write first: as columns where
+    /// these are kept.
+    pub(crate) fn parts(
+        &self,
+        start_ms: i64,
+        end_ms: i64,
+        are_columns_kept: bool,
+        parts: &mut Vec<Part>,
+    ) {
         for open in &self.windows {
             if open.min_ms <= end_ms && open.max_ms >= start_ms {
-                open.parts(start_ms, end_ms, parts);
+                open.parts(start_ms, end_ms, are_columns_kept, parts);
             }
         }
     }
@@ -305,7 +336,7 @@ impl HeadSeries {
         let mut parts = Vec::new();
         for open in &self.windows {
             if open.window == window && open.epoch <= epoch_max {
-                open.parts(i64::MIN, i64::MAX, &mut parts);
+                open.parts(i64::MIN, i64::MAX, false, &mut parts);
             }
         }
         parts
@@ -334,11 +365,6 @@ pub(crate) fn has_same_value(a: &Histogram, b: &Histogram) -> bool {
         return a == b;
     }
     *a == Histogram { reset_hint: a.reset_hint, ..b.clone() }
-}
-
-/// Whether a frame may hold a sample in a range; one that cannot be read may.
-pub(crate) fn frame_overlaps(bytes: &[u8], start_ms: i64, end_ms: i64) -> bool {
-    FrameHeader::read(bytes).map_or(true, |h| h.min_ms <= end_ms && h.max_ms >= start_ms)
 }
 
 /// Sorts floats by time; of one time the last given stays.

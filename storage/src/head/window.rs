@@ -13,13 +13,14 @@
 //! the later write wins: a late one over one in order, a later frame over an earlier one, a
 //! later epoch over an earlier one.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint};
 
-use super::series::{
-    Decided, Floats, Part, Scratch, frame_overlaps, push_starts, sorted_later_wins,
-};
-use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
+use super::series::{Decided, Floats, Part, Run, Scratch, push_starts, sorted_later_wins};
+use crate::chunk::{Encoding, FrameHeader, HistogramEncoder, encode_histograms};
+use crate::columns::{Place, Slot};
 
 /// Raw samples that an open window keeps at its end.
 pub(crate) const TAIL_LEN: usize = 32;
@@ -40,7 +41,7 @@ pub(crate) struct OpenWindow {
     pub(super) epoch: u32,
     /// Samples in the last of `frames`; 0 if nothing is to be merged into it.
     last_frame_len: u16,
-    frames: Vec<Bytes>,
+    frames: Vec<HeldFrame>,
     tail: Vec<(i64, f64)>,
     late: Option<Box<Late>>,
     extra: Option<Box<Extra>>,
@@ -49,6 +50,19 @@ pub(crate) struct OpenWindow {
     pub(super) max_ms: i64,
     /// Latest time in order.
     in_order_ms: i64,
+}
+
+/// A frame, and the place of its column from the first reader on.
+#[derive(Debug)]
+struct HeldFrame {
+    bytes: Bytes,
+    slot: OnceLock<Arc<Slot>>,
+}
+
+impl From<Bytes> for HeldFrame {
+    fn from(bytes: Bytes) -> HeldFrame {
+        HeldFrame { bytes, slot: OnceLock::new() }
+    }
 }
 
 /// What few windows have.
@@ -64,7 +78,7 @@ struct Extra {
 /// that hold its time.
 #[derive(Debug, Default)]
 struct Late {
-    frames: Vec<Bytes>,
+    frames: Vec<HeldFrame>,
     floats: Floats,
     histograms: Vec<HistogramSample>,
 }
@@ -123,7 +137,7 @@ impl OpenWindow {
             s.clear();
             let sorted = sorted_later_wins(floats);
             s.push_all(&sorted.samples, &sorted.starts);
-            late.frames.push(s.encode());
+            late.frames.push(s.encode().into());
             floats.samples.clear();
             floats.starts.clear();
         }
@@ -150,7 +164,7 @@ impl OpenWindow {
         let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
         let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
         // A frame that cannot be read is left as it is, for the reader to report.
-        let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
+        let is_merged = last.is_some_and(|frame| s.decode(&frame.bytes).is_ok());
         if is_merged {
             self.frames.pop();
         } else {
@@ -169,7 +183,7 @@ impl OpenWindow {
             self.frames.reserve_exact(1);
         }
         let frame = s.encode();
-        self.frames.push(frame);
+        self.frames.push(frame.into());
     }
 
     /// Adds a histogram.
@@ -194,7 +208,7 @@ impl OpenWindow {
             {
                 return;
             }
-            self.frames.push(frame_of(encoder));
+            self.frames.push(frame_of(encoder).into());
             // Floats are not merged into a frame of histograms.
             self.last_frame_len = 0;
         }
@@ -232,8 +246,14 @@ impl OpenWindow {
     }
 
     /// Copies of what may lie in a range of time, the earlier write first.
-    pub(super) fn parts(&self, start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
-        push_frames(&self.frames, start_ms, end_ms, parts);
+    pub(super) fn parts(
+        &self,
+        start_ms: i64,
+        end_ms: i64,
+        are_columns_kept: bool,
+        parts: &mut Vec<Part>,
+    ) {
+        push_frames(&self.frames, start_ms, end_ms, are_columns_kept, parts);
         let extra = self.extra.as_deref();
         push_floats(&self.tail, extra.map_or(&[], |e| &e.starts), start_ms, end_ms, parts);
         if let Some(encoder) = extra.and_then(|extra| extra.histograms.as_ref())
@@ -243,7 +263,7 @@ impl OpenWindow {
             parts.push(Part::Frame { bytes: frame_of(encoder), key: None });
         }
         if let Some(late) = self.late.as_deref() {
-            push_frames(&late.frames, start_ms, end_ms, parts);
+            push_frames(&late.frames, start_ms, end_ms, false, parts);
             let Floats { samples, starts } = sorted_later_wins(&late.floats);
             push_floats(&samples, &starts, start_ms, end_ms, parts);
             let mut histograms = sorted(&late.histograms);
@@ -273,20 +293,48 @@ fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
 }
 
 /// Frames that stand end to end, each by itself.
-fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
+fn push_each_frame(bytes: &[u8], frames: &mut Vec<HeldFrame>) {
     let mut rest = bytes;
     while let Ok(header) = FrameHeader::read(rest) {
         let (frame, tail) = rest.split_at(header.frame_len());
-        frames.push(Bytes::copy_from_slice(frame));
+        frames.push(Bytes::copy_from_slice(frame).into());
         rest = tail;
     }
 }
 
-fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
-    for bytes in frames {
-        if frame_overlaps(bytes, start_ms, end_ms) {
-            parts.push(Part::Frame { bytes: bytes.clone(), key: None });
+fn push_frames(
+    frames: &[HeldFrame],
+    start_ms: i64,
+    end_ms: i64,
+    are_columns_kept: bool,
+    parts: &mut Vec<Part>,
+) {
+    for HeldFrame { bytes, slot } in frames {
+        let header = FrameHeader::read(bytes).ok();
+        // One that cannot be read is for its reader to report.
+        if header.is_some_and(|h| h.min_ms > end_ms || h.max_ms < start_ms) {
+            continue;
         }
+        let is_kept = |h: &FrameHeader| {
+            are_columns_kept && h.encoding == Encoding::Gorilla && h.count as usize >= TAIL_LEN
+        };
+        parts.push(match header.filter(is_kept) {
+            Some(header) => {
+                let place = Place::Frame(Arc::clone(slot.get_or_init(Arc::default)));
+                match place.column() {
+                    Some(column) => Part::Column(column),
+                    None => Part::Run(Run {
+                        bytes: bytes.clone(),
+                        key: None,
+                        place,
+                        sample_count: header.count as usize,
+                        min_ms: header.min_ms,
+                        max_ms: header.max_ms,
+                    }),
+                }
+            }
+            None => Part::Frame { bytes: bytes.clone(), key: None },
+        });
     }
 }
 

@@ -15,11 +15,15 @@
 //! A histogram that says that its counter was not reset says so of the histogram that was before
 //! it when it came. Where another one is before it now, nothing is known any more.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use model::{Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError};
 
 use super::merge::{self, Mixed, MixedSample};
-use crate::chunk::{ChunkError, Decoder, FrameHeader, HistogramBefore, HistogramDecoder};
-use crate::head::series::{Decided, Floats, Part, Scratch, push_starts, sorted_later_wins};
+use crate::chunk::{self, ChunkError, Decoder, FrameHeader, HistogramBefore, HistogramDecoder};
+use crate::columns::{Column, ColumnCache, KeptColumn};
+use crate::head::series::{Decided, Floats, Part, Run, Scratch, push_starts, sorted_later_wins};
 use crate::keys;
 
 /// The parts of one series: `rank` is the order of writing.
@@ -55,6 +59,8 @@ impl SeriesParts {
                         .map_err(|e| e.at(series.to_string(), location(key.as_deref())))?;
                     (header.min_ms, header.max_ms, header.encoding.is_histograms())
                 }
+                Part::Run(run) => (run.min_ms, run.max_ms, false),
+                Part::Column(column) => (column.min_ms(), column.max_ms(), false),
                 Part::Floats(floats) => match (floats.samples.first(), floats.samples.last()) {
                     (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms, false),
                     _ => continue,
@@ -82,7 +88,7 @@ impl SeriesParts {
     pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
         match &self.parts.iter().find(|p| p.is_histograms)?.part {
             Part::Frame { bytes, .. } => HistogramDecoder::open(bytes).ok()?.before(),
-            Part::Floats(_) | Part::Histograms(_) => None,
+            Part::Run(_) | Part::Column(_) | Part::Floats(_) | Part::Histograms(_) => None,
         }
     }
 
@@ -135,6 +141,8 @@ pub(crate) struct PartsCursor<'a> {
     parts: &'a SeriesParts,
     start_ms: i64,
     end_ms: i64,
+    /// Keeps what is decoded.
+    columns: Option<&'a ColumnCache>,
     /// The next part that has not been opened.
     next: usize,
     open: Open<'a>,
@@ -146,6 +154,7 @@ pub(crate) struct PartsCursor<'a> {
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
+    Column { column: Arc<KeptColumn>, at: usize },
     Histograms(Box<OpenHistograms<'a>>),
     Raw { rest: &'a [(i64, f64)], starts: &'a [i64] },
     RawHistograms { rest: &'a [HistogramSample] },
@@ -167,9 +176,10 @@ impl<'a> PartsCursor<'a> {
         parts: &'a SeriesParts,
         start_ms: i64,
         end_ms: i64,
+        columns: Option<&'a ColumnCache>,
     ) -> PartsCursor<'a> {
         let (open, last_histogram) = (Open::None, None);
-        PartsCursor { labels, parts, start_ms, end_ms, next: 0, open, last_histogram }
+        PartsCursor { labels, parts, start_ms, end_ms, columns, next: 0, open, last_histogram }
     }
 
     /// Opens the next group; there is one.
@@ -202,6 +212,11 @@ impl<'a> PartsCursor<'a> {
                 let start = samples.partition_point(|s| s.timestamp_ms < self.start_ms);
                 Open::RawHistograms { rest: &samples[start..] }
             }
+            Part::Column(column) => self.open_column(Arc::clone(column)),
+            Part::Run(run) => match self.columns {
+                Some(columns) => self.open_column(column_of(run, columns).map_err(damaged)?),
+                None => Open::Merged { floats: self.merge(std::slice::from_ref(placed))?, at: 0 },
+            },
             Part::Frame { bytes, .. } if placed.is_histograms => {
                 let mut decoder = HistogramDecoder::open(bytes).map_err(damaged)?;
                 let is_passed =
@@ -220,6 +235,12 @@ impl<'a> PartsCursor<'a> {
                 Open::Frame { decoder, part: index }
             }
         })
+    }
+
+    fn open_column(&self, column: Arc<KeptColumn>) -> Open<'a> {
+        let before_ms = self.start_ms.saturating_sub(1);
+        let at = if self.start_ms == i64::MIN { 0 } else { column.count_until(0, before_ms) };
+        Open::Column { column, at }
     }
 
     /// The floats of overlapping parts in order, each time once.
@@ -258,7 +279,7 @@ impl<'a> PartsCursor<'a> {
                     Part::Frame { bytes, .. } => {
                         merge::decode(bytes, push).map_err(|e| self.damaged(part, e))?;
                     }
-                    Part::Floats(_) => {}
+                    Part::Run(_) | Part::Column(_) | Part::Floats(_) => {}
                 }
             } else {
                 let mut push = |timestamp_ms, value, start_ms| {
@@ -283,9 +304,19 @@ impl<'a> PartsCursor<'a> {
                     push(*timestamp_ms, *value, starts.get(at).copied().unwrap_or(0));
                 }
             }
-            Part::Frame { bytes, .. } => {
+            Part::Column(column) => {
+                let (timestamps, values) = column.samples();
+                let samples = timestamps.iter().zip(&values);
+                samples.for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
+            }
+            Part::Frame { bytes, .. } | Part::Run(Run { bytes, .. }) => {
                 scratch.clear();
-                scratch.decode(bytes).map_err(|e| self.damaged(part, e))?;
+                let frames = if matches!(part, Part::Run(_)) { usize::MAX } else { 1 };
+                for frame in chunk::frames(bytes).take(frames) {
+                    frame
+                        .and_then(|(offset, _)| scratch.decode(&bytes[offset..]))
+                        .map_err(|e| self.damaged(part, e))?;
+                }
                 let samples = scratch.timestamps.iter().zip(&scratch.values);
                 for (at, (timestamp_ms, value)) in samples.enumerate() {
                     push(*timestamp_ms, *value, scratch.starts.get(at).copied().unwrap_or(0));
@@ -298,8 +329,8 @@ impl<'a> PartsCursor<'a> {
 
     fn damaged(&self, part: &Part, error: ChunkError) -> SourceError {
         let key = match part {
-            Part::Frame { key, .. } => key.as_deref(),
-            Part::Floats(_) | Part::Histograms(_) => None,
+            Part::Frame { key, .. } | Part::Run(Run { key, .. }) => key.as_deref(),
+            Part::Column(_) | Part::Floats(_) | Part::Histograms(_) => None,
         };
         error.at(self.labels.to_string(), location(key))
     }
@@ -328,6 +359,27 @@ impl<'a> PartsCursor<'a> {
         }
         Ok(advance)
     }
+}
+
+/// What the frames of a run decode to, kept for who comes next.
+fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {
+    if let Some(column) = run.place.column() {
+        return Ok(column);
+    }
+    thread_local! {
+        static DECODED: RefCell<(Vec<i64>, Vec<f64>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    }
+    DECODED.with_borrow_mut(|(timestamps, values)| {
+        timestamps.clear();
+        values.clear();
+        for frame in chunk::frames(&run.bytes) {
+            let (offset, header) = frame?;
+            let bytes = &run.bytes[offset..];
+            header.verify(bytes)?;
+            Decoder::new(bytes, &header)?.read_all(timestamps, values)?;
+        }
+        Ok(columns.put(&run.place, Column::new(timestamps, values)))
+    })
 }
 
 fn location(key: Option<&[u8]>) -> String {
@@ -385,6 +437,10 @@ impl PartsCursor<'_> {
                     return Err(self.damaged(&self.parts.parts[part].part, error));
                 }
             },
+            Open::Column { column, at } => {
+                *at += column.read(*at, until_ms, batch);
+                column.advance(*at, batch)
+            }
             Open::Histograms(_) => self.next_histograms(until_ms, batch)?,
             Open::Raw { rest, starts } => {
                 let taken = push_samples(rest, starts, until_ms, batch);

@@ -3,6 +3,7 @@
 //! The head is copied first and the tree read after it: what is sealed in between is seen
 //! twice, which the cursor merges into one, and never missed.
 
+pub(crate) mod blocks;
 pub(crate) mod breather;
 pub(crate) mod cursor;
 mod merge;

@@ -129,7 +129,8 @@ async fn select(
     };
     let Ordered { series, encoded_bytes } = ordered;
     budget.charge_series(series.len() as u64)?;
-    Ok(LoadedSet { series, start_ms, end_ms, encoded_bytes, _charge: charge })
+    let columns = Arc::clone(&inner.columns);
+    Ok(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge })
 }
 
 /// Series sorted by labels, each label set once.
@@ -178,6 +179,7 @@ async fn select_head(
 ) -> Result<Vec<Found>, SourceError> {
     let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
     let mut breather = Breather::new(budget);
+    let are_columns_kept = inner.columns.bytes_max() > 0;
     let mut found = Vec::new();
     let mut result = Ok(());
     let mut visit = |series: &HeadSeries| {
@@ -185,7 +187,7 @@ async fn select_head(
             return;
         }
         let mut parts = Vec::new();
-        series.parts(start_ms, end_ms, &mut parts);
+        series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
         let bytes: usize = parts.iter().map(Part::bytes).sum();
         result = charge.add(bytes + SERIES_BYTES);
         found.push(Found { labels: series.labels.clone(), parts });

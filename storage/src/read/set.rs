@@ -1,14 +1,19 @@
 //! The loaded series of one selection.
 
+use std::sync::Arc;
+
 use model::{Budget, Cursor, Labels, SeriesSet};
 
 use super::cursor::{PartsCursor, SeriesParts};
+use crate::columns::ColumnCache;
 
 /// Loaded series, sorted by labels.
 pub(crate) struct LoadedSet {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
+    /// Keeps what is decoded.
+    pub(crate) columns: Arc<ColumnCache>,
     /// Bytes of the samples that are held.
     pub(crate) encoded_bytes: usize,
     /// What has been charged for them, given back in the end.
@@ -51,7 +56,8 @@ impl SeriesSet for LoadedSet {
 
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
         let (labels, parts) = &self.series[series_index];
-        Box::new(PartsCursor::new(labels, parts, self.start_ms, self.end_ms))
+        let columns = Some(&*self.columns);
+        Box::new(PartsCursor::new(labels, parts, self.start_ms, self.end_ms, columns))
     }
 
     fn sample_count_estimate(&self, series_index: usize) -> usize {

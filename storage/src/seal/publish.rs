@@ -9,7 +9,7 @@ use super::block::{self, BlockBuilder, BlockEntry};
 use super::{Item, State, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
-use crate::head::series::{Floats, Part};
+use crate::head::series::{Floats, Part, Run};
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::read::cursor::{PartsCursor, SeriesParts};
@@ -203,7 +203,13 @@ fn frames_of(
     if parts.is_chain() {
         for part in parts.iter() {
             match part {
-                Part::Frame { bytes, .. } => out.extend_from_slice(bytes),
+                Part::Frame { bytes, .. } | Part::Run(Run { bytes, .. }) => {
+                    out.extend_from_slice(bytes);
+                }
+                Part::Column(column) => {
+                    let (timestamps, values) = column.samples();
+                    chunk::encode_with_starts(&timestamps, &values, &[], &mut out);
+                }
                 Part::Floats(Floats { samples, starts }) => {
                     let (timestamps, values): (Vec<i64>, Vec<f64>) =
                         samples.iter().copied().unzip();
@@ -216,7 +222,7 @@ fn frames_of(
         }
         return Ok(out);
     }
-    let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX);
+    let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX, None);
     let mut histograms = PendingHistograms { samples: Vec::new(), before: parts.first_before() };
     loop {
         batch.clear();

@@ -10,9 +10,10 @@ use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::lsm::WriteSet;
 use crate::{Store, StoreError, StoreOptions, keys};
 
-/// A store that reads its index each time.
+/// A store that reads its index and its samples each time.
 async fn filled() -> (std::sync::Arc<dyn slatedb::object_store::ObjectStore>, Store) {
-    filled_with(StoreOptions { index_cache_bytes_max: 0, ..harness::options() }).await
+    let options = harness::options();
+    filled_with(StoreOptions { index_cache_bytes_max: 0, columns_bytes_max: 0, ..options }).await
 }
 
 async fn filled_with(
@@ -130,6 +131,34 @@ fn nothing_is_kept_of_an_index_that_is_damaged() {
             put(&store, &key, value).await;
         }
         assert_eq!(kinds, BTreeSet::from([b'c', b'f', b'i']));
+    });
+}
+
+#[test]
+fn nothing_is_kept_of_a_block_that_is_damaged() {
+    harness::run(async {
+        let is_block = |(key, _): &(Vec<u8>, Vec<u8>)| key[9] == b'b';
+        for number in 0..3 {
+            for damage in (0..40).step_by(7) {
+                let (_, store) = filled_with(harness::options()).await;
+                store.seal_all().await.unwrap();
+                let entries = entries(&store, &keys::partition(0)).await;
+                let (key, value) = entries.into_iter().filter(is_block).nth(number).unwrap();
+                put(&store, &key, damages(&key, &value)[damage].clone()).await;
+                match read_through(&store).await {
+                    Err(SourceError::Corrupt { location, .. }) => {
+                        assert!(location.contains(&keys::printable(&key)), "{location}");
+                    }
+                    other => panic!("{}: {other:?}", keys::printable(&key)),
+                }
+                put(&store, &key, value).await;
+                assert_eq!(read_through(&store).await.unwrap(), 425);
+                let misses = store.stats().columns_misses;
+                assert_eq!(misses, 6, "all but starts and histograms are kept, each once");
+                assert_eq!(read_through(&store).await.unwrap(), 425);
+                assert_eq!(store.stats().columns_misses, misses);
+            }
+        }
     });
 }
 

@@ -384,7 +384,7 @@ fn starts_are_kept_where_they_are_known_and_cost_nothing_elsewhere() {
         let mut encodings = Vec::new();
         store.inner().head.for_each(|_, series| {
             let mut parts = Vec::new();
-            series.parts(0, i64::MAX, &mut parts);
+            series.parts(0, i64::MAX, false, &mut parts);
             for part in parts {
                 if let Part::Frame { bytes, .. } = part {
                     let has_starts = series.labels.get("a") == "starts";

@@ -238,13 +238,14 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
     }
 }
 
-async fn run(ops: Vec<Op>, index_cache_bytes_max: usize) {
+async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usize) {
     let objects = harness::memory();
     let clock = Arc::new(ManualClock::new(0));
     let options = StoreOptions {
         clock: Arc::clone(&clock) as _,
         ahead_max_ms: None,
         index_cache_bytes_max,
+        columns_bytes_max,
         ..harness::options()
     };
     let mut store = open_with(&objects, options.clone()).await.unwrap();
@@ -293,6 +294,8 @@ async fn run(ops: Vec<Op>, index_cache_bytes_max: usize) {
             }
         }
     }
+    // Once from the encoded bytes, and once from what that has left behind.
+    check_reads(&store, &twin, last_ms).await;
     check_reads(&store, &twin, last_ms).await;
 }
 
@@ -303,8 +306,9 @@ proptest! {
     fn every_sample_is_read_once_and_the_later_write_wins(
         ops in proptest::collection::vec(op(), 1..14),
         cache in index_cache(),
+        columns_bytes_max in prop_oneof![Just(0_usize), Just(8 << 10), Just(1 << 30)],
     ) {
-        harness::run(run(ops, cache));
+        harness::run(run(ops, cache, columns_bytes_max));
     }
 }
 

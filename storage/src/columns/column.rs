@@ -1,0 +1,311 @@
+//! The decoded floats of one run of a series, packed so that they unpack at the speed of memory.
+//!
+//! ```text
+//! times    even    first + i × step                                  nothing a sample
+//!          near    first + i × step + i16                            2 bytes
+//!          any     first + u32, or as they are                       4 or 8 bytes
+//! values   whole   (base + u16 or u32) ÷ 10^digits                   2 or 4 bytes
+//!          any     as they are                                       8 bytes
+//! ```
+//!
+//! Counters and most gauges are whole numbers, or were written with a few digits behind the
+//! point; whether a number is one of these is decided by unpacking it and comparing all 64 bits.
+//! This lives in memory only: what is written is Gorilla.
+
+use model::{Advance, SampleBatch};
+
+/// The most digits behind the point that are tried. Up to here both numbers of the division
+/// are exact, so that it rounds as reading the decimal does.
+const DIGITS_MAX: usize = 6;
+const POWERS_OF_TEN: [f64; DIGITS_MAX + 1] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
+/// Whole numbers up to this are exact, and so is the sum of a base and an offset.
+const WHOLE_MAX: f64 = (1_u64 << 51) as f64;
+/// Adding this to a number up to [`WHOLE_MAX`] leaves no bits behind the point.
+const ROUNDER: f64 = 3.0 * (1_u64 << 51) as f64;
+
+/// Floats of one series, times ascending.
+///
+/// Units: ms since the epoch.
+/// Invariant: at least one sample.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Column {
+    len: u32,
+    min_ms: i64,
+    max_ms: i64,
+    times: Times,
+    values: Values,
+}
+
+#[derive(Debug, PartialEq)]
+enum Times {
+    Even { step_ms: i64 },
+    Near { step_ms: i64, off_ms: Box<[i16]> },
+    Offsets(Box<[u32]>),
+    Any(Box<[i64]>),
+}
+
+#[derive(Debug, PartialEq)]
+enum Values {
+    Short { base: f64, power: f64, above: Box<[u16]> },
+    Long { base: f64, power: f64, above: Box<[u32]> },
+    Any(Box<[f64]>),
+}
+
+impl Column {
+    /// The samples of two slices of equal length.
+    ///
+    /// Panics: on none; on times that do not ascend where that shows.
+    pub(crate) fn new(timestamps: &[i64], values: &[f64]) -> Column {
+        assert_eq!(timestamps.len(), values.len());
+        let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else {
+            panic!("a column of no samples");
+        };
+        Column {
+            len: u32::try_from(timestamps.len()).expect("runs are short"),
+            min_ms: *min_ms,
+            max_ms: *max_ms,
+            times: Times::of(timestamps),
+            values: Values::of(values),
+        }
+    }
+
+    /// How many samples there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Time of the first sample.
+    pub(crate) fn min_ms(&self) -> i64 {
+        self.min_ms
+    }
+
+    /// Time of the last sample.
+    pub(crate) fn max_ms(&self) -> i64 {
+        self.max_ms
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let times = match &self.times {
+            Times::Even { .. } => 0,
+            Times::Near { off_ms, .. } => size_of_val(&**off_ms),
+            Times::Offsets(offsets) => size_of_val(&**offsets),
+            Times::Any(times) => size_of_val(&**times),
+        };
+        let values = match &self.values {
+            Values::Short { above, .. } => size_of_val(&**above),
+            Values::Long { above, .. } => size_of_val(&**above),
+            Values::Any(values) => size_of_val(&**values),
+        };
+        size_of::<Column>() + times + values
+    }
+
+    /// How many of the samples from the one at `from` on are not later than `until_ms`.
+    #[inline]
+    pub(crate) fn count_until(&self, from: usize, until_ms: i64) -> usize {
+        let len = self.len();
+        if until_ms >= self.max_ms {
+            return len - from;
+        }
+        if until_ms < self.min_ms {
+            return 0;
+        }
+        let end = match &self.times {
+            // Fewer than `len`, since the bound is before the last.
+            Times::Even { step_ms } => ((until_ms - self.min_ms) / step_ms) as usize + 1,
+            Times::Near { step_ms, off_ms } => {
+                let time = |at: usize| self.min_ms + at as i64 * step_ms + i64::from(off_ms[at]);
+                let mut end = (((until_ms - self.min_ms) / step_ms) as usize + 1).min(len);
+                while end > 0 && time(end - 1) > until_ms {
+                    end -= 1;
+                }
+                while end < len && time(end) <= until_ms {
+                    end += 1;
+                }
+                end
+            }
+            Times::Offsets(offsets) => {
+                let until = until_ms - self.min_ms;
+                from + offsets[from..].partition_point(|offset| i64::from(*offset) <= until)
+            }
+            Times::Any(times) => from + times[from..].partition_point(|time| *time <= until_ms),
+        };
+        end.saturating_sub(from)
+    }
+
+    /// Appends the samples from the one at `from` on that are not later than `until_ms` to a
+    /// batch, until it is full. Returns how many.
+    #[inline]
+    pub(crate) fn read(&self, from: usize, until_ms: i64, batch: &mut SampleBatch) -> usize {
+        let room = model::SAMPLE_BATCH_LEN - batch.len;
+        let count = self.count_until(from, until_ms).min(room);
+        let out = batch.len..batch.len + count;
+        self.times.read(self.min_ms, from, &mut batch.timestamps[out.clone()]);
+        self.values.read(from, &mut batch.values[out]);
+        batch.len += count;
+        count
+    }
+
+    /// Whether all has been handed over once `at` samples have.
+    #[inline]
+    pub(crate) fn advance(&self, at: usize, batch: &SampleBatch) -> Advance {
+        if at == self.len() {
+            Advance::End
+        } else if batch.is_full() {
+            Advance::Full
+        } else {
+            Advance::Reached
+        }
+    }
+
+    /// All samples: times and values.
+    pub(crate) fn samples(&self) -> (Vec<i64>, Vec<f64>) {
+        let (mut timestamps, mut values) = (vec![0; self.len()], vec![0.0; self.len()]);
+        self.times.read(self.min_ms, 0, &mut timestamps);
+        self.values.read(0, &mut values);
+        (timestamps, values)
+    }
+}
+
+impl Times {
+    fn of(times: &[i64]) -> Times {
+        let (min_ms, max_ms) = (times[0], times[times.len() - 1]);
+        // Differences of such times do not overflow.
+        let Some(span_ms) = max_ms.checked_sub(min_ms).filter(|span| *span < 1 << 40) else {
+            return Times::Any(times.into());
+        };
+        let intervals = (times.len() - 1).max(1) as i64;
+        // The mean would be a part of a ms off where only the last scrape was late.
+        let middle = times.len() / 2;
+        let candidates = [
+            times.get(1).map_or(1, |second| second - min_ms),
+            times.get(middle + 1).map_or(1, |next| next - times[middle]),
+            (span_ms + intervals / 2) / intervals,
+        ];
+        for step_ms in candidates.into_iter().filter(|step| *step > 0) {
+            if times.iter().zip(0..).all(|(time, at): (_, i64)| *time == min_ms + at * step_ms) {
+                return Times::Even { step_ms };
+            }
+        }
+        // Round numbers first: a scrape's interval is whole seconds.
+        let mean_ms = candidates[2].max(1);
+        let rounded_ms = (mean_ms + 500) / 1000 * 1000;
+        for step_ms in [rounded_ms, mean_ms].into_iter().filter(|step| *step > 0) {
+            let off = |(time, at): (&i64, i64)| i16::try_from(time - min_ms - at * step_ms).ok();
+            if let Some(off_ms) = times.iter().zip(0..).map(off).collect::<Option<Box<[i16]>>>() {
+                return Times::Near { step_ms, off_ms };
+            }
+        }
+        if span_ms <= i64::from(u32::MAX) {
+            Times::Offsets(times.iter().map(|time| (time - min_ms) as u32).collect())
+        } else {
+            Times::Any(times.into())
+        }
+    }
+
+    #[inline]
+    fn read(&self, min_ms: i64, from: usize, out: &mut [i64]) {
+        let range = from..from + out.len();
+        match self {
+            Times::Even { step_ms } => {
+                let mut time_ms = min_ms + from as i64 * step_ms;
+                for out in out {
+                    *out = time_ms;
+                    time_ms = time_ms.wrapping_add(*step_ms);
+                }
+            }
+            Times::Near { step_ms, off_ms } => {
+                let mut time_ms = min_ms + from as i64 * step_ms;
+                for (out, off_ms) in out.iter_mut().zip(&off_ms[range]) {
+                    *out = time_ms + i64::from(*off_ms);
+                    time_ms = time_ms.wrapping_add(*step_ms);
+                }
+            }
+            Times::Offsets(offsets) => {
+                for (out, offset) in out.iter_mut().zip(&offsets[range]) {
+                    *out = min_ms + i64::from(*offset);
+                }
+            }
+            Times::Any(times) => out.copy_from_slice(&times[range]),
+        }
+    }
+}
+
+impl Values {
+    fn of(values: &[f64]) -> Values {
+        Values::whole(values).unwrap_or_else(|| Values::Any(values.into()))
+    }
+
+    /// The values as whole numbers over a power of ten, if they all are.
+    fn whole(values: &[f64]) -> Option<Values> {
+        let mut digits = 0;
+        let mut range: Option<(f64, f64)> = None;
+        let mut at = 0;
+        while at < values.len() {
+            let Some(number) = whole_number(values[at], POWERS_OF_TEN[digits]) else {
+                // With more digits, those before need not be whole any more.
+                digits += 1;
+                (at, range) = (0, None);
+                if digits > DIGITS_MAX {
+                    return None;
+                }
+                continue;
+            };
+            let (min, max) = range.get_or_insert((number, number));
+            (*min, *max) = (min.min(number), max.max(number));
+            if *max - *min > f64::from(u32::MAX) {
+                return None;
+            }
+            at += 1;
+        }
+        let (base, max) = range?;
+        let power = POWERS_OF_TEN[digits];
+        let above = |value: &f64| rounded(*value * power) - base;
+        Some(if max - base <= f64::from(u16::MAX) {
+            let above = values.iter().map(|value| above(value) as u16).collect();
+            Values::Short { base, power, above }
+        } else {
+            let above = values.iter().map(|value| above(value) as u32).collect();
+            Values::Long { base, power, above }
+        })
+    }
+
+    #[inline]
+    fn read(&self, from: usize, out: &mut [f64]) {
+        let range = from..from + out.len();
+        match self {
+            Values::Short { base, power, above } => unpack(*base, *power, &above[range], out),
+            Values::Long { base, power, above } => unpack(*base, *power, &above[range], out),
+            Values::Any(values) => out.copy_from_slice(&values[range]),
+        }
+    }
+}
+
+#[inline]
+fn unpack<T: Copy + Into<f64>>(base: f64, power: f64, above: &[T], out: &mut [f64]) {
+    if power == 1.0 {
+        for (out, above) in out.iter_mut().zip(above) {
+            *out = base + (*above).into();
+        }
+    } else {
+        for (out, above) in out.iter_mut().zip(above) {
+            *out = (base + (*above).into()) / power;
+        }
+    }
+}
+
+/// The whole number that gives this very value when it is divided by a power of ten.
+#[inline]
+fn whole_number(value: f64, power: f64) -> Option<f64> {
+    let number = rounded(value * power);
+    // Adding 0 makes the 0 of a negative number a positive one, as unpacking does.
+    let is_exact =
+        number.abs() <= WHOLE_MAX && ((number + 0.0) / power).to_bits() == value.to_bits();
+    is_exact.then_some(number + 0.0)
+}
+
+/// The nearest whole number, of numbers up to [`WHOLE_MAX`].
+#[inline]
+fn rounded(number: f64) -> f64 {
+    (number + ROUNDER) - ROUNDER
+}

@@ -1,0 +1,167 @@
+use std::sync::Arc;
+
+use model::{Advance, SampleBatch};
+use proptest::prelude::*;
+
+use super::{BlockKey, Column, ColumnCache, Place};
+
+/// Values of which each kind of packing has some, and that are nearly of another kind.
+fn value() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        8 => (0_u32..100_000).prop_map(f64::from),
+        4 => (-3_000_i32..3_000).prop_map(|v| f64::from(v) / 100.0),
+        2 => (0_u64..1 << 54).prop_map(|v| v as f64),
+        1 => any::<f64>(),
+        1 => prop_oneof![
+            Just(-0.0),
+            Just(f64::INFINITY),
+            Just(f64::from_bits(model::STALE_NAN_BITS)),
+            Just(0.1 + 0.2),
+            Just(1e-7),
+            Just(f64::MIN_POSITIVE),
+        ],
+    ]
+}
+
+fn values(len: usize) -> impl Strategy<Value = Vec<f64>> {
+    prop_oneof![
+        // Of one kind, as most series are.
+        (0_u32..9, proptest::collection::vec(0_u32..70_000, len)).prop_map(|(digits, above)| {
+            above.iter().map(|v| f64::from(*v) / 10_f64.powi(digits as i32)).collect()
+        }),
+        proptest::collection::vec(value(), len),
+        (value(), Just(len)).prop_map(|(value, len)| vec![value; len]),
+    ]
+}
+
+fn times(len: usize) -> impl Strategy<Value = Vec<i64>> {
+    let step = prop_oneof![Just(15_000_i64), 1_i64..100_000, Just(1_i64 << 33)];
+    let jitter = prop_oneof![Just(0_i64), Just(20), Just(70_000)];
+    (any::<i32>(), step, jitter, proptest::collection::vec(0_i64..1 << 20, len)).prop_map(
+        |(first, step, jitter, noise)| {
+            let mut before = i64::from(first) * 1000;
+            let times = noise.iter().zip(0..).map(|(noise, at): (_, i64)| {
+                let off = if jitter == 0 { 0 } else { noise % jitter };
+                before = (i64::from(first) * 1000 + at * step + off).max(before + 1);
+                before
+            });
+            times.collect()
+        },
+    )
+}
+
+fn samples() -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
+    (1_usize..700).prop_flat_map(|len| (times(len), values(len)))
+}
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_column_gives_every_bit_back((times, values) in samples()) {
+        let column = Column::new(&times, &values);
+        let (read_times, read_values) = column.samples();
+        prop_assert_eq!(read_times, times);
+        prop_assert_eq!(bits(&read_values), bits(&values));
+    }
+
+    #[test]
+    fn reading_up_to_bounds_gives_what_a_scan_gives(
+        (times, values) in samples(),
+        bounds in proptest::collection::vec((0_usize..700, -2_i64..=2), 0..12),
+        filled in 0_usize..=512,
+    ) {
+        let column = Column::new(&times, &values);
+        let mut bounds: Vec<i64> =
+            bounds.iter().map(|(at, off)| times[at % times.len()].saturating_add(*off)).collect();
+        bounds.sort_unstable();
+        bounds.push(i64::MAX);
+        let mut batch = SampleBatch::new();
+        batch.len = filled;
+        let (mut at, mut read) = (0, Vec::new());
+        for bound in bounds {
+            loop {
+                let expected = times[at..].iter().filter(|time| **time <= bound).count();
+                prop_assert_eq!(column.count_until(at, bound), expected);
+                let before = batch.len;
+                let count = column.read(at, bound, &mut batch);
+                prop_assert_eq!(count, expected.min(512 - before));
+                at += count;
+                read.extend(batch.values[before..before + count].iter().map(|v| v.to_bits()));
+                let advance = column.advance(at, &batch);
+                batch.clear();
+                if advance != Advance::Full {
+                    prop_assert_eq!(advance == Advance::End, at == times.len());
+                    break;
+                }
+            }
+        }
+        prop_assert_eq!(read, bits(&values));
+    }
+}
+
+#[test]
+fn counters_and_short_decimals_take_few_bytes() {
+    let times: Vec<i64> = (0..480).map(|at| 1_700_000_000_000 + at * 15_000).collect();
+    let late: Vec<i64> = times.iter().map(|time| time + time / 15_000 % 7).collect();
+    let counter: Vec<f64> = (0..480).map(|at| 9e9 + f64::from(at * 100)).collect();
+    let wide: Vec<f64> = (0..480).map(|at| f64::from(at * 1_000)).collect();
+    let decimals: Vec<f64> = (0..480).map(|at| f64::from(at * 37 % 101) / 100.0).collect();
+    let noise: Vec<f64> = (0..480).map(|at| f64::from(at).sin()).collect();
+    let bytes = |times: &[i64], values: &[f64]| Column::new(times, values).bytes();
+    let beside = size_of::<Column>();
+    assert_eq!(bytes(&times, &counter), beside + 480 * 2);
+    assert_eq!(bytes(&times, &wide), beside + 480 * 4);
+    assert_eq!(bytes(&times, &decimals), beside + 480 * 2);
+    assert_eq!(bytes(&late, &noise), beside + 480 * (2 + 8));
+}
+
+fn key(first_id: u32) -> BlockKey {
+    BlockKey { metric: 1, window: 2, run: 3, first_id }
+}
+
+fn column() -> Column {
+    let times: Vec<i64> = (0..100).collect();
+    Column::new(&times, &vec![0.1 + 0.2; 100])
+}
+
+#[test]
+fn the_cache_stays_within_its_bound_and_lets_go_of_what_nobody_reads() {
+    let cache = ColumnCache::new(20_000);
+    let frame = Place::Frame(Arc::default());
+    cache.put(&frame, column());
+    for number in 0..200 {
+        let block = cache.add_block(key(number), [number * 10, number * 10 + 5].into_iter());
+        assert_eq!(block.ids(), [number * 10, number * 10 + 5]);
+        cache.put(&Place::Sealed(Arc::clone(&block), 1), column());
+        assert!(block.column(0).is_none());
+        // What is read again and again stays.
+        assert!(frame.column().is_some(), "{number}");
+        assert!(cache.stats().bytes <= 20_000 + 2 * column().bytes(), "{:?}", cache.stats());
+    }
+    assert!(cache.stats().evictions > 100);
+    assert!(cache.block(&key(0)).is_none());
+    assert!(cache.block(&key(199)).is_some());
+}
+
+#[test]
+fn what_is_put_twice_is_kept_once_and_all_bytes_are_given_back() {
+    let cache = ColumnCache::new(1 << 20);
+    {
+        let block = cache.add_block(key(0), [7].into_iter());
+        assert!(Arc::ptr_eq(&block, &cache.add_block(key(0), [7].into_iter())));
+        let place = Place::Sealed(block, 0);
+        let first = cache.put(&place, column());
+        let second = cache.put(&place, column());
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+    let frame = Place::Frame(Arc::default());
+    let held = cache.put(&frame, column());
+    let bytes = cache.stats().bytes;
+    drop(frame);
+    assert_eq!(cache.stats().bytes, bytes, "who still reads it holds it");
+    drop(held);
+    assert!(cache.stats().bytes < bytes);
+}

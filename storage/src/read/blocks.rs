@@ -1,0 +1,289 @@
+//! The samples of a sealed partition: from its run directories to the parts of each series.
+//!
+//! A block whose wanted series are all kept as columns is not read at all. One that is read
+//! gives each series a place for its column, which is filled when the series is decoded.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use model::{Labels, SourceError};
+
+use super::breather::Breather;
+use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
+use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
+use crate::error::StoreError;
+use crate::head::series::{Part, Run};
+use crate::keys;
+use crate::lsm::Lsm;
+use crate::seal::block::{self, BlockEntry};
+use crate::value;
+
+/// Reads of one partition in flight.
+const READS_MAX: usize = 8;
+/// A range is read whole once it is wanted by more than one part in so many.
+const RANGE_SHARE: usize = 8;
+/// Taking a block apart is so much work, in series.
+const BLOCK_WORK: usize = 16;
+/// Longer runs are decoded anew each time, a frame at a time: their columns would be large.
+const COLUMN_LEN_MAX: usize = 1 << 14;
+
+/// The blocks of one run of one metric.
+pub(crate) struct WantedRun {
+    pub(crate) window: i64,
+    pub(crate) run: u32,
+    /// All blocks of the run.
+    pub(crate) entries: Vec<(BlockEntry, Want)>,
+}
+
+/// What is wanted of a block.
+pub(crate) enum Want {
+    /// Nothing.
+    Nothing,
+    /// Its bytes.
+    Bytes,
+    /// Nothing but these columns, each with the place of its series.
+    Columns(Vec<(usize, Arc<KeptColumn>)>),
+}
+
+/// Where samples are looked for.
+pub(crate) struct Place<'a> {
+    pub(crate) lsm: &'a Lsm,
+    pub(crate) columns: &'a ColumnCache,
+}
+
+/// The parts of some series in a range, the earlier write first.
+///
+/// `labels` ascend by id; `charge` is told of bytes before they are read.
+pub(crate) async fn load(
+    place: &Place<'_>,
+    mut runs: Vec<(u64, Vec<WantedRun>)>,
+    labels: &[(u32, Labels)],
+    range: (i64, i64),
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    breather: &mut Breather,
+) -> Result<Vec<Vec<Part>>, SourceError> {
+    let mut bytes = 0;
+    for (metric, runs) in &mut runs {
+        for WantedRun { window, run, entries } in runs {
+            for (entry, want) in entries.iter_mut().filter(|(_, w)| matches!(w, Want::Bytes)) {
+                let first_id = entry.first_id;
+                let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                let slots = place.columns.block(&key);
+                let Some(kept) = slots.and_then(|slots| kept_columns(&slots, labels)) else {
+                    bytes += entry.bytes as usize;
+                    continue;
+                };
+                breather.work(1 + kept.len() / BLOCK_WORK).await?;
+                place.columns.count_hits(kept.len());
+                bytes += kept.iter().map(|(_, column)| column.bytes()).sum::<usize>();
+                *want = Want::Columns(kept);
+            }
+        }
+    }
+    charge(bytes)?;
+    let reads: Vec<_> = runs.iter().map(|(m, runs)| read_blocks(place.lsm, *m, runs)).collect();
+    let mut reads = stream::iter(reads).buffered(READS_MAX);
+    let mut parts: Vec<Vec<Part>> = labels.iter().map(|_| Vec::new()).collect();
+    let mut blocks = Vec::new().into_iter();
+    for (metric, runs) in &runs {
+        if let Some(read) = reads.try_next().await? {
+            blocks = read.into_iter();
+        }
+        for WantedRun { window, run, entries } in runs {
+            for (entry, want) in entries {
+                match want {
+                    Want::Nothing => {}
+                    Want::Columns(kept) => {
+                        let overlapping = kept.iter().filter(|(_, column)| {
+                            column.min_ms() <= range.1 && column.max_ms() >= range.0
+                        });
+                        for (at, column) in overlapping {
+                            parts[*at].push(Part::Column(Arc::clone(column)));
+                        }
+                    }
+                    Want::Bytes => {
+                        let Some((key, bytes)) = blocks.next() else { continue };
+                        breather.work(BLOCK_WORK).await?;
+                        let first_id = entry.first_id;
+                        let block_key =
+                            BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                        let block = ReadBlock { key, bytes, block_key, labels, range };
+                        block.push_parts(place.columns, &mut parts)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// The columns of all wanted series of a block, each with the place of its series; none if one
+/// is missing.
+fn kept_columns(
+    slots: &BlockSlots,
+    labels: &[(u32, Labels)],
+) -> Option<Vec<(usize, Arc<KeptColumn>)>> {
+    let ids = slots.ids();
+    let (first, last) = (*ids.first()?, *ids.last()?);
+    let start = labels.partition_point(|(id, _)| *id < first);
+    let mut kept = Vec::new();
+    let mut at = 0;
+    for (index, (id, _)) in labels.iter().enumerate().skip(start) {
+        if *id > last {
+            break;
+        }
+        at += ids[at..].partition_point(|other| other < id);
+        if ids.get(at) == Some(id) {
+            kept.push((index, slots.column(at)?));
+        }
+    }
+    Some(kept)
+}
+
+/// A block that has been read.
+struct ReadBlock<'a> {
+    key: Bytes,
+    bytes: Bytes,
+    block_key: BlockKey,
+    labels: &'a [(u32, Labels)],
+    range: (i64, i64),
+}
+
+impl ReadBlock<'_> {
+    /// Adds what the block holds of the wanted series to their parts.
+    ///
+    /// Errors: damaged bytes.
+    fn push_parts(
+        &self,
+        columns: &ColumnCache,
+        parts: &mut [Vec<Part>],
+    ) -> Result<(), SourceError> {
+        let series = block::decode_block(&self.key, &self.bytes)?;
+        let slots = (columns.bytes_max() > 0)
+            .then(|| columns.add_block(self.block_key, series.iter().map(|(id, _)| *id)));
+        for (at, (id, frames)) in series.into_iter().enumerate() {
+            if let Ok(index) = self.labels.binary_search_by_key(&id, |(id, _)| *id) {
+                let frames = self.bytes.slice(frames);
+                self.push_frames(
+                    &self.labels[index].1,
+                    &frames,
+                    (slots.as_ref(), at),
+                    &mut parts[index],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits the frames of a series that stand end to end, and keeps those in the range; or
+    /// keeps them all together, where they are floats and at least half of them is wanted.
+    ///
+    /// The checksum of a frame that is kept is verified by its decoder; one that its header puts
+    /// outside of the range is verified here, or a damaged header would hide samples.
+    /// Errors: damaged frames, naming the series.
+    fn push_frames(
+        &self,
+        labels: &Labels,
+        frames: &Bytes,
+        (slots, at): (Option<&Arc<BlockSlots>>, usize),
+        parts: &mut Vec<Part>,
+    ) -> Result<(), SourceError> {
+        let damaged = |error: ChunkError| {
+            error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))
+        };
+        let (start_ms, end_ms) = self.range;
+        let is_wanted = |header: &FrameHeader| header.min_ms <= end_ms && header.max_ms >= start_ms;
+        let headers: Vec<(usize, FrameHeader)> =
+            chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;
+        if let Some(slots) = slots
+            && let Some((min_ms, max_ms, sample_count)) = run_of(&headers, is_wanted)
+        {
+            let place = columns::Place::Sealed(Arc::clone(slots), at as u32);
+            parts.push(match place.column() {
+                Some(column) => Part::Column(column),
+                None => {
+                    let (bytes, key) = (frames.clone(), Some(self.key.clone()));
+                    Part::Run(Run { bytes, key, place, sample_count, min_ms, max_ms })
+                }
+            });
+            return Ok(());
+        }
+        for (offset, header) in headers {
+            let bytes = frames.slice(offset..);
+            if is_wanted(&header) {
+                parts.push(Part::Frame { bytes, key: Some(self.key.clone()) });
+            } else {
+                header.verify(&bytes).map_err(damaged)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// First and last time and number of the samples, where frames can be kept as one column and it
+/// is worth it.
+fn run_of(
+    headers: &[(usize, FrameHeader)],
+    is_wanted: impl Fn(&FrameHeader) -> bool,
+) -> Option<(i64, i64, usize)> {
+    let (_, first) = headers.first()?;
+    let (_, last) = headers.last()?;
+    let sample_count = headers.iter().map(|(_, header)| header.count as usize).sum();
+    let are_floats = headers.iter().all(|(_, header)| header.encoding == Encoding::Gorilla);
+    let do_ascend = headers.windows(2).all(|pair| pair[0].1.max_ms < pair[1].1.min_ms);
+    let wanted_count = headers.iter().filter(|(_, header)| is_wanted(header)).count();
+    let is_kept = are_floats
+        && do_ascend
+        && sample_count <= COLUMN_LEN_MAX
+        && wanted_count * 2 >= headers.len().max(1);
+    is_kept.then_some((first.min_ms, last.max_ms, sample_count))
+}
+
+/// The wanted blocks of one metric, in the order of their keys.
+async fn read_blocks(
+    lsm: &Lsm,
+    metric: u64,
+    runs: &[WantedRun],
+) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    let mut wanted = Vec::new();
+    let mut span = 0;
+    for run in runs {
+        for (entry, want) in &run.entries {
+            let is_wanted = matches!(want, Want::Bytes);
+            span += usize::from(is_wanted || !wanted.is_empty());
+            if is_wanted {
+                wanted.push(keys::block(metric, run.window, run.run, entry.first_id));
+            }
+        }
+    }
+    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
+        return Ok(Vec::new());
+    };
+    if wanted.len() * RANGE_SHARE <= span {
+        let read = |key: Vec<u8>| async move {
+            let bytes = lsm.get(&key).await?;
+            let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
+            Ok((Bytes::from(key), bytes))
+        };
+        return stream::iter(wanted).map(read).buffered(READS_MAX).try_collect().await;
+    }
+    let mut end = last.clone();
+    end.push(0);
+    let mut blocks = Vec::with_capacity(wanted.len());
+    let mut scan = lsm.scan(first, &end).await?;
+    for key in &wanted {
+        loop {
+            match scan.next().await? {
+                Some((found, bytes)) if found == *key => {
+                    blocks.push((found, bytes));
+                    break;
+                }
+                // A block that is not wanted, or of a seal that did not finish.
+                Some((found, _)) if found < *key => {}
+                _ => return Err(value::corrupt(key, "block is missing")),
+            }
+        }
+    }
+    Ok(blocks)
+}
