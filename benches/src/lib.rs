@@ -3,7 +3,12 @@
 //! beside the code.
 
 pub mod data;
+pub mod http;
 pub mod kernel;
 pub mod machine;
 pub mod measure;
+#[path = "../../tests/support/remote_write.rs"]
+#[allow(missing_docs, reason = "the tests, which share it, ask for none")]
+pub mod sender;
+pub mod side_by_side;
 pub mod source;

@@ -1,0 +1,109 @@
+//! Servers side by side on the same data. See `benches/README.md`.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use benches::machine;
+use benches::side_by_side::ask::{Taken, ask};
+use benches::side_by_side::dataset::Dataset;
+use benches::side_by_side::load;
+use benches::side_by_side::options::{self, Options, USAGE};
+use benches::side_by_side::peer::Peer;
+use benches::side_by_side::progress::Progress;
+use benches::side_by_side::queries::queries;
+use benches::side_by_side::report::{Report, Server};
+
+fn main() -> ExitCode {
+    let options = match options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("side by side: answers differ that are not known to");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("side by side: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says whether all answers were right.
+fn run(options: &Options) -> io::Result<bool> {
+    let mut is_right = true;
+    for dataset in &options.datasets {
+        let report = compare(options, dataset)?;
+        let text = report.markdown();
+        println!("{text}");
+        is_right &= report.queries.iter().flat_map(|asked| &asked.servers).all(Taken::is_right);
+        if options.is_record {
+            let path = format!(
+                "{}/record/{}-side-by-side-{}",
+                env!("CARGO_MANIFEST_DIR"),
+                report.date,
+                dataset.name
+            );
+            std::fs::write(format!("{path}.md"), &text)?;
+            std::fs::write(format!("{path}.json"), serde_json::to_vec_pretty(&report)?)?;
+            println!("written to {path}.md and .json");
+        }
+    }
+    Ok(is_right)
+}
+
+fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
+    let end_s = options.end_s.unwrap_or_else(|| (now_s() - options.age_s) / 60 * 60);
+    let peers = options
+        .servers
+        .iter()
+        .map(|server| Peer::open(server, &options.directory))
+        .collect::<io::Result<Vec<Peer>>>()?;
+    let mut loaded = Vec::new();
+    for peer in &peers {
+        loaded.push(if load::is_loaded(peer, dataset, end_s)? {
+            None
+        } else {
+            let settle = Duration::from_secs(options.settle_s);
+            Some(load::load(peer, dataset, end_s, settle)?)
+        });
+    }
+    let is_wanted = |name: &str, text: &str| {
+        let filters = &options.filters;
+        filters.is_empty() || filters.iter().any(|f| name.contains(f) || text.contains(f))
+    };
+    let mut queries = queries(dataset, end_s);
+    queries.retain(|query| is_wanted(query.name, &query.text));
+    let progress = Progress::new(&format!("ask, {}", dataset.name), queries.len() as u64);
+    let mut asked = Vec::new();
+    for query in &queries {
+        asked.push(ask(&peers, query, options.runs)?);
+        progress.add(1);
+    }
+    progress.finish();
+    let server = |(peer, loaded): (&Peer, _)| Server {
+        name: peer.name.clone(),
+        loaded,
+        resident: peer.resident(),
+    };
+    Ok(Report {
+        date: machine::today(),
+        machine: machine::description(),
+        dataset: dataset.name.to_owned(),
+        series: dataset.series_count(),
+        scrapes: dataset.scrapes,
+        end_s,
+        servers: peers.iter().zip(loaded).map(server).collect(),
+        queries: asked,
+    })
+}
+
+fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}

@@ -1,0 +1,353 @@
+//! Seeded data as a cluster's scrapes bring them, made while they are sent: what is held is a
+//! state for each series, never its samples.
+//!
+//! Counters of requests (32 to a target: 8 paths × 4 statuses, resets now and then), gauges whose
+//! scrapes come early or late and whose values are noise (two to a target), and classic histograms
+//! (12 buckets each).
+
+use std::ops::Range;
+
+use crate::data::Random;
+use crate::sender::{RequestEncoder, encode_labels};
+
+/// Time between two scrapes.
+pub const INTERVAL_MS: i64 = 15_000;
+/// Scrapes an hour.
+const SCRAPES_PER_HOUR: usize = 240;
+/// How far the scrape of a gauge may be from where it should be.
+const JITTER_MS: u64 = 50;
+/// The paths of the counters.
+pub const PATHS: [&str; 8] = [
+    "/api/v1/items",
+    "/api/v1/items/{id}",
+    "/api/v1/orders",
+    "/api/v1/orders/{id}",
+    "/api/v1/users",
+    "/healthz",
+    "/login",
+    "/metrics",
+];
+/// The statuses of the counters, each rarer than the one before.
+const STATUSES: [(&str, u64); 4] = [("200", 100), ("404", 30), ("500", 10), ("503", 4)];
+/// The upper bounds of the histograms.
+const BOUNDS: [&str; 12] =
+    ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"];
+const NAMESPACES: [&str; 3] = ["shop", "search", "billing"];
+/// What a series' last sample says when the series has ended.
+const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
+
+/// How much data there is, and how it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dataset {
+    /// What the user calls it.
+    pub name: &'static str,
+    /// Clusters; all else is for each of them.
+    pub clusters: usize,
+    /// Series of counters.
+    pub counters: usize,
+    /// Targets with two gauges each.
+    pub gauge_pairs: usize,
+    /// Classic histograms.
+    pub histograms: usize,
+    /// Samples of a series that does not end.
+    pub scrapes: usize,
+    /// Scrapes of a series that are sent in one request.
+    pub scrapes_per_request: usize,
+    /// Whether a third of the targets begins anew every hour.
+    pub is_churning: bool,
+    /// Time between two of the 512 steps of a query, s.
+    pub step_s: i64,
+}
+
+/// Everything that the harness can load.
+pub const DATASETS: [Dataset; 4] = [
+    SMALL,
+    Dataset { name: "wide", clusters: 10, scrapes: 240, step_s: 5, ..SMALL },
+    Dataset { name: "churn", is_churning: true, ..SMALL },
+    Dataset {
+        name: "long",
+        counters: 96,
+        gauge_pairs: 28,
+        histograms: 4,
+        scrapes: 30 * 24 * SCRAPES_PER_HOUR,
+        scrapes_per_request: 60,
+        // 512 steps of it are 29.8 days.
+        step_s: 5_040,
+        ..SMALL
+    },
+];
+
+const SMALL: Dataset = Dataset {
+    name: "small",
+    clusters: 1,
+    counters: 5_000,
+    gauge_pairs: 600,
+    histograms: 100,
+    scrapes: 1_024,
+    scrapes_per_request: 1,
+    is_churning: false,
+    step_s: 15,
+};
+
+impl Dataset {
+    /// Series that have a sample at any one time.
+    pub fn series_count(&self) -> usize {
+        let gauges = 2 * self.gauge_pairs;
+        self.clusters * (self.counters + gauges + BOUNDS.len() * self.histograms)
+    }
+
+    /// The state of all series, in parts of about the same size that share nothing.
+    pub fn parts(&self, count: usize) -> Vec<Part> {
+        let mut targets = Vec::new();
+        for cluster in 0..self.clusters {
+            let of_counters = self.counters.div_ceil(PATHS.len() * STATUSES.len());
+            let mut push = |kind, count| {
+                for index in 0..count {
+                    targets.push(Target::new(self, kind, cluster, index));
+                }
+            };
+            push(Kind::Counters, of_counters);
+            push(Kind::Gauges, self.gauge_pairs);
+            push(Kind::Histogram, self.histograms);
+        }
+        let mut parts: Vec<Part> =
+            (0..count).map(|_| Part { dataset: *self, targets: Vec::new() }).collect();
+        for (index, target) in targets.into_iter().enumerate() {
+            parts[index % count].targets.push(target);
+        }
+        parts
+    }
+
+    /// Time before which all samples lie, if the first scrape began at a time.
+    pub fn end_ms(&self, start_ms: i64) -> i64 {
+        start_ms + self.scrapes as i64 * INTERVAL_MS
+    }
+}
+
+/// Some of the targets, to be scraped by one sender.
+pub struct Part {
+    dataset: Dataset,
+    targets: Vec<Target>,
+}
+
+impl Part {
+    /// Goes through all scrapes in the order of time and hands out a request whenever it has
+    /// `samples` of them, or a few more: its message, how many they are, and how many scrapes are
+    /// done.
+    ///
+    /// Errors: those of `send`, at once.
+    pub fn send<E>(
+        mut self,
+        start_ms: i64,
+        samples: usize,
+        mut send: impl FnMut(&RequestEncoder, usize, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut encoder = RequestEncoder::default();
+        let mut count = 0;
+        for first in (0..self.dataset.scrapes).step_by(self.dataset.scrapes_per_request) {
+            let scrapes =
+                first..(first + self.dataset.scrapes_per_request).min(self.dataset.scrapes);
+            for target in &mut self.targets {
+                count += target.scrape(&self.dataset, start_ms, scrapes.clone(), &mut encoder);
+                if count >= samples {
+                    send(&encoder, count, scrapes.end)?;
+                    encoder.clear();
+                    count = 0;
+                }
+            }
+        }
+        if count > 0 {
+            send(&encoder, count, self.dataset.scrapes)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counters,
+    Gauges,
+    Histogram,
+}
+
+/// What is scraped at once.
+struct Target {
+    kind: Kind,
+    cluster: usize,
+    index: usize,
+    /// How often it began anew.
+    generation: usize,
+    phase_ms: i64,
+    random: Random,
+    series: Vec<Series>,
+}
+
+struct Series {
+    labels: Box<[u8]>,
+    value: f64,
+    /// Growth between two scrapes is below this.
+    growth: u64,
+}
+
+impl Target {
+    fn new(dataset: &Dataset, kind: Kind, cluster: usize, index: usize) -> Target {
+        let seed = (cluster as u64) << 32 | (kind as u64) << 24 | index as u64;
+        let mut random = Random::new(seed);
+        let margin = JITTER_MS as i64 + 1;
+        let phase_ms = margin + random.below((INTERVAL_MS - 2 * margin) as u64) as i64;
+        let mut target =
+            Target { kind, cluster, index, generation: 0, phase_ms, random, series: Vec::new() };
+        let labels = target.labels(dataset);
+        for (position, labels) in labels.into_iter().enumerate() {
+            let (value, growth) = match kind {
+                // Counters of many ages.
+                Kind::Counters => {
+                    let (_, growth) = STATUSES[position / PATHS.len()];
+                    (target.random.below(1_000_000_000) as f64, growth)
+                }
+                Kind::Gauges => (67_108_864.0, 0),
+                Kind::Histogram => (0.0, 0),
+            };
+            target.series.push(Series { labels, value, growth });
+        }
+        target
+    }
+
+    /// The labels of all its series, encoded.
+    fn labels(&self, dataset: &Dataset) -> Vec<Box<[u8]>> {
+        let &Target { kind, cluster, index, generation, .. } = self;
+        let (name, job) = match kind {
+            Kind::Counters => ("api", "api"),
+            Kind::Gauges => ("worker", "kubelet"),
+            Kind::Histogram => ("gateway", "gateway"),
+        };
+        let cluster_name = format!("cluster-{cluster:02}");
+        let instance = format!("10.{cluster}.{}.{}:8080", index / 250, index % 250);
+        let pod_number = (index * 7_919 + cluster * 104_729 + generation * 15_485_863) % 1_048_575;
+        let pod = format!("{name}-7c9d5f{:04x}-{pod_number:05x}", index / 10);
+        let common = [
+            ("cluster", cluster_name.as_str()),
+            ("instance", &instance),
+            ("job", job),
+            ("namespace", NAMESPACES[index % NAMESPACES.len()]),
+            ("pod", &pod),
+        ];
+        let encode = |metric: &str, own: &[(&str, &str)]| {
+            let mut all = vec![("__name__", metric)];
+            all.extend(common);
+            all.extend_from_slice(own);
+            all.sort_unstable();
+            encode_labels(all).into_boxed_slice()
+        };
+        match kind {
+            Kind::Counters => {
+                let first = index * PATHS.len() * STATUSES.len();
+                let count = (dataset.counters - first).min(PATHS.len() * STATUSES.len());
+                let own = |at: usize| {
+                    let (path, status) = (PATHS[at % PATHS.len()], STATUSES[at / PATHS.len()].0);
+                    encode("http_requests_total", &[("path", path), ("status", status)])
+                };
+                (0..count).map(own).collect()
+            }
+            Kind::Gauges => ["container_memory_working_set_bytes", "container_cpu_usage_cores"]
+                .map(|metric| encode(metric, &[("container", "app")]))
+                .to_vec(),
+            Kind::Histogram => BOUNDS
+                .map(|bound| {
+                    let handler = ["read", "write"][index % 2];
+                    let own = [("handler", handler), ("le", bound)];
+                    encode("http_request_duration_seconds_bucket", &own)
+                })
+                .to_vec(),
+        }
+    }
+
+    /// Adds the samples of some scrapes to a request and says how many.
+    fn scrape(
+        &mut self,
+        dataset: &Dataset,
+        start_ms: i64,
+        scrapes: Range<usize>,
+        encoder: &mut RequestEncoder,
+    ) -> usize {
+        let mut count = 0;
+        if dataset.is_churning && self.ends_at(scrapes.start) {
+            count += self.begin_anew(dataset, self.time_ms(start_ms, scrapes.start), encoder);
+        }
+        let mut samples = vec![Vec::with_capacity(scrapes.len()); self.series.len()];
+        for scrape in scrapes {
+            self.advance();
+            let jitter_ms = match self.kind {
+                Kind::Gauges => self.random.below(2 * JITTER_MS + 1) as i64 - JITTER_MS as i64,
+                Kind::Counters | Kind::Histogram => 0,
+            };
+            let time_ms = self.time_ms(start_ms, scrape) + jitter_ms;
+            for (series, samples) in self.series.iter().zip(&mut samples) {
+                samples.push((time_ms, series.value));
+            }
+        }
+        for (series, samples) in self.series.iter().zip(&samples) {
+            encoder.push(&series.labels, samples.iter().copied());
+            count += samples.len();
+        }
+        count
+    }
+
+    fn time_ms(&self, start_ms: i64, scrape: usize) -> i64 {
+        start_ms + scrape as i64 * INTERVAL_MS + self.phase_ms
+    }
+
+    /// Whether it is this target's turn at the end of an hour.
+    fn ends_at(&self, scrape: usize) -> bool {
+        scrape > 0
+            && scrape.is_multiple_of(SCRAPES_PER_HOUR)
+            && self.index % 3 == (scrape / SCRAPES_PER_HOUR) % 3
+    }
+
+    /// Ends all series, as a scraper does when a target is gone, and begins others.
+    fn begin_anew(
+        &mut self,
+        dataset: &Dataset,
+        time_ms: i64,
+        encoder: &mut RequestEncoder,
+    ) -> usize {
+        for series in &self.series {
+            encoder.push(&series.labels, [(time_ms, STALE)]);
+        }
+        self.generation += 1;
+        for (labels, series) in self.labels(dataset).into_iter().zip(&mut self.series) {
+            series.labels = labels;
+            if self.kind != Kind::Gauges {
+                series.value = 0.0;
+            }
+        }
+        self.series.len()
+    }
+
+    /// Moves all values on to the next scrape.
+    fn advance(&mut self) {
+        match self.kind {
+            Kind::Counters => {
+                for series in &mut self.series {
+                    series.value += self.random.below(series.growth) as f64;
+                }
+                if self.random.below(2_000) == 0 {
+                    self.series.iter_mut().for_each(|series| series.value = 0.0);
+                }
+            }
+            Kind::Gauges => {
+                let pages = self.random.below(2_048) as f64 - 1_023.5;
+                self.series[0].value = (self.series[0].value + 8_192.0 * pages).abs();
+                self.series[1].value = 0.01 + 4.0 * self.random.unit();
+            }
+            Kind::Histogram => {
+                // A bell over the bounds; buckets hold what is below, too.
+                for _ in 0..20 {
+                    let mean = (self.random.unit() + self.random.unit()) / 2.0;
+                    let at = (mean * BOUNDS.len() as f64) as usize;
+                    self.series[at..].iter_mut().for_each(|bucket| bucket.value += 1.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The questions: what dashboards ask, over 512 steps or at one time, and what a query editor
+//! looks up.
+
+use super::dataset::Dataset;
+use crate::http::percent_encode;
+
+/// Steps of a range query.
+pub const STEPS: i64 = 512;
+
+/// One question.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// What it is called in tables.
+    pub name: &'static str,
+    /// PromQL, or what is looked up.
+    pub text: String,
+    /// What an answer holds.
+    pub shape: Shape,
+    /// Path and query string.
+    pub path: String,
+}
+
+/// What an answer holds, and how two of them are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Series and their values at steps, or at one time.
+    Values,
+    /// The same, but which series have them is not compared: of equal ones any may win.
+    Ranked,
+    /// A list without order.
+    List,
+}
+
+const COUNTER: &str = "http_requests_total";
+const MEMORY: &str = "container_memory_working_set_bytes";
+const CORES: &str = "container_cpu_usage_cores";
+const BUCKET: &str = "http_request_duration_seconds_bucket";
+
+/// Range queries: name and PromQL. A cluster of a dataset has 625 series on a path.
+const RANGE: &[(&str, &str)] = &[
+    ("sum", "sum by (path, status) (COUNTER)"),
+    ("avg", "avg by (path, status) (COUNTER)"),
+    ("min", "min by (path, status) (COUNTER)"),
+    ("max", "max by (path, status) (COUNTER)"),
+    ("count", "count by (path, status) (COUNTER)"),
+    ("stddev", "stddev by (path, status) (COUNTER)"),
+    ("quantile", "quantile by (path, status) (0.9, COUNTER)"),
+    ("topk", "topk by (path, status) (5, COUNTER)"),
+    ("sum of rate", "sum by (path, status) (rate(COUNTER[5m]))"),
+    ("sum of increase", "sum by (path, status) (increase(COUNTER[1h]))"),
+    ("avg_over_time", "sum by (namespace) (avg_over_time(CORES[5m]))"),
+    ("quantile_over_time", "sum by (namespace) (quantile_over_time(0.9, MEMORY[5m]))"),
+    ("histogram_quantile", "histogram_quantile(0.9, sum by (le) (rate(BUCKET[5m])))"),
+    ("raw", "COUNTER{cluster=\"cluster-00\",path=\"/api/v1/orders\"}"),
+    ("raw rate", "rate(COUNTER{cluster=\"cluster-00\",path=\"/api/v1/orders\"}[5m])"),
+    (
+        "needle",
+        "COUNTER{instance=\"10.0.0.1:8080\",job=\"api\",path=\"/api/v1/orders\",status=\"500\"}",
+    ),
+    ("regex", "sum by (status) (COUNTER{path=~\"/api/v1/(o.+|u.+s)\"})"),
+    ("alternation", "sum by (status) (COUNTER{path=~\"/healthz|/login|/metrics\"})"),
+    ("negative matcher", "sum by (path) (COUNTER{status!=\"200\"})"),
+    (
+        "ratio",
+        "sum by (path) (rate(COUNTER{status=~\"5..\"}[5m])) / sum by (path) (rate(COUNTER[5m]))",
+    ),
+    ("join", "MEMORY{cluster=\"cluster-00\"} / on (namespace, pod) CORES{cluster=\"cluster-00\"}"),
+    (
+        "subquery",
+        "sum by (cluster) (max_over_time(rate(COUNTER{cluster=\"cluster-00\",\
+         path=\"/api/v1/orders\",status=\"500\"}[5m])[1h:1m]))",
+    ),
+];
+
+/// Queries at the last step.
+const INSTANT: &[(&str, &str)] = &[
+    ("instant, everything", "{__name__!=\"\"}"),
+    ("instant sum", "sum by (path, status) (COUNTER)"),
+];
+
+/// Lookups: name, path below `/api/v1/`, and selector.
+const LOOKUPS: &[(&str, &str, &str)] = &[
+    ("labels", "labels", ""),
+    ("labels, match[]", "labels", "COUNTER{path=\"/login\"}"),
+    ("label values", "label/path/values", ""),
+    ("label values, many", "label/pod/values", ""),
+    ("label values, match[]", "label/instance/values", "COUNTER{path=\"/login\",status=\"500\"}"),
+    ("series", "series", "COUNTER{cluster=\"cluster-00\",path=\"/api/v1/orders\"}"),
+];
+
+/// All questions, for data that end at a time.
+pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
+    let from = end_s - (STEPS - 1) * dataset.step_s;
+    let range = RANGE.iter().map(|&(name, text)| {
+        let text = with_metrics(text);
+        let path = format!(
+            "/api/v1/query_range?query={}&start={from}&end={end_s}&step={}",
+            percent_encode(&text),
+            dataset.step_s
+        );
+        let shape = if name == "topk" { Shape::Ranked } else { Shape::Values };
+        Query { name, text, shape, path }
+    });
+    let instant = INSTANT.iter().map(|&(name, text)| {
+        let text = with_metrics(text);
+        let path = instant_path(&text, end_s);
+        Query { name, text, shape: Shape::Values, path }
+    });
+    let lookups = LOOKUPS.iter().map(|&(name, place, selector)| {
+        let selector = with_metrics(selector);
+        let mut path = format!("/api/v1/{place}?start={from}&end={end_s}");
+        if !selector.is_empty() {
+            path.push_str(&format!("&match[]={}", percent_encode(&selector)));
+        }
+        let text = format!("{place} {selector}").trim_end().to_owned();
+        Query { name, text, shape: Shape::List, path }
+    });
+    range.chain(instant).chain(lookups).collect()
+}
+
+/// The path of an instant query.
+pub fn instant_path(text: &str, at_s: i64) -> String {
+    format!("/api/v1/query?query={}&time={at_s}", percent_encode(text))
+}
+
+fn with_metrics(text: &str) -> String {
+    text.replace("COUNTER", COUNTER)
+        .replace("MEMORY", MEMORY)
+        .replace("CORES", CORES)
+        .replace("BUCKET", BUCKET)
+}
