@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// What the tasks of the store share.
-    pub(crate) fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 }

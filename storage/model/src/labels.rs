@@ -159,6 +159,10 @@ impl Ord for Labels {
     ///
     /// Source: `labels.Compare` of Prometheus.
     fn cmp(&self, other: &Self) -> Ordering {
+        // Sets that are shared are looked at no further.
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
         // On bytes: UTF-8 sorts as its code points do, and sorting many sets is a hot path.
         let (mut rest, mut other) = (&self.0[..], &other.0[..]);
         while !rest.is_empty() && !other.is_empty() {

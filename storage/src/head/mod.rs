@@ -5,6 +5,7 @@
 
 pub(crate) mod commit;
 mod decide;
+mod order;
 pub(crate) mod record;
 pub(crate) mod series;
 mod window;
@@ -22,6 +23,7 @@ use crate::exemplar::Exemplars;
 use crate::index::{LabelIndex, is_restricted};
 use crate::metadata::Metadata;
 use crate::window::window_of;
+use order::HeadOrder;
 use series::HeadSeries;
 
 /// Shards of the series and of the table of labels; a power of two.
@@ -32,6 +34,10 @@ const LOOK_WORK: usize = 64;
 /// Values are taken from the labels of series where these are fewer by so many times.
 const LABELS_SHARE: usize = 8;
 
+/// So few series are put in order by comparing them, and so small a part of all.
+const ORDER_MIN: usize = if cfg!(test) { 1 } else { 64 };
+const ORDER_SHARE: usize = 8;
+
 /// The open series.
 pub(crate) struct Head {
     /// Series by slot: slot `s` is entry `s / SHARD_COUNT` of shard `s % SHARD_COUNT`.
@@ -41,6 +47,7 @@ pub(crate) struct Head {
     hasher: RandomState,
     index: RwLock<LabelIndex>,
     vacant: Mutex<Vacant>,
+    order: HeadOrder,
     /// The first and the last window of which something is open.
     open_windows: Mutex<Option<(i64, i64)>>,
     /// How often series have been forgotten: slots found before may mean others since.
@@ -66,7 +73,15 @@ struct Vacant {
 /// The series that pass some matchers, those that have been visited left out.
 pub(crate) struct Matching {
     generation: u64,
-    slots: roaring::bitmap::IntoIter,
+    slots: std::vec::IntoIter<u32>,
+    is_ordered: bool,
+}
+
+impl Matching {
+    /// How many have not been visited.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
 }
 
 /// One locked shard.
@@ -89,6 +104,7 @@ impl Head {
             hasher: RandomState::default(),
             index: RwLock::default(),
             vacant: Mutex::default(),
+            order: HeadOrder::default(),
             open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
             exemplars,
@@ -142,6 +158,8 @@ impl Head {
 
     /// Lets new series be selected.
     pub(crate) fn file(&self, series: impl IntoIterator<Item = (u32, Labels)>) {
+        let series: Vec<(u32, Labels)> = series.into_iter().collect();
+        self.order.note(&series);
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         for (slot, labels) in series {
             index.insert(slot, &labels);
@@ -196,7 +214,33 @@ impl Head {
     ) -> Result<Matching, BudgetError> {
         let generation = self.generation();
         let slots = self.index_read().select(matchers, watch)?;
-        Ok(Matching { generation, slots: slots.into_iter() })
+        let slots: Vec<u32> = slots.into_iter().collect();
+        Ok(Matching { generation, slots: slots.into_iter(), is_ordered: false })
+    }
+
+    /// Puts matching series in the order of their labels, unless they are too few for that.
+    pub(crate) fn ordered(&self, matching: Matching) -> Matching {
+        let Matching { generation, slots, mut is_ordered } = matching;
+        let mut slots: Vec<u32> = slots.collect();
+        if slots.len() > ORDER_MIN && slots.len() * ORDER_SHARE > self.series_count() {
+            let all = || {
+                let mut all = Vec::with_capacity(self.series_count());
+                self.for_each(|slot, series| all.push((series.labels.clone(), slot)));
+                all
+            };
+            let ranks = self.order.ranks(generation, all);
+            let rank = |slot: &u32| ranks.get(*slot as usize).copied().unwrap_or(u32::MAX);
+            if !slots.is_sorted_by_key(rank) {
+                slots.sort_unstable_by_key(rank);
+            }
+            is_ordered = true;
+        }
+        Matching { generation, slots: slots.into_iter(), is_ordered }
+    }
+
+    /// Whether the series that have been visited came in the order of their labels.
+    pub(crate) fn is_ordered(&self, matching: &Matching) -> bool {
+        matching.is_ordered && self.generation() == matching.generation
     }
 
     /// Calls with the next series that pass the matchers, at most so many; false where none is

@@ -6,7 +6,7 @@
 //! Everything is verified when it is read, and nothing is kept of what is damaged.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -62,6 +62,17 @@ struct IndexFacts {
     results: Mutex<Results>,
     /// Pages of the forward index.
     pages: Mutex<Vec<Option<Arc<[Labels]>>>>,
+    order: OnceLock<Order>,
+}
+
+/// How ids and labels are ordered. Series that are registered together have ids in the order of
+/// their labels.
+#[derive(Clone)]
+pub(crate) enum Order {
+    /// The same way.
+    ById,
+    /// The place of each id.
+    Ranks(Arc<[u32]>),
 }
 
 /// The values of one label in order, with the ids of each.
@@ -426,6 +437,26 @@ impl Facts {
         Ok(found)
     }
 
+    /// Whether [`Facts::order`] is known.
+    pub(crate) fn has_order(&self) -> bool {
+        self.index.order.get().is_some()
+    }
+
+    /// The order of the labels, once all of them are known. It takes a while at first.
+    pub(crate) fn order(&self) -> Option<Order> {
+        if let Some(order) = self.index.order.get() {
+            return Some(order.clone());
+        }
+        let pages: Vec<Arc<[Labels]>> =
+            lock(&self.index.pages).iter().cloned().collect::<Option<_>>()?;
+        let labels: Vec<&Labels> = pages.iter().flat_map(|page| page.iter()).collect();
+        if labels.len() != self.series_count as usize {
+            return None;
+        }
+        let order = self.index.order.get_or_init(|| order_of(&labels));
+        Some(order.clone())
+    }
+
     /// Reads pages, given in order, and keeps them.
     async fn read_pages(
         &self,
@@ -503,6 +534,7 @@ impl IndexFacts {
             tables: Mutex::default(),
             results: Mutex::default(),
             pages: Mutex::default(),
+            order: OnceLock::new(),
         }
     }
 }
@@ -517,9 +549,23 @@ impl<'a> MatcherRef<'a> {
     }
 }
 
-/// Bytes of a page, those that are shared included.
+fn order_of(labels: &[&Labels]) -> Order {
+    if labels.is_sorted() {
+        return Order::ById;
+    }
+    let mut ids: Vec<u32> = (0..labels.len() as u32).collect();
+    // Few runs are in order each, which this finds.
+    ids.sort_by_key(|id| labels[*id as usize]);
+    let mut ranks = vec![0; ids.len()];
+    for (rank, id) in ids.iter().enumerate() {
+        ranks[*id as usize] = rank as u32;
+    }
+    Order::Ranks(ranks.into())
+}
+
+/// Bytes of a page, those that are shared included, and of the order of its ids.
 fn page_bytes(page: &[Labels]) -> usize {
-    let labels_bytes = |labels: &Labels| labels.as_bytes().len() + size_of::<Labels>() + 16;
+    let labels_bytes = |labels: &Labels| labels.as_bytes().len() + size_of::<Labels>() + 20;
     FACT_BYTES + page.iter().map(labels_bytes).sum::<usize>()
 }
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use model::{Budget, Labels, Matcher, SourceError};
+use model::watch::sort_by;
+use model::{Budget, Labels, Matcher, SourceError, Watch};
 use roaring::RoaringBitmap;
 
-use super::facts::Facts;
+use super::facts::{Facts, Order};
 use super::runs::Run;
 use super::{Lookup, Term, term};
 use crate::error::StoreError;
@@ -16,6 +17,7 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::blocks::{self, Place, Want, WantedRun};
 use crate::read::breather::Breather;
+use crate::read::select::apart;
 use crate::seal::block::BlockEntry;
 use crate::store::Inner;
 use crate::value;
@@ -26,16 +28,20 @@ pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 
 /// What has been loaded of a partition.
 pub(crate) struct Loaded {
-    /// Series with their frames, the earlier write first.
+    /// Series with their frames, the earlier write first, by labels.
     pub(crate) series: Vec<(Labels, Vec<Part>)>,
 }
+
+/// So few series are put in order by comparing them, and so small a part of all.
+const ORDER_MIN: usize = if cfg!(test) { 1 } else { 64 };
+const ORDER_SHARE: usize = 8;
 
 /// Loads what a partition holds of the series that match, in a range of time.
 ///
 /// `charge` is told of the bytes of the blocks before they are read.
 pub(crate) async fn load(
     inner: &Inner,
-    facts: &Facts,
+    facts: &Arc<Facts>,
     matchers: &[Matcher],
     range: (i64, i64),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
@@ -58,13 +64,34 @@ pub(crate) async fn load(
     budget.check()?;
     let place = Place { lsm, columns: &inner.columns };
     let parts = blocks::load(&place, runs, &labels, range, charge, &mut breather).await?;
-    let series = labels
+    let mut found: Vec<(u32, Labels, Vec<Part>)> = labels
         .into_iter()
         .zip(parts)
         .filter(|(_, parts)| !parts.is_empty())
-        .map(|((_, labels), parts)| (labels, parts))
+        .map(|((id, labels), parts)| (id, labels, parts))
         .collect();
-    Ok(Loaded { series })
+    let is_large =
+        found.len() > ORDER_MIN && found.len() * ORDER_SHARE > facts.series_count as usize;
+    let order = if is_large { order_of(facts).await? } else { None };
+    match order {
+        Some(Order::ById) => {}
+        Some(Order::Ranks(ranks)) => found.sort_unstable_by_key(|(id, ..)| ranks[*id as usize]),
+        None => {
+            let mut watch = Watch::new(budget);
+            let weight = |(_, labels, _): &(_, Labels, _)| labels.as_bytes().len();
+            found = sort_by(found, &mut watch, weight, |a, b| a.1.cmp(&b.1))?;
+        }
+    }
+    Ok(Loaded { series: found.into_iter().map(|(_, labels, parts)| (labels, parts)).collect() })
+}
+
+/// The order of a partition; it takes a while to find.
+async fn order_of(facts: &Arc<Facts>) -> Result<Option<Order>, SourceError> {
+    if facts.has_order() {
+        return Ok(facts.order());
+    }
+    let facts = Arc::clone(facts);
+    apart(move || facts.order()).await
 }
 
 /// The runs of each metric that lie in the windows, with the blocks that hold wanted ids.

@@ -8,5 +8,6 @@ pub(crate) mod breather;
 pub(crate) mod cursor;
 mod merge;
 mod names;
-mod select;
+mod order;
+pub(crate) mod select;
 mod set;

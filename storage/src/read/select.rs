@@ -10,8 +10,8 @@ use model::{
 };
 
 use super::breather::Breather;
-use super::cursor::SeriesParts;
 use super::names;
+use super::order::{Found, Ordered, order};
 use super::set::{Charge, LoadedSet};
 use crate::head::series::{HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
@@ -19,8 +19,6 @@ use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
 const SERIES_BYTES: usize = 128;
-/// Putting a part in its place is so much more work than touching a byte.
-const PART_WORK: usize = 64;
 /// Series of the head that are visited before other tasks may run.
 const VISITED_AT_ONCE: usize = 256;
 /// More series than this are put in order apart from the runtime's threads.
@@ -83,14 +81,8 @@ fn limited<T>(items: impl IntoIterator<Item = T>, limit: usize) -> Vec<T> {
     items.into_iter().take(if limit == 0 { usize::MAX } else { limit }).collect()
 }
 
-/// The parts of one series that have been found, sealed ones before those of the head.
-struct Found {
-    labels: Labels,
-    parts: Vec<Part>,
-}
-
 async fn select(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     selection: &Selection,
     budget: &Budget,
 ) -> Result<LoadedSet, SourceError> {
@@ -98,7 +90,7 @@ async fn select(
     let mut charge = Charge::new(budget);
     let head =
         select_head(inner, &selection.matchers, start_ms, end_ms, &mut charge, budget).await?;
-    let mut found = Vec::new();
+    let mut lists = Vec::new();
     let partitions = inner.partitions_between(start_ms, end_ms);
     let partitions = partition::prune(&inner.lsm, partitions, &selection.matchers).await?;
     for facts in partitions {
@@ -112,20 +104,17 @@ async fn select(
             budget,
         )
         .await?;
-        found.extend(series.into_iter().map(|(labels, parts)| Found { labels, parts }));
+        lists.push(series);
     }
     inner.index.trim();
-    found.extend(head);
-    let ordered = if found.len() <= ORDERED_HERE {
-        order(found, start_ms, end_ms, budget)?
+    // Last: the earlier partition comes before the later one, and what is sealed before the head.
+    lists.push(head);
+    let series_count: usize = lists.iter().map(Vec::len).sum();
+    let ordered = if series_count <= ORDERED_HERE {
+        order(lists, start_ms, end_ms, budget)?
     } else {
         let budget = budget.clone();
-        let ordering = move || order(found, start_ms, end_ms, &budget);
-        match tokio::task::spawn_blocking(ordering).await {
-            Ok(ordered) => ordered?,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(error) => return Err(SourceError::Unavailable(error.to_string())),
-        }
+        apart(move || order(lists, start_ms, end_ms, &budget)).await??
     };
     let Ordered { series, encoded_bytes } = ordered;
     budget.charge_series(series.len() as u64)?;
@@ -133,44 +122,20 @@ async fn select(
     Ok(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge })
 }
 
-/// Series sorted by labels, each label set once.
-struct Ordered {
-    series: Vec<(Labels, SeriesParts)>,
-    encoded_bytes: usize,
-}
-
-fn order(
-    found: Vec<Found>,
-    start_ms: i64,
-    end_ms: i64,
-    budget: &Budget,
-) -> Result<Ordered, SourceError> {
-    let mut watch = Watch::new(budget);
-    // Stable: of one series the sealed parts stay before those of the head, and the earlier
-    // partition before the later one.
-    let weight = |found: &Found| found.labels.as_bytes().len();
-    let found = sort_by(found, &mut watch, weight, |a, b| a.labels.cmp(&b.labels))?;
-    let mut series: Vec<(Labels, SeriesParts)> = Vec::new();
-    let mut encoded_bytes = 0;
-    let mut rest = found.into_iter().peekable();
-    while let Some(Found { labels, mut parts }) = rest.next() {
-        while let Some(same) = rest.next_if(|next| next.labels == labels) {
-            parts.extend(same.parts);
-        }
-        watch.work(PART_WORK * (1 + parts.len()))?;
-        let parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
-        if parts.is_empty() {
-            continue;
-        }
-        encoded_bytes += parts.bytes();
-        series.push((labels, parts));
+/// Does what takes a while apart from the runtime's threads.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SourceError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Ok(done),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => Err(SourceError::Unavailable(error.to_string())),
     }
-    Ok(Ordered { series, encoded_bytes })
 }
 
-/// Copies what the head holds of the series that match.
+/// Copies what the head holds of the series that match, sorted by labels.
 async fn select_head(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     matchers: &[Matcher],
     start_ms: i64,
     end_ms: i64,
@@ -178,9 +143,15 @@ async fn select_head(
     budget: &Budget,
 ) -> Result<Vec<Found>, SourceError> {
     let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
+    if matching.len() > ORDERED_HERE {
+        let inner = Arc::clone(inner);
+        matching = apart(move || inner.head.ordered(matching)).await?;
+    } else {
+        matching = inner.head.ordered(matching);
+    }
     let mut breather = Breather::new(budget);
     let are_columns_kept = inner.columns.bytes_max() > 0;
-    let mut found = Vec::new();
+    let mut found = Vec::with_capacity(matching.len());
     let mut result = Ok(());
     let mut visit = |series: &HeadSeries| {
         if result.is_err() || !series.overlaps(start_ms, end_ms) {
@@ -190,12 +161,16 @@ async fn select_head(
         series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
         let bytes: usize = parts.iter().map(Part::bytes).sum();
         result = charge.add(bytes + SERIES_BYTES);
-        found.push(Found { labels: series.labels.clone(), parts });
+        found.push((series.labels.clone(), parts));
     };
     while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
         breather.work(VISITED_AT_ONCE).await?;
     }
     result?;
+    if !inner.head.is_ordered(&matching) {
+        let weight = |(labels, _): &Found| labels.as_bytes().len();
+        found = sort_by(found, &mut Watch::new(budget), weight, |a, b| a.0.cmp(&b.0))?;
+    }
     Ok(found)
 }
 

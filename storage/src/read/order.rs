@@ -1,0 +1,88 @@
+//! What has been found in the head and in partitions, as one set in order.
+//!
+//! Each list is in order already, and most series of one are in the next as well, with the same
+//! label set in memory: then nothing is compared but where it lies.
+
+use std::cmp::Ordering;
+
+use model::{Budget, BudgetError, Labels, SourceError, Watch};
+
+use super::cursor::SeriesParts;
+use crate::head::series::Part;
+
+/// Putting a part in its place is so much more work than touching a byte.
+const PART_WORK: usize = 64;
+
+/// The parts of one series that have been found.
+pub(super) type Found = (Labels, Vec<Part>);
+
+/// Series sorted by labels, each label set once.
+pub(super) struct Ordered {
+    pub(super) series: Vec<(Labels, SeriesParts)>,
+    pub(super) encoded_bytes: usize,
+}
+
+/// Makes one set of lists that are in order each. Of two that have a series, the parts of the
+/// earlier list come first.
+///
+/// Errors: a frame whose header cannot be read; those of the budget.
+pub(super) fn order(
+    lists: Vec<Vec<Found>>,
+    start_ms: i64,
+    end_ms: i64,
+    budget: &Budget,
+) -> Result<Ordered, SourceError> {
+    let mut watch = Watch::new(budget);
+    let found = merge(lists, &mut watch)?;
+    let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
+    let mut encoded_bytes = 0;
+    for (labels, parts) in found {
+        watch.work(PART_WORK * (1 + parts.len()))?;
+        let parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
+        if !parts.is_empty() {
+            encoded_bytes += parts.bytes();
+            series.push((labels, parts));
+        }
+    }
+    Ok(Ordered { series, encoded_bytes })
+}
+
+fn merge(mut lists: Vec<Vec<Found>>, watch: &mut Watch) -> Result<Vec<Found>, BudgetError> {
+    while lists.len() > 1 {
+        let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
+        let mut rest = lists.into_iter();
+        while let Some(first) = rest.next() {
+            merged.push(match rest.next() {
+                Some(second) => merge_two(first, second, watch)?,
+                None => first,
+            });
+        }
+        lists = merged;
+    }
+    Ok(lists.pop().unwrap_or_default())
+}
+
+fn merge_two(
+    first: Vec<Found>,
+    second: Vec<Found>,
+    watch: &mut Watch,
+) -> Result<Vec<Found>, BudgetError> {
+    if first.is_empty() || second.is_empty() {
+        return Ok(if first.is_empty() { second } else { first });
+    }
+    let mut merged = Vec::with_capacity(first.len().max(second.len()));
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    while let (Some((a, _)), Some((b, _))) = (first.as_slice().first(), second.as_slice().first()) {
+        watch.work(PART_WORK)?;
+        let order = a.cmp(b);
+        let next = if order.is_gt() { second.next() } else { first.next() };
+        let Some((labels, mut parts)) = next else { break };
+        if order == Ordering::Equal {
+            parts.extend(second.next().into_iter().flat_map(|(_, parts)| parts));
+        }
+        merged.push((labels, parts));
+    }
+    merged.extend(first);
+    merged.extend(second);
+    Ok(merged)
+}
