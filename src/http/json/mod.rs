@@ -6,5 +6,6 @@
 
 pub(crate) mod body;
 pub(crate) mod number;
+mod points;
 pub(crate) mod text;
 pub(crate) mod value;

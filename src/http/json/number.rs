@@ -2,6 +2,13 @@
 
 /// The most decimal digits of a shortest representation.
 const DIGITS_MAX: usize = 17;
+/// The most that the value of a sample takes, without its quotes: `-0.0000012345678901234567`
+/// has 25 bytes; and some more, so that digits are written eight at a time.
+pub(crate) const SAMPLE_BYTES_MAX: usize = 32;
+/// Up to here, the digits of a whole number are its shortest ones.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+/// From here up to 1e16, the text of `zmij` is plain decimals.
+const SHORTEST_IS_PLAIN_MIN: f64 = 1e-5;
 
 /// Writes a time as seconds with up to three decimals: `1435781451.781`, `-0.005`.
 ///
@@ -34,17 +41,90 @@ pub(crate) fn push_timestamp_short(out: &mut Vec<u8>, time_ms: i64) {
     }
 }
 
-/// Writes the value of a sample, in quotes: plain decimals, with an exponent below 1e-6 and
-/// from 1e21 on.
+/// Writes the value of a sample, in quotes; see [`write_sample_value`].
+#[inline]
+pub(crate) fn push_sample_value(out: &mut Vec<u8>, value: f64) {
+    let mut text = [0; SAMPLE_BYTES_MAX];
+    let len = write_sample_value(&mut text, value);
+    out.push(b'"');
+    out.extend_from_slice(&text[..len]);
+    out.push(b'"');
+}
+
+/// Writes the value of a sample to the front of `to`, without quotes, and gives its length:
+/// plain decimals, with an exponent below 1e-6 and from 1e21 on. What lies behind may change.
 ///
 /// Source: `MarshalFloat` of Prometheus.
 #[inline]
-pub(crate) fn push_sample_value(out: &mut Vec<u8>, value: f64) {
-    out.push(b'"');
+pub(crate) fn write_sample_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize {
     let magnitude = value.abs();
-    let is_plain = magnitude == 0.0 || (1e-6..1e21).contains(&magnitude);
-    push_float(out, value, if is_plain { Layout::Plain } else { Layout::Exponent });
-    out.push(b'"');
+    // Neither is true of NaN.
+    if magnitude <= WHOLE_MAX {
+        to[0] = b'-';
+        let digits_at = usize::from(value.is_sign_negative());
+        // Most samples are whole.
+        let whole = magnitude as i64;
+        if whole as f64 == magnitude {
+            return digits_at + write_whole(&mut to[digits_at..], whole as u64);
+        }
+        if magnitude >= SHORTEST_IS_PLAIN_MIN {
+            let mut buffer = zmij::Buffer::new();
+            let text = buffer.format_finite(magnitude).as_bytes();
+            to[digits_at..digits_at + text.len()].copy_from_slice(text);
+            return digits_at + text.len();
+        }
+    }
+    write_rare_value(to, value)
+}
+
+#[cold]
+fn write_rare_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize {
+    let is_plain = (1e-6..1e21).contains(&value.abs());
+    let mut text = Vec::with_capacity(SAMPLE_BYTES_MAX);
+    push_float(&mut text, value, if is_plain { Layout::Plain } else { Layout::Exponent });
+    to[..text.len()].copy_from_slice(&text);
+    text.len()
+}
+
+/// Writes a whole number below 1e16 to the front of `to`, which has room for 16 bytes, and gives
+/// its length.
+#[inline]
+fn write_whole(to: &mut [u8], number: u64) -> usize {
+    let (high, low) = (number / 100_000_000, number % 100_000_000);
+    if high == 0 {
+        return write_short(to, low);
+    }
+    let len = write_short(to, high);
+    to[len..len + 8].copy_from_slice(&eight_digits(low).to_le_bytes());
+    len + 8
+}
+
+/// Writes a whole number below 1e8 without leading zeros to the front of `to`, which has room
+/// for 8 bytes, and gives its length.
+#[inline]
+fn write_short(to: &mut [u8], number: u64) -> usize {
+    let digits = eight_digits(number);
+    // The last digit stays where all are zero.
+    let zeros = (digits ^ ZEROS | 1 << 56).trailing_zeros() / 8;
+    to[..8].copy_from_slice(&(digits >> (8 * zeros)).to_le_bytes());
+    8 - zeros as usize
+}
+
+/// Eight times the digit 0.
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// The eight digits of a number below 1e8 as text, the first in the lowest byte.
+///
+/// Halves, quarters and digits are split off in all lanes of a word at once; each quotient is a
+/// product with the reciprocal, exact for what the lane can hold.
+#[inline]
+fn eight_digits(number: u64) -> u64 {
+    let high = (number * 109_951_163) >> 40;
+    let halves = high | (number - 10_000 * high) << 32;
+    let high = ((halves * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let quarters = high | (halves - 100 * high) << 16;
+    let high = ((quarters * 103) >> 10) & 0x000f_000f_000f_000f;
+    ZEROS | high | (quarters - 10 * high) << 8
 }
 
 /// Writes the value of a scalar, in quotes: plain decimals, however many.
@@ -107,7 +187,7 @@ fn push_float(out: &mut Vec<u8>, value: f64, layout: Layout) {
     }
     let magnitude = value.abs();
     // Most samples are whole; up to 2^53 the digits of the integer are the shortest ones.
-    if layout == Layout::Plain && magnitude <= 9_007_199_254_740_992.0 {
+    if layout == Layout::Plain && magnitude <= WHOLE_MAX {
         let whole = magnitude as u64;
         if whole as f64 == magnitude {
             return push_integer(out, whole);
@@ -272,7 +352,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn eight_digits_are_those_of_the_number() {
+        let check = |number: u64| {
+            let digits = eight_digits(number).to_le_bytes();
+            assert_eq!(digits.as_slice(), format!("{number:08}").as_bytes());
+        };
+        (0..100_000).for_each(check);
+        (0..1_000).map(|n| 99_999_999 - n * 99_991).for_each(check);
+    }
+
     proptest! {
+        #[test]
+        fn whole_numbers_are_those_of_the_standard_library(number in any::<u64>(), bits in 0u32..53) {
+            let number = number >> (63 - bits);
+            prop_assert_eq!(written(push_sample_value, number as f64), format!("\"{number}\""));
+            let negative = -(number as f64) - 0.0;
+            prop_assert_eq!(written(push_sample_value, negative), format!("\"{negative}\""));
+        }
+
+        #[test]
+        fn sample_values_are_laid_out_by_their_magnitude(
+            mantissa in 1.0..10.0_f64, exponent in -9i32..24, is_negative in any::<bool>(),
+        ) {
+            let value = mantissa * 10f64.powi(exponent) * if is_negative { -1.0 } else { 1.0 };
+            let mut expected = Vec::new();
+            let is_plain = (1e-6..1e21).contains(&value.abs());
+            push_float(&mut expected, value, if is_plain { Layout::Plain } else { Layout::Exponent });
+            let text = written(push_sample_value, value);
+            prop_assert_eq!(text.trim_matches('"').as_bytes(), expected);
+        }
+
         #[test]
         fn any_value_reads_back(bits in any::<u64>()) {
             let value = f64::from_bits(bits);

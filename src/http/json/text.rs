@@ -4,15 +4,39 @@ use model::Labels;
 
 /// Writes a text in quotes as Prometheus' writer of label sets does: only quotes, backslashes
 /// and control characters are escaped.
-pub(crate) fn push_label_text(out: &mut Vec<u8>, text: &str) {
-    push_escaped(out, text, |byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+#[inline]
+fn push_label_text(out: &mut Vec<u8>, text: &[u8]) {
+    let is_special = |byte| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+    push_escaped(out, text, plain_prefix(text), is_special);
+}
+
+/// How many bytes at the front of a label's text stand for themselves, looked at by eights.
+#[inline]
+fn plain_prefix(text: &[u8]) -> usize {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = LOW << 7;
+    // The high bit of a byte is set in all that may need care: one that is zero after it was
+    // compared, one below a space, one that is not ASCII, and perhaps others above such.
+    let zeros = |word: u64| word.wrapping_sub(LOW);
+    let needs_care = |word: u64| {
+        let quote = zeros(word ^ (LOW * u64::from(b'"')));
+        let backslash = zeros(word ^ (LOW * u64::from(b'\\')));
+        let control = word.wrapping_sub(LOW * u64::from(b' '));
+        (quote | backslash | control | word) & HIGH
+    };
+    let eights = text.chunks_exact(8);
+    let is_plain = |eight: &&[u8]| {
+        let eight: [u8; 8] = (*eight).try_into().expect("a chunk has eight bytes");
+        needs_care(u64::from_le_bytes(eight)) == 0
+    };
+    8 * eights.take_while(is_plain).count()
 }
 
 /// Writes a text in quotes as Go's standard library does: `<`, `>`, `&` and the two line
 /// separators of Unicode are escaped as well.
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
     // 0xe2 begins U+2028 and U+2029; what else it begins passes unchanged.
-    push_escaped(out, text, |byte| {
+    push_escaped(out, text.as_bytes(), 0, |byte| {
         matches!(byte, b'"' | b'\\' | 0..=0x1f | b'<' | b'>' | b'&' | 0xe2)
     });
 }
@@ -32,7 +56,7 @@ pub(crate) fn push_texts<T: AsRef<str>>(out: &mut Vec<u8>, texts: &[T]) {
 /// Writes a label set as an object.
 pub(crate) fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
     out.push(b'{');
-    for (position, (name, value)) in labels.iter().enumerate() {
+    for (position, (name, value)) in labels.iter_bytes().enumerate() {
         if position > 0 {
             out.push(b',');
         }
@@ -43,15 +67,15 @@ pub(crate) fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
     out.push(b'}');
 }
 
-/// Writes a text in quotes. A byte that is not UTF-8 is written as what replaces such: Go's
-/// library does so too, and the writer of label sets, which writes the byte, gives no JSON.
-fn push_escaped(out: &mut Vec<u8>, text: &str, is_special: impl Fn(u8) -> bool) {
+/// Writes a text in quotes, of which so many bytes are known to stand for themselves. A byte that
+/// is not UTF-8 is written as what replaces such: Go's library does so too, and the writer of
+/// label sets, which writes the byte, gives no JSON.
+fn push_escaped(out: &mut Vec<u8>, bytes: &[u8], plain: usize, is_special: impl Fn(u8) -> bool) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     let mut copied = 0;
-    for (at, byte) in bytes.iter().enumerate() {
+    for (at, byte) in bytes.iter().enumerate().skip(plain) {
         if *byte == 0xf4 {
             // The stand-ins for bytes that are not UTF-8, U+10FF80 to U+10FFFF.
             if let Some([0xf4, 0x8f, 0xbe | 0xbf, _]) = bytes.get(at..at + 4) {
@@ -114,7 +138,7 @@ mod tests {
             "\"\\u003ca\\u003e\\u0026\\\"\\\\\\n\\r\\t\\u0001\u{7f}\\u2028\\u2029\u{201c}é\""
         );
         assert_eq!(
-            written(push_label_text, text),
+            written(|out, text| push_label_text(out, text.as_bytes()), text),
             "\"<a>&\\\"\\\\\\n\\r\\t\\u0001\u{7f}\u{2028}\u{2029}\u{201c}é\""
         );
     }
@@ -124,7 +148,10 @@ mod tests {
         let stand_in = |byte: u32| char::from_u32(model::labels::INVALID_BYTE_BASE + byte).unwrap();
         let text: String =
             ['a', stand_in(0x80), '\u{10ff7f}', stand_in(0xff), '<'].iter().collect();
-        assert_eq!(written(push_label_text, &text), "\"a\\ufffd\u{10ff7f}\\ufffd<\"");
+        assert_eq!(
+            written(|out, text| push_label_text(out, text.as_bytes()), &text),
+            "\"a\\ufffd\u{10ff7f}\\ufffd<\""
+        );
         assert_eq!(written(push_text, &text), "\"a\\ufffd\u{10ff7f}\\ufffd\\u003c\"");
     }
 
@@ -140,8 +167,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_reads_back(text in "\\PC{0,20}|[\\x00-\\x7f\u{2020}-\u{2030}]{0,20}") {
-            for push in [push_text as fn(&mut Vec<u8>, &str), push_label_text] {
+        fn any_text_reads_back(text in "\\PC{0,20}|[\\x00-\\x7f\u{2020}-\u{2030}]{0,20}|[a-z]{0,20}[ \"\\\\!#\\x1f\\x7f][a-z]{0,9}") {
+            let push_label: fn(&mut Vec<u8>, &str) = |out, text| push_label_text(out, text.as_bytes());
+            for push in [push_text, push_label] {
                 let read: String = serde_json::from_str(&written(push, &text)).unwrap();
                 prop_assert_eq!(&read, &text);
             }

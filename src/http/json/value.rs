@@ -1,5 +1,7 @@
 //! The value of a query.
 
+use std::ops::Range;
+
 use engine::plan::{Explained, Load};
 use engine::result::{RawSeries, Row, SampleValue, SeenSamples};
 use engine::window::Steps;
@@ -11,9 +13,10 @@ use super::number::{
     push_integer, push_number, push_sample_value, push_scalar_value, push_timestamp,
     push_timestamp_short,
 };
+use super::points::Times;
 use super::text::{push_labels, push_text, push_texts};
 
-/// At most so many points are written in one piece.
+/// At most so many points are written in one piece; whole words of presence.
 const PIECE_POINTS: usize = 512;
 
 /// What a query cost, as the API tells it.
@@ -45,6 +48,8 @@ pub(crate) struct ValuePieces {
     point_index: usize,
     /// Whether a point of it has been written, so that a comma comes before the next.
     has_points: bool,
+    /// The times of a grid, from its first row on.
+    times: Option<Times>,
 }
 
 impl ValuePieces {
@@ -58,6 +63,7 @@ impl ValuePieces {
             series_index: None,
             point_index: 0,
             has_points: false,
+            times: None,
         }
     }
 
@@ -121,7 +127,9 @@ impl Pieces for ValuePieces {
                     self.push_tail(out);
                     return false;
                 };
-                push_row(out, series_index, row, steps, self.point_index, &mut self.has_points)
+                let times = self.times.get_or_insert_with(|| Times::new(*steps));
+                let grid = (steps, &*times);
+                push_row(out, series_index, row, grid, self.point_index, &mut self.has_points)
             }
             Value::Samples(series) => {
                 let Some(series) = series.get(series_index) else {
@@ -223,21 +231,20 @@ fn push_row(
     out: &mut Vec<u8>,
     series_index: usize,
     row: &Row,
-    steps: &Steps,
+    (steps, times): (&Steps, &Times),
     first: usize,
     has_points: &mut bool,
 ) -> Option<usize> {
     let count = row.values.len();
-    let push = |out: &mut Vec<u8>, index: usize, has_points: &mut bool| {
-        let step_index = index % count;
-        if index >= count {
+    let push = |out: &mut Vec<u8>, cells: Range<usize>, has_points: &mut bool| {
+        if cells.start < count {
+            return times.push_points(out, (&row.values, &row.presence), cells, has_points);
+        }
+        for step_index in cells.start - count..cells.end - count {
             if let Some(histogram) = &row.histograms[step_index] {
-                push_comma(out, has_points);
+                push_separator(out, has_points);
                 push_histogram_point(out, steps.time(step_index), histogram);
             }
-        } else if row.is_present(step_index) {
-            push_comma(out, has_points);
-            push_point(out, steps.time(step_index), row.values[step_index]);
         }
     };
     let has_floats = row.presence.iter().any(|word| *word != 0);
@@ -257,13 +264,15 @@ fn push_raw(
     has_points: &mut bool,
 ) -> Option<usize> {
     let count = series.timestamps.len();
-    let push = |out: &mut Vec<u8>, index: usize, has_points: &mut bool| {
-        push_comma(out, has_points);
-        match index.checked_sub(count) {
-            None => push_point(out, series.timestamps[index], series.values[index]),
-            Some(index) => {
-                let (time_ms, histogram) = &series.histograms[index];
-                push_histogram_point(out, *time_ms, histogram);
+    let push = |out: &mut Vec<u8>, cells: Range<usize>, has_points: &mut bool| {
+        for index in cells {
+            push_separator(out, has_points);
+            match index.checked_sub(count) {
+                None => push_point(out, series.timestamps[index], series.values[index]),
+                Some(index) => {
+                    let (time_ms, histogram) = &series.histograms[index];
+                    push_histogram_point(out, *time_ms, histogram);
+                }
             }
         }
     };
@@ -287,16 +296,16 @@ fn push_points(
     kinds: Kinds,
     first: usize,
     has_points: &mut bool,
-    push: impl Fn(&mut Vec<u8>, usize, &mut bool),
+    push: impl Fn(&mut Vec<u8>, Range<usize>, &mut bool),
 ) -> Option<usize> {
     if first == 0 {
         push_metric(out, series_index, labels);
     }
     let (start, end, name): (usize, usize, &[u8]) = if first < kinds.floats {
-        (0, kinds.floats, b",\"values\":[")
+        (0, kinds.floats, b",\"values\":")
     } else {
         let start = kinds.floats_end;
-        (start, start + kinds.histograms, b",\"histograms\":[")
+        (start, start + kinds.histograms, b",\"histograms\":")
     };
     let from = first.max(start);
     if from < end {
@@ -305,7 +314,7 @@ fn push_points(
             *has_points = false;
         }
         let to = (from + PIECE_POINTS).min(end);
-        (from..to).for_each(|index| push(out, index, has_points));
+        push(out, from..to, has_points);
         if to < end {
             return Some(to);
         }
@@ -318,11 +327,10 @@ fn push_points(
     None
 }
 
+/// Writes what comes before a point: a comma, or the bracket before the first one.
 #[inline]
-fn push_comma(out: &mut Vec<u8>, has_points: &mut bool) {
-    if std::mem::replace(has_points, true) {
-        out.push(b',');
-    }
+fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
+    out.push(if std::mem::replace(has_points, true) { b',' } else { b'[' });
 }
 
 /// Writes the statistics under Prometheus' names.

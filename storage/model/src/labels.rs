@@ -118,6 +118,17 @@ impl Labels {
         LabelsIter { rest: &self.0 }
     }
 
+    /// The same as bytes, for those who only copy or compare them.
+    pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = &self.0[..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            Some((take_bytes(&mut rest), take_bytes(&mut rest)))
+        })
+    }
+
     /// The same labels without the metric's name.
     pub fn without_metric_name(&self) -> Labels {
         if self.has(METRIC_NAME) { self.filtered(|name| name != METRIC_NAME) } else { self.clone() }
@@ -466,6 +477,8 @@ mod tests {
             if let Ok(labels) = Labels::from_bytes(&bytes) {
                 let again = Labels::from_pairs(labels.iter());
                 prop_assert_eq!(again.as_bytes(), &bytes[..]);
+                let texts = labels.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+                prop_assert!(labels.iter_bytes().eq(texts));
             }
         }
 

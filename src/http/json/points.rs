@@ -1,0 +1,146 @@
+//! The floats of a grid: the text of each time is made once and copied to every series.
+
+use std::ops::Range;
+
+use engine::window::Steps;
+
+use super::number::{SAMPLE_BYTES_MAX, push_timestamp, write_sample_value};
+
+/// Of longer grids every time is printed anew, so that no more than half a MiB is held.
+const STEPS_HELD_MAX: usize = 16 << 10;
+/// The longest `,[-9223372036854775.808,"`, and some more.
+const OPENING_BYTES_MAX: usize = 31;
+/// What ends a point.
+const CLOSING: &[u8; 2] = b"\"]";
+/// The most that a point takes.
+const POINT_BYTES_MAX: usize = OPENING_BYTES_MAX + SAMPLE_BYTES_MAX + CLOSING.len();
+
+/// The times of a grid as text.
+pub(super) struct Times {
+    steps: Steps,
+    /// One a step; none where there are too many.
+    held: Vec<Opening>,
+}
+
+/// What stands before the value of a point: `,[1435781451.781,"`.
+#[derive(Clone, Copy)]
+struct Opening {
+    text: [u8; OPENING_BYTES_MAX],
+    len: u8,
+}
+
+impl Opening {
+    fn new(time_ms: i64) -> Opening {
+        let mut made = Vec::with_capacity(OPENING_BYTES_MAX);
+        made.extend_from_slice(b",[");
+        push_timestamp(&mut made, time_ms);
+        made.extend_from_slice(b",\"");
+        let mut text = [0; OPENING_BYTES_MAX];
+        text[..made.len()].copy_from_slice(&made);
+        Opening { text, len: made.len() as u8 }
+    }
+}
+
+impl Times {
+    /// The times of some steps.
+    pub(super) fn new(steps: Steps) -> Times {
+        let held_count = if steps.count <= STEPS_HELD_MAX { steps.count } else { 0 };
+        let held = (0..held_count).map(|step| Opening::new(steps.time(step))).collect();
+        Times { steps, held }
+    }
+
+    /// Writes the points of those cells of a row that are present, a comma before each; before
+    /// the first of the row, which sets `has_points`, there is a bracket instead.
+    ///
+    /// Shape: one value a step; presence one bit a step; the cells begin with a word of it.
+    pub(super) fn push_points(
+        &self,
+        out: &mut Vec<u8>,
+        (values, presence): (&[f64], &[u64]),
+        cells: Range<usize>,
+        has_points: &mut bool,
+    ) {
+        debug_assert!(cells.start.is_multiple_of(64));
+        for start in cells.clone().step_by(64) {
+            let mut bits = presence[start / 64];
+            if cells.end - start < 64 {
+                bits &= (1 << (cells.end - start)) - 1;
+            }
+            if bits == 0 {
+                continue;
+            }
+            let first_at = out.len();
+            // Points are written with room to spare, and what is left is cut off.
+            out.resize(first_at + bits.count_ones() as usize * POINT_BYTES_MAX, 0);
+            let mut at = first_at;
+            while bits != 0 {
+                let step = start + bits.trailing_zeros() as usize;
+                let to = out[at..].first_chunk_mut().expect("there is room for each point");
+                at += self.write_point(to, step, values[step]);
+                bits &= bits - 1;
+            }
+            out.truncate(at);
+            if !std::mem::replace(has_points, true) {
+                out[first_at] = b'[';
+            }
+        }
+    }
+
+    #[inline]
+    fn write_point(&self, to: &mut [u8; POINT_BYTES_MAX], step: usize, value: f64) -> usize {
+        let opening = to.first_chunk_mut().expect("a point begins with an opening");
+        let len = match self.held.get(step) {
+            Some(held) => {
+                *opening = held.text;
+                usize::from(held.len)
+            }
+            None => {
+                let made = Opening::new(self.steps.time(step));
+                *opening = made.text;
+                usize::from(made.len)
+            }
+        };
+        let value_to = to[len..].first_chunk_mut().expect("there is room for the value");
+        let end = len + write_sample_value(value_to, value);
+        to[end..end + CLOSING.len()].copy_from_slice(CLOSING);
+        end + CLOSING.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn points_are_those_that_are_present_whether_times_are_held_or_not(
+            cells in prop::collection::vec(prop::option::of(-1e9..1e9_f64), 1..200),
+            start_ms in prop_oneof![-2000i64..2000, Just(i64::MIN), Just(i64::MAX)],
+            has_points in any::<bool>(),
+        ) {
+            let steps = Steps { start_ms, step_ms: 7, count: cells.len() };
+            let values: Vec<f64> = cells.iter().map(|cell| cell.unwrap_or(f64::NAN)).collect();
+            let mut presence = vec![0u64; cells.len().div_ceil(64)];
+            let mut expected = String::new();
+            let mut separator = if has_points { "," } else { "[" };
+            for (step, value) in cells.iter().enumerate() {
+                let Some(value) = value else { continue };
+                presence[step / 64] |= 1 << (step % 64);
+                let mut time = Vec::new();
+                push_timestamp(&mut time, steps.time(step));
+                let time = String::from_utf8(time).unwrap();
+                expected.push_str(&format!("{separator}[{time},\"{value}\"]"));
+                separator = ",";
+            }
+            for times in [Times::new(steps), Times { steps, held: Vec::new() }] {
+                let mut out = Vec::new();
+                let mut has_points = has_points;
+                times.push_points(&mut out, (&values, &presence), 0..cells.len(), &mut has_points);
+                prop_assert_eq!(String::from_utf8(out).unwrap(), expected.as_str());
+                prop_assert_eq!(has_points, separator == ",");
+            }
+        }
+    }
+}
