@@ -7,8 +7,10 @@ pub mod http;
 pub mod kernel;
 pub mod machine;
 pub mod measure;
+pub mod process;
 #[path = "../../tests/support/remote_write.rs"]
 #[allow(missing_docs, reason = "the tests, which share it, ask for none")]
 pub mod sender;
+pub mod server;
 pub mod side_by_side;
 pub mod source;

@@ -9,12 +9,17 @@ use super::Own;
 type Figure = fn(&StoreStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
-const GAUGES: [(&str, &str, Figure); 14] = [
+const GAUGES: [(&str, &str, Figure); 15] = [
     ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
     ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
         s.queue_samples as u64
     }),
     ("tessella_storage_log_bytes", "Bytes of the log that are not sealed.", |s| s.log_bytes),
+    (
+        "tessella_storage_file_bytes",
+        "Bytes of the files in use; those of the write-ahead log are not among them.",
+        |s| s.file_bytes,
+    ),
     ("tessella_storage_partitions", "Partitions that hold something sealed.", |s| {
         s.partitions as u64
     }),

@@ -38,6 +38,9 @@ pub struct StoreStats {
     pub sealed_blocks: u64,
     /// Bytes of these blocks.
     pub sealed_bytes: u64,
+    /// Bytes of the files of the tree that are in use; not of those that are to be deleted, nor of
+    /// its write-ahead log.
+    pub file_bytes: u64,
     /// Partitions that hold something sealed.
     pub partitions: usize,
     /// Partitions deleted by the retention.

@@ -165,6 +165,7 @@ impl Store {
         );
         let columns = self.inner.columns.stats();
         StoreStats {
+            file_bytes: self.inner.lsm.file_bytes(),
             columns_bytes: columns.bytes,
             columns_bytes_max: columns.bytes_max,
             columns_hits: columns.hits,

@@ -3,10 +3,10 @@
 use std::io;
 
 use benches::data::Random;
+use benches::sender::Connection;
 use prost::Message;
 
 use super::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
-use super::sender::Connection;
 
 /// The metric.
 pub const METRIC: &str = "latency_seconds";

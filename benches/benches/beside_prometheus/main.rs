@@ -8,10 +8,6 @@ mod process;
 #[path = "../../../wire/src/prompb.rs"]
 #[allow(dead_code, reason = "the tests of the decoder use the rest")]
 mod prompb;
-#[path = "../../../tests/support/remote_write.rs"]
-mod sender;
-#[path = "../remote_write/server.rs"]
-mod server;
 
 use std::fmt::Write;
 use std::io;
@@ -20,11 +16,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use benches::kernel::cpu_time_of;
+use benches::process::build_server;
+use benches::server::Server;
 use benches::{machine, measure};
 use serde_json::Value;
 
 use load::{Load, METRIC, STEP_MS, Written};
-use server::Server;
 
 const USAGE: &str = "\
 usage: PROMETHEUS_BINARY=PATH cargo bench -p benches --bench beside_prometheus -- [options]
@@ -132,7 +129,7 @@ impl Pair {
     fn start(options: &Options) -> io::Result<Pair> {
         let binary = match &options.binary {
             Some(binary) => binary.clone(),
-            None => server::build()?,
+            None => build_server()?,
         };
         let name = format!("tessella-bench-beside-{}", std::process::id());
         let directory = StoreDirectory(options.directory.join(name));

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::sender::{Connection, RequestEncoder, encode_labels};
+use benches::sender::{Connection, RequestEncoder, encode_labels};
 
 /// Time between two scrapes.
 pub const STEP_MS: i64 = 15_000;

@@ -2,9 +2,6 @@
 //! each acknowledged after its sync. See `benches/README.md`.
 
 mod load;
-#[path = "../../../tests/support/remote_write.rs"]
-mod sender;
-mod server;
 
 use std::fmt::Write;
 use std::io;
@@ -13,9 +10,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use benches::machine;
+use benches::process::{build_server, directory_bytes};
+use benches::server::Server;
 
 use load::{Load, STEP_MS};
-use server::Server;
 
 const USAGE: &str = "\
 usage: cargo bench -p benches --bench remote_write -- [options]
@@ -99,7 +97,7 @@ fn number(text: &str) -> Result<u64, String> {
 fn run(options: &Options) -> io::Result<()> {
     let binary = match &options.binary {
         Some(binary) => binary.clone(),
-        None => server::build()?,
+        None => build_server()?,
     };
     let mut report =
         format!("# Remote write, {}\n\n{}\n", machine::today(), machine::description());
@@ -148,10 +146,10 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
         // So that most of the load falls into windows that have closed.
         start_ms: now_ms() - 24 * 3_600_000,
     };
-    let cpu_before = server.cpu_seconds()?;
+    let cpu_before = server.cpu_time()?;
     let outcome = load.run_for(&server.address, Duration::from_secs(options.seconds))?;
-    let cpu_seconds = server.cpu_seconds()? - cpu_before;
-    let (resident, resident_peak) = server.resident_bytes()?;
+    let cpu_seconds = (server.cpu_time()? - cpu_before).as_secs_f64();
+    let resident = server.resident();
     let samples = outcome.samples();
     let million = samples as f64 / 1e6;
     let mut text = format!(
@@ -172,13 +170,13 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
             "bytes a sample on the wire",
             format!("{:.2}", outcome.body_bytes as f64 / samples as f64),
         ),
-        ("resident after the load, peak", format!("{}, {}", mib(resident), mib(resident_peak))),
+        ("resident after the load, peak", format!("{}, {}", mib(resident.now), mib(resident.peak))),
     ];
     push_table(&mut text, &rows);
     let written = directory_bytes(&directory.0)?;
     std::thread::sleep(Duration::from_secs(options.settle_seconds));
     let kept = directory_bytes(&directory.0)?;
-    let (resident, _) = server.resident_bytes()?;
+    let resident = server.resident();
     let sealed = server.metric("tessella_storage_sealed_bytes_total")?;
     let rows = [
         ("bytes on disk after the load", mib(written)),
@@ -190,7 +188,7 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
             "bytes of sealed blocks",
             format!("{}, {:.2} a sample", mib(sealed as u64), sealed / samples as f64),
         ),
-        ("resident then", mib(resident)),
+        ("resident then", mib(resident.now)),
     ];
     push_table(&mut text, &rows);
     Ok(text)
@@ -213,12 +211,12 @@ fn restart_section(options: &Options, binary: &Path) -> io::Result<String> {
     let started = Instant::now();
     let server = Server::start(binary, &directory.0)?;
     let seconds = started.elapsed().as_secs_f64();
-    let (resident, _) = server.resident_bytes()?;
+    let resident = server.resident();
     let mut text =
         format!("## Restart after kill -9 with {} samples in the log\n\n", outcome.samples());
     let rows = [
         ("until ready", format!("{seconds:.2} s")),
-        ("resident then", mib(resident)),
+        ("resident then", mib(resident.now)),
         ("bytes on disk", mib(directory_bytes(&directory.0)?)),
     ];
     push_table(&mut text, &rows);
@@ -239,23 +237,4 @@ fn mib(bytes: u64) -> String {
 
 fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
-}
-
-/// The length of all files. One that is deleted meanwhile does not count.
-fn directory_bytes(path: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        let found = match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => directory_bytes(&entry.path()),
-            Ok(metadata) => Ok(metadata.len()),
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(found) => bytes += found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(bytes)
 }

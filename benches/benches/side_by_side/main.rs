@@ -1,11 +1,14 @@
 //! Servers side by side on the same data. See `benches/README.md`.
 
+use std::fs;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use benches::machine;
 use benches::side_by_side::ask::{Taken, ask};
+use benches::side_by_side::chart;
 use benches::side_by_side::dataset::Dataset;
 use benches::side_by_side::load;
 use benches::side_by_side::options::{self, Options, USAGE};
@@ -22,7 +25,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&options) {
+    let done = match &options.chart {
+        Some(path) => redraw(path).map(|()| true),
+        None => run(&options),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!("side by side: answers differ that are not known to");
@@ -44,18 +51,28 @@ fn run(options: &Options) -> io::Result<bool> {
         println!("{text}");
         is_right &= report.queries.iter().flat_map(|asked| &asked.servers).all(Taken::is_right);
         if options.is_record {
-            let path = format!(
-                "{}/record/{}-side-by-side-{}",
-                env!("CARGO_MANIFEST_DIR"),
-                report.date,
-                dataset.name
-            );
-            std::fs::write(format!("{path}.md"), &text)?;
-            std::fs::write(format!("{path}.json"), serde_json::to_vec_pretty(&report)?)?;
-            println!("written to {path}.md and .json");
+            record(&report)?;
         }
     }
     Ok(is_right)
+}
+
+/// Keeps a report: tables, figures, chart.
+fn record(report: &Report) -> io::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("record")
+        .join(format!("{}-side-by-side-{}", report.date, report.dataset));
+    fs::write(path.with_extension("md"), report.markdown())?;
+    fs::write(path.with_extension("json"), serde_json::to_vec_pretty(report)?)?;
+    fs::write(path.with_extension("svg"), chart::draw(report))?;
+    println!("written to {}.{{md,json,svg}}", path.display());
+    Ok(())
+}
+
+/// Draws the chart of a record again.
+fn redraw(path: &Path) -> io::Result<()> {
+    let report: Report = serde_json::from_slice(&fs::read(path)?)?;
+    fs::write(path.with_extension("svg"), chart::draw(&report))
 }
 
 fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
@@ -87,11 +104,13 @@ fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
         progress.add(1);
     }
     progress.finish();
-    let server = |(peer, loaded): (&Peer, _)| Server {
-        name: peer.name.clone(),
-        loaded,
-        resident: peer.resident(),
-    };
+    let mut servers = Vec::new();
+    for (peer, loaded) in peers.iter().zip(loaded) {
+        // The memory before what the disk is asked for.
+        let resident = peer.resident();
+        let disk_bytes = peer.disk_bytes()?;
+        servers.push(Server { name: peer.name.clone(), loaded, resident, disk_bytes });
+    }
     Ok(Report {
         date: machine::today(),
         machine: machine::description(),
@@ -99,7 +118,7 @@ fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
         series: dataset.series_count(),
         scrapes: dataset.scrapes,
         end_s,
-        servers: peers.iter().zip(loaded).map(server).collect(),
+        servers,
         queries: asked,
     })
 }

@@ -174,3 +174,103 @@ pub fn known_difference(program: Option<Program>, query: &str) -> Option<&'stati
         .find(|(known, queries, _)| Some(*known) == program && queries.contains(&query))
         .map(|(_, _, reason)| *reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(result: &str) -> Answer {
+        let body = format!(r#"{{"status":"success","data":{{"result":[{result}]}}}}"#);
+        Answer::read(Shape::Values, body.as_bytes()).unwrap()
+    }
+
+    fn ranked(result: &str) -> Answer {
+        let body = format!(r#"{{"data":{{"result":[{result}]}}}}"#);
+        Answer::read(Shape::Ranked, body.as_bytes()).unwrap()
+    }
+
+    const A: &str = r#"{"metric":{"a":"1"},"values":[[1,"1"],[2.5,"NaN"]]}"#;
+    const B: &str = r#"{"metric":{"b":"1"},"values":[[1,"+Inf"],[2.5,"-3e5"]]}"#;
+
+    #[test]
+    fn the_order_of_series_does_not_matter() {
+        let compared = values(&format!("{A},{B}")).compare(&values(&format!("{B},{A}")));
+        assert_eq!(compared, Compared { values: 4, ..Compared::default() });
+        assert!(compared.is_equal());
+    }
+
+    #[test]
+    fn what_one_side_lacks_is_missing() {
+        let both = values(&format!("{A},{B}"));
+        assert_eq!(both.compare(&values(A)).missing, 2);
+        assert_eq!(values(A).compare(&both).missing, 2);
+        let shorter = values(r#"{"metric":{"a":"1"},"values":[[1,"1"]]}"#);
+        assert_eq!(values(A).compare(&shorter).missing, 1);
+        assert_eq!(shorter.compare(&values(A)).missing, 1);
+    }
+
+    #[test]
+    fn values_may_be_a_millionth_apart() {
+        let one = |text: &str| values(&format!(r#"{{"metric":{{}},"value":[1,"{text}"]}}"#));
+        for (a, b, is_equal) in [
+            ("1000000", "1000000.9", true),
+            ("1000000", "1000001.1", false),
+            ("-1e-9", "-1.0000009e-9", true),
+            ("0", "1e-300", false),
+            ("NaN", "NaN", true),
+            ("NaN", "1", false),
+            ("+Inf", "+Inf", true),
+            ("+Inf", "-Inf", false),
+            ("+Inf", "1e308", false),
+        ] {
+            let compared = one(a).compare(&one(b));
+            assert_eq!(compared.is_equal(), is_equal, "{a} and {b}: {compared:?}");
+            assert_eq!(compared.missing, 0);
+        }
+        assert_eq!(one("4").compare(&one("3")).worst, 0.25);
+        assert_eq!(one("4").first_value(), Some(4.0));
+    }
+
+    #[test]
+    fn of_equal_ranks_any_series_may_win() {
+        let won = |name: &str| {
+            ranked(&format!(r#"{{"metric":{{"a":"{name}"}},"values":[[1,"7"],[2,"8"]]}}"#))
+        };
+        assert!(won("x").compare(&won("y")).is_equal());
+        let fewer = ranked(r#"{"metric":{"a":"x"},"values":[[1,"7"]]}"#);
+        assert_eq!(won("x").compare(&fewer).missing, 1);
+    }
+
+    #[test]
+    fn lists_are_sets() {
+        let list = |text: &str| {
+            Answer::read(Shape::List, format!(r#"{{"data":[{text}]}}"#).as_bytes()).unwrap()
+        };
+        assert!(list(r#""a","b""#).compare(&list(r#""b","a""#)).is_equal());
+        assert!(list(r#"{"x":"1","y":"2"}"#).compare(&list(r#"{"y":"2","x":"1"}"#)).is_equal());
+        assert_eq!(list(r#""a","b""#).compare(&list(r#""b","c""#)).missing, 2);
+    }
+
+    #[test]
+    fn other_shapes_are_errors() {
+        for (shape, body) in [
+            (Shape::List, r#"{"data":{"result":[]}}"#),
+            (Shape::Values, r#"{"data":["a"]}"#),
+            (Shape::Values, r#"{"status":"error"}"#),
+            (Shape::Values, r#"{"data":{"result":[{"metric":{},"value":[1,"x"]}]}}"#),
+        ] {
+            Answer::read(shape, body.as_bytes()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn differences_are_known_of_queries_that_there_are() {
+        let queries = super::super::queries::queries(&super::super::dataset::DATASETS[0], 0);
+        for name in DIFFERENCES.iter().flat_map(|(_, queries, _)| *queries) {
+            assert!(queries.iter().any(|query| query.name == *name), "{name}");
+        }
+        assert!(known_difference(Some(Program::VictoriaMetrics), "raw rate").is_some());
+        assert!(known_difference(Some(Program::Tessella), "raw rate").is_none());
+        assert!(known_difference(Some(Program::VictoriaMetrics), "raw").is_none());
+    }
+}

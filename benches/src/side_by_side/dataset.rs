@@ -351,3 +351,161 @@ impl Target {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::convert::Infallible;
+
+    use prost::Message;
+
+    use super::*;
+
+    /// The messages as a receiver reads them.
+    #[derive(Clone, PartialEq, Message)]
+    struct WriteRequest {
+        #[prost(message, repeated, tag = "1")]
+        timeseries: Vec<TimeSeries>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct TimeSeries {
+        #[prost(message, repeated, tag = "1")]
+        labels: Vec<Label>,
+        #[prost(message, repeated, tag = "2")]
+        samples: Vec<Sample>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct Label {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(string, tag = "2")]
+        value: String,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct Sample {
+        #[prost(double, tag = "1")]
+        value: f64,
+        #[prost(int64, tag = "2")]
+        timestamp: i64,
+    }
+
+    type Held = BTreeMap<Vec<(String, String)>, Vec<(i64, f64)>>;
+
+    /// All samples by series, sent in parts and requests.
+    fn held(dataset: &Dataset, parts: usize, request: usize) -> Held {
+        let mut held = Held::new();
+        for part in dataset.parts(parts) {
+            let sent: Result<(), Infallible> = part.send(0, request, |encoder, count, _| {
+                let mut body = Vec::new();
+                encoder.compress(&mut body);
+                let bytes = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
+                let message = WriteRequest::decode(bytes.as_slice()).unwrap();
+                let found: usize = message.timeseries.iter().map(|s| s.samples.len()).sum();
+                assert_eq!(found, count);
+                for TimeSeries { labels, samples } in message.timeseries {
+                    let labels = labels.into_iter().map(|l| (l.name, l.value)).collect();
+                    let samples = samples.into_iter().map(|s| (s.timestamp, s.value));
+                    held.entry(labels).or_default().extend(samples);
+                }
+                Ok(())
+            });
+            sent.unwrap();
+        }
+        held
+    }
+
+    /// A dataset like another, but of a size for tests.
+    fn tiny(like: &Dataset) -> Dataset {
+        Dataset {
+            clusters: like.clusters.min(2),
+            counters: 72,
+            gauge_pairs: 6,
+            histograms: 3,
+            // Two hours, and a part of the third, where that matters.
+            scrapes: if like.is_churning { 500 } else { 130 },
+            ..*like
+        }
+    }
+
+    fn text(samples: &[(i64, f64)]) -> String {
+        format!("{samples:?}")
+    }
+
+    #[test]
+    fn sizes_are_those_that_are_named() {
+        let counts = DATASETS.map(|dataset| dataset.series_count());
+        assert_eq!(counts, [7_400, 74_000, 7_400, 200]);
+        for dataset in DATASETS {
+            let parts = dataset.parts(3);
+            let series: usize =
+                parts.iter().flat_map(|part| &part.targets).map(|t| t.series.len()).sum();
+            assert_eq!(series, dataset.series_count(), "{}", dataset.name);
+        }
+    }
+
+    #[test]
+    fn data_do_not_depend_on_how_they_are_sent() {
+        for dataset in DATASETS.map(|dataset| tiny(&dataset)) {
+            let (one, other) = (held(&dataset, 1, 40), held(&dataset, 3, 1_000));
+            assert_eq!(one.len(), other.len());
+            for ((labels, samples), (other_labels, other_samples)) in one.iter().zip(&other) {
+                assert_eq!(labels, other_labels);
+                // As texts, in which the end of a series is equal to itself.
+                assert_eq!(text(samples), text(other_samples), "{labels:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_sorted_and_times_ascend_before_the_end() {
+        for dataset in DATASETS.map(|dataset| tiny(&dataset)) {
+            for (labels, samples) in held(&dataset, 2, 100) {
+                assert!(labels.is_sorted(), "{labels:?}");
+                assert!(samples.is_sorted_by(|a, b| a.0 < b.0), "{labels:?}");
+                assert!(samples.iter().all(|(t, _)| (0..dataset.end_ms(0)).contains(t)));
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_hold_those_below_them() {
+        let held = held(&tiny(&DATASETS[0]), 1, 100);
+        let mut histograms = BTreeMap::<_, Vec<(f64, f64)>>::new();
+        for (labels, samples) in &held {
+            if let Some((_, bound)) = labels.iter().find(|(name, _)| name == "le") {
+                let target: Vec<_> = labels.iter().filter(|(name, _)| name != "le").collect();
+                let bound = bound.trim_start_matches('+').parse().unwrap();
+                histograms.entry(target).or_default().push((bound, samples[99].1));
+            }
+        }
+        assert_eq!(histograms.len(), 3);
+        for mut buckets in histograms.into_values() {
+            buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+            assert_eq!(buckets.len(), 12);
+            assert!(buckets.is_sorted_by(|a, b| a.1 <= b.1), "{buckets:?}");
+            assert_eq!(buckets[11].1, 100.0 * 20.0);
+        }
+    }
+
+    #[test]
+    fn a_third_of_the_targets_begins_anew_every_hour() {
+        let dataset = Dataset { clusters: 1, ..tiny(&DATASETS[2]) };
+        assert!(dataset.is_churning && dataset.scrapes > 2 * SCRAPES_PER_HOUR);
+        let held = held(&dataset, 2, 100);
+        let is_end = |(_, value): &(i64, f64)| value.to_bits() == STALE.to_bits();
+        let (ended, going): (Vec<_>, Vec<_>) =
+            held.iter().partition(|(_, samples)| samples.last().is_some_and(is_end));
+        // Two hours are over; counters take the targets 0, 1 and 2, gauges and histograms 0 to 5
+        // and 0 to 2, of which 1 and 2, 1, 2, 4 and 5, 1 and 2 have had their turn.
+        assert_eq!(going.len(), dataset.series_count());
+        assert_eq!(ended.len(), (32 + 8) + 2 * 4 + 12 * 2);
+        for (labels, samples) in ended {
+            assert_eq!(samples.iter().filter(|sample| is_end(sample)).count(), 1, "{labels:?}");
+        }
+        let values: BTreeSet<_> = held.values().map(Vec::len).collect();
+        assert_eq!(values, BTreeSet::from([241, 481, 500 - 240, 500 - 480, 500]));
+    }
+}

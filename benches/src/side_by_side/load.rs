@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::compare::Answer;
 use super::dataset::{Dataset, INTERVAL_MS};
-use super::peer::{Peer, Resident};
+use super::peer::Peer;
 use super::progress::Progress;
 use super::queries::{Shape, instant_path};
+use crate::process::Resident;
 
 /// Connections, each acknowledged before its next request.
 const SENDERS: usize = 4;
@@ -34,8 +35,6 @@ pub struct Loaded {
     pub resident: Option<Resident>,
     /// Memory once the server came to rest.
     pub resident_settled: Option<Resident>,
-    /// Bytes of the store once the server came to rest.
-    pub disk_bytes: Option<u64>,
     /// Whether it came to rest before the harness lost patience.
     pub is_settled: bool,
 }
@@ -106,7 +105,6 @@ pub fn load(
         cpu_seconds_after: between(cpu_loaded, peer.cpu_time()?),
         resident,
         resident_settled: peer.resident(),
-        disk_bytes: peer.disk_bytes()?,
         is_settled,
     })
 }

@@ -2,6 +2,7 @@
 //! See `benches/README.md`.
 
 pub mod ask;
+pub mod chart;
 pub mod compare;
 pub mod dataset;
 pub mod load;

@@ -27,7 +27,9 @@ Data and questions:
   --quick           three runs, and no waiting for stores to settle
   --settle SECONDS  how long stores are waited for at most (180)
   --directory PATH  where stores are made (the system's directory for temporary files)
-  --record          writes the output into benches/record/<date>-side-by-side-<dataset>.{md,json}";
+  --record          writes the output into benches/record/<date>-side-by-side-<dataset>, as .md
+                    (tables), .json (every figure) and .svg (the chart)
+  --chart JSON      only draws the chart of such a record again, beside it";
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +52,8 @@ pub struct Options {
     pub directory: PathBuf,
     /// Whether the output is kept.
     pub is_record: bool,
+    /// A record to be drawn, and nothing else.
+    pub chart: Option<PathBuf>,
 }
 
 /// A server, and how to get at it.
@@ -108,13 +112,13 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Str
         settle_s: 180,
         directory: std::env::temp_dir(),
         is_record: false,
+        chart: None,
     };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
         match argument.as_str() {
             // What cargo adds.
             "--bench" => {}
-            "--help" => return Err("servers side by side".to_owned()),
             "--peer" => options.servers.push(peer(&value()?)?),
             "--start" => options.servers.push(start(&value()?)?),
             "--dataset" => options.datasets = datasets(&value()?)?,
@@ -125,6 +129,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Str
             "--settle" => options.settle_s = number(&value()?)?,
             "--directory" => options.directory = value()?.into(),
             "--quick" => (options.runs, options.settle_s) = (3, 0),
+            "--chart" => options.chart = Some(value()?.into()),
             "--record" => options.is_record = true,
             other => return Err(format!("unknown option {other}")),
         }
@@ -134,7 +139,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Str
 }
 
 fn check(options: &Options) -> Result<(), String> {
-    if options.servers.is_empty() {
+    if options.servers.is_empty() && options.chart.is_none() {
         return Err("no servers: name them by --peer and --start".to_owned());
     }
     for (index, server) in options.servers.iter().enumerate() {

@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::options::{Place, Program, Server};
+use super::progress::Progress;
 use crate::http::Client;
-use crate::kernel::cpu_time_of;
+use crate::process::{self, Resident, build_server, directory_bytes};
 
 /// How long a start may take.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -17,6 +18,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const IDLE_CORES: f64 = 0.05;
 /// … for this long.
 const IDLE_TIME: Duration = Duration::from_secs(5);
+/// How long what a flush missed may take.
+const FLUSH_PAUSE: Duration = Duration::from_secs(2);
+/// Has Prometheus write all that it holds into blocks.
+const SNAPSHOT: &str = "/api/v1/admin/tsdb/snapshot";
 /// Prometheus keeps up to one and a half blocks of two hours in its head.
 const PROMETHEUS_HEAD_MS: f64 = 3.0 * 3_600_000.0;
 
@@ -33,15 +38,6 @@ pub struct Peer {
     child: Option<Child>,
     /// Removed with the child.
     temporary: Option<PathBuf>,
-}
-
-/// Memory of a process.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
-pub struct Resident {
-    /// Bytes in memory.
-    pub now: u64,
-    /// The most so far.
-    pub peak: u64,
 }
 
 impl Peer {
@@ -62,7 +58,7 @@ impl Peer {
             Place::Start(program, binary) => {
                 let binary = match binary {
                     Some(binary) => binary.clone(),
-                    None => build()?,
+                    None => build_server()?,
                 };
                 let name = format!("side-by-side-{}-{}", server.name, std::process::id());
                 Peer::start(&server.name, *program, &binary, &directory.join(name))?
@@ -134,31 +130,12 @@ impl Peer {
     ///
     /// Errors: the process is gone.
     pub fn cpu_time(&self) -> io::Result<Option<Duration>> {
-        let Some(pid) = self.pid else { return Ok(None) };
-        let mut time = cpu_time_of(pid)?;
-        for child in descendants(pid) {
-            // One that is gone meanwhile does not count.
-            time += cpu_time_of(child).unwrap_or_default();
-        }
-        Ok(Some(time))
+        self.pid.map(process::cpu_time).transpose()
     }
 
     /// Memory of the same processes; `None` without a process id.
     pub fn resident(&self) -> Option<Resident> {
-        let mut pids = descendants(self.pid?);
-        pids.extend(self.pid);
-        let mut sum = Resident::default();
-        for pid in pids {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let field = |name: &str| {
-                let line = status.lines().find_map(|line| line.strip_prefix(name));
-                let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-                kib.unwrap_or(0) * 1024
-            };
-            sum.now += field("VmRSS:");
-            sum.peak += field("VmHWM:");
-        }
-        Some(sum)
+        self.pid.map(process::resident)
     }
 
     /// Makes what was written visible to queries.
@@ -166,7 +143,11 @@ impl Peer {
     /// Errors: the server refuses.
     pub fn flush(&self) -> io::Result<()> {
         if self.program == Some(Program::VictoriaMetrics) {
-            self.client().text("/internal/force_flush")?;
+            // What is on its way to a part during the first flush is missed by it.
+            for _ in 0..2 {
+                self.client().text("/internal/force_flush")?;
+                std::thread::sleep(FLUSH_PAUSE);
+            }
         }
         Ok(())
     }
@@ -176,32 +157,32 @@ impl Peer {
     ///
     /// Errors: the server is gone.
     pub fn settle(&self, timeout: Duration) -> io::Result<bool> {
-        let started = Instant::now();
         if timeout.is_zero() {
             return Ok(false);
+        }
+        if self.program == Some(Program::VictoriaMetrics) {
+            self.client().text("/internal/force_merge")?;
         }
         // Ours looks for closed windows once a minute.
         let least = match self.program {
             Some(Program::Tessella) => Duration::from_secs(65),
             _ => IDLE_TIME,
         };
-        let mut before = (Instant::now(), self.cpu_time()?);
-        loop {
+        let progress = Progress::new(&format!("settle {}, at most", self.name), timeout.as_secs());
+        let started = Instant::now();
+        let mut is_settled = false;
+        while !is_settled && started.elapsed() < timeout {
+            let (cpu, since) = (self.cpu_time()?, Instant::now());
             std::thread::sleep(IDLE_TIME.min(timeout));
-            let now = (Instant::now(), self.cpu_time()?);
-            let cores = match (before.1, now.1) {
-                (Some(a), Some(b)) => (b - a).as_secs_f64() / (now.0 - before.0).as_secs_f64(),
+            progress.add(since.elapsed().as_secs());
+            let cores = match (cpu, self.cpu_time()?) {
+                (Some(a), Some(b)) => (b - a).as_secs_f64() / since.elapsed().as_secs_f64(),
                 _ => 0.0,
             };
-            let elapsed = started.elapsed();
-            if cores < IDLE_CORES && elapsed >= least && self.is_compacted()? {
-                return Ok(true);
-            }
-            if elapsed >= timeout {
-                return Ok(false);
-            }
-            before = now;
+            is_settled = cores < IDLE_CORES && started.elapsed() >= least && self.is_compacted()?;
         }
+        progress.finish();
+        Ok(is_settled)
     }
 
     fn is_compacted(&self) -> io::Result<bool> {
@@ -213,6 +194,38 @@ impl Peer {
         Ok(to - from <= PROMETHEUS_HEAD_MS)
     }
 
+    /// Bytes of the store, without what only waits to be deleted and, of Prometheus, as if its
+    /// head were a block; `None` without a directory.
+    ///
+    /// Errors: the directory cannot be read, or the server does not tell.
+    pub fn disk_bytes(&self) -> io::Result<Option<u64>> {
+        let Some(directory) = self.directory.as_deref() else { return Ok(None) };
+        Ok(Some(match self.program {
+            Some(Program::Tessella) => {
+                // Files without use are deleted after 20 minutes, those of the log after one.
+                let log = log_directories(directory)?;
+                let log = log.iter().map(|log| directory_bytes(log)).sum::<io::Result<u64>>()?;
+                self.metric("tessella_storage_file_bytes")? as u64 + log
+            }
+            Some(Program::Prometheus) => self.snapshot_bytes(directory)?,
+            _ => directory_bytes(directory)?,
+        }))
+    }
+
+    /// Has Prometheus write all that it holds into blocks, and removes them.
+    fn snapshot_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let mut client = self.client();
+        let (status, body) = client.post(SNAPSHOT, "", &[])?;
+        let answer: serde_json::Value = serde_json::from_slice(body)?;
+        let Some(name) = answer["data"]["name"].as_str() else {
+            return Err(Error::other(format!("no snapshot, status {status}: {answer}")));
+        };
+        let snapshot = directory.join("snapshots").join(name);
+        let bytes = directory_bytes(&snapshot)?;
+        fs::remove_dir_all(&snapshot)?;
+        Ok(bytes)
+    }
+
     /// A metric without labels, as the server shows it.
     ///
     /// Errors: there is none.
@@ -221,13 +234,6 @@ impl Peer {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
             .ok_or_else(|| Error::other(format!("{} shows no {name}", self.name)))
-    }
-
-    /// Bytes of its store; `None` without a directory.
-    ///
-    /// Errors: the directory cannot be read.
-    pub fn disk_bytes(&self) -> io::Result<Option<u64>> {
-        self.directory.as_deref().map(directory_bytes).transpose()
     }
 
     fn wait_until_ready(&mut self) -> io::Result<()> {
@@ -286,50 +292,19 @@ const VICTORIA_METRICS_FLAGS: [&str; 7] = [
     "-loggerLevel=WARN",
 ];
 
-/// Builds the release binary and returns its path.
-fn build() -> io::Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "--locked", "--package", "tessella"])
-        .current_dir(&root)
-        .status()?;
-    if !status.success() {
-        return Err(Error::other("the release binary cannot be built"));
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    Ok(target.join("release/tessella"))
-}
-
-/// Processes that a process started, and those that they started.
-fn descendants(pid: u32) -> Vec<u32> {
+/// The directories named `wal`, at any depth.
+fn log_directories(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return found };
-    for task in tasks.flatten() {
-        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            found.push(child);
-            found.extend(descendants(child));
-        }
-    }
-    found
-}
-
-/// The length of all files. One that is deleted meanwhile does not count.
-fn directory_bytes(path: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        let found = match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => directory_bytes(&entry.path()),
-            Ok(metadata) => Ok(metadata.len()),
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(found) => bytes += found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        if entry.file_name() == "wal" {
+            found.push(entry.path());
+        } else {
+            found.extend(log_directories(&entry.path())?);
         }
     }
-    Ok(bytes)
+    Ok(found)
 }

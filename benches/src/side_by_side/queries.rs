@@ -129,3 +129,35 @@ fn with_metrics(text: &str) -> String {
         .replace("CORES", CORES)
         .replace("BUCKET", BUCKET)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::dataset::DATASETS;
+    use super::*;
+
+    #[test]
+    fn every_query_has_a_name_of_its_own_and_no_placeholder() {
+        for dataset in &DATASETS {
+            let queries = queries(dataset, 1_000_000_000);
+            let names: BTreeSet<_> = queries.iter().map(|query| query.name).collect();
+            assert_eq!((names.len(), queries.len()), (30, 30));
+            for Query { text, path, .. } in &queries {
+                let is_left = |word: &&&str| text.contains(**word) || path.contains(**word);
+                assert_eq!(["COUNTER", "MEMORY", "CORES", "BUCKET"].iter().find(is_left), None);
+            }
+        }
+    }
+
+    #[test]
+    fn range_queries_have_512_steps_and_end_with_the_data() {
+        for dataset in &DATASETS {
+            let path = &queries(dataset, 1_000_000_000)[0].path;
+            let from = 1_000_000_000 - 511 * dataset.step_s;
+            let rest = format!("&start={from}&end=1000000000&step={}", dataset.step_s);
+            assert!(path.ends_with(&rest), "{path}");
+            assert!(1_000_000_000_000 - from * 1_000 <= dataset.end_ms(0), "steps before the data");
+        }
+    }
+}

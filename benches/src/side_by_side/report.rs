@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::ask::{Asked, Taken};
 use super::load::Loaded;
-use super::peer::Resident;
 use crate::measure;
+use crate::process::Resident;
 
 /// Everything about one dataset.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -37,6 +37,8 @@ pub struct Server {
     pub loaded: Option<Loaded>,
     /// Memory after all queries.
     pub resident: Option<Resident>,
+    /// Bytes of the store.
+    pub disk_bytes: Option<u64>,
 }
 
 impl Report {
@@ -82,10 +84,11 @@ impl Report {
         row("… once settled, MiB", &|s| Some(mib(s.loaded?.resident_settled?.now)));
         row("resident after the queries, MiB", &|s| Some(mib(s.resident?.now)));
         row("peak, MiB", &|s| Some(mib(s.resident?.peak)));
+        let samples = (self.series * self.scrapes) as f64;
         row("bytes a sample on disk", &|s| {
-            let loaded = s.loaded?;
-            let remark = if loaded.is_settled { "" } else { " (not settled)" };
-            Some(format!("{:.2}{remark}", loaded.disk_bytes? as f64 / loaded.samples as f64))
+            let is_settled = s.loaded.is_none_or(|loaded| loaded.is_settled);
+            let remark = if is_settled { "" } else { " (not settled)" };
+            Some(format!("{:.2}{remark}", s.disk_bytes? as f64 / samples))
         });
         let head = self.head("");
         measure::table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
@@ -148,4 +151,72 @@ fn verdict(asked: &Asked) -> String {
         "DIFFERENT"
     }
     .to_owned()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::side_by_side::compare::Compared;
+
+    /// A report of some servers, and of queries with the time that each server took.
+    pub fn report(servers: &[&str], queries: &[(&str, &[f64])]) -> Report {
+        let server = |name: &&str| Server {
+            name: (*name).to_owned(),
+            loaded: None,
+            resident: Some(Resident { now: 1 << 20, peak: 3 << 20 }),
+            disk_bytes: Some(4_096),
+        };
+        let taken =
+            |ms: &f64| Taken { wall_ms: vec![*ms], cpu_ms: Some(2.0 * ms), ..Taken::default() };
+        let asked = |(name, times): &(&str, &[f64])| Asked {
+            name: (*name).to_owned(),
+            text: "up".to_owned(),
+            servers: times.iter().map(taken).collect(),
+        };
+        Report {
+            date: "2026-01-01".to_owned(),
+            machine: "- cores: 2\n".to_owned(),
+            dataset: "small".to_owned(),
+            series: 32,
+            scrapes: 64,
+            end_s: 0,
+            servers: servers.iter().map(server).collect(),
+            queries: queries.iter().map(asked).collect(),
+        }
+    }
+
+    #[test]
+    fn rows_hold_times_and_how_many_times_longer_others_took() {
+        let text = report(&["a", "b"], &[("sum", &[2.0, 5.0])]).markdown();
+        assert!(
+            text.contains("| sum | 2.00 | 5.00 | 2.50 | 4.00 | 10.00 | 2.50 | equal |"),
+            "{text}"
+        );
+        assert!(text.contains("| bytes a sample on disk | 2.00 | 2.00 |"), "{text}");
+        assert!(text.contains("| samples a second | – | – |"), "nothing was loaded: {text}");
+        assert!(text.contains("| peak, MiB | 3 | 3 |"), "{text}");
+    }
+
+    #[test]
+    fn differences_are_named_known_or_not() {
+        let mut report = report(&["a", "b"], &[("sum", &[1.0, 1.0])]);
+        let compared = Compared { values: 7, differing: 2, worst: 0.5, missing: 0 };
+        report.queries[0].servers[1].compared = compared;
+        let text = report.markdown();
+        assert!(text.contains("| DIFFERENT |"), "{text}");
+        let remark = "b, sum: of 7 values 0 missing, 2 apart, the worst by 5.00e-1: ";
+        assert!(text.contains(&format!("{remark}NOT KNOWN TO DIFFER")), "{text}");
+        report.queries[0].servers[1].difference = Some("it rounds".to_owned());
+        let text = report.markdown();
+        assert!(text.contains("| known to differ |"), "{text}");
+        assert!(text.contains(&format!("{remark}it rounds")), "{text}");
+    }
+
+    #[test]
+    fn reports_come_back_from_json() {
+        let report = report(&["a", "b"], &[("sum", &[2.0, 5.0])]);
+        let json = serde_json::to_string(&report).unwrap();
+        let again: Report = serde_json::from_str(&json).unwrap();
+        assert_eq!(again.markdown(), report.markdown());
+    }
 }

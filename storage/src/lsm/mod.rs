@@ -7,6 +7,7 @@ mod cache;
 mod drain;
 mod location;
 
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -132,6 +133,14 @@ impl Lsm {
         let has_files =
             |s: &&slatedb::manifest::Segment| !s.l0().is_empty() || !s.compacted().is_empty();
         manifest.segments().iter().filter(has_files).map(|s| s.prefix().clone()).collect()
+    }
+
+    /// Bytes of the files that hold what is here, those of the write-ahead log aside.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let manifest = self.db.manifest();
+        let mut seen = HashSet::new();
+        let views = manifest.all_sst_views().filter(|view| seen.insert(view.sst.id));
+        views.map(|view| view.sst.estimate_size()).sum()
     }
 
     /// Writes everything of a set or nothing; it is durable on return.

@@ -337,6 +337,7 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
         store.inner().lsm.flush_to_files().await.unwrap();
         let has_log = || store.inner().lsm.segments().iter().any(|s| s.starts_with(b"l"));
         assert!(has_log());
+        assert!(store.stats().file_bytes > 0, "files in use are counted");
         store.seal_all().await.unwrap();
         assert_eq!(store.stats().log_bytes, 0, "the log is empty once everything is sealed");
         // Its files go as soon as the compactor comes round.

@@ -1,42 +1,27 @@
 //! The process under load: started, watched through `/proc`, ended by its id.
 
-#![allow(dead_code, reason = "each harness uses a part")]
-
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ticks of the kernel's accounting a second: fixed in its interface to programs.
-const TICKS_PER_SECOND: f64 = 100.0;
+use crate::process::{self, Resident};
 
 /// How long a start may take before the harness gives up.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Builds the release binary and returns its path.
-pub fn build() -> io::Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "--package", "tessella"])
-        .current_dir(&root)
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other("the release binary cannot be built"));
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    Ok(target.join("release/tessella"))
-}
-
 /// A running server.
 pub struct Server {
+    /// Host and port.
     pub address: String,
     child: Child,
 }
 
 impl Server {
     /// Starts the binary on a free port and returns once it is ready.
+    ///
+    /// Errors: it cannot be started, or does not become ready.
     pub fn start(binary: &Path, directory: &Path) -> io::Result<Server> {
         let mut child = Command::new(binary)
             .arg("--web.listen-address=127.0.0.1:0")
@@ -55,6 +40,8 @@ impl Server {
 
     /// Starts a Prometheus that takes remote write on a free port, with the same features, and
     /// returns once it is ready.
+    ///
+    /// Errors: it cannot be started, or does not become ready.
     pub fn start_prometheus(binary: &Path, directory: &Path) -> io::Result<Server> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let config = directory.join("prometheus.yml");
@@ -101,6 +88,8 @@ impl Server {
     }
 
     /// A metric without labels, as the server shows it.
+    ///
+    /// Errors: there is none.
     pub fn metric(&self, name: &str) -> io::Result<f64> {
         let text = self.get("/metrics")?;
         text.lines()
@@ -108,28 +97,21 @@ impl Server {
             .ok_or_else(|| io::Error::other(format!("the server shows no {name}")))
     }
 
-    /// User and system time so far.
-    pub fn cpu_seconds(&self) -> io::Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name in parentheses may hold blanks; fields are counted behind it.
-        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: f64 =
-            rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
-        Ok(ticks / TICKS_PER_SECOND)
+    /// CPU time so far.
+    ///
+    /// Errors: the process is gone.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        process::cpu_time(self.child.id())
     }
 
-    /// Resident memory now and at its peak.
-    pub fn resident_bytes(&self) -> io::Result<(u64, u64)> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-            kib.unwrap_or(0) * 1024
-        };
-        Ok((field("VmRSS:"), field("VmHWM:")))
+    /// Resident memory.
+    pub fn resident(&self) -> Resident {
+        process::resident(self.child.id())
     }
 
     /// `kill -9`.
+    ///
+    /// Errors: the process cannot be ended.
     pub fn kill(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)

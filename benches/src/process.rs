@@ -1,0 +1,140 @@
+//! The processes under load, as `/proc` and the file system show them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::kernel::cpu_time_of;
+
+/// Memory of a process, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Resident {
+    /// What is in memory.
+    pub now: u64,
+    /// The most so far.
+    pub peak: u64,
+}
+
+/// Builds the release binary of the server and returns its path.
+///
+/// Errors: it cannot be built.
+pub fn build_server() -> io::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--package", "tessella"])
+        .current_dir(&root)
+        .status()?;
+    if !status.success() {
+        return Err(io::Error::other("the release binary cannot be built"));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    Ok(target.join("release/tessella"))
+}
+
+/// CPU time of a process and of those that it started.
+///
+/// Errors: there is no such process.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let mut time = cpu_time_of(pid)?;
+    for child in descendants(pid) {
+        // One that is gone meanwhile does not count.
+        time += cpu_time_of(child).unwrap_or_default();
+    }
+    Ok(time)
+}
+
+/// Memory of the same processes; nothing of those that are gone.
+pub fn resident(pid: u32) -> Resident {
+    let mut pids = descendants(pid);
+    pids.push(pid);
+    let mut sum = Resident::default();
+    for pid in pids {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        sum.now += field_bytes(&status, "VmRSS:");
+        sum.peak += field_bytes(&status, "VmHWM:");
+    }
+    sum
+}
+
+/// A field of `/proc/PID/status`, which counts in kB; 0 if it is not there.
+fn field_bytes(status: &str, name: &str) -> u64 {
+    let rest = status.lines().find_map(|line| line.strip_prefix(name));
+    let kib = rest.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Processes that a process started, and those that they started.
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return found };
+    for task in tasks.flatten() {
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            found.push(child);
+            found.extend(descendants(child));
+        }
+    }
+    found
+}
+
+/// The length of all files below a directory. One that is deleted meanwhile does not count.
+///
+/// Errors: the directory is not there, or may not be read.
+pub fn directory_bytes(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let found = match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => directory_bytes(&entry.path()),
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(found) => bytes += found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(field_bytes(status, "VmRSS:"), 1 << 20);
+        assert_eq!(field_bytes(status, "VmHWM:"), 2 << 20);
+        assert_eq!(field_bytes(status, "VmSwap:"), 0);
+    }
+
+    #[test]
+    fn children_count_with_their_parent() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let own = std::process::id();
+        let found = descendants(own).contains(&child.id());
+        let memory = resident(own);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found);
+        assert!(memory.now > 0 && memory.peak >= memory.now);
+        assert!(!descendants(own).contains(&child.id()));
+    }
+
+    #[test]
+    fn bytes_are_counted_through_all_levels() {
+        let root = std::env::temp_dir().join(format!("bytes-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::write(root.join("one"), [0; 10]).unwrap();
+        fs::write(root.join("a/b/two"), [0; 32]).unwrap();
+        let found = directory_bytes(&root);
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found.unwrap(), 42);
+        assert!(directory_bytes(&root).is_err());
+    }
+}
