@@ -123,7 +123,12 @@ pub struct Args {
     #[arg(long = "query.max-memory", value_name = "SIZE", default_value = "1GiB", value_parser = parse_positive_bytes)]
     pub query_memory_bytes_max: u64,
 
-    /// How many queries run at once; more wait for their turn.
+    /// How much memory all queries may hold together, their answers until they are sent
+    /// included, as a size; a query that asks for more is refused with status 503.
+    #[arg(long = "query.max-memory-total", value_name = "SIZE", default_value = "4GiB", value_parser = parse_positive_bytes)]
+    pub query_memory_total_bytes_max: u64,
+
+    /// How many queries run at once; more wait for their turn, but for a few that cost little.
     #[arg(long = "query.max-concurrency", value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub query_concurrency_max: u32,
 
@@ -364,6 +369,7 @@ impl Args {
             ("query.lookback-delta", format_duration(self.lookback_delta)),
             ("query.max-concurrency", self.query_concurrency_max.to_string()),
             ("query.max-memory", format_bytes(self.query_memory_bytes_max)),
+            ("query.max-memory-total", format_bytes(self.query_memory_total_bytes_max)),
             ("query.max-queue", self.query_queue_max.to_string()),
             ("query.max-samples", self.query_samples_max.to_string()),
             ("query.max-series", self.query_series_max.to_string()),

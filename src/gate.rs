@@ -6,11 +6,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A number of places, with a bounded queue in front of them.
+/// So many queries are tried at once while every place is taken.
+const TRIALS_MAX: usize = 8;
+
+/// A number of places, with a bounded queue in front of them, and a few more where short queries
+/// show that they are.
 #[derive(Debug)]
 pub struct Gate {
     places: Arc<Semaphore>,
     places_max: usize,
+    trials: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
 }
@@ -55,6 +60,7 @@ impl Gate {
         Gate {
             places: Arc::new(Semaphore::new(places_max)),
             places_max,
+            trials: Arc::new(Semaphore::new(TRIALS_MAX)),
             waiting: AtomicUsize::new(0),
             waiting_max,
         }
@@ -63,6 +69,13 @@ impl Gate {
     /// A place if one is free, which none is while others wait.
     pub fn try_enter(&self) -> Option<Place> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(Place { _permit: permit, waited: Duration::ZERO })
+    }
+
+    /// A place for a query that may hold and do little, and that waits for another place where
+    /// that is not enough for it. So short queries do not wait for long ones.
+    pub fn try_trial(&self) -> Option<Place> {
+        let permit = Arc::clone(&self.trials).try_acquire_owned().ok()?;
         Some(Place { _permit: permit, waited: Duration::ZERO })
     }
 
@@ -100,7 +113,8 @@ impl Gate {
 
     /// How many queries run.
     pub fn running(&self) -> usize {
-        self.places_max - self.places.available_permits()
+        let tried = TRIALS_MAX - self.trials.available_permits();
+        self.places_max - self.places.available_permits() + tried
     }
 
     /// How many queries wait.
@@ -134,6 +148,18 @@ mod tests {
         assert_eq!((gate.running(), gate.waiting()), (1, 0));
         drop(place);
         assert_eq!(gate.running(), 0);
+    }
+
+    #[tokio::test]
+    async fn trials_are_few_and_wait_for_nothing() {
+        let gate = Gate::new(1, 0);
+        let _place = gate.enter(LONG).await.unwrap();
+        let trials: Vec<_> = std::iter::from_fn(|| gate.try_trial()).collect();
+        assert_eq!((trials.len(), gate.running()), (TRIALS_MAX, 1 + TRIALS_MAX));
+        assert!(gate.try_enter().is_none());
+        drop(trials);
+        assert!(gate.try_trial().is_some());
+        assert_eq!(gate.running(), 1);
     }
 
     #[tokio::test]

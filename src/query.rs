@@ -4,12 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{Engine, QueryError, QueryOptions, QueryOutput};
-use model::{BoxFuture, Budget, BudgetLimits, Source};
+use model::{BoxFuture, Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool};
+use model::{Source, SourceError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cli::Args;
 use crate::gate::{Gate, GateError, Place};
 use crate::metrics::Metrics;
+
+/// What a query may cost that is tried while no place is free: it is done in a few milliseconds,
+/// and so it takes little from those that run.
+const TRIAL: BudgetLimits = BudgetLimits {
+    samples_max: 100_000,
+    memory_bytes_max: 4 << 20,
+    series_max: 1_000,
+    timeout: None,
+    pool: None,
+};
 
 /// What a client may set for one query.
 #[derive(Debug, Clone, Default)]
@@ -134,6 +145,8 @@ pub(crate) struct Answer {
     pub(crate) output: QueryOutput,
     /// Kept until the answer is sent: it takes memory as long.
     pub(crate) place: Arc<Place>,
+    /// That memory; kept as long.
+    pub(crate) memory: HeldMemory,
 }
 
 /// Why a query was not answered.
@@ -148,6 +161,18 @@ pub(crate) enum QueryFailure {
     /// It did not end in time.
     #[error("query timed out in expression evaluation")]
     TimedOut,
+}
+
+/// A query on its way to an answer.
+struct Asked<'a> {
+    source: Arc<dyn Source>,
+    query: &'a str,
+    when: When,
+    settings: &'a QuerySettings,
+    reading: Reading,
+    started: Instant,
+    /// How long it may take from then on.
+    timeout: Duration,
 }
 
 /// A lookup of series or labels. Dropping it stops what still works for it.
@@ -170,6 +195,7 @@ pub(crate) struct Queries {
     engine: Box<dyn Evaluate>,
     gate: Gate,
     limits: BudgetLimits,
+    pool: Arc<MemoryPool>,
     timeout: Duration,
     lookback_delta: Duration,
     /// Who may compute apart: so many as there are cores.
@@ -180,6 +206,7 @@ impl Queries {
     /// Queries under the limits of the command line.
     pub(crate) fn new(args: &Args, engine: Box<dyn Evaluate>) -> Queries {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let pool = Arc::new(MemoryPool::new(args.query_memory_total_bytes_max));
         Queries {
             engine,
             gate: Gate::new(args.query_concurrency_max as usize, args.query_queue_max as usize),
@@ -188,7 +215,9 @@ impl Queries {
                 memory_bytes_max: args.query_memory_bytes_max,
                 series_max: args.query_series_max,
                 timeout: None,
+                pool: Some(Arc::clone(&pool)),
             },
+            pool,
             timeout: args.query_timeout,
             lookback_delta: args.lookback_delta,
             computers: Arc::new(Semaphore::new(cores)),
@@ -231,61 +260,108 @@ impl Queries {
         subquery_step: Duration,
         metrics: &Metrics,
     ) -> Result<Answer, QueryFailure> {
-        let started = Instant::now();
-        let timeout = settings.timeout.map_or(self.timeout, |t| t.min(self.timeout));
-        let reading = Reading {
-            lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
-            subquery_step_ms: millis(subquery_step),
+        let asked = Asked {
+            source,
+            query,
+            when,
+            settings,
+            reading: Reading {
+                lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
+                subquery_step_ms: millis(subquery_step),
+            },
+            started: Instant::now(),
+            timeout: settings.timeout.map_or(self.timeout, |t| t.min(self.timeout)),
         };
         let place = match self.gate.try_enter() {
             Some(place) => place,
-            None => self.wait(query, when, reading, timeout).await?,
+            None => match self.try_short(&asked, metrics).await {
+                Some(outcome) => return outcome,
+                None => self.wait(&asked).await?,
+            },
         };
+        self.answer(&asked, place, &self.limits, metrics).await
+    }
+
+    /// Answers a query without a free place if that costs little, and refuses one that will be
+    /// refused; nothing if neither is so.
+    async fn try_short(
+        &self,
+        asked: &Asked<'_>,
+        metrics: &Metrics,
+    ) -> Option<Result<Answer, QueryFailure>> {
+        let place = self.gate.try_trial()?;
+        let limits = BudgetLimits {
+            samples_max: TRIAL.samples_max.min(self.limits.samples_max),
+            memory_bytes_max: TRIAL.memory_bytes_max.min(self.limits.memory_bytes_max),
+            series_max: TRIAL.series_max.min(self.limits.series_max),
+            ..self.limits.clone()
+        };
+        match self.answer(asked, place, &limits, metrics).await {
+            Err(QueryFailure::Engine(QueryError::Source(SourceError::Budget(error))))
+                if self.allows_more_than(&error) =>
+            {
+                None
+            }
+            outcome => Some(outcome),
+        }
+    }
+
+    /// Whether the limit that was passed is not the one that is set.
+    fn allows_more_than(&self, error: &BudgetError) -> bool {
+        let BudgetError::Exceeded { flag, limit, .. } = error else { return false };
+        let own = match *flag {
+            "query.max-samples" => self.limits.samples_max,
+            "query.max-memory" => self.limits.memory_bytes_max,
+            "query.max-series" => self.limits.series_max,
+            _ => return false,
+        };
+        *limit < own
+    }
+
+    async fn answer(
+        &self,
+        asked: &Asked<'_>,
+        place: Place,
+        limits: &BudgetLimits,
+        metrics: &Metrics,
+    ) -> Result<Answer, QueryFailure> {
         let place = Arc::new(place);
-        let left = timeout.saturating_sub(started.elapsed());
+        let left = asked.timeout.saturating_sub(asked.started.elapsed());
         let evaluation = Evaluation {
-            reading,
-            limits: BudgetLimits { timeout: Some(left), ..self.limits.clone() },
-            explain: settings.explain,
-            count_seen: settings.count_seen,
+            reading: asked.reading,
+            limits: BudgetLimits { timeout: Some(left), ..limits.clone() },
+            explain: asked.settings.explain,
+            count_seen: asked.settings.count_seen,
             place: Arc::clone(&place),
         };
+        let source = Arc::clone(&asked.source);
+        let evaluating = self.engine.evaluate(source, asked.query, asked.when, &evaluation);
         // The engine looks at its budget; this bounds what it waits for.
-        let output = match tokio::time::timeout(
-            left,
-            self.engine.evaluate(source, query, when, &evaluation),
-        )
-        .await
-        {
+        let output = match tokio::time::timeout(left, evaluating).await {
             Ok(output) => output?,
             Err(_) => return Err(QueryFailure::TimedOut),
         };
         metrics.query(&output.stats, place.waited);
-        Ok(Answer { output, place })
+        let memory = self.pool.hold(output.value.bytes());
+        Ok(Answer { output, place, memory })
     }
 
     /// Waits for a place, but not with a query that will be refused. What has been read of it is
     /// given up meanwhile: those that wait are many.
-    async fn wait(
-        &self,
-        query: &str,
-        when: When,
-        reading: Reading,
-        timeout: Duration,
-    ) -> Result<Place, QueryFailure> {
-        let started = Instant::now();
+    async fn wait(&self, asked: &Asked<'_>) -> Result<Place, QueryFailure> {
+        let left = || asked.timeout.saturating_sub(asked.started.elapsed());
         if !self.gate.is_full() {
             let checking = async {
                 let computers = Arc::clone(&self.computers);
                 let held = computers.acquire_owned().await.expect("the semaphore is never closed");
-                self.engine.check(query, when, reading, Arc::new(held)).await
+                self.engine.check(asked.query, asked.when, asked.reading, Arc::new(held)).await
             };
-            match tokio::time::timeout(timeout, checking).await {
+            match tokio::time::timeout(left(), checking).await {
                 Ok(checked) => checked?,
                 Err(_) => return Err(QueryFailure::TimedOut),
             }
         }
-        Ok(self.gate.enter(timeout.saturating_sub(started.elapsed())).await?)
+        Ok(self.gate.enter(left()).await?)
     }
 
     /// Begins a lookup of series or labels: it takes a place as a query does, under the same
@@ -295,6 +371,11 @@ impl Queries {
         let timeout = self.timeout.saturating_sub(place.waited);
         let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
         Ok(Lookup { budget: Budget::new(limits), timeout, _place: place })
+    }
+
+    /// The memory that all queries hold.
+    pub(crate) fn memory(&self) -> &MemoryPool {
+        &self.pool
     }
 
     /// The gate.

@@ -145,6 +145,8 @@ impl Shared {
     pub(crate) fn gather_metrics(&self) -> Vec<prometheus::proto::MetricFamily> {
         let gate = self.queries.gate();
         self.metrics.set_queries(gate.running(), gate.waiting());
+        let memory = self.queries.memory();
+        self.metrics.set_query_memory(memory.bytes(), memory.bytes_peak());
         self.metrics.gather()
     }
 

@@ -6,7 +6,7 @@ use model::{Histogram, Labels};
 
 use crate::annotations::Annotations;
 use crate::plan::Explained;
-use crate::tile::HistogramCell;
+use crate::tile::{HistogramCell, histogram_bytes};
 use crate::window::Steps;
 
 /// A value, its annotations and what it cost.
@@ -87,6 +87,48 @@ pub enum Value {
     },
     /// The answer of an instant query that is a range selector: raw samples, sorted by labels.
     Samples(Vec<RawSeries>),
+}
+
+impl Value {
+    /// How many bytes it holds, labels aside, which others share.
+    pub fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Value::Scalar { .. } => 0,
+            Value::String { value, .. } => value.len(),
+            Value::Vector { samples, .. } => size_of_val(&samples[..]),
+            Value::Grid { rows, .. } => {
+                let words = |row: &Row| row.values.len() + row.presence.len();
+                size_of_val(&rows[..]) + rows.iter().map(|row| words(row) * 8).sum::<usize>()
+            }
+            Value::Samples(series) => {
+                let held = |raw: &RawSeries| 16 * raw.values.len();
+                size_of_val(&series[..]) + series.iter().map(held).sum::<usize>()
+            }
+        };
+        bytes as u64 + self.histogram_bytes()
+    }
+
+    fn histogram_bytes(&self) -> u64 {
+        let one = |h: &Arc<Histogram>| (size_of::<Histogram>() + h.heap_bytes()) as u64;
+        match self {
+            Value::Scalar { .. } | Value::String { .. } => 0,
+            Value::Vector { samples, .. } => {
+                let of = |(_, value): &(Labels, SampleValue)| match value {
+                    SampleValue::Float(_) => 0,
+                    SampleValue::Histogram(histogram) => one(histogram),
+                };
+                samples.iter().map(of).sum()
+            }
+            Value::Grid { rows, .. } => {
+                let of = |row: &Row| size_of_val(&row.histograms[..]) as u64;
+                rows.iter().map(|row| of(row) + histogram_bytes(&row.histograms)).sum()
+            }
+            Value::Samples(series) => {
+                let all = series.iter().flat_map(|raw| &raw.histograms);
+                all.map(|(_, histogram)| 16 + one(histogram)).sum()
+            }
+        }
+    }
 }
 
 /// What a series has at one time.

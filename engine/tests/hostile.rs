@@ -53,6 +53,7 @@ fn options() -> QueryOptions {
         memory_bytes_max: MEMORY_BYTES_MAX,
         series_max: 100_000,
         timeout: Some(Duration::from_secs(60)),
+        pool: None,
     };
     QueryOptions { limits, ..QueryOptions::default() }
 }

@@ -97,6 +97,9 @@ impl From<SourceError> for ApiError {
                 ApiError::timed_out("expression evaluation")
             }
             SourceError::Budget(BudgetError::Canceled) => ApiError::canceled(),
+            SourceError::Budget(BudgetError::PoolExceeded { .. }) => {
+                ApiError::overloaded(error.to_string())
+            }
             SourceError::Budget(exceeded) => ApiError::execution(exceeded.to_string()),
             SourceError::Unavailable(_) => ApiError::overloaded(error.to_string()),
             SourceError::Corrupt { .. } => ApiError::internal(error.to_string()),

@@ -158,7 +158,8 @@ fn encode(request: &Request<'_>, answer: crate::query::Answer) -> Response {
         stats: output.stats,
         queue_seconds: answer.place.waited.as_secs_f64(),
     });
-    success(Holding(ValuePieces::new(output, cost), answer.place), &warnings, &infos)
+    let held = (answer.place, answer.memory);
+    success(Holding(ValuePieces::new(output, cost), held), &warnings, &infos)
 }
 
 /// Keeps at most so many series, 0 for all; whether some were cut.

@@ -11,7 +11,7 @@ use engine::result::{QueryStats, Row};
 use engine::window::Steps;
 use engine::{Annotations, Engine, QueryError, QueryOutput, Value};
 use model::memory::MemorySource;
-use model::{BoxFuture, BudgetError, Labels, Source, SourceError};
+use model::{BoxFuture, Budget, BudgetError, Labels, Source, SourceError};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
@@ -57,10 +57,13 @@ impl Evaluate for Scripted {
         when: When,
         evaluation: &'a Evaluation,
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
-        let note = DropNote(Arc::clone(&self.dropped));
         Box::pin(async move {
-            let _note = note;
+            let budget = Budget::new(evaluation.limits.clone());
+            if matches!(query, "forever" | "long") {
+                budget.charge_series(10_000)?;
+            }
             if query == "forever" {
+                let _note = DropNote(Arc::clone(&self.dropped));
                 futures::future::pending::<()>().await;
             }
             answer(query, when, evaluation)
@@ -649,10 +652,61 @@ async fn a_query_that_does_not_parse_waits_for_no_place() {
     let refused = ask(&router, "GET", "/api/v1/query?query=").await;
     assert_eq!(refused.status, 400);
     assert!(refused.text.contains("no expression"), "{}", refused.text);
-    let mut waiting = Box::pin(ask(&router, "GET", "/api/v1/query?query=vector"));
+    let mut waiting = Box::pin(ask(&router, "GET", "/api/v1/query?query=long"));
     assert!(futures::poll!(&mut waiting).is_pending());
     drop(running);
     assert_eq!(waiting.await.status, 200);
+}
+
+#[tokio::test]
+async fn a_short_query_waits_for_no_long_one() {
+    let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
+    let shared = shared_with(&limits, Scripted::default());
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let mut running = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
+    assert!(futures::poll!(&mut running).is_pending());
+    let mut waiting = Box::pin(ask(&router, "GET", "/api/v1/query?query=long"));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    for _ in 0..20 {
+        assert_eq!(ask(&router, "GET", "/api/v1/query?query=vector").await.status, 200);
+    }
+    assert_eq!((shared.queries.gate().running(), shared.queries.gate().waiting()), (1, 1));
+    assert!(futures::poll!(&mut waiting).is_pending());
+    assert_eq!(ask(&router, "GET", "/api/v1/query?query=execution").await.status, 422);
+}
+
+#[tokio::test]
+async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
+    let shared = Shared::new(
+        parse_args(&["--query.max-memory-total=1MiB"]),
+        Config::default(),
+        Box::new(Engine::new(parse_args(&[]).engine_options())),
+    );
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    let path = "/api/v1/query_range?query=vector(1)&start=0&end=10000&step=1";
+    let request = || Request::get(path).body(Body::empty()).unwrap();
+    let mut unsent = Vec::new();
+    let refused = loop {
+        let response = router.clone().oneshot(request()).await.unwrap();
+        if response.status() != StatusCode::OK {
+            break response;
+        }
+        unsent.push(response);
+        assert!(shared.queries.memory().bytes() >= unsent.len() as u64 * 80_000);
+    };
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let body = axum::body::to_bytes(refused.into_body(), usize::MAX).await.unwrap();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let limit = "bytes of memory together, the limit is 1048576 (--query.max-memory-total)";
+    assert!(text.contains(limit), "{text}");
+    drop(unsent);
+    assert_eq!(shared.queries.memory().bytes(), 0);
+    assert_eq!(send(&router, request()).await.status, 200);
+    assert_eq!(shared.queries.memory().bytes(), 0);
+    assert!(shared.queries.memory().bytes_peak() > 1 << 20);
 }
 
 #[tokio::test]

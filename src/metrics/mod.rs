@@ -40,6 +40,8 @@ pub struct Metrics {
     query_failures: IntCounterVec,
     queries_running: IntGauge,
     queries_waiting: IntGauge,
+    query_memory: IntGauge,
+    query_memory_peak: IntGauge,
     reload_successful: IntGauge,
     reload_success_seconds: Gauge,
 }
@@ -93,6 +95,14 @@ impl Metrics {
             queries_running: own.int_gauge("tessella_engine_queries", "Queries that run."),
             queries_waiting: own
                 .int_gauge("tessella_engine_queries_waiting", "Queries that wait for their turn."),
+            query_memory: own.int_gauge(
+                "tessella_engine_query_memory_bytes",
+                "Memory that queries hold, and their answers until they are sent.",
+            ),
+            query_memory_peak: own.int_gauge(
+                "tessella_engine_query_memory_peak_bytes",
+                "The most memory that queries have held at once.",
+            ),
             reload_successful: own.int_gauge(
                 "tessella_config_last_reload_successful",
                 "Whether the configuration was read without a fault the last time.",
@@ -153,6 +163,12 @@ impl Metrics {
     pub(crate) fn set_queries(&self, running: usize, waiting: usize) {
         self.queries_running.set(i64::try_from(running).unwrap_or(i64::MAX));
         self.queries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how many bytes queries hold, and the most that they have held.
+    pub(crate) fn set_query_memory(&self, bytes: u64, bytes_peak: u64) {
+        self.query_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.query_memory_peak.set(i64::try_from(bytes_peak).unwrap_or(i64::MAX));
     }
 
     /// Notes how reading the configuration went.

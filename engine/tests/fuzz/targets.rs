@@ -175,6 +175,7 @@ fn options() -> QueryOptions {
         memory_bytes_max: 64 << 20,
         series_max: 10_000,
         timeout: Some(Duration::from_secs(10)),
+        pool: None,
     };
     QueryOptions { limits, ..QueryOptions::default() }
 }

@@ -15,6 +15,8 @@ pub struct BudgetLimits {
     pub series_max: u64,
     /// How long the query may run.
     pub timeout: Option<Duration>,
+    /// What all queries may hold together, none for any amount.
+    pub pool: Option<Arc<MemoryPool>>,
 }
 
 impl Default for BudgetLimits {
@@ -24,7 +26,67 @@ impl Default for BudgetLimits {
             memory_bytes_max: u64::MAX,
             series_max: u64::MAX,
             timeout: None,
+            pool: None,
         }
+    }
+}
+
+/// The memory that all queries share: what each is charged counts here as well.
+#[derive(Debug)]
+pub struct MemoryPool {
+    bytes_max: u64,
+    bytes: AtomicU64,
+    bytes_peak: AtomicU64,
+}
+
+impl MemoryPool {
+    /// A pool of so many bytes, all of them free.
+    pub fn new(bytes_max: u64) -> MemoryPool {
+        MemoryPool { bytes_max, bytes: AtomicU64::new(0), bytes_peak: AtomicU64::new(0) }
+    }
+
+    /// The bytes that are held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that were held at once.
+    pub fn bytes_peak(&self) -> u64 {
+        self.bytes_peak.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that are there already, until what is returned is dropped.
+    pub fn hold(self: &Arc<Self>, bytes: u64) -> HeldMemory {
+        // What is there cannot be refused; whoever asks for more is.
+        let _ = self.charge(bytes);
+        HeldMemory { pool: Arc::clone(self), bytes }
+    }
+
+    /// Counts bytes that are about to be held, also where the answer is an error.
+    fn charge(&self, bytes: u64) -> Result<(), BudgetError> {
+        let reached = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes_peak.fetch_max(reached, Ordering::Relaxed);
+        if reached > self.bytes_max {
+            return Err(BudgetError::PoolExceeded { limit: self.bytes_max, reached });
+        }
+        Ok(())
+    }
+
+    fn release(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a pool that are held beside those of its queries.
+#[derive(Debug)]
+pub struct HeldMemory {
+    pool: Arc<MemoryPool>,
+    bytes: u64,
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        self.pool.release(self.bytes);
     }
 }
 
@@ -41,6 +103,17 @@ pub enum BudgetError {
         /// The limit.
         limit: u64,
         /// The count that passed it.
+        reached: u64,
+    },
+    /// All queries together hold more than they may; this one asked last.
+    #[error(
+        "queries need {reached} bytes of memory together, the limit is {limit} \
+         (--query.max-memory-total)"
+    )]
+    PoolExceeded {
+        /// The limit.
+        limit: u64,
+        /// The bytes that passed it.
         reached: u64,
     },
     /// The deadline has passed.
@@ -126,12 +199,17 @@ impl Budget {
     pub fn charge_memory(&self, bytes: u64) -> Result<(), BudgetError> {
         let reached = self.0.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.0.memory_bytes_peak.fetch_max(reached, Ordering::Relaxed);
-        within(reached, self.0.limits.memory_bytes_max, "bytes of memory", "query.max-memory")
+        let all = self.0.limits.pool.as_ref().map_or(Ok(()), |pool| pool.charge(bytes));
+        within(reached, self.0.limits.memory_bytes_max, "bytes of memory", "query.max-memory")?;
+        all
     }
 
     /// Gives back bytes that were charged.
     pub fn release_memory(&self, bytes: u64) {
         self.0.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(pool) = &self.0.limits.pool {
+            pool.release(bytes);
+        }
     }
 
     /// Samples decoded so far.
@@ -152,6 +230,15 @@ impl Budget {
     /// Time since the query began.
     pub fn elapsed(&self) -> Duration {
         self.0.started.elapsed()
+    }
+}
+
+impl Drop for Account {
+    /// Whoever charges for the whole life of a query does not give it back.
+    fn drop(&mut self) {
+        if let Some(pool) = &self.limits.pool {
+            pool.release(*self.memory_bytes.get_mut());
+        }
     }
 }
 
@@ -192,6 +279,37 @@ mod tests {
         }
         assert!(budget.charge_memory(101).is_err());
         assert_eq!(budget.memory_bytes_peak(), 101);
+    }
+
+    #[test]
+    fn queries_share_a_pool_and_the_one_that_passes_it_is_told() {
+        let pool = Arc::new(MemoryPool::new(100));
+        let limits = || BudgetLimits {
+            memory_bytes_max: 80,
+            pool: Some(Arc::clone(&pool)),
+            ..BudgetLimits::default()
+        };
+        let (first, second) = (Budget::new(limits()), Budget::new(limits()));
+        assert!(first.charge_memory(60).is_ok() && second.charge_memory(40).is_ok());
+        assert_eq!(
+            second.charge_memory(5).unwrap_err().to_string(),
+            "queries need 105 bytes of memory together, the limit is 100 \
+             (--query.max-memory-total)"
+        );
+        // A query's own limit is what it can do something about.
+        assert_eq!(
+            second.charge_memory(50).unwrap_err().to_string(),
+            "query needs 95 bytes of memory, the limit is 80 (--query.max-memory)"
+        );
+        first.release_memory(60);
+        assert_eq!((pool.bytes(), pool.bytes_peak()), (95, 155));
+        let held = pool.hold(50);
+        assert!(first.charge_memory(1).is_err());
+        drop(held);
+        assert!(first.charge_memory(1).is_ok());
+        // What was not given back goes with the query.
+        drop((first, second.clone(), second));
+        assert_eq!(pool.bytes(), 0);
     }
 
     #[test]
