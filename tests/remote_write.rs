@@ -48,8 +48,12 @@ async fn read(server: Server, store: &std::path::Path, metric: &str) -> Vec<Held
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let store = Store::open(store.to_str().unwrap(), options).await.unwrap();
     let matcher = Matcher::new(MatchOp::Equal, "__name__", metric).unwrap();
-    let selection =
-        Selection { matchers: vec![matcher], start_ms: i64::MIN / 2, end_ms: i64::MAX / 2 };
+    let selection = Selection {
+        matchers: vec![matcher],
+        start_ms: i64::MIN / 2,
+        end_ms: i64::MAX / 2,
+        only_newest: false,
+    };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let held = (0..set.len()).map(|index| {
         let mut held = Held {

@@ -124,6 +124,7 @@ impl Rig {
     /// that are.
     fn decode_ms(&self, steps: Steps, range_ms: i64, run_count: usize) -> (f64, usize) {
         let selection = Selection {
+            only_newest: false,
             matchers: Vec::new(),
             start_ms: steps.start_ms - range_ms + 1,
             end_ms: steps.end_ms(),

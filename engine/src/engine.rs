@@ -16,7 +16,7 @@ use crate::exec::crew::{Crew, STACK_BYTES};
 use crate::exec::operator::Context;
 use crate::exec::output::execute;
 use crate::exec::tally::tally;
-use crate::parse::{ParseOptions, parse};
+use crate::parse::{ParseOptions, is_plain, parse};
 use crate::plan::{Estimate, Explained, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
 use crate::tile::TileShape;
@@ -24,6 +24,11 @@ use crate::window::Steps;
 
 /// So many selectors of one query are loaded at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
+
+/// So much is computed where it is asked: a few ten microseconds.
+const SMALL_SERIES_MAX: usize = 32;
+const SMALL_CELLS_MAX: usize = 4096;
+const SMALL_SAMPLES_MAX: usize = 8192;
 
 /// What holds for all queries.
 #[derive(Debug, Clone)]
@@ -219,6 +224,11 @@ impl Engine {
         let sets = load(&*source, &plan.selections, &budget).await?;
         let sets = without_buckets(sets, &plan.bucketless);
         stats.load_seconds = started.elapsed().as_secs_f64();
+        let may_have_subqueries = query.contains('[') && query.contains(':');
+        let is_small = is_plain(query)
+            && !may_have_subqueries
+            && !options.count_seen
+            && is_small(plan.root.steps, &sets);
         let started = Instant::now();
         let ctx = Context::new(
             budget.clone(),
@@ -244,7 +254,7 @@ impl Engine {
             let _end = EndWalk(task.ctx.clone());
             task.run()
         };
-        let Done { value, explained, seen, stats } = self.compute(work).await?;
+        let Done { value, explained, seen, stats } = self.compute(is_small, work).await?;
         annotations.merge(ctx.take_annotations());
         Ok(QueryOutput { value, annotations, stats, explained, seen })
     }
@@ -262,15 +272,19 @@ impl Engine {
             let _held = held;
             plan(&parse(&text, &parse_options)?, &plan_options)
         };
-        self.compute(planning).await
+        self.compute(is_plain(query), planning).await
     }
 
-    /// Does a part of a query on a thread of its own, whose stack is large enough for the deepest
-    /// query.
+    /// Does a part of a query: here, if it is small, or on a thread of its own, whose stack is
+    /// large enough for the deepest query.
     async fn compute<T: Send + 'static>(
         &self,
+        is_small: bool,
         work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
+        if is_small {
+            return guarded(work);
+        }
         let (sender, receiver) = oneshot::channel();
         let work = move || {
             // Nobody waits any more where sending fails.
@@ -285,6 +299,17 @@ impl Engine {
             .await
             .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))
     }
+}
+
+/// Whether what is loaded is so little that another thread would take longer to start.
+fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
+    let series_count: usize = sets.iter().map(|set| set.len()).sum();
+    let samples_of = |set: &Arc<dyn SeriesSet>| -> usize {
+        (0..set.len()).map(|index| set.sample_count_estimate(index)).sum()
+    };
+    series_count <= SMALL_SERIES_MAX
+        && steps.count.saturating_mul(series_count.max(1)) <= SMALL_CELLS_MAX
+        && sets.iter().map(samples_of).sum::<usize>() <= SMALL_SAMPLES_MAX
 }
 
 fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryError> {
@@ -387,7 +412,8 @@ async fn load(
     budget: &Budget,
 ) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
     let is_same = |a: &Selection, b: &Selection| {
-        (a.start_ms, a.end_ms) == (b.start_ms, b.end_ms) && a.matchers == b.matchers
+        (a.start_ms, a.end_ms, a.only_newest) == (b.start_ms, b.end_ms, b.only_newest)
+            && a.matchers == b.matchers
     };
     let mut distinct: Vec<&Selection> = Vec::new();
     let mut places = Vec::with_capacity(selections.len());

@@ -92,6 +92,9 @@ async fn selectors(
     if texts.is_empty() {
         return Ok(Ok(Vec::new()));
     }
+    if texts.are_plain() {
+        return Ok(texts.parse());
+    }
     Ok(shared.queries.compute_apart(move || texts.parse()).await?)
 }
 

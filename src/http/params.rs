@@ -164,6 +164,9 @@ impl Params {
     }
 }
 
+/// So few plain selectors are read where they are asked for.
+const PLAIN_SELECTORS_MAX: usize = 8;
+
 /// The selectors of a request, not parsed yet.
 #[derive(Debug)]
 pub(crate) struct SelectorTexts(Vec<Vec<u8>>);
@@ -172,6 +175,13 @@ impl SelectorTexts {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether they are read at once: few, short and without regular expressions.
+    pub(crate) fn are_plain(&self) -> bool {
+        let is_plain =
+            |text: &Vec<u8>| std::str::from_utf8(text).is_ok_and(engine::parse::is_plain);
+        self.0.len() <= PLAIN_SELECTORS_MAX && self.0.iter().all(is_plain)
     }
 
     /// The matchers of each selector. Compiling many regular expressions takes a while.

@@ -84,6 +84,11 @@ pub trait VectorOperator: Send + Sync {
         true
     }
 
+    /// Whether no two entries are known to bear equal labels, so that nobody has to look.
+    fn has_distinct_labels(&self) -> bool {
+        false
+    }
+
     /// A reader of some of the series, given by their indices, in that order. Readers of
     /// disjoint sets run on several threads at once.
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;

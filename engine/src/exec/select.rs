@@ -88,6 +88,11 @@ impl VectorOperator for InstantSelector {
         false
     }
 
+    fn has_distinct_labels(&self) -> bool {
+        // Sets list each label set once.
+        !self.instant.drops_name
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let rows = series
             .iter()

@@ -26,6 +26,9 @@ pub fn unique(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
 ) -> Result<Box<dyn VectorOperator>, QueryError> {
+    if input.has_distinct_labels() {
+        return Ok(input);
+    }
     let groups = LabelGroups::new(ctx, input.series())?;
     if groups.count == input.series().len() {
         return Ok(input);

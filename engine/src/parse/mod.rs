@@ -23,6 +23,7 @@ mod names;
 mod outline;
 mod print;
 mod quote;
+
 #[cfg(test)]
 mod tests;
 mod token;
@@ -51,6 +52,10 @@ pub const REGEXES_MAX: usize = 64;
 /// The most parts that a query may have inside of aggregations, each counted once for every
 /// aggregation around it: promql-parser copies the operand of each aggregation.
 pub const AGGREGATED_NODES_MAX: usize = 500_000;
+
+/// A text of so many bytes, and so many characters that may nest it, can be plain.
+const PLAIN_BYTES_MAX: usize = 512;
+const PLAIN_NESTING_MAX: usize = 20;
 
 /// Which experimental parts of the language are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +151,16 @@ pub fn require_condition(matchers: &[Matcher]) -> Result<(), QueryError> {
         return Err(QueryError::Parse(message.to_owned()));
     }
     Ok(())
+}
+
+/// Whether a text is read and planned at once, with little stack: it is short and hardly nested,
+/// and holds no regular expression, which may take long to compile.
+pub fn is_plain(text: &str) -> bool {
+    let nests = |byte: &u8| b"([{+-*/%^<>=!@ \t\r\n#".contains(byte);
+    text.len() <= PLAIN_BYTES_MAX
+        && text.bytes().filter(nests).count() <= PLAIN_NESTING_MAX
+        && !text.contains('~')
+        && !text.contains("label_replace")
 }
 
 fn check_length(query: &str) -> Result<(), QueryError> {

@@ -331,7 +331,8 @@ impl Planner<'_> {
         let reach = Reach { back_ms: self.options.lookback_ms, ahead_ms: 0 };
         let (start_ms, end_ms) = times.reach(reach);
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
-        self.selections.push(Selection { matchers, start_ms, end_ms });
+        let only_newest = false;
+        self.selections.push(Selection { matchers, start_ms, end_ms, only_newest });
         self.bucketless.push(None);
         let selector = self.selections.len() - 1;
         let yields = InstantValue::FloatTimestamp;
@@ -441,6 +442,9 @@ impl Planner<'_> {
             InstantValue::Sample if is_smoothed => (InstantValue::Smoothed, loaded),
             yields => (yields, Reach { ahead_ms: 0, ..loaded }),
         };
+        if yields == InstantValue::Sample && scope.steps.count == 1 {
+            self.selections[selector].only_newest = true;
+        }
         let drops_name = matches!(yields, InstantValue::Timestamp | InstantValue::StartTimestamp);
         Ok(Instant { selector, times, reach, yields, drops_name })
     }
@@ -555,7 +559,9 @@ impl Planner<'_> {
         let look = BucketlessLook { times, back_ms: reach.back_ms };
         self.bucketless.push((buckets == BucketUse::Ignored).then_some(look));
         let (start_ms, end_ms) = times.reach(reach);
-        self.selections.push(Selection { matchers: selector.matchers.clone(), start_ms, end_ms });
+        let matchers = selector.matchers.clone();
+        let only_newest = false;
+        self.selections.push(Selection { matchers, start_ms, end_ms, only_newest });
         self.selections.len() - 1
     }
 }

@@ -65,8 +65,12 @@ impl Receiver {
     /// Every sample of a metric, by series.
     async fn samples(&self, metric: &str) -> Vec<(String, Vec<(i64, f64)>)> {
         let matcher = Matcher::new(MatchOp::Equal, "__name__", metric).unwrap();
-        let selection =
-            Selection { matchers: vec![matcher], start_ms: i64::MIN / 2, end_ms: i64::MAX / 2 };
+        let selection = Selection {
+            matchers: vec![matcher],
+            start_ms: i64::MIN / 2,
+            end_ms: i64::MAX / 2,
+            only_newest: false,
+        };
         let set = self.store.select(&selection, &Budget::unlimited()).await.unwrap();
         (0..set.len())
             .map(|index| {

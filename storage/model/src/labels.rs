@@ -93,10 +93,10 @@ impl Labels {
 
     /// The value of a label; the empty string where it is absent, as PromQL reads it.
     pub fn get(&self, name: &str) -> &str {
-        for (candidate, value) in self.iter() {
-            match candidate.as_bytes().cmp(name.as_bytes()) {
+        for (candidate, value) in self.iter_bytes() {
+            match candidate.cmp(name.as_bytes()) {
                 Ordering::Less => {}
-                Ordering::Equal => return value,
+                Ordering::Equal => return text(value),
                 Ordering::Greater => break,
             }
         }
@@ -303,8 +303,12 @@ impl<'a> Iterator for LabelsIter<'a> {
 /// Takes one length-prefixed text off the front of canonical bytes.
 #[inline]
 fn take_text<'a>(rest: &mut &'a [u8]) -> &'a str {
-    std::str::from_utf8(take_bytes(rest))
-        .expect("labels are checked to be UTF-8 where they are made")
+    text(take_bytes(rest))
+}
+
+#[inline]
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("labels are checked to be UTF-8 where they are made")
 }
 
 /// The same without looking at the text.

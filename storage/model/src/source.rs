@@ -24,6 +24,9 @@ pub struct Selection {
     pub start_ms: i64,
     /// Last time, inclusive.
     pub end_ms: i64,
+    /// Whether of each series only the newest of these samples matters: the others may be left
+    /// out.
+    pub only_newest: bool,
 }
 
 /// What a metadata endpoint wants: the union of some selectors over a range of time.

@@ -315,6 +315,17 @@ impl HeadSeries {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }
 
+    /// The newest float in a range of time, where it lies raw and nothing else can be newer.
+    pub(crate) fn newest_raw(&self, start_ms: i64, end_ms: i64) -> Option<(i64, f64)> {
+        let mut windows = self.windows.iter().rev().skip_while(|w| w.min_ms > end_ms);
+        let last = windows.next()?;
+        // The same window in an earlier epoch may hold later samples.
+        if windows.next().is_some_and(|before| before.window == last.window) {
+            return None;
+        }
+        last.newest_raw(end_ms).filter(|(timestamp_ms, _)| *timestamp_ms >= start_ms)
+    }
+
     /// Copies of what may lie in a range of time, the earlier write first: as columns where
     /// these are kept.
     pub(crate) fn parts(

@@ -245,6 +245,15 @@ impl OpenWindow {
         Some(self.tail[at].1.to_bits() == bits)
     }
 
+    /// The newest float up to a time, where it lies in the tail and nothing else can be newer.
+    pub(super) fn newest_raw(&self, end_ms: i64) -> Option<(i64, f64)> {
+        if self.late.is_some() || self.extra.is_some() {
+            return None;
+        }
+        let count = self.tail.partition_point(|(t, _)| *t <= end_ms);
+        self.tail[..count].last().copied()
+    }
+
     /// Copies of what may lie in a range of time, the earlier write first.
     pub(super) fn parts(
         &self,

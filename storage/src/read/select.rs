@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use model::watch::sort_by;
 use model::{
-    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, Matcher, MetadataQuery,
-    Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
+    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, MetadataQuery, Selection,
+    SeriesExemplars, SeriesSet, Source, SourceError, Watch,
 };
 
 use super::breather::Breather;
 use super::names;
 use super::order::{Found, Ordered, order};
 use super::set::{Charge, LoadedSet};
-use crate::head::series::{HeadSeries, Part};
+use crate::head::series::{Floats, HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
 use crate::store::{Inner, Store};
 
@@ -88,8 +88,7 @@ async fn select(
 ) -> Result<LoadedSet, SourceError> {
     let (start_ms, end_ms) = (selection.start_ms.max(inner.visible_min_ms()), selection.end_ms);
     let mut charge = Charge::new(budget);
-    let head =
-        select_head(inner, &selection.matchers, start_ms, end_ms, &mut charge, budget).await?;
+    let head = select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
     let mut lists = Vec::new();
     let partitions = inner.partitions_between(start_ms, end_ms);
     let partitions = partition::prune(&inner.lsm, partitions, &selection.matchers).await?;
@@ -136,12 +135,12 @@ pub(crate) async fn apart<T: Send + 'static>(
 /// Copies what the head holds of the series that match, sorted by labels.
 async fn select_head(
     inner: &Arc<Inner>,
-    matchers: &[Matcher],
-    start_ms: i64,
-    end_ms: i64,
+    selection: &Selection,
+    (start_ms, end_ms): (i64, i64),
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<Vec<Found>, SourceError> {
+    let matchers = &selection.matchers;
     let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
     if matching.len() > ORDERED_HERE {
         let inner = Arc::clone(inner);
@@ -157,8 +156,17 @@ async fn select_head(
         if result.is_err() || !series.overlaps(start_ms, end_ms) {
             return;
         }
-        let mut parts = Vec::new();
-        series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
+        let newest = if selection.only_newest { series.newest_raw(start_ms, end_ms) } else { None };
+        let parts = match newest {
+            Some(newest) => {
+                vec![Part::Floats(Floats { samples: vec![newest], starts: Vec::new() })]
+            }
+            None => {
+                let mut parts = Vec::new();
+                series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
+                parts
+            }
+        };
         let bytes: usize = parts.iter().map(Part::bytes).sum();
         result = charge.add(bytes + SERIES_BYTES);
         found.push((series.labels.clone(), parts));

@@ -201,7 +201,8 @@ fn budgets_are_charged_and_released() {
                 store.seal_all().await.unwrap();
             }
         }
-        let selection = Selection { matchers: Vec::new(), start_ms: 0, end_ms: i64::MAX };
+        let selection =
+            Selection { matchers: Vec::new(), start_ms: 0, end_ms: i64::MAX, only_newest: false };
         let limited = |limits| Budget::new(limits);
         let budget = limited(BudgetLimits { series_max: 9, ..BudgetLimits::default() });
         let result = store.select(&selection, &budget).await.err();

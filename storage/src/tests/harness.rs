@@ -141,8 +141,17 @@ pub(crate) async fn read_full(
     start_ms: i64,
     end_ms: i64,
 ) -> Result<FullContents, SourceError> {
-    let budget = Budget::unlimited();
-    let set = source.select(&Selection { matchers, start_ms, end_ms }, &budget).await?;
+    let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+    read_selection(source, &selection).await
+}
+
+/// Everything that a source gives for a selection.
+pub(crate) async fn read_selection(
+    source: &dyn Source,
+    selection: &Selection,
+) -> Result<FullContents, SourceError> {
+    let end_ms = selection.end_ms;
+    let set = source.select(selection, &Budget::unlimited()).await?;
     let mut contents = Vec::new();
     for index in 0..set.len() {
         let samples = read_series(set.as_ref(), index, end_ms)?;

@@ -345,7 +345,12 @@ fn long_runs_are_read_a_batch_at_a_time() {
         let samples: Vec<_> =
             (0..480_u32).map(|n| at(i64::from(n) * 15_000, histogram(&[n, n, 7]))).collect();
         append(&store, &samples).await;
-        let selection = Selection { matchers: Vec::new(), start_ms: 30_000, end_ms: i64::MAX };
+        let selection = Selection {
+            matchers: Vec::new(),
+            start_ms: 30_000,
+            end_ms: i64::MAX,
+            only_newest: false,
+        };
         let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
         assert!(set.has_histograms(0));
         let mut cursor = set.cursor(0);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use model::histogram::decide_hint;
 use model::memory::MemorySource;
 use model::{
-    Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, ResetHint, Source,
-    Span,
+    Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, ResetHint,
+    Selection, Source, Span,
 };
 use proptest::prelude::*;
 
-use super::harness::{self, FullContents, ReadValue, labels, open_with, read, read_full};
+use super::harness::{self, FullContents, Read, ReadValue, labels, open_with, read, read_full};
 use crate::outcome::{REJECTIONS_MAX, RejectReason};
 use crate::window::WINDOW_MS;
 use crate::{ManualClock, Store, StoreOptions};
@@ -212,6 +212,20 @@ async fn read_checked(
     checked(read_full(source, matchers, start_ms, end_ms).await.unwrap())
 }
 
+/// The newest sample of each series, where no other is asked for.
+async fn newest(
+    store: &Store,
+    matchers: Vec<Matcher>,
+    start_ms: i64,
+    end_ms: i64,
+) -> Vec<(Labels, Read)> {
+    let selection = Selection { matchers, start_ms, end_ms, only_newest: true };
+    let contents = harness::read_selection(store, &selection).await.unwrap();
+    let last = |(labels, mut reads): (Labels, Vec<Read>)| Some((labels, vec![reads.pop()?]));
+    let contents = checked(contents.into_iter().filter_map(last).collect());
+    contents.into_iter().filter_map(|(labels, mut reads)| Some((labels, reads.pop()?))).collect()
+}
+
 async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
     let all = (i64::MIN, i64::MAX);
     assert_eq!(
@@ -234,6 +248,11 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
             let found = read_checked(store, matchers.clone(), start_ms, end_ms).await;
             let expected = read_checked(twin, matchers.clone(), start_ms, end_ms).await;
             assert_eq!(found, expected, "{matchers:?} {start_ms}..={end_ms}");
+            let newest = newest(store, matchers.clone(), start_ms, end_ms).await;
+            let last = |(labels, reads): &(Labels, Vec<Read>)| {
+                Some((labels.clone(), reads.last()?.clone()))
+            };
+            assert_eq!(newest, expected.iter().filter_map(last).collect::<Vec<_>>());
         }
     }
 }

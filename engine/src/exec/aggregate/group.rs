@@ -70,15 +70,20 @@ impl Groups {
         let mut watch = Watch::new(&ctx.budget);
         let mut places: HashMap<Vec<u8>, u32, RandomState> = HashMap::default();
         let mut metas: Vec<SeriesMeta> = Vec::new();
-        let mut key = Vec::new();
+        let (mut key, mut key_before, mut group_before) = (Vec::new(), Vec::new(), None);
         let mut group_of = Vec::with_capacity(series.len());
         let mut sizes: Vec<u32> = Vec::new();
         for meta in series {
             watch.work(meta.labels.as_bytes().len())?;
             key.clear();
             push_key(&mut key, &meta.labels, aggregation, ignored);
-            let group = match places.get(&key) {
-                Some(group) => *group,
+            let known = match group_before {
+                // Series that follow one another are often of one group.
+                Some(before) if key == key_before => Some(before),
+                _ => places.get(&key).copied(),
+            };
+            let group = match known {
+                Some(group) => group,
                 None => {
                     charge.grow((GROUP_BYTES + 2 * key.len()) as u64)?;
                     let labels = Labels::from_checked_bytes(&key);
@@ -88,6 +93,8 @@ impl Groups {
                     metas.len() as u32 - 1
                 }
             };
+            std::mem::swap(&mut key, &mut key_before);
+            group_before = Some(group);
             metas[group as usize].drop_name |= meta.drop_name;
             sizes[group as usize] += 1;
             group_of.push(group);
@@ -145,16 +152,21 @@ impl Groups {
 ///
 /// Source: `generateGroupingLabels` of Prometheus.
 fn push_key(key: &mut Vec<u8>, labels: &Labels, aggregation: &Aggregation, ignored: Option<&str>) {
-    if !aggregation.is_without && aggregation.grouping.is_empty() {
-        return;
-    }
-    for (name, value) in labels.iter() {
-        let is_named =
-            aggregation.grouping.binary_search_by(|label| label.as_str().cmp(name)).is_ok();
-        let is_kept =
-            if aggregation.is_without { !is_named && name != METRIC_NAME } else { is_named };
-        if is_kept && ignored != Some(name) {
-            push_packed(key, name.as_bytes(), value.as_bytes());
+    let is_ignored = |name: &[u8]| ignored.is_some_and(|ignored| ignored.as_bytes() == name);
+    let mut grouping = aggregation.grouping.iter().map(String::as_bytes).peekable();
+    for (name, value) in labels.iter_bytes() {
+        // Both are in the order of names.
+        while grouping.next_if(|label| *label < name).is_some() {}
+        let is_named = grouping.peek() == Some(&name);
+        if !is_named && !aggregation.is_without {
+            if grouping.peek().is_none() {
+                return;
+            }
+            continue;
+        }
+        let is_kept = !aggregation.is_without || !is_named && name != METRIC_NAME.as_bytes();
+        if is_kept && !is_ignored(name) {
+            push_packed(key, name, value);
         }
     }
 }
