@@ -31,6 +31,9 @@ pub struct Taken {
     pub compared: Compared,
     /// Why it may differ.
     pub difference: Option<String>,
+    /// Why there was no answer; nothing is measured then.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 impl Taken {
@@ -41,22 +44,26 @@ impl Taken {
 
     /// Whether the answer is the first server's, or differs for a known reason.
     pub fn is_right(&self) -> bool {
-        self.compared.is_equal() || self.difference.is_some()
+        self.error.is_none() && (self.compared.is_equal() || self.difference.is_some())
     }
 }
 
-/// Asks once to warm up and compare, then `runs` times: A, B, A, B.
+/// Asks once to warm up and compare, then `runs` times: A, B, A, B. A server that refuses the
+/// query is asked once.
 ///
-/// Errors: a server does not answer, or not with what the query is to return.
+/// Errors: an answer is not what the query is to return, or a server is gone.
 pub fn ask(peers: &[Peer], query: &Query, runs: usize) -> io::Result<Asked> {
-    let paths: Vec<String> = peers.iter().map(|peer| peer.path(&query.path)).collect();
     let mut clients: Vec<_> = peers.iter().map(Peer::client).collect();
     let mut taken = vec![Taken::default(); peers.len()];
     let mut first = None;
     for (index, peer) in peers.iter().enumerate() {
-        let body = clients[index]
-            .text(&paths[index])
-            .map_err(|error| io::Error::other(format!("{}, {}: {error}", peer.name, query.name)))?;
+        let body = match clients[index].text(&query.path) {
+            Ok(body) => body,
+            Err(error) => {
+                taken[index].error = Some(error.to_string());
+                continue;
+            }
+        };
         let answer = Answer::read(query.shape, body.as_bytes())?;
         taken[index].bytes = body.len();
         taken[index].compared = first.as_ref().unwrap_or(&answer).compare(&answer);
@@ -69,8 +76,11 @@ pub fn ask(peers: &[Peer], query: &Query, runs: usize) -> io::Result<Asked> {
     let mut cpu = vec![Some(Duration::ZERO); peers.len()];
     for _ in 0..runs {
         for (index, peer) in peers.iter().enumerate() {
+            if taken[index].error.is_some() {
+                continue;
+            }
             let (cpu_before, started) = (peer.cpu_time()?, Instant::now());
-            let (status, _) = clients[index].get(&paths[index])?;
+            let (status, _) = clients[index].get(&query.path)?;
             taken[index].wall_ms.push(started.elapsed().as_secs_f64() * 1e3);
             if status != 200 {
                 return Err(io::Error::other(format!("{}: status {status}", peer.name)));
@@ -80,7 +90,8 @@ pub fn ask(peers: &[Peer], query: &Query, runs: usize) -> io::Result<Asked> {
         }
     }
     for (taken, cpu) in taken.iter_mut().zip(cpu) {
-        taken.cpu_ms = cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / runs as f64);
+        taken.cpu_ms =
+            cpu.filter(|_| taken.error.is_none()).map(|cpu| cpu.as_secs_f64() * 1e3 / runs as f64);
     }
     Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
 }

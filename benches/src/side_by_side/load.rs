@@ -43,7 +43,7 @@ pub struct Loaded {
 ///
 /// Errors: it holds something else.
 pub fn is_loaded(peer: &Peer, dataset: &Dataset, end_s: i64) -> io::Result<bool> {
-    let path = peer.path(&instant_path("count({__name__!=\"\"})", end_s));
+    let path = instant_path("count({__name__!=\"\"})", end_s);
     let answer = Answer::read(Shape::Values, peer.client().text(&path)?.as_bytes())?;
     let series = match answer.first_value() {
         None => return Ok(false),

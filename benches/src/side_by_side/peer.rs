@@ -117,15 +117,6 @@ impl Peer {
         Client::new(&self.address)
     }
 
-    /// A path with what this server wants beside it.
-    pub fn path(&self, path: &str) -> String {
-        match self.program {
-            // No cache of results, and no moving of the steps that goes with it.
-            Some(Program::VictoriaMetrics) => format!("{path}&nocache=1"),
-            _ => path.to_owned(),
-        }
-    }
-
     /// CPU time of the process and of those that it started; `None` without a process id.
     ///
     /// Errors: the process is gone.
@@ -205,7 +196,11 @@ impl Peer {
                 // Files without use are deleted after 20 minutes, those of the log after one.
                 let log = log_directories(directory)?;
                 let log = log.iter().map(|log| directory_bytes(log)).sum::<io::Result<u64>>()?;
-                self.metric("tessella_storage_file_bytes")? as u64 + log
+                match self.metric("tessella_storage_file_bytes") {
+                    Ok(bytes) => bytes as u64 + log,
+                    // Versions before this metric show no better.
+                    Err(_) => directory_bytes(directory)?,
+                }
             }
             Some(Program::Prometheus) => self.snapshot_bytes(directory)?,
             _ => directory_bytes(directory)?,

@@ -31,6 +31,9 @@ pub enum Shape {
     List,
 }
 
+/// No cache of results, where a server has one. VictoriaMetrics moves no steps then, either.
+const NO_CACHE: &str = "&nocache=1";
+
 const COUNTER: &str = "http_requests_total";
 const MEMORY: &str = "container_memory_working_set_bytes";
 const CORES: &str = "container_cpu_usage_cores";
@@ -94,7 +97,7 @@ pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
     let range = RANGE.iter().map(|&(name, text)| {
         let text = with_metrics(text);
         let path = format!(
-            "/api/v1/query_range?query={}&start={from}&end={end_s}&step={}",
+            "/api/v1/query_range?query={}&start={from}&end={end_s}&step={}{NO_CACHE}",
             percent_encode(&text),
             dataset.step_s
         );
@@ -108,7 +111,7 @@ pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
     });
     let lookups = LOOKUPS.iter().map(|&(name, place, selector)| {
         let selector = with_metrics(selector);
-        let mut path = format!("/api/v1/{place}?start={from}&end={end_s}");
+        let mut path = format!("/api/v1/{place}?start={from}&end={end_s}{NO_CACHE}");
         if !selector.is_empty() {
             path.push_str(&format!("&match[]={}", percent_encode(&selector)));
         }
@@ -120,7 +123,7 @@ pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
 
 /// The path of an instant query.
 pub fn instant_path(text: &str, at_s: i64) -> String {
-    format!("/api/v1/query?query={}&time={at_s}", percent_encode(text))
+    format!("/api/v1/query?query={}&time={at_s}{NO_CACHE}", percent_encode(text))
 }
 
 fn with_metrics(text: &str) -> String {
@@ -155,7 +158,7 @@ mod tests {
         for dataset in &DATASETS {
             let path = &queries(dataset, 1_000_000_000)[0].path;
             let from = 1_000_000_000 - 511 * dataset.step_s;
-            let rest = format!("&start={from}&end=1000000000&step={}", dataset.step_s);
+            let rest = format!("&start={from}&end=1000000000&step={}&nocache=1", dataset.step_s);
             assert!(path.ends_with(&rest), "{path}");
             assert!(1_000_000_000_000 - from * 1_000 <= dataset.end_ms(0), "steps before the data");
         }

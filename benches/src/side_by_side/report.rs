@@ -108,8 +108,8 @@ impl Report {
                 asked.servers.iter().map(|taken| taken.cpu_ms.unwrap_or(f64::NAN)).collect();
             let mut row = vec![asked.name.clone()];
             for figures in [medians, cpu] {
-                row.extend(figures.iter().map(|ms| format!("{ms:.2}")));
-                row.extend(figures[1..].iter().map(|ms| format!("{:.2}", ms / figures[0])));
+                row.extend(figures.iter().map(|ms| two_digits(*ms)));
+                row.extend(figures[1..].iter().map(|ms| two_digits(ms / figures[0])));
             }
             row.push(verdict(asked));
             rows.push(row);
@@ -121,10 +121,15 @@ impl Report {
         text.push('\n');
         for asked in &self.queries {
             for (server, taken) in self.servers.iter().zip(&asked.servers) {
-                if taken.compared.is_equal() {
+                let compared = taken.compared;
+                if let Some(error) = &taken.error {
+                    // Writing into a string cannot fail.
+                    let _ = writeln!(text, "- {}, {}: no answer: {error}", server.name, asked.name);
                     continue;
                 }
-                let compared = taken.compared;
+                if compared.is_equal() {
+                    continue;
+                }
                 // Writing into a string cannot fail.
                 let _ = writeln!(
                     text,
@@ -142,8 +147,14 @@ impl Report {
     }
 }
 
+fn two_digits(value: f64) -> String {
+    if value.is_finite() { format!("{value:.2}") } else { "–".to_owned() }
+}
+
 fn verdict(asked: &Asked) -> String {
-    if asked.servers.iter().all(|taken| taken.compared.is_equal()) {
+    if asked.servers.iter().any(|taken| taken.error.is_some()) {
+        "NO ANSWER"
+    } else if asked.servers.iter().all(|taken| taken.compared.is_equal()) {
         "equal"
     } else if asked.servers.iter().all(Taken::is_right) {
         "known to differ"
@@ -210,6 +221,16 @@ pub(super) mod tests {
         let text = report.markdown();
         assert!(text.contains("| known to differ |"), "{text}");
         assert!(text.contains(&format!("{remark}it rounds")), "{text}");
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_have_no_figures() {
+        let mut report = report(&["a", "b"], &[("sum", &[2.0, 1.0])]);
+        let refused = Some("too many samples".to_owned());
+        report.queries[0].servers[1] = Taken { error: refused, ..Taken::default() };
+        let text = report.markdown();
+        assert!(text.contains("| sum | 2.00 | – | – | 4.00 | – | – | NO ANSWER |"), "{text}");
+        assert!(text.contains("- b, sum: no answer: too many samples"), "{text}");
     }
 
     #[test]
