@@ -7,22 +7,59 @@ use std::cmp::Ordering;
 /// NaN counts as smaller than every number; φ below 0 gives −Inf, above 1 +Inf.
 /// Source: `quantile` in `promql/quantile.go` of Prometheus.
 pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
-    if values.is_empty() || phi.is_nan() {
-        return f64::NAN;
+    let place = match place(phi, values.len()) {
+        Ok(place) => place,
+        Err(answer) => return answer,
+    };
+    let (low, high) = neighbours(values, place.lower);
+    place.between(low, high)
+}
+
+/// Where a quantile lies among numbers in ascending order.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The index of its lower neighbour.
+    pub lower: usize,
+    weight: f64,
+}
+
+/// Where the φ-quantile of so many numbers lies, or what it is whatever they are.
+pub fn place(phi: f64, count: usize) -> Result<Place, f64> {
+    if count == 0 || phi.is_nan() {
+        return Err(f64::NAN);
     }
     if phi < 0.0 {
-        return f64::NEG_INFINITY;
+        return Err(f64::NEG_INFINITY);
     }
     if phi > 1.0 {
-        return f64::INFINITY;
+        return Err(f64::INFINITY);
     }
-    let rank = phi * (values.len() - 1) as f64;
-    let lower = rank.floor() as usize;
-    let weight = rank - rank.floor();
-    let (_, low, above) = values.select_nth_unstable_by(lower, nan_first);
+    let rank = phi * (count - 1) as f64;
+    Ok(Place { lower: rank.floor() as usize, weight: rank - rank.floor() })
+}
+
+impl Place {
+    /// The quantile between its neighbours.
+    pub fn between(&self, low: f64, high: f64) -> f64 {
+        low * (1.0 - self.weight) + high * self.weight
+    }
+}
+
+/// The number at an index in ascending order, and the next one; twice the last one. Numbers are
+/// reordered: what is before the index is not greater, what is behind it not less.
+pub fn neighbours(values: &mut [f64], lower: usize) -> (f64, f64) {
+    let (_, low, above) = values.select_nth_unstable_by(lower, ascending);
     let low = *low;
-    let high = above.iter().copied().min_by(nan_first).unwrap_or(low);
-    low * (1.0 - weight) + high * weight
+    (low, above.iter().copied().min_by(ascending).unwrap_or(low))
+}
+
+/// Orders numbers with NaN below all others, and −0 below 0: so that what stands at an index does
+/// not depend on how it was found.
+pub fn ascending(a: &f64, b: &f64) -> Ordering {
+    match (a.is_nan(), b.is_nan()) {
+        (false, false) => a.total_cmp(b),
+        (a_nan, b_nan) => b_nan.cmp(&a_nan),
+    }
 }
 
 /// Orders numbers with NaN below all others.

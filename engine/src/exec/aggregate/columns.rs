@@ -1,27 +1,27 @@
 //! Aggregations that need all values of a group at once: they look at columns.
 //!
-//! All series are read for some steps at a time, stripe by stripe in parallel; then each group,
-//! in parallel again, gathers its columns and reduces them. Beside the output only one tile a
-//! stripe is held.
+//! Runs of whole groups are read and reduced in parallel, some steps at a time, so that beside the
+//! output only the tiles of one run a thread are held. Where a group is large, all series are
+//! read for some steps, stripe by stripe in parallel; then each group, in parallel again, is
+//! reduced; a tile a stripe is held then.
 
 use std::ops::Range;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use model::Labels;
 use model::hash::xxh64;
-use model::watch::sort_by;
 
 use crate::error::QueryError;
+use crate::exec::aggregate::block::{Block, COLUMNS, Stripe};
 use crate::exec::aggregate::group::Groups;
+use crate::exec::aggregate::outputs::{Output, assemble};
+use crate::exec::aggregate::sieve::{Sieve, around_best, around_quantile};
 use crate::exec::aggregate::topk::{Cell, Heap};
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
-use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::quantile::quantile;
 use crate::exec::watch::Watch;
-use crate::tile::{Tile, TileShape, set_present};
+use crate::tile::{TILE_SERIES, Tile, TileShape, set_present};
 use crate::window::Steps;
 
 /// What is taken from each column; parameters are one a step.
@@ -41,19 +41,16 @@ pub(super) enum Pick {
     },
 }
 
-/// So many columns are gathered in one pass over the rows: a cache line of each row.
-const COLUMNS: usize = 8;
-/// So many rows are gathered between two looks at the watch.
-const ROWS_AT_ONCE: usize = 1 << 12;
+/// Groups of up to so many rows are read and reduced by one thread each: their tiles stay in L2.
+const APART_ROWS_MAX: usize = 4 * TILE_SERIES;
 /// At most so many runs of groups are shared among threads.
 const GROUP_RUNS: usize = 64;
 /// Columns of groups that have more rows are charged for.
 const SMALL_GROUP: usize = 1 << 10;
+/// Groups of fewer rows are gathered: bounds would let most of them through.
+const SIEVED_MIN: usize = 24;
 /// Reducing a cell is so much more work than adding it.
-const WORK_A_CELL: usize = 8;
-/// What an output row takes beside its cells: its entry in a table that may be half full.
-const ROW_BYTES: usize = 2 * size_of::<(u64, OutputRow)>();
-
+pub(super) const WORK_A_CELL: usize = 8;
 /// Evaluates an aggregation over columns, out of tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
@@ -63,154 +60,133 @@ pub(super) fn reduce(
     groups: &Groups,
     pick: &Pick,
 ) -> Result<Matrix, QueryError> {
-    let mut stripes = open(ctx, shape, input, groups)?;
     let reducer = Reducer { ctx, steps, input, groups, pick };
     let _charge = Charge::new(&ctx.budget, (groups.len() * size_of::<Output>()) as u64)?;
-    let mut outputs: Vec<Output> = (0..groups.len())
-        .map(|_| {
-            Ok(Output {
-                rows: HashMap::default(),
-                ranked: Vec::new(),
-                charge: Charge::new(&ctx.budget, 0)?,
-            })
-        })
-        .collect::<Result<_, QueryError>>()?;
-    let run = outputs.len().div_ceil(GROUP_RUNS).max(1);
-    let mut step = 0;
-    while step < steps.count {
-        ctx.budget.check()?;
-        let width = shape.steps.min(steps.count - step);
-        ctx.for_each(stripes.iter_mut(), |stripe, pace| {
-            pace.pause()?;
-            stripe.reader.next_tile(width, &mut stripe.tile)
-        })?;
-        let tiles: Vec<&Tile> = stripes.iter().map(|stripe| &stripe.tile).collect();
-        let block = Block { tiles: &tiles, height: shape.series, step, width };
-        ctx.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs), pace| {
-            let groups = index * run..;
-            groups.zip(outputs).try_for_each(|(group, output)| {
-                pace.pause()?;
-                reducer.reduce(group, &block, output)
-            })
-        })?;
-        step += width;
-    }
-    drop(stripes);
+    let is_apart = (0..groups.len()).all(|group| groups.rows(group).len() <= APART_ROWS_MAX);
+    let outputs = if is_apart { reducer.apart(shape)? } else { reducer.together(shape)? };
     assemble(ctx, steps, input, groups, pick, outputs)
 }
 
-/// Some rows with their reader and their current tile.
-struct Stripe<'a> {
-    reader: Box<dyn TileReader + 'a>,
-    tile: Tile,
-    _charge: Charge,
-}
-
-fn open<'a>(
-    ctx: &Context,
-    shape: TileShape,
-    input: &'a dyn VectorOperator,
-    groups: &Groups,
-) -> Result<Vec<Stripe<'a>>, QueryError> {
-    groups
-        .order
-        .chunks(shape.series)
-        .map(|series| {
-            let shape = TileShape { series: series.len(), ..shape };
-            let charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
-            Ok(Stripe { reader: input.open(series), tile: Tile::new(shape), _charge: charge })
-        })
-        .collect()
-}
-
-/// The tiles of all series for some steps.
-struct Block<'a> {
-    tiles: &'a [&'a Tile],
-    /// Rows of each tile but the last.
-    height: usize,
-    /// The first step.
-    step: usize,
-    width: usize,
-}
-
-impl<'a> Block<'a> {
-    fn row(&self, row: usize) -> (&'a [f64], &'a [u64]) {
-        self.tiles[row / self.height].row(row % self.height)
-    }
-
-    /// The present values of some rows at up to [`COLUMNS`] steps from `first` on, a column each.
-    ///
-    /// Errors: those of the watch.
-    fn gather(
-        &self,
-        rows: Range<usize>,
-        first: usize,
-        columns: &mut [Vec<Cell>; COLUMNS],
-        watch: &mut Watch,
-    ) -> Result<(), QueryError> {
-        let width = COLUMNS.min(self.width - first);
-        columns.iter_mut().for_each(Vec::clear);
-        let mut next = rows.start;
-        while next < rows.end {
-            let run = next..rows.end.min(next + ROWS_AT_ONCE);
-            watch.work(run.len() * COLUMNS)?;
-            next = run.end;
-            for row in run {
-                let (values, presence) = self.row(row);
-                let bits = presence[first / 64] >> (first % 64);
-                let mut bits = (bits & 0xff) as usize;
-                // A block of eight steps never crosses a presence word.
-                while bits != 0 {
-                    let column = bits.trailing_zeros() as usize;
-                    if column < width {
-                        let value = values[first + column];
-                        columns[column].push(Cell { value, row: row as u32 });
-                    }
-                    bits &= bits - 1;
+impl Reducer<'_> {
+    /// Reduces runs of whole groups, each run by itself over all steps: what one thread reads it
+    /// also reduces, while it is in its cache.
+    fn apart(&self, shape: TileShape) -> Result<Vec<Output>, QueryError> {
+        let ctx = self.ctx;
+        let outputs = ctx.map(runs(self.groups).into_iter(), |run, pace| {
+            let rows = self.groups.rows(run.start).start..self.groups.rows(run.end - 1).end;
+            let mut stripes = self.open(shape, rows.clone())?;
+            let mut outputs = self.outputs(run.clone())?;
+            let mut scratch = Scratch::new(ctx)?;
+            let mut step = 0;
+            while step < self.steps.count {
+                let width = shape.steps.min(self.steps.count - step);
+                for stripe in &mut stripes {
+                    pace.pause()?;
+                    stripe.reader.next_tile(width, &mut stripe.tile)?;
                 }
+                let block = Block::new(&stripes, shape, rows.start, step, width);
+                for (group, output) in run.clone().zip(&mut outputs) {
+                    pace.pause()?;
+                    self.reduce(group, &block, output, &mut scratch)?;
+                }
+                step += width;
             }
+            Ok(outputs)
+        })?;
+        Ok(outputs.into_iter().flatten().collect())
+    }
+
+    /// Reads all series for some steps in parallel, then reduces all groups in parallel.
+    fn together(&self, shape: TileShape) -> Result<Vec<Output>, QueryError> {
+        let ctx = self.ctx;
+        let mut stripes = self.open(shape, 0..self.groups.order.len())?;
+        let mut outputs = self.outputs(0..self.groups.len())?;
+        let run = outputs.len().div_ceil(GROUP_RUNS).max(1);
+        let mut step = 0;
+        while step < self.steps.count {
+            ctx.budget.check()?;
+            let width = shape.steps.min(self.steps.count - step);
+            ctx.for_each(stripes.iter_mut(), |stripe, pace| {
+                pace.pause()?;
+                stripe.reader.next_tile(width, &mut stripe.tile)
+            })?;
+            let block = Block::new(&stripes, shape, 0, step, width);
+            ctx.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs), pace| {
+                let mut scratch = Scratch::new(ctx)?;
+                let groups = index * run..;
+                groups.zip(outputs).try_for_each(|(group, output)| {
+                    pace.pause()?;
+                    self.reduce(group, &block, output, &mut scratch)
+                })
+            })?;
+            step += width;
         }
-        Ok(())
+        Ok(outputs)
+    }
+
+    /// Readers of some rows from the first step on.
+    fn open(&self, shape: TileShape, rows: Range<usize>) -> Result<Vec<Stripe<'_>>, QueryError> {
+        let open = |series: &[u32]| {
+            let shape = TileShape { series: series.len(), ..shape };
+            let charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
+            Ok(Stripe { reader: self.input.open(series), tile: Tile::new(shape), _charge: charge })
+        };
+        self.groups.order[rows].chunks(shape.series).map(open).collect()
+    }
+
+    /// What is known of some groups before anything is read.
+    fn outputs(&self, groups: Range<usize>) -> Result<Vec<Output>, QueryError> {
+        let output = |group| Output::new(self.ctx, self.steps, self.pick, self.groups.rows(group));
+        groups.map(output).collect()
     }
 }
 
-/// What columns are reduced with, one after the other.
+/// Runs of whole groups, of as few rows as that allows but not fewer than a tile has.
+fn runs(groups: &Groups) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut first = 0;
+    for group in 0..groups.len() {
+        let rows = groups.rows(group).end - groups.rows(first).start;
+        if rows >= TILE_SERIES || group + 1 == groups.len() {
+            runs.push(first..group + 1);
+            first = group + 1;
+        }
+    }
+    runs
+}
+
+/// What the groups of a thread are reduced with, one after the other.
 struct Scratch {
+    columns: [Vec<Cell>; COLUMNS],
+    sieve: Sieve,
+    column: Vec<Cell>,
     values: Vec<f64>,
     watch: Watch,
-}
-
-/// The output rows of one group, by what tells them apart: the input row, or the value's bits.
-struct Output {
-    rows: HashMap<u64, OutputRow, RandomState>,
-    /// Input rows best first, where there is only one step.
-    ranked: Vec<u32>,
     charge: Charge,
+    charged_rows: usize,
 }
 
-struct OutputRow {
-    values: Vec<f64>,
-    presence: Vec<u64>,
-}
-
-impl Output {
-    /// The row of a key, made where there is none yet.
-    fn row(&mut self, key: u64, steps: Steps) -> Result<&mut OutputRow, QueryError> {
-        match self.rows.entry(key) {
-            Entry::Occupied(row) => Ok(row.into_mut()),
-            Entry::Vacant(place) => {
-                let words = steps.count.div_ceil(64);
-                self.charge.grow(((steps.count + words) * 8 + ROW_BYTES) as u64)?;
-                let row = OutputRow { values: vec![0.0; steps.count], presence: vec![0; words] };
-                Ok(place.insert(row))
-            }
-        }
+impl Scratch {
+    fn new(ctx: &Context) -> Result<Scratch, QueryError> {
+        Ok(Scratch {
+            columns: Default::default(),
+            sieve: Sieve::default(),
+            column: Vec::new(),
+            values: Vec::new(),
+            watch: Watch::new(&ctx.budget),
+            charge: Charge::new(&ctx.budget, 0)?,
+            charged_rows: 0,
+        })
     }
 
-    fn set(&mut self, key: u64, steps: Steps, step: usize, value: f64) -> Result<(), QueryError> {
-        let row = self.row(key, steps)?;
-        row.values[step] = value;
-        set_present(&mut row.presence, step);
+    /// Charges for columns of so many rows.
+    fn hold(&mut self, rows: usize) -> Result<(), QueryError> {
+        // Vectors that grow may have twice the room that they need.
+        const ROW_BYTES: usize = 2 * ((COLUMNS + 1) * size_of::<Cell>() + size_of::<f64>());
+        if rows > SMALL_GROUP.max(self.charged_rows) {
+            self.charge.grow(((rows - self.charged_rows) * ROW_BYTES) as u64)?;
+            self.charged_rows = rows;
+        }
         Ok(())
     }
 }
@@ -229,23 +205,126 @@ impl Reducer<'_> {
         group: usize,
         block: &Block<'_>,
         output: &mut Output,
+        scratch: &mut Scratch,
     ) -> Result<(), QueryError> {
-        let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
-        let mut scratch = Scratch { values: Vec::new(), watch: Watch::new(&self.ctx.budget) };
         let rows = self.groups.rows(group);
-        // Vectors that grow may have twice the room that they need.
-        let row_bytes = 2 * (COLUMNS * size_of::<Cell>() + size_of::<f64>());
-        let is_small = rows.len() <= SMALL_GROUP;
-        let bytes = if is_small { 0 } else { rows.len() * row_bytes };
-        let _charge = Charge::new(&self.ctx.budget, bytes as u64)?;
+        scratch.hold(rows.len())?;
+        let is_sieved = rows.len() >= SIEVED_MIN;
         for first in (0..block.width).step_by(COLUMNS) {
             self.ctx.budget.check()?;
-            block.gather(rows.clone(), first, &mut columns, &mut scratch.watch)?;
-            for (index, column) in columns.iter().enumerate() {
-                if !column.is_empty() {
-                    self.reduce_column(block.step + first + index, column, output, &mut scratch)?;
+            let here = Here { block, rows: rows.clone(), first };
+            match self.pick {
+                Pick::Quantile(phi) if is_sieved => {
+                    self.quantiles(&here, phi, output, scratch)?;
                 }
+                Pick::Topk { k, is_top } if is_sieved && self.steps.count > 1 => {
+                    self.best(&here, (k, *is_top), output, scratch)?;
+                }
+                _ => self.reduce_columns(&here, output, scratch)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Gathers eight columns and reduces them one after the other.
+    fn reduce_columns(
+        &self,
+        here: &Here<'_>,
+        output: &mut Output,
+        scratch: &mut Scratch,
+    ) -> Result<(), QueryError> {
+        let mut columns = std::mem::take(&mut scratch.columns);
+        here.block.gather(here.rows.clone(), here.first, &mut columns, &mut scratch.watch)?;
+        for (column, cells) in columns.iter().enumerate() {
+            if !cells.is_empty() {
+                self.reduce_column(here.step(column), cells, output, scratch)?;
+            }
+        }
+        scratch.columns = columns;
+        Ok(())
+    }
+
+    /// The quantiles of eight columns; see [`sieve`](super::sieve).
+    fn quantiles(
+        &self,
+        here: &Here<'_>,
+        phi: &[f64],
+        output: &mut Output,
+        scratch: &mut Scratch,
+    ) -> Result<(), QueryError> {
+        let bounds = match output.bounds {
+            Some(bounds) => bounds,
+            None => {
+                here.column(0, scratch)?;
+                around_quantile(phi[here.step(0)], &mut scratch.values)
+            }
+        };
+        output.bounds = Some(bounds);
+        here.sift(bounds, scratch)?;
+        for column in 0..here.width() {
+            let step = here.step(column);
+            if scratch.sieve.counts[column] == 0 {
+                continue;
+            }
+            let found = scratch.sieve.quantile(column, phi[step], &mut scratch.values);
+            let value = match found {
+                Some(value) => value,
+                None => {
+                    output.bounds = None;
+                    here.column(column, scratch)?;
+                    scratch.watch.work(scratch.values.len().saturating_mul(WORK_A_CELL))?;
+                    quantile(phi[step], &mut scratch.values)
+                }
+            };
+            output.set(0, self.steps, step, value)?;
+        }
+        if output.bounds.is_some() {
+            let last = here.width() - 1;
+            let phi = phi[here.step(last)];
+            output.bounds = scratch.sieve.centred(last, phi, bounds, &mut scratch.values);
+        }
+        Ok(())
+    }
+
+    /// The best of eight columns; see [`sieve`](super::sieve).
+    fn best(
+        &self,
+        here: &Here<'_>,
+        (k, is_top): (&[f64], bool),
+        output: &mut Output,
+        scratch: &mut Scratch,
+    ) -> Result<(), QueryError> {
+        let k_of = |column: usize| at_most(k[here.step(column)], self.groups);
+        let bounds = match output.bounds {
+            Some(bounds) => bounds,
+            None => {
+                here.column(0, scratch)?;
+                around_best(k_of(0), is_top, &mut scratch.values)
+            }
+        };
+        output.bounds = Some(bounds);
+        here.sift(bounds, scratch)?;
+        for column in 0..here.width() {
+            let k = k_of(column);
+            let count = scratch.sieve.counts[column];
+            if k == 0 || count == 0 {
+                continue;
+            }
+            let is_found = scratch.sieve.best(column, k, is_top);
+            if !is_found || scratch.sieve.is_loose(column, k) {
+                output.bounds = None;
+            }
+            let mut cells = std::mem::take(&mut scratch.sieve.between[column]);
+            if !is_found {
+                here.column(column, scratch)?;
+                let watch = &mut scratch.watch;
+                cells = best_of(&scratch.column, k, is_top, watch)?.into_cells();
+            }
+            for cell in &cells {
+                scratch.watch.work(WORK_A_CELL)?;
+                output.set(u64::from(cell.row), self.steps, here.step(column), cell.value)?;
+            }
+            scratch.sieve.between[column] = cells;
         }
         Ok(())
     }
@@ -271,17 +350,10 @@ impl Reducer<'_> {
                 if k == 0 {
                     return Ok(());
                 }
-                let mut heap = Heap::new(*is_top);
-                for entry in column {
-                    watch.work(1)?;
-                    heap.offer(*entry, k);
-                }
+                let heap = best_of(column, k, *is_top, watch)?;
                 for entry in heap.into_sorted(watch)? {
                     watch.work(WORK_A_CELL)?;
                     output.set(u64::from(entry.row), steps, step, entry.value)?;
-                    if steps.count == 1 {
-                        output.ranked.push(entry.row);
-                    }
                 }
                 Ok(())
             }
@@ -319,6 +391,50 @@ impl Reducer<'_> {
     }
 }
 
+/// Some rows of a block, and the first of the steps that are looked at together.
+struct Here<'a> {
+    block: &'a Block<'a>,
+    rows: Range<usize>,
+    first: usize,
+}
+
+impl Here<'_> {
+    /// How many steps are looked at together.
+    fn width(&self) -> usize {
+        COLUMNS.min(self.block.width - self.first)
+    }
+
+    /// The step of a column, counted over the whole query.
+    fn step(&self, column: usize) -> usize {
+        self.block.step + self.first + column
+    }
+
+    /// Reads a column whole.
+    fn column(&self, column: usize, scratch: &mut Scratch) -> Result<(), QueryError> {
+        let Scratch { column: cells, values, watch, .. } = scratch;
+        self.block.column(self.rows.clone(), self.first + column, cells, watch)?;
+        values.clear();
+        values.extend(cells.iter().map(|cell| cell.value));
+        Ok(())
+    }
+
+    /// Reads what is between two bounds.
+    fn sift(&self, bounds: (f64, f64), scratch: &mut Scratch) -> Result<(), QueryError> {
+        let Scratch { sieve, watch, .. } = scratch;
+        sieve.sift(self.block, self.rows.clone(), self.first, bounds, watch)
+    }
+}
+
+/// The k best of a column, k at least 1.
+fn best_of(column: &[Cell], k: usize, is_top: bool, watch: &mut Watch) -> Result<Heap, QueryError> {
+    let mut heap = Heap::new(is_top);
+    for entry in column {
+        watch.work(1)?;
+        heap.offer(*entry, k);
+    }
+    Ok(heap)
+}
+
 /// A parameter as a count: cut to an integer, and no more than there are series.
 pub(super) fn at_most(k: f64, groups: &Groups) -> usize {
     (k.max(0.0) as usize).min(groups.order.len())
@@ -330,131 +446,4 @@ pub(super) fn at_most(k: f64, groups: &Groups) -> usize {
 pub(super) fn is_sampled(ratio: f64, labels: &Labels) -> bool {
     let offset = xxh64(labels.as_bytes()) as f64 / u64::MAX as f64;
     (ratio >= 0.0 && offset < ratio) || (ratio < 0.0 && offset >= 1.0 + ratio)
-}
-
-fn assemble(
-    ctx: &Context,
-    steps: Steps,
-    input: &dyn VectorOperator,
-    groups: &Groups,
-    pick: &Pick,
-    outputs: Vec<Output>,
-) -> Result<Matrix, QueryError> {
-    let mut watch = Watch::new(&ctx.budget);
-    let mut metas = Vec::new();
-    let mut rows = Vec::new();
-    let mut charges = Vec::new();
-    for (group, mut output) in outputs.into_iter().enumerate() {
-        let keys: Vec<u64> = if output.ranked.is_empty() {
-            sort_by(output.rows.keys().copied().collect(), &mut watch, |_| 1, u64::cmp)?
-        } else {
-            output.ranked.iter().map(|row| u64::from(*row)).collect()
-        };
-        for key in keys {
-            watch.work(WORK_A_CELL)?;
-            let Some(row) = output.rows.remove(&key) else { continue };
-            metas.push(match pick {
-                Pick::Quantile(_) => groups.metas[group].clone(),
-                Pick::CountValues { label, is_dropped } => {
-                    let label = (!is_dropped).then_some(label.as_str());
-                    let text = value_text(f64::from_bits(key));
-                    let meta = counted(&groups.metas[group], label, &text);
-                    let bytes = meta.labels.as_bytes().len() + size_of::<SeriesMeta>();
-                    output.charge.grow(bytes as u64)?;
-                    meta
-                }
-                Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
-                    input.series()[groups.order[key as usize] as usize].clone()
-                }
-            });
-            rows.push(row);
-        }
-        charges.push(output.charge);
-    }
-    let mut matrix = Matrix::new(ctx, metas, steps)?;
-    for (index, row) in rows.into_iter().enumerate() {
-        watch.work(row.values.len())?;
-        let (values, presence) = matrix.row_mut(index);
-        values.copy_from_slice(&row.values);
-        presence.copy_from_slice(&row.presence);
-    }
-    Ok(matrix)
-}
-
-/// The labels of a counted value, whose text stands in a label where there is one for it.
-///
-/// Source: `aggregationCountValues` of Prometheus.
-pub(super) fn counted(group: &SeriesMeta, label: Option<&str>, text: &str) -> SeriesMeta {
-    let mut labels = group.labels.to_builder();
-    if let Some(label) = label {
-        labels.set(label, text);
-    }
-    SeriesMeta { labels: labels.build(), drop_name: false }
-}
-
-/// The text of a counted number.
-pub(super) fn value_text(value: f64) -> String {
-    match value {
-        f64::INFINITY => "+Inf".to_owned(),
-        f64::NEG_INFINITY => "-Inf".to_owned(),
-        value => value.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use model::{Budget, BudgetLimits};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Rows of one width, each cell with a value that tells where it stands.
-    fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
-        let width = prop_oneof![1usize..10, 62usize..67, 126usize..131];
-        let percent = prop_oneof![Just(0), Just(100), Just(60)];
-        (width, 1usize..9, percent).prop_flat_map(|(width, count, percent)| {
-            let cell = (0..100, 0i32..9)
-                .prop_map(move |(draw, n)| (draw < percent).then_some(f64::from(n)));
-            prop::collection::vec(prop::collection::vec(cell, width), count)
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn gathered_columns_hold_what_is_present(rows in rows(), height in 1usize..5, skipped in 0usize..9) {
-            let width = rows[0].len();
-            let tiles: Vec<Tile> = rows
-                .chunks(height)
-                .map(|rows| {
-                    let mut tile = Tile::new(TileShape { series: height, steps: width + 3 });
-                    tile.reset(rows.len(), width);
-                    for (index, row) in rows.iter().enumerate() {
-                        let (values, presence) = tile.row_mut(index);
-                        for (step, cell) in row.iter().enumerate() {
-                            values[step] = cell.unwrap_or(f64::NAN);
-                            if cell.is_some() {
-                                set_present(presence, step);
-                            }
-                        }
-                    }
-                    tile
-                })
-                .collect();
-            let tiles: Vec<&Tile> = tiles.iter().collect();
-            let block = Block { tiles: &tiles, height, step: 0, width };
-            let group = skipped.min(rows.len())..rows.len();
-            let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
-            let mut watch = Watch::new(&Budget::new(BudgetLimits::default()));
-            for first in (0..width).step_by(COLUMNS) {
-                block.gather(group.clone(), first, &mut columns, &mut watch).unwrap();
-                for (index, column) in columns.iter().enumerate() {
-                    let cell = |row: usize| {
-                        let value = (*rows[row].get(first + index)?)?;
-                        Some(Cell { value, row: row as u32 })
-                    };
-                    prop_assert_eq!(column, &group.clone().filter_map(cell).collect::<Vec<_>>());
-                }
-            }
-        }
-    }
 }

@@ -8,13 +8,16 @@
 //! may be native histograms, what adds or keeps them goes a way of its own ([`mixed`]); all else
 //! sees numbers only ([`floats`]).
 
+mod block;
 mod columns;
 mod floats;
 mod group;
 mod leaves;
 mod mixed;
+mod outputs;
 mod partial;
 mod rows;
+mod sieve;
 mod topk;
 
 use crate::annotations::Cause;

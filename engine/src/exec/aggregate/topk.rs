@@ -59,6 +59,11 @@ impl Heap {
         )
     }
 
+    /// The entries in any order.
+    pub(super) fn into_cells(self) -> Vec<Cell> {
+        self.entries
+    }
+
     fn less(&self, i: usize, j: usize) -> bool {
         let (a, b) = (self.entries[i].value, self.entries[j].value);
         a.is_nan() || if self.is_top { a < b } else { a > b }

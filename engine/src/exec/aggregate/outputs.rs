@@ -1,0 +1,172 @@
+//! The output rows of aggregations that take values out of columns.
+
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use model::watch::sort_by;
+
+use crate::error::QueryError;
+use crate::exec::aggregate::columns::{Pick, WORK_A_CELL};
+use crate::exec::aggregate::group::Groups;
+use crate::exec::charge::Charge;
+use crate::exec::matrix::Matrix;
+use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
+use crate::exec::watch::Watch;
+use crate::tile::set_present;
+use crate::window::Steps;
+
+/// What an output row takes beside its cells: its entry in a table that may be half full.
+const ROW_BYTES: usize = 2 * (size_of::<(u64, OutputRow)>() + size_of::<(u64, u32)>());
+
+/// The output rows of one group, by what tells them apart: the input row, or the value's bits.
+pub(super) struct Output {
+    slots: Slots,
+    rows: Vec<(u64, OutputRow)>,
+    /// Whether the rows stand in the order of their making: best first, at one step.
+    is_ranked: bool,
+    /// Between which bounds the answers have been, as far as that is known.
+    pub(super) bounds: Option<(f64, f64)>,
+    charge: Charge,
+}
+
+/// Where the output row of a key is.
+enum Slots {
+    /// There is only one, whatever the key.
+    One,
+    /// Of each input row from the first on: one more than its output row's index, or 0.
+    ByRow(u64, Vec<u32>),
+    ByKey(HashMap<u64, u32, RandomState>),
+}
+
+pub(super) struct OutputRow {
+    pub(super) values: Vec<f64>,
+    pub(super) presence: Vec<u64>,
+}
+
+impl Output {
+    /// No rows yet.
+    pub(super) fn new(
+        ctx: &Context,
+        steps: Steps,
+        pick: &Pick,
+        group: Range<usize>,
+    ) -> Result<Output, QueryError> {
+        let is_ranked = steps.count == 1 && matches!(pick, Pick::Topk { .. });
+        let mut charge = Charge::new(&ctx.budget, 0)?;
+        let slots = match pick {
+            Pick::Quantile(_) => Slots::One,
+            Pick::CountValues { .. } => Slots::ByKey(HashMap::default()),
+            Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
+                charge.grow((group.len() * size_of::<u32>()) as u64)?;
+                Slots::ByRow(group.start as u64, vec![0; group.len()])
+            }
+        };
+        Ok(Output { slots, rows: Vec::new(), is_ranked, bounds: None, charge })
+    }
+
+    /// The row of a key, made where there is none yet.
+    pub(super) fn row(&mut self, key: u64, steps: Steps) -> Result<&mut OutputRow, QueryError> {
+        let next = self.rows.len() as u32;
+        let slot = match &mut self.slots {
+            Slots::One => 0,
+            Slots::ByRow(first, slots) => {
+                let slot = &mut slots[(key - *first) as usize];
+                if *slot == 0 {
+                    *slot = next + 1;
+                }
+                *slot - 1
+            }
+            Slots::ByKey(slots) => *slots.entry(key).or_insert(next),
+        };
+        if slot == next {
+            let words = steps.count.div_ceil(64);
+            self.charge.grow(((steps.count + words) * 8 + ROW_BYTES) as u64)?;
+            let row = OutputRow { values: vec![0.0; steps.count], presence: vec![0; words] };
+            self.rows.push((key, row));
+        }
+        Ok(&mut self.rows[slot as usize].1)
+    }
+
+    /// Writes a value of a key's row.
+    pub(super) fn set(
+        &mut self,
+        key: u64,
+        steps: Steps,
+        step: usize,
+        value: f64,
+    ) -> Result<(), QueryError> {
+        let row = self.row(key, steps)?;
+        row.values[step] = value;
+        set_present(&mut row.presence, step);
+        Ok(())
+    }
+}
+
+/// The rows of all groups, in the order of the groups.
+pub(super) fn assemble(
+    ctx: &Context,
+    steps: Steps,
+    input: &dyn VectorOperator,
+    groups: &Groups,
+    pick: &Pick,
+    outputs: Vec<Output>,
+) -> Result<Matrix, QueryError> {
+    let mut watch = Watch::new(&ctx.budget);
+    let mut metas = Vec::new();
+    let mut rows = Vec::new();
+    let mut charges = Vec::new();
+    for (group, mut output) in outputs.into_iter().enumerate() {
+        let mut found = std::mem::take(&mut output.rows);
+        if !output.is_ranked {
+            found = sort_by(found, &mut watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
+        }
+        for (key, row) in found {
+            watch.work(WORK_A_CELL)?;
+            metas.push(match pick {
+                Pick::Quantile(_) => groups.metas[group].clone(),
+                Pick::CountValues { label, is_dropped } => {
+                    let label = (!is_dropped).then_some(label.as_str());
+                    let text = value_text(f64::from_bits(key));
+                    let meta = counted(&groups.metas[group], label, &text);
+                    let bytes = meta.labels.as_bytes().len() + size_of::<SeriesMeta>();
+                    output.charge.grow(bytes as u64)?;
+                    meta
+                }
+                Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
+                    input.series()[groups.order[key as usize] as usize].clone()
+                }
+            });
+            rows.push(row);
+        }
+        charges.push(output.charge);
+    }
+    let mut matrix = Matrix::new(ctx, metas, steps)?;
+    for (index, row) in rows.into_iter().enumerate() {
+        watch.work(row.values.len())?;
+        let (values, presence) = matrix.row_mut(index);
+        values.copy_from_slice(&row.values);
+        presence.copy_from_slice(&row.presence);
+    }
+    Ok(matrix)
+}
+
+/// The labels of a counted value, whose text stands in a label where there is one for it.
+///
+/// Source: `aggregationCountValues` of Prometheus.
+pub(super) fn counted(group: &SeriesMeta, label: Option<&str>, text: &str) -> SeriesMeta {
+    let mut labels = group.labels.to_builder();
+    if let Some(label) = label {
+        labels.set(label, text);
+    }
+    SeriesMeta { labels: labels.build(), drop_name: false }
+}
+
+/// The text of a counted number.
+pub(super) fn value_text(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        f64::NEG_INFINITY => "-Inf".to_owned(),
+        value => value.to_string(),
+    }
+}

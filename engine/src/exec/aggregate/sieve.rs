@@ -1,0 +1,366 @@
+//! What lies between two bounds, in eight columns at a time.
+//!
+//! A quantile, or the best of a group, lies close to where it lay some steps before. So bounds
+//! are set around it, and one pass over the rows counts what is below them and picks what is
+//! between: only that is sorted. Where a column has moved out of the bounds, it is looked at
+//! whole, so that no answer depends on them.
+
+use std::ops::Range;
+
+use model::watch::Watch;
+
+use crate::error::QueryError;
+use crate::exec::aggregate::block::{Block, COLUMNS, ROWS_AT_ONCE};
+use crate::exec::aggregate::topk::Cell;
+use crate::exec::quantile::{ascending, neighbours, place};
+
+/// What a pass over some rows has found in each of eight columns.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    /// How many values there are.
+    pub(super) counts: [usize; COLUMNS],
+    /// How many of them are below the bounds, or NaN.
+    pub(super) below: [usize; COLUMNS],
+    /// What is between the bounds, in the order of the rows.
+    pub(super) between: [Vec<Cell>; COLUMNS],
+    /// How many there were between the bounds before only the best were left.
+    passed: [usize; COLUMNS],
+}
+
+impl Sieve {
+    /// Looks at the steps from `first` of the block on, which is a multiple of eight.
+    ///
+    /// Errors: those of the watch.
+    pub(super) fn sift(
+        &mut self,
+        block: &Block<'_>,
+        rows: Range<usize>,
+        first: usize,
+        (lower, upper): (f64, f64),
+        watch: &mut Watch,
+    ) -> Result<(), QueryError> {
+        self.between.iter_mut().for_each(Vec::clear);
+        self.passed = [0; COLUMNS];
+        let (mut counts, mut below) = (Tally::default(), Tally::default());
+        for start in rows.clone().step_by(ROWS_AT_ONCE) {
+            let run = start..rows.end.min(start + ROWS_AT_ONCE);
+            watch.work(run.len() * COLUMNS)?;
+            block.each_row(run, |row, values, presence| {
+                // Eight steps never cross a presence word; past the last one no bit is set.
+                let present = (presence[first / 64] >> (first % 64)) as u8;
+                let mut padded = [f64::NAN; COLUMNS];
+                let eight = values[first..].first_chunk().unwrap_or_else(|| {
+                    padded[..values.len() - first].copy_from_slice(&values[first..]);
+                    &padded
+                });
+                let at_least = bits(eight, |value| value >= lower);
+                let at_most = bits(eight, |value| value <= upper);
+                counts.add(present);
+                below.add(present & !at_least);
+                let mut inside = present & at_least & at_most;
+                while inside != 0 {
+                    let column = inside.trailing_zeros() as usize;
+                    self.between[column].push(Cell { value: eight[column], row: row as u32 });
+                    inside &= inside - 1;
+                }
+            });
+        }
+        (self.counts, self.below) = (counts.finish(), below.finish());
+        Ok(())
+    }
+
+    /// The φ-quantile of a column; nothing where it is not known to lie between the bounds.
+    pub(super) fn quantile(&self, column: usize, phi: f64, scratch: &mut Vec<f64>) -> Option<f64> {
+        let count = self.counts[column];
+        let place = match place(phi, count) {
+            Ok(place) => place,
+            Err(answer) => return Some(answer),
+        };
+        let cells = &self.between[column];
+        let lower = place.lower.checked_sub(self.below[column])?;
+        let is_upper_there = place.lower + 1 == count || lower + 1 < cells.len();
+        if lower >= cells.len() || !is_upper_there {
+            return None;
+        }
+        scratch.clear();
+        scratch.extend(cells.iter().map(|cell| cell.value));
+        let (low, high) = neighbours(scratch, lower);
+        Some(place.between(low, high))
+    }
+
+    /// Bounds for the columns to come, of which one has been found between the last ones: those,
+    /// or narrower ones; nothing where it came too close to one of them.
+    pub(super) fn centred(
+        &self,
+        column: usize,
+        phi: f64,
+        (lower, upper): (f64, f64),
+        scratch: &mut Vec<f64>,
+    ) -> Option<(f64, f64)> {
+        let (count, below) = (self.counts[column], self.below[column]);
+        let between = self.between[column].len();
+        let (margin, at) = (margin(count), place(phi, count).ok()?.lower.checked_sub(below)?);
+        let above = count - below - between;
+        let behind = between.checked_sub(at + 1)?;
+        if (below > 0 && at < margin / 2) || (above > 0 && behind < margin / 2) {
+            return None;
+        }
+        if between <= 4 * margin {
+            return Some((lower, upper));
+        }
+        scratch.clear();
+        scratch.extend(self.between[column].iter().map(|cell| cell.value));
+        let (least, greatest) = around(scratch, at, margin);
+        Some((least.max(lower), greatest.min(upper)))
+    }
+
+    /// Leaves of what is between the bounds in a column the k best; false where they are not all
+    /// there, or where it is not clear which of several equal ones they are.
+    pub(super) fn best(&mut self, column: usize, k: usize, is_top: bool) -> bool {
+        let count = self.counts[column];
+        let cells = &mut self.between[column];
+        if cells.len() <= k {
+            return cells.len() == k.min(count);
+        }
+        cells.select_nth_unstable_by(k - 1, |a, b| match is_top {
+            true => b.value.total_cmp(&a.value),
+            false => a.value.total_cmp(&b.value),
+        });
+        let worst = cells[k - 1].value;
+        let is_clear = cells[k..].iter().all(|cell| cell.value != worst);
+        self.passed[column] = cells.len();
+        cells.truncate(k);
+        is_clear
+    }
+}
+
+impl Sieve {
+    /// Whether far more than the k best of a column are between the bounds.
+    pub(super) fn is_loose(&self, column: usize, k: usize) -> bool {
+        self.passed[column] > 4 * k + 32
+    }
+}
+
+/// So far around a quantile bounds are set, in values: more than it moves in a few steps, even
+/// where all values are random.
+fn margin(count: usize) -> usize {
+    4 + count / 16
+}
+
+/// Bounds around the φ-quantile of some values, which are reordered.
+pub(super) fn around_quantile(phi: f64, values: &mut [f64]) -> (f64, f64) {
+    match place(phi, values.len()) {
+        Ok(place) => around(values, place.lower, margin(values.len())),
+        // Whatever is between: the values are not asked.
+        Err(_) => (f64::INFINITY, f64::NEG_INFINITY),
+    }
+}
+
+/// Bounds so far around the value at an index in ascending order; none past the ends.
+fn around(values: &mut [f64], at: usize, margin: usize) -> (f64, f64) {
+    let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
+    if at + 1 + margin < values.len() {
+        upper = *values.select_nth_unstable_by(at + 1 + margin, ascending).1;
+    }
+    if let Some(least) = at.checked_sub(margin) {
+        lower = *values.select_nth_unstable_by(least, ascending).1;
+    }
+    // Below all numbers, where there are NaN.
+    (if lower.is_nan() { f64::NEG_INFINITY } else { lower }, upper)
+}
+
+/// Bounds within which some more than the k best values lie; values are reordered.
+pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> (f64, f64) {
+    values.retain(|value| !value.is_nan());
+    let wanted = 2 * k + 8;
+    let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
+    if let Some(rest) = values.len().checked_sub(wanted + 1) {
+        if is_top {
+            lower = *values.select_nth_unstable_by(rest, ascending).1;
+        } else {
+            upper = *values.select_nth_unstable_by(wanted, ascending).1;
+        }
+    }
+    (lower, upper)
+}
+
+/// Which of eight values pass, one bit each.
+#[inline(always)]
+fn bits(values: &[f64; COLUMNS], passes: impl Fn(f64) -> bool) -> u8 {
+    let mut bits = 0;
+    for (column, value) in values.iter().enumerate() {
+        bits |= u8::from(passes(*value)) << column;
+    }
+    bits
+}
+
+/// How often each of eight bits was set.
+#[derive(Default)]
+struct Tally {
+    /// One byte a bit; carried over before any can overflow.
+    bytes: u64,
+    added: u8,
+    sums: [usize; COLUMNS],
+}
+
+impl Tally {
+    #[inline(always)]
+    fn add(&mut self, bits: u8) {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        // Each bit in a byte of its own, wherever in it; then as its lowest bit.
+        let apart = (u64::from(bits) * ONES) & 0x8040_2010_0804_0201;
+        self.bytes += (apart + 0x7f * ONES) >> 7 & ONES;
+        self.added += 1;
+        if self.added == u8::MAX {
+            self.carry();
+        }
+    }
+
+    fn carry(&mut self) {
+        for (sum, byte) in self.sums.iter_mut().zip(self.bytes.to_le_bytes()) {
+            *sum += usize::from(byte);
+        }
+        (self.bytes, self.added) = (0, 0);
+    }
+
+    fn finish(mut self) -> [usize; COLUMNS] {
+        self.carry();
+        self.sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Budget;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::exec::aggregate::topk::Heap;
+    use crate::exec::quantile::quantile;
+    use crate::tile::{Tile, TileShape, set_present};
+
+    /// Rows of one width: values that move a little, or at random, and odd ones among them.
+    fn rows() -> impl Strategy<Value = Vec<Vec<Option<f64>>>> {
+        let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0];
+        let cell = prop_oneof![
+            8 => (-9i32..9).prop_map(|n| Some(f64::from(n))),
+            40 => (-1e3..1e3_f64).prop_map(Some),
+            1 => prop::sample::select(odd.to_vec()).prop_map(Some),
+            1 => Just(None),
+        ];
+        let width = prop_oneof![1usize..10, 62usize..67];
+        (width, 1usize..70, any::<bool>()).prop_flat_map(move |(width, count, is_steady)| {
+            let cells = prop::collection::vec(cell.clone(), width);
+            prop::collection::vec(cells, count).prop_map(move |mut rows| {
+                if is_steady {
+                    for row in &mut rows {
+                        let first = row[0];
+                        for (step, cell) in row.iter_mut().enumerate() {
+                            *cell = first.map(|value| value + step as f64);
+                        }
+                    }
+                }
+                rows
+            })
+        })
+    }
+
+    fn tiles(rows: &[Vec<Option<f64>>], height: usize) -> Vec<Tile> {
+        let width = rows[0].len();
+        let tile = |rows: &[Vec<Option<f64>>]| {
+            let mut tile = Tile::new(TileShape { series: height, steps: width + 3 });
+            tile.reset(rows.len(), width);
+            for (index, row) in rows.iter().enumerate() {
+                let (values, presence) = tile.row_mut(index);
+                for (step, cell) in row.iter().enumerate() {
+                    // An absent cell's value may be anything.
+                    values[step] = cell.unwrap_or(1.0);
+                    if cell.is_some() {
+                        set_present(presence, step);
+                    }
+                }
+            }
+            tile
+        };
+        rows.chunks(height).map(tile).collect()
+    }
+
+    fn is_same(a: f64, b: f64) -> bool {
+        a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_between_bounds_is_what_the_whole_column_gives(
+            rows in rows(),
+            height in 1usize..80,
+            phi in prop_oneof![9 => 0.0..=1.0_f64, 1 => prop::sample::select(vec![-1.0, 0.0, 1.0, 2.0])],
+            k in 1usize..9,
+            is_top in any::<bool>(),
+        ) {
+            let width = rows[0].len();
+            let tiles = tiles(&rows, height);
+            let tiles: Vec<&Tile> = tiles.iter().collect();
+            let block = Block { tiles, height, first_row: 0, step: 0, width };
+            let mut watch = Watch::new(&Budget::unlimited());
+            let mut sieve = Sieve::default();
+            let (mut near, mut best) = (None, None);
+            for first in (0..width).step_by(COLUMNS) {
+                let columns = COLUMNS.min(width - first);
+                let cells_at = |column: usize| -> Vec<Cell> {
+                    let step = first + column;
+                    let cell = |(row, cells): (usize, &Vec<Option<f64>>)| {
+                        Some(Cell { value: cells[step]?, row: row as u32 })
+                    };
+                    rows.iter().enumerate().filter_map(cell).collect()
+                };
+                let values_at = |column| -> Vec<f64> {
+                    cells_at(column).iter().map(|cell| cell.value).collect()
+                };
+                let bounds =
+                    near.unwrap_or_else(|| around_quantile(phi, &mut values_at(0)));
+                sieve.sift(&block, 0..rows.len(), first, bounds, &mut watch).unwrap();
+                let mut scratch = Vec::new();
+                for column in 0..columns {
+                    let expected = quantile(phi, &mut values_at(column));
+                    prop_assert_eq!(sieve.counts[column], cells_at(column).len());
+                    let found = sieve.quantile(column, phi, &mut scratch);
+                    // The column that the bounds were set around is between them.
+                    prop_assert!(near.is_some() || column > 0 || expected.is_nan() || found.is_some());
+                    if let Some(found) = found {
+                        prop_assert!(is_same(found, expected), "{} is not {}", found, expected);
+                    }
+                }
+                near = sieve.centred(columns - 1, phi, bounds, &mut scratch);
+
+                let bounds =
+                    best.unwrap_or_else(|| around_best(k, is_top, &mut values_at(0)));
+                best = Some(bounds);
+                sieve.sift(&block, 0..rows.len(), first, bounds, &mut watch).unwrap();
+                for column in 0..columns {
+                    if !sieve.best(column, k, is_top) {
+                        best = None;
+                        continue;
+                    }
+                    let mut heap = Heap::new(is_top);
+                    cells_at(column).iter().for_each(|cell| heap.offer(*cell, k));
+                    let rows_of = |cells: &[Cell]| {
+                        let mut rows: Vec<u32> = cells.iter().map(|cell| cell.row).collect();
+                        rows.sort_unstable();
+                        rows
+                    };
+                    prop_assert_eq!(rows_of(&sieve.between[column]), rows_of(&heap.into_cells()));
+                }
+            }
+        }
+
+        #[test]
+        fn tallies_count_each_bit(rows in prop::collection::vec(any::<u8>(), 0..600)) {
+            let mut tally = Tally::default();
+            rows.iter().for_each(|bits| tally.add(*bits));
+            let expected: [usize; COLUMNS] =
+                std::array::from_fn(|bit| rows.iter().filter(|bits| *bits >> bit & 1 == 1).count());
+            prop_assert_eq!(tally.finish(), expected);
+        }
+    }
+}
