@@ -6,6 +6,9 @@ use crate::error::QueryError;
 use crate::exec::watch::Watch;
 use crate::window::{LookTimes, Reach};
 
+/// So many samples are moved to the front whenever any have left.
+const KEPT_CHEAP: usize = 256;
+
 /// Decoded samples of one series: those of the current range, and those read ahead.
 ///
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= len`.
@@ -150,6 +153,13 @@ impl Buffer {
         self.values.push(value);
     }
 
+    /// The same room for another series.
+    pub(super) fn emptied(mut self) -> Buffer {
+        self.times.clear();
+        self.values.clear();
+        Buffer { times: self.times, values: self.values, ..Buffer::default() }
+    }
+
     /// How many samples are in memory.
     pub(super) fn len(&self) -> usize {
         self.times.len()
@@ -181,9 +191,11 @@ impl Buffer {
         ((self.times.capacity() + self.values.capacity()) * 8) as u64
     }
 
-    /// Drops samples that have left for good, once they are half of all; how many.
+    /// Drops samples that have left for good, once they are not far fewer than those that stay;
+    /// how many. So a buffer seldom grows once it has taken its first samples.
     pub(super) fn compact(&mut self) -> usize {
-        if self.lo == 0 || self.lo * 2 < self.times.len() {
+        let kept = self.times.len() - self.lo;
+        if self.lo == 0 || (kept > KEPT_CHEAP && self.lo * 4 < kept) {
             return 0;
         }
         let dropped = self.lo;

@@ -20,7 +20,7 @@ mod raw;
 mod spread;
 mod trend;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{Histogram, HistogramSample, SampleBatch, SeriesSet};
 
@@ -92,7 +92,17 @@ pub struct RollupOperator {
     mixing: Mixing,
     /// Whether there may be histograms among the samples.
     takes_histograms: bool,
+    /// Room that readers have left, for those to come: new room would have to be zeroed by the
+    /// system over and over.
+    spare: Mutex<Vec<Spare>>,
     _charge: Charge,
+}
+
+/// The room of a reader that is done.
+struct Spare {
+    buffers: Vec<Buffer>,
+    charge: Option<Charge>,
+    charged_bytes: u64,
 }
 
 /// A function with its parameters, one a step.
@@ -225,6 +235,7 @@ impl RollupOperator {
             ranges,
             function,
             note,
+            spare: Mutex::default(),
             _charge: charge,
         })
     }
@@ -378,22 +389,21 @@ impl RollupOperator {
         series: &[u32],
         kernel: impl Fn() -> K,
     ) -> Box<dyn TileReader + 'a> {
+        let spare = lock(&self.spare).pop();
+        let Spare { buffers, charge, charged_bytes } =
+            spare.unwrap_or(Spare { buffers: Vec::new(), charge: None, charged_bytes: 0 });
         let rows = series
             .iter()
-            .map(|series| Row {
-                series: *series,
-                buffer: Buffer::default(),
-                kernel: kernel(),
-                mixed: None,
-            })
+            .zip(buffers.into_iter().chain(std::iter::repeat_with(Buffer::default)))
+            .map(|(series, buffer)| Row { series: *series, buffer, kernel: kernel(), mixed: None })
             .collect();
         Box::new(RollupReader {
             operator: self,
             rows,
             feed: Feed::new(&self.ctx, &self.origin, series),
             step: 0,
-            charged_bytes: 0,
-            charge: None,
+            charged_bytes,
+            charge,
         })
     }
 }
@@ -414,6 +424,23 @@ struct Row<K> {
     kernel: K,
     /// From the first histogram on, or the first start of a counter where that matters.
     mixed: Option<Box<Mixed>>,
+}
+
+impl<K> Drop for RollupReader<'_, K> {
+    /// Leaves the room for another reader, with what is charged for it.
+    fn drop(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        lock(&self.operator.spare).push(Spare {
+            buffers: rows.into_iter().map(|row| row.buffer.emptied()).collect(),
+            charge: self.charge.take(),
+            charged_bytes: self.charged_bytes,
+        });
+    }
+}
+
+/// What is locked here stays whole where a thread panics: nothing of a query runs under the lock.
+fn lock(spare: &Mutex<Vec<Spare>>) -> MutexGuard<'_, Vec<Spare>> {
+    spare.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Kernel> TileReader for RollupReader<'_, K> {
