@@ -1,5 +1,6 @@
-//! Matchers to series: in the head, and once everything is sealed. The store is in memory, so
-//! that it is the index which is measured and not a disk.
+//! Matchers to series: in the head, and once everything is sealed, with what is known of the
+//! index kept and read each time. The store is in memory, so that it is the index which is
+//! measured and not a disk.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -51,38 +52,50 @@ fn queries() -> Vec<(&'static str, usize, Vec<Matcher>)> {
 
 fn bench(criterion: &mut Criterion) {
     let runtime = Runtime::new().expect("threads can be started");
-    let options = StoreOptions {
-        clock: Arc::new(ManualClock::new(START_MS)),
-        background: false,
-        ..StoreOptions::default()
-    };
-    let store = runtime.block_on(async {
-        let store = Store::open("memory:///", options).await.expect("memory can be opened");
-        store.append(batch()).await.expect("memory takes it");
-        store
-    });
-    for place in ["head", "sealed"] {
-        if place == "sealed" {
-            runtime.block_on(store.seal_all()).expect("memory takes it");
-        }
-        let mut group = criterion.benchmark_group(format!("postings/{place}"));
-        for (name, count, matchers) in queries() {
-            let query = MetadataQuery {
-                selectors: vec![matchers],
-                start_ms: START_MS,
-                end_ms: START_MS,
-                limit: 0,
-            };
-            let select = || {
-                let budget = Budget::unlimited();
-                runtime.block_on(store.series(&query, &budget)).expect("memory answers")
-            };
-            assert_eq!(select().len(), count, "{name}");
-            group.bench_function(name, |b| b.iter(|| black_box(select())));
-        }
-        group.finish();
+    let kept = StoreOptions::default().index_cache_bytes_max;
+    for (place, index_cache_bytes_max) in [("head", kept), ("sealed", kept), ("unkept", 0)] {
+        let options = StoreOptions {
+            clock: Arc::new(ManualClock::new(START_MS)),
+            background: false,
+            index_cache_bytes_max,
+            ..StoreOptions::default()
+        };
+        let store = runtime.block_on(async {
+            let store = Store::open("memory:///", options).await.expect("memory can be opened");
+            store.append(batch()).await.expect("memory takes it");
+            if place != "head" {
+                store.seal_all().await.expect("memory takes it");
+            }
+            store
+        });
+        measure(criterion, &runtime, &store, place);
+        runtime.block_on(store.close()).expect("memory can be closed");
     }
-    runtime.block_on(store.close()).expect("memory can be closed");
+}
+
+fn measure(criterion: &mut Criterion, runtime: &Runtime, store: &Store, place: &str) {
+    let mut group = criterion.benchmark_group(format!("postings/{place}"));
+    for (name, count, matchers) in queries() {
+        let query = MetadataQuery {
+            selectors: vec![matchers],
+            start_ms: START_MS,
+            end_ms: START_MS,
+            limit: 0,
+        };
+        let select = || {
+            let budget = Budget::unlimited();
+            runtime.block_on(store.series(&query, &budget)).expect("memory answers")
+        };
+        assert_eq!(select().len(), count, "{name}");
+        group.bench_function(name, |b| b.iter(|| black_box(select())));
+        let values = || {
+            let budget = Budget::unlimited();
+            let values = store.label_values("path", &query, &budget);
+            runtime.block_on(values).expect("memory answers")
+        };
+        group.bench_function(format!("{name}, values"), |b| b.iter(|| black_box(values())));
+    }
+    group.finish();
 }
 
 criterion_group!(benches, bench);

@@ -137,3 +137,55 @@ impl Entries {
         self.partitions.values().map(|entry| entry.facts.bytes()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Matcher;
+
+    fn known(cache: &IndexCache, partition: i64) -> bool {
+        cache.facts(partition, 9).knows(&Matcher::equal("a", "b"))
+    }
+
+    #[test]
+    fn what_was_asked_for_longest_ago_goes_whole() {
+        let cache = IndexCache::new(1 << 20);
+        let one = {
+            cache.facts(1, 9).note_none(&Matcher::equal("a", "b"));
+            cache.stats().bytes
+        };
+        for partition in 2..5 {
+            cache.facts(partition, 9).note_none(&Matcher::equal("a", "b"));
+        }
+        assert_eq!(cache.stats().bytes, 4 * one);
+        assert!(known(&cache, 1));
+        let cache = IndexCache { bytes_max: 2 * one, ..cache };
+        cache.trim();
+        assert_eq!(cache.stats().bytes, 2 * one);
+        assert_eq!(
+            [1, 2, 3, 4].map(|partition| known(&cache, partition)),
+            [true, false, false, true]
+        );
+    }
+
+    #[test]
+    fn registrations_and_deletions_begin_other_facts() {
+        let cache = IndexCache::new(1 << 20);
+        let before = cache.facts(1, 9);
+        before.note_none(&Matcher::equal("a", "b"));
+        cache.published(1);
+        assert!(known(&cache, 1), "a run says nothing of postings");
+        assert!(!cache.facts(1, 10).knows(&Matcher::equal("a", "b")));
+        assert!(before.knows(&Matcher::equal("a", "b")), "who holds facts goes on with them");
+        cache.remove(1);
+        assert!(!known(&cache, 1));
+    }
+
+    #[test]
+    fn a_cache_without_bytes_keeps_nothing() {
+        let cache = IndexCache::new(0);
+        cache.facts(1, 9).note_none(&Matcher::equal("a", "b"));
+        assert!(!known(&cache, 1));
+        assert_eq!(cache.stats().bytes, 0);
+    }
+}

@@ -142,6 +142,11 @@ impl Facts {
         }
     }
 
+    /// Whether what is found is kept for the next query.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.index.results_max > 0
+    }
+
     /// Bytes that are held.
     pub(crate) fn bytes(&self) -> usize {
         self.index.bytes.load(Ordering::Relaxed) + self.runs.bytes()

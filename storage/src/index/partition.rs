@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use model::watch::sort_by;
-use model::{Budget, Labels, Matcher, SourceError, Watch};
+use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, Watch};
 use roaring::RoaringBitmap;
 
 use super::facts::{Facts, Order};
@@ -35,6 +35,8 @@ pub(crate) struct Loaded {
 /// So few series are put in order by comparing them, and so small a part of all.
 const ORDER_MIN: usize = if cfg!(test) { 1 } else { 64 };
 const ORDER_SHARE: usize = 8;
+/// The directories of so many metrics are looked at before their series.
+const METRICS_LOOKED_AT: usize = 4096;
 
 /// Loads what a partition holds of the series that match, in a range of time.
 ///
@@ -49,40 +51,103 @@ pub(crate) async fn load(
 ) -> Result<Loaded, SourceError> {
     let mut breather = Breather::new(budget);
     let lsm = &inner.lsm;
+    let windows = window_of(range.0)..=window_of(range.1);
+    if !may_hold(lsm, facts, matchers, &windows, range, &mut breather).await? {
+        return Ok(Loaded { series: Vec::new() });
+    }
     let ids = facts.resolve(lsm, matchers, &mut breather).await?;
     if ids.is_empty() {
         return Ok(Loaded { series: Vec::new() });
     }
     let labels = facts.labels_of(lsm, &inner.head, &ids, &mut breather).await?;
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
-    let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
-    for (id, labels) in &labels {
-        metrics.entry(keys::metric_hash(labels.metric_name())).or_default().insert(*id);
-    }
-    let windows = window_of(range.0)..=window_of(range.1);
+    let metrics = by_metric(&labels);
     let runs = wanted_runs(lsm, facts, &metrics, &windows, range).await?;
     budget.check()?;
     let place = Place { lsm, columns: &inner.columns };
     let parts = blocks::load(&place, runs, &labels, range, charge, &mut breather).await?;
-    let mut found: Vec<(u32, Labels, Vec<Part>)> = labels
+    let found = labels
         .into_iter()
         .zip(parts)
         .filter(|(_, parts)| !parts.is_empty())
-        .map(|((id, labels), parts)| (id, labels, parts))
+        .map(|((id, labels), parts)| (id, (labels, parts)))
         .collect();
+    Ok(Loaded { series: in_order(facts, found, budget).await? })
+}
+
+/// Whether a partition may hold samples of matching series in a range of time, as far as the
+/// directories of their metrics tell. Most queries want what is newer than all of it.
+async fn may_hold(
+    lsm: &Lsm,
+    facts: &Facts,
+    matchers: &[Matcher],
+    windows: &RangeInclusive<i64>,
+    (start_ms, end_ms): (i64, i64),
+    breather: &mut Breather,
+) -> Result<bool, SourceError> {
+    let equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
+    let metrics: Vec<u64> = match matchers.iter().find(equal) {
+        Some(matcher) => vec![keys::metric_hash(matcher.value())],
+        None if !facts.are_kept() => return Ok(true),
+        None => {
+            let names = facts.table(lsm, METRIC_NAME, breather).await?;
+            if names.len() > METRICS_LOOKED_AT {
+                return Ok(true);
+            }
+            let named = names.iter().map(|(name, _)| keys::metric_hash(name));
+            named.chain([keys::metric_hash("")]).collect()
+        }
+    };
+    let overlaps = |e: &BlockEntry| e.min_ms <= end_ms && e.max_ms >= start_ms;
+    let is_near = |run: &Run| windows.contains(&run.window) && run.blocks.iter().any(overlaps);
+    Ok(facts.runs_of(lsm, &metrics).await?.iter().any(|runs| runs.iter().any(is_near)))
+}
+
+/// The ids of each metric, by the hash of its name.
+fn by_metric(labels: &[(u32, Labels)]) -> BTreeMap<u64, RoaringBitmap> {
+    let mut metrics: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    // Most series follow others of their metric.
+    for run in labels.chunk_by(|(_, a), (_, b)| a.metric_name() == b.metric_name()) {
+        let hash = keys::metric_hash(run[0].1.metric_name());
+        metrics.entry(hash).or_default().extend(run.iter().map(|(id, _)| id));
+    }
+    metrics.into_iter().map(|(metric, ids)| (metric, ids.into_iter().collect())).collect()
+}
+
+/// Puts series of a partition, given by id, in the order of their labels.
+async fn in_order<T>(
+    facts: &Arc<Facts>,
+    mut found: Vec<(u32, (Labels, T))>,
+    budget: &Budget,
+) -> Result<Vec<(Labels, T)>, SourceError> {
     let is_large =
         found.len() > ORDER_MIN && found.len() * ORDER_SHARE > facts.series_count as usize;
     let order = if is_large { order_of(facts).await? } else { None };
     match order {
         Some(Order::ById) => {}
-        Some(Order::Ranks(ranks)) => found.sort_unstable_by_key(|(id, ..)| ranks[*id as usize]),
+        Some(Order::Ranks(ranks)) => found.sort_unstable_by_key(|(id, _)| ranks[*id as usize]),
         None => {
             let mut watch = Watch::new(budget);
-            let weight = |(_, labels, _): &(_, Labels, _)| labels.as_bytes().len();
-            found = sort_by(found, &mut watch, weight, |a, b| a.1.cmp(&b.1))?;
+            let weight = |(_, (labels, _)): &(_, (Labels, _))| labels.as_bytes().len();
+            found = sort_by(found, &mut watch, weight, |a, b| a.1.0.cmp(&b.1.0))?;
         }
     }
-    Ok(Loaded { series: found.into_iter().map(|(_, labels, parts)| (labels, parts)).collect() })
+    Ok(found.into_iter().map(|(_, series)| series).collect())
+}
+
+/// The labels of the series of a partition that match, in order.
+pub(crate) async fn matching_labels(
+    inner: &Inner,
+    facts: &Arc<Facts>,
+    matchers: &[Matcher],
+    budget: &Budget,
+) -> Result<Vec<Labels>, SourceError> {
+    let mut breather = Breather::new(budget);
+    let ids = facts.resolve(&inner.lsm, matchers, &mut breather).await?;
+    let labels = facts.labels_of(&inner.lsm, &inner.head, &ids, &mut breather).await?;
+    let found = labels.into_iter().map(|(id, labels)| (id, (labels, ()))).collect();
+    let in_order = in_order(facts, found, budget).await?;
+    Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
 }
 
 /// The order of a partition; it takes a while to find.

@@ -10,4 +10,5 @@ mod merge;
 mod names;
 mod order;
 pub(crate) mod select;
+mod series;
 mod set;

@@ -47,7 +47,13 @@ pub(super) fn order(
     Ok(Ordered { series, encoded_bytes })
 }
 
-fn merge(mut lists: Vec<Vec<Found>>, watch: &mut Watch) -> Result<Vec<Found>, BudgetError> {
+/// One list of lists that are in order each.
+///
+/// Errors: those of the watch.
+pub(super) fn merge(
+    mut lists: Vec<Vec<Found>>,
+    watch: &mut Watch,
+) -> Result<Vec<Found>, BudgetError> {
     while lists.len() > 1 {
         let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
         let mut rest = lists.into_iter();

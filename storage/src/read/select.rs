@@ -1,26 +1,27 @@
 //! Resolving and loading: `model::Source` for the store.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::watch::sort_by;
 use model::{
-    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, MetadataQuery, Selection,
-    SeriesExemplars, SeriesSet, Source, SourceError, Watch,
+    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, Matcher, MetadataQuery,
+    Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
 };
 
 use super::breather::Breather;
 use super::names;
 use super::order::{Found, Ordered, order};
+use super::series;
 use super::set::{Charge, LoadedSet};
+use crate::head::Matching;
 use crate::head::series::{Floats, HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
-const SERIES_BYTES: usize = 128;
+pub(super) const SERIES_BYTES: usize = 128;
 /// Series of the head that are visited before other tasks may run.
-const VISITED_AT_ONCE: usize = 256;
+pub(super) const VISITED_AT_ONCE: usize = 256;
 /// More series than this are put in order apart from the runtime's threads.
 const ORDERED_HERE: usize = 2048;
 
@@ -41,10 +42,7 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
-        Box::pin(async move {
-            let labels = matching_labels(self.inner(), query, budget).await?;
-            Ok(limited(labels, query.limit))
-        })
+        Box::pin(async move { series::series(self.inner(), query, budget).await })
     }
 
     fn label_names<'a>(
@@ -75,10 +73,6 @@ impl Source for Store {
     fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
         self.inner().head.metadata.list(metric, limit)
     }
-}
-
-fn limited<T>(items: impl IntoIterator<Item = T>, limit: usize) -> Vec<T> {
-    items.into_iter().take(if limit == 0 { usize::MAX } else { limit }).collect()
 }
 
 async fn select(
@@ -132,6 +126,20 @@ pub(crate) async fn apart<T: Send + 'static>(
     }
 }
 
+/// The series of the head that match, in the order of their labels as far as it is known.
+pub(super) async fn matching_in_order(
+    inner: &Arc<Inner>,
+    matchers: &[Matcher],
+    budget: &Budget,
+) -> Result<Matching, SourceError> {
+    let matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
+    if matching.len() <= ORDERED_HERE {
+        return Ok(inner.head.ordered(matching));
+    }
+    let inner = Arc::clone(inner);
+    apart(move || inner.head.ordered(matching)).await
+}
+
 /// Copies what the head holds of the series that match, sorted by labels.
 async fn select_head(
     inner: &Arc<Inner>,
@@ -141,13 +149,7 @@ async fn select_head(
     budget: &Budget,
 ) -> Result<Vec<Found>, SourceError> {
     let matchers = &selection.matchers;
-    let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
-    if matching.len() > ORDERED_HERE {
-        let inner = Arc::clone(inner);
-        matching = apart(move || inner.head.ordered(matching)).await?;
-    } else {
-        matching = inner.head.ordered(matching);
-    }
+    let mut matching = matching_in_order(inner, matchers, budget).await?;
     let mut breather = Breather::new(budget);
     let are_columns_kept = inner.columns.bytes_max() > 0;
     let mut found = Vec::with_capacity(matching.len());
@@ -180,49 +182,4 @@ async fn select_head(
         found = sort_by(found, &mut Watch::new(budget), weight, |a, b| a.0.cmp(&b.0))?;
     }
     Ok(found)
-}
-
-/// The label sets that pass any of the selectors, sorted, each once.
-async fn matching_labels(
-    inner: &Inner,
-    query: &MetadataQuery,
-    budget: &Budget,
-) -> Result<BTreeSet<Labels>, SourceError> {
-    let (start_ms, end_ms) = (query.start_ms.max(inner.visible_min_ms()), query.end_ms);
-    let mut charge = Charge::new(budget);
-    let mut breather = Breather::new(budget);
-    let mut labels = BTreeSet::new();
-    let any = [Vec::new()];
-    let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
-    for matchers in selectors {
-        let mut result = Ok(());
-        let mut matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
-        let mut visit = |series: &HeadSeries| {
-            if result.is_ok()
-                && series.overlaps(start_ms, end_ms)
-                && labels.insert(series.labels.clone())
-            {
-                result = charge.add(SERIES_BYTES);
-            }
-        };
-        while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
-            breather.work(VISITED_AT_ONCE).await?;
-        }
-        result?;
-        let partitions = inner.partitions_between(start_ms, end_ms);
-        for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
-            budget.check()?;
-            let ids = facts.resolve(&inner.lsm, matchers, &mut breather).await?;
-            let all = facts.labels_of(&inner.lsm, &inner.head, &ids, &mut breather).await?;
-            for (_, found) in all {
-                breather.work(1).await?;
-                if !labels.contains(&found) {
-                    charge.add(SERIES_BYTES + found.as_bytes().len())?;
-                    labels.insert(found);
-                }
-            }
-        }
-    }
-    inner.index.trim();
-    Ok(labels)
 }

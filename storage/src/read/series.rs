@@ -1,0 +1,77 @@
+//! The label sets of series.
+
+use std::sync::Arc;
+
+use model::watch::sort_by;
+use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
+
+use super::breather::Breather;
+use super::order::merge;
+use super::select::{SERIES_BYTES, VISITED_AT_ONCE, matching_in_order};
+use super::set::Charge;
+use crate::head::series::HeadSeries;
+use crate::index::partition;
+use crate::store::Inner;
+
+/// The label sets that pass any of the selectors, sorted, each once, at most so many.
+pub(super) async fn series(
+    inner: &Arc<Inner>,
+    query: &MetadataQuery,
+    budget: &Budget,
+) -> Result<Vec<Labels>, SourceError> {
+    let (start_ms, end_ms) = (query.start_ms.max(inner.visible_min_ms()), query.end_ms);
+    let limit = if query.limit == 0 { usize::MAX } else { query.limit };
+    let mut charge = Charge::new(budget);
+    let any = [Vec::new()];
+    let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
+    let mut lists = Vec::new();
+    for matchers in selectors {
+        let head = of_head(inner, matchers, (start_ms, end_ms), &mut charge, budget).await?;
+        lists.push(head);
+        let partitions = inner.partitions_between(start_ms, end_ms);
+        for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
+            budget.check()?;
+            let labels = partition::matching_labels(inner, &facts, matchers, budget).await?;
+            charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
+            lists.push(labels);
+        }
+    }
+    inner.index.trim();
+    // The first so many of each list are all that can be among the first of all.
+    let lists = lists.into_iter().map(|list| list.into_iter().take(limit).map(bare).collect());
+    let merged = merge(lists.collect(), &mut Watch::new(budget))?;
+    Ok(merged.into_iter().take(limit).map(|(labels, _)| labels).collect())
+}
+
+fn bare(labels: Labels) -> (Labels, Vec<crate::head::series::Part>) {
+    (labels, Vec::new())
+}
+
+/// The label sets of matching series of the head that may hold something in the range.
+async fn of_head(
+    inner: &Arc<Inner>,
+    matchers: &[Matcher],
+    (start_ms, end_ms): (i64, i64),
+    charge: &mut Charge,
+    budget: &Budget,
+) -> Result<Vec<Labels>, SourceError> {
+    let mut matching = matching_in_order(inner, matchers, budget).await?;
+    let mut breather = Breather::new(budget);
+    let mut found = Vec::new();
+    let mut result = Ok(());
+    let mut visit = |series: &HeadSeries| {
+        if result.is_ok() && series.overlaps(start_ms, end_ms) {
+            result = charge.add(SERIES_BYTES);
+            found.push(series.labels.clone());
+        }
+    };
+    while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
+        breather.work(VISITED_AT_ONCE).await?;
+    }
+    result?;
+    if inner.head.is_ordered(&matching) {
+        return Ok(found);
+    }
+    let weight = |labels: &Labels| labels.as_bytes().len();
+    Ok(sort_by(found, &mut Watch::new(budget), weight, Labels::cmp)?)
+}
