@@ -1,5 +1,6 @@
-//! No answer depends on the size of tiles, the number of threads, or where the store cuts
-//! samples into chunks, blocks and partitions: random queries, answered alike to the last bit.
+//! No answer depends on the size of tiles, the number of threads, where the store cuts samples
+//! into chunks, blocks and partitions, or what its caches keep: random queries, answered alike to
+//! the last bit.
 //!
 //! `INDEPENDENCE_SEED` and `INDEPENDENCE_QUERIES` choose other queries, and more of them.
 
@@ -19,7 +20,7 @@ use model::{Histogram, Labels, ResetHint, Source};
 use promqltest::generate::{
     Generator, Grammar, Operands, Query, Random, SPAN_MS, START_MS, samples,
 };
-use stored::{Cut, Stores};
+use stored::{Caches, Cut, Stores};
 
 const SEED: u64 = 1;
 const QUERIES: u64 = 400;
@@ -27,11 +28,14 @@ const QUERIES: u64 = 400;
 /// Rows and columns of tiles, and threads.
 const ENGINES: [(usize, usize, usize); 4] = [(1, 1, 2), (3, 7, 4), (512, 64, 2), (5, 130, 1)];
 
-/// Long runs that stay open; short ones that are often sealed; single samples out of order.
-const CUTS: [Cut; 3] = [
-    Cut { run_max: 1_000, sealed_one_in: u64::MAX },
-    Cut { run_max: 100, sealed_one_in: 4 },
-    Cut { run_max: 3, sealed_one_in: 100 },
+/// Long runs that stay open; short ones that are often sealed; single samples out of order. The
+/// caches of some keep nothing, or little.
+const CUTS: [Cut; 5] = [
+    Cut { run_max: 1_000, sealed_one_in: u64::MAX, caches: Caches::On },
+    Cut { run_max: 100, sealed_one_in: 4, caches: Caches::On },
+    Cut { run_max: 100, sealed_one_in: 4, caches: Caches::Off },
+    Cut { run_max: 100, sealed_one_in: 4, caches: Caches::Tight },
+    Cut { run_max: 3, sealed_one_in: 100, caches: Caches::Tight },
 ];
 
 fn number_from_env(name: &str, default: u64) -> u64 {

@@ -15,7 +15,7 @@ use engine::{Engine, EngineOptions};
 use model::Source;
 use model::memory::MemorySource;
 use promqltest::{EvalReport, Script, run_script};
-use stored::{Cut, Stores};
+use stored::{Caches, Cut, Stores};
 
 /// Where the scripts of Prometheus are, unless `PROMQLTEST_DIR` says so: beside the workspace.
 const SHARED_DIR: &str = "../shared/promqltest";
@@ -62,6 +62,7 @@ enum Kind {
     /// The real store; the seed decides how samples are cut into batches, and when it seals.
     Store {
         seed: u64,
+        caches: Caches,
     },
 }
 
@@ -69,7 +70,7 @@ enum Kind {
 async fn run(kind: Kind, script: &Script, engine: &Engine) -> Vec<EvalReport> {
     let mut stores = match kind {
         Kind::Memory => None,
-        Kind::Store { seed } => Some(Stores::new(seed, Cut::default())),
+        Kind::Store { seed, caches } => Some(Stores::new(seed, Cut::plain(caches))),
     };
     let reports = run_script(script, engine, async |samples: &MemorySource| match &mut stores {
         None => Arc::new(samples.clone()) as Arc<dyn Source>,
@@ -157,7 +158,9 @@ fn own_scripts_pass_in_memory() {
 
 #[test]
 fn own_scripts_pass_on_the_store() {
-    run_all(Kind::Store { seed: 1 }, &own_scripts());
+    for caches in [Caches::Off, Caches::Tight, Caches::On] {
+        run_all(Kind::Store { seed: 1, caches }, &own_scripts());
+    }
 }
 
 #[test]
@@ -167,5 +170,10 @@ fn scripts_of_prometheus_pass_in_memory() {
 
 #[test]
 fn scripts_of_prometheus_pass_on_the_store() {
-    run_all(Kind::Store { seed: 2 }, &shared_scripts());
+    run_all(Kind::Store { seed: 2, caches: Caches::On }, &shared_scripts());
+}
+
+#[test]
+fn scripts_of_prometheus_pass_on_the_store_without_caches() {
+    run_all(Kind::Store { seed: 2, caches: Caches::Off }, &shared_scripts());
 }

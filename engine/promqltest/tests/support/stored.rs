@@ -7,18 +7,51 @@ use model::{Batch, Histogram, HistogramSample, Labels, ResetHint, Source};
 use promqltest::generate::Random;
 use storage::{Store, StoreOptions};
 
-/// How samples are cut into runs, and how often open windows are sealed.
+/// What the caches of a store keep.
+#[derive(Debug, Clone, Copy)]
+pub enum Caches {
+    /// Nothing.
+    Off,
+    /// So little that most of it has gone before it is asked for again.
+    Tight,
+    /// All that is read here.
+    On,
+}
+
+impl Caches {
+    fn options(self) -> StoreOptions {
+        let bytes = match self {
+            Caches::Off => 0,
+            Caches::Tight => 8 << 10,
+            Caches::On => 64 << 20,
+        };
+        StoreOptions {
+            cache_bytes_max: bytes,
+            index_cache_bytes_max: bytes,
+            columns_bytes_max: bytes,
+            ahead_max_ms: None,
+            background: false,
+            ..StoreOptions::default()
+        }
+    }
+}
+
+/// How samples are cut into runs, how often open windows are sealed, and what is kept of what was
+/// read.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// So many samples of a series are appended at once, at most.
     pub run_max: u64,
     /// Everything is sealed after one append in so many.
     pub sealed_one_in: u64,
+    /// What is kept.
+    pub caches: Caches,
 }
 
-impl Default for Cut {
-    fn default() -> Cut {
-        Cut { run_max: 100, sealed_one_in: 4 }
+impl Cut {
+    /// Runs of middling length, sealed now and then.
+    pub fn plain(caches: Caches) -> Cut {
+        Cut { run_max: 100, sealed_one_in: 4, caches }
     }
 }
 
@@ -37,8 +70,8 @@ impl Stores {
     /// A new store with these samples.
     pub async fn store(&mut self, samples: &MemorySource) -> Arc<dyn Source> {
         self.close().await;
-        let options = StoreOptions { ahead_max_ms: None, background: false, ..Default::default() };
-        let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+        let store = Store::open("memory:///", self.cut.caches.options()).await;
+        let store = Arc::new(store.unwrap());
         let mut runs = self.runs(samples);
         while !runs.is_empty() {
             let mut batch = Batch::default();
