@@ -1,0 +1,124 @@
+//! What each kind of memory that a query holds is charged: at least what it takes, up to the
+//! limit and not a byte beyond it, and the error names the limit and the figure that passed it.
+
+use std::sync::Arc;
+
+use engine::tile::{Tile, TileShape};
+use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput};
+use futures::executor::block_on;
+use model::memory::MemorySource;
+use model::{BudgetLimits, Labels, MemoryPool, Source};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+const SERIES: u64 = 600;
+const SAMPLES: u64 = 60;
+const STEP_COUNT: u64 = 640;
+const TEXT: &str = "a text of one hundred bytes, which is long enough to show in what all of the \
+                    labels take together";
+
+/// `m{i}`: a sample a minute for an hour before [`NOW_MS`].
+fn source() -> Arc<dyn Source> {
+    let mut source = MemorySource::new();
+    for series in 0..SERIES {
+        let labels = Labels::from_pairs([("__name__", "m"), ("i", &format!("{series:04}"))]);
+        for sample in 0..SAMPLES {
+            let time_ms = NOW_MS - (SAMPLES - 1 - sample) as i64 * 60_000;
+            source.append(&labels, time_ms, (series * sample) as f64);
+        }
+    }
+    Arc::new(source)
+}
+
+fn engine() -> Engine {
+    // What two threads hold at once depends on which is faster.
+    Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() })
+}
+
+fn ask(
+    engine: &Engine,
+    source: &Arc<dyn Source>,
+    query: &str,
+    limits: BudgetLimits,
+) -> Result<QueryOutput, QueryError> {
+    let options = QueryOptions { limits, ..QueryOptions::default() };
+    let (source, step_ms) = (Arc::clone(source), 5_000);
+    let start_ms = NOW_MS - (STEP_COUNT as i64 - 1) * step_ms;
+    if query.ends_with(']') {
+        return block_on(engine.instant(source, query, NOW_MS, &options));
+    }
+    block_on(engine.range(source, query, start_ms, NOW_MS, step_ms, &options))
+}
+
+#[test]
+fn every_kind_of_memory_is_charged_and_bounded() {
+    let tile = Tile::bytes(TileShape::default());
+    let grid = SERIES * STEP_COUNT * 8;
+    // A query, and what it holds of one kind at least.
+    let cases = [
+        ("tiles", "count(m)".to_owned(), tile),
+        ("tiles of both operands", "count(m + 1)".to_owned(), tile),
+        ("partials and groups", "sum by (i) (m)".to_owned(), grid),
+        ("columns of a group", "quantile(0.5, m)".to_owned(), SERIES * 8 * 8),
+        ("what is picked", "topk(600, m)".to_owned(), grid),
+        ("counted values", "count_values(\"v\", m)".to_owned(), 16_000 * STEP_COUNT),
+        ("the answer", "m".to_owned(), grid),
+        ("an answer over ranges", "rate(m[5m])".to_owned(), grid),
+        ("a join", "m + on (i) m".to_owned(), grid),
+        ("a set operation", "m unless on (i) (m > 1e9)".to_owned(), grid),
+        ("a sorted whole", "sort(m) or m".to_owned(), grid),
+        (
+            "label sets",
+            format!("count(label_replace(m, \"text\", \"{TEXT}\", \"\", \"\"))"),
+            SERIES * TEXT.len() as u64,
+        ),
+        ("samples of ranges", "m[1h]".to_owned(), SERIES * SAMPLES * 16),
+        ("samples of a window", "count(quantile_over_time(0.5, m[1h]))".to_owned(), SAMPLES * 16),
+        ("scalars", "count(m * scalar(vector(time())))".to_owned(), STEP_COUNT * 8),
+        ("inner steps", "max_over_time(vector(1)[11h:1s])".to_owned(), 11 * 3600 * 8),
+    ];
+    let (engine, source) = (engine(), source());
+    for (kind, query, least) in cases {
+        let free = ask(&engine, &source, &query, BudgetLimits::default());
+        let peak = free.unwrap_or_else(|error| panic!("{kind}: {error}")).stats.memory_bytes_peak;
+        assert!(peak >= least, "{kind}: {peak} bytes are charged, {least} are held");
+        let limited = |bytes| BudgetLimits { memory_bytes_max: bytes, ..BudgetLimits::default() };
+        let enough = ask(&engine, &source, &query, limited(peak));
+        assert_eq!(enough.unwrap().stats.memory_bytes_peak, peak, "{kind}");
+        for limit in [peak - 1, peak / 2] {
+            let error = ask(&engine, &source, &query, limited(limit)).unwrap_err().to_string();
+            let reached = error
+                .strip_prefix("query needs ")
+                .and_then(|rest| rest.strip_suffix(" (--query.max-memory)"))
+                .and_then(|rest| {
+                    rest.strip_suffix(&format!(" bytes of memory, the limit is {limit}"))
+                })
+                .unwrap_or_else(|| panic!("{kind}: {error}"));
+            assert!(reached.parse::<u64>().unwrap() > limit, "{kind}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_a_query_held_is_given_back_whether_it_ends_well_or_not() {
+    let (engine, source) = (engine(), source());
+    let pool = Arc::new(MemoryPool::new(8 << 20));
+    let limits = |memory_bytes_max| BudgetLimits {
+        memory_bytes_max,
+        pool: Some(Arc::clone(&pool)),
+        ..BudgetLimits::default()
+    };
+    for query in ["sum by (i) (m)", "m", "m[1h]", "count_values(\"v\", m)", "m + on (i) m"] {
+        for memory_bytes_max in [u64::MAX, 1 << 20] {
+            let answer = ask(&engine, &source, query, limits(memory_bytes_max));
+            let text = answer.err().map_or(String::new(), |error| error.to_string());
+            let is_expected = match text.as_str() {
+                "" => true,
+                text if memory_bytes_max == 1 << 20 => text.contains("(--query.max-memory)"),
+                text => text.contains("together, the limit is 8388608 (--query.max-memory-total)"),
+            };
+            assert!(is_expected, "{query}: {text}");
+            assert_eq!(pool.bytes(), 0, "{query}");
+        }
+    }
+    assert!(pool.bytes_peak() > 1 << 20);
+}
