@@ -14,3 +14,4 @@ pub mod sender;
 pub mod server;
 pub mod side_by_side;
 pub mod source;
+pub mod stage_table;

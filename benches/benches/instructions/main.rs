@@ -1,0 +1,189 @@
+//! Counts the instructions of each stage and holds them against the table in
+//! `benches/README.md`: a stage that grows has to say so there. Counts do not depend on what else
+//! the machine does.
+//!
+//! The program starts itself under callgrind, which counts in the one run of each stage and is
+//! off while its data is made. Without valgrind it says so and succeeds.
+
+mod stages;
+
+use std::ffi::CString;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use benches::kernel::{count_instructions, cpu_time, is_counting};
+use benches::stage_table::{self, Figure};
+use stages::{APPEND, Run, STAGES, Stage};
+
+const USAGE: &str = "\
+usage: cargo bench -p benches --bench instructions -- [options]
+  --update    writes the figures into the table of benches/README.md
+  --repeat N  counts N times and shows the spread (1)";
+
+/// Runs before the one that counts: what is made once is there then, and caches are as they stay.
+const WARM_UPS: usize = 2;
+/// Runs of which the fastest is shown beside the count.
+const TIMED_RUNS: usize = 15;
+/// How callgrind begins the line that names a count, and the line that has it.
+const NAME: &str = "desc: Trigger: Client Request: ";
+const COUNT: &str = "totals: ";
+
+struct Options {
+    is_update: bool,
+    repeat: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--count") {
+        count_all();
+        return ExitCode::SUCCESS;
+    }
+    let done = options(&arguments).and_then(|options| check(&options));
+    match done {
+        Ok(is_good) => ExitCode::from(u8::from(!is_good)),
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options { is_update: false, repeat: 1 };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            // What cargo adds.
+            "--bench" => {}
+            "--update" => options.is_update = true,
+            "--repeat" => {
+                let count = arguments.next().and_then(|text| text.parse().ok());
+                options.repeat = count
+                    .filter(|count| *count > 0)
+                    .ok_or(format!("--repeat wants a number above 0\n{USAGE}"))?;
+            }
+            other => return Err(format!("unknown option {other}\n{USAGE}")),
+        }
+    }
+    Ok(options)
+}
+
+fn all_stages() -> impl Iterator<Item = Stage> {
+    STAGES.into_iter().chain([APPEND]).map(|make| make())
+}
+
+/// Under callgrind: each stage once, counted.
+fn count_all() {
+    assert!(is_counting(), "--count is for callgrind");
+    for mut stage in all_stages() {
+        for _ in 0..WARM_UPS {
+            (stage.prepare)()();
+        }
+        let run = (stage.prepare)();
+        let name = CString::new(stage.name).expect("names have no zero bytes");
+        count_instructions(&name, run);
+    }
+}
+
+/// Whether no stage has grown; says all there is to say.
+fn check(options: &Options) -> Result<bool, String> {
+    if !cfg!(target_arch = "x86_64") {
+        println!("SKIPPED: instructions are counted on x86-64 only");
+        return Ok(true);
+    }
+    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: valgrind is not installed, so instructions are not counted");
+        return Ok(true);
+    }
+    let counts: Vec<Vec<(String, u64)>> =
+        (0..options.repeat).map(|_| count()).collect::<Result<_, _>>()?;
+    let mut figures = Vec::new();
+    for mut stage in all_stages() {
+        let counts: Vec<u64> = counts.iter().filter_map(|all| of(all, stage.name)).collect();
+        let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) else {
+            return Err(format!("callgrind has not counted {}", stage.name));
+        };
+        if options.repeat > 1 {
+            let spread = (*most as f64 / *least as f64 - 1.0) * 100.0;
+            println!("{}: {least} to {most} instructions, {spread:.2} % apart", stage.name);
+        }
+        let of_one = stage.count as f64;
+        figures.push(Figure {
+            stage: stage.name.to_owned(),
+            unit: stage.unit.to_owned(),
+            instructions: *least as f64 / of_one,
+            cpu_ns: fastest_ns(&mut stage.prepare) / of_one,
+        });
+    }
+    print!("{}", stage_table::rows(&figures));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let document = std::fs::read_to_string(&path).map_err(failed)?;
+    if options.is_update {
+        std::fs::write(&path, stage_table::update(&document, &figures)?).map_err(failed)?;
+        println!("written to {}", path.display());
+        return Ok(true);
+    }
+    let verdict = stage_table::compare(&document, &figures)?;
+    verdict.hints.iter().for_each(|hint| println!("better: {hint}"));
+    verdict.faults.iter().for_each(|fault| println!("FAILED: {fault}"));
+    let how = "cargo bench -p benches --bench instructions -- --update";
+    if !verdict.faults.is_empty() {
+        println!("where that is meant, `{how}` writes the table anew");
+    }
+    Ok(verdict.faults.is_empty())
+}
+
+fn of(counts: &[(String, u64)], name: &str) -> Option<u64> {
+    counts.iter().find(|(counted, _)| counted == name).map(|(_, count)| *count)
+}
+
+/// The CPU time of the fastest of some runs, without callgrind.
+fn fastest_ns(prepare: &mut dyn FnMut() -> Run) -> f64 {
+    let times = (0..TIMED_RUNS).map(|_| {
+        let run = prepare();
+        let before = cpu_time();
+        run();
+        (cpu_time() - before).as_nanos() as f64
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// Runs this program under callgrind, in an environment that is always the same; gives the
+/// names of the stages with their counts.
+fn count() -> Result<Vec<(String, u64)>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let directory = env!("CARGO_TARGET_TMPDIR");
+    std::fs::create_dir_all(directory).map_err(|error| format!("{directory}: {error}"))?;
+    let path = format!("{directory}/instructions.{}.out", std::process::id());
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--instr-atstart=no", "--combine-dumps=yes", "--quiet"])
+        .arg(format!("--callgrind-out-file={path}"))
+        .arg(program)
+        .arg("--count");
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    let status = command.status().map_err(|error| format!("valgrind: {error}"))?;
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"));
+    // What is left of a run that failed is of no use either.
+    let _ = std::fs::remove_file(&path);
+    if !status.success() {
+        return Err(format!("valgrind: {status}"));
+    }
+    Ok(counts(&text?))
+}
+
+/// The counts in a file of callgrind's. What its last dump counts has no name.
+fn counts(text: &str) -> Vec<(String, u64)> {
+    let mut counts = Vec::new();
+    let mut name = None;
+    for line in text.lines() {
+        if let Some(named) = line.strip_prefix(NAME) {
+            name = Some(named.to_owned());
+        } else if let Some(count) = line.strip_prefix(COUNT).and_then(|text| text.parse().ok()) {
+            counts.extend(name.take().map(|name| (name, count)));
+        }
+    }
+    counts
+}
