@@ -8,6 +8,7 @@ pub(crate) mod breather;
 pub(crate) mod cursor;
 mod merge;
 mod names;
+mod newest;
 mod order;
 pub(crate) mod select;
 mod series;

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use model::watch::sort_by;
 use model::{
-    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, Matcher, MetadataQuery,
-    Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
+    Answer, BoxFuture, Budget, BudgetError, ExemplarQuery, KnownMetric, Labels, Matcher,
+    MetadataQuery, Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
 };
 
 use super::breather::Breather;
 use super::names;
+use super::newest::{self, Newest, NewestSet};
 use super::order::{Found, Ordered, order};
 use super::series;
 use super::set::{Charge, LoadedSet};
 use crate::head::Matching;
-use crate::head::series::{Floats, HeadSeries, Part};
+use crate::head::series::{HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
 use crate::store::{Inner, Store};
 
@@ -31,10 +32,7 @@ impl Source for Store {
         selection: &'a Selection,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
-        Box::pin(async move {
-            let set = select(self.inner(), selection, budget).await?;
-            Ok(Arc::new(set) as Arc<dyn SeriesSet>)
-        })
+        Box::pin(select(self.inner(), selection, budget))
     }
 
     fn series<'a>(
@@ -79,10 +77,11 @@ async fn select(
     inner: &Arc<Inner>,
     selection: &Selection,
     budget: &Budget,
-) -> Result<LoadedSet, SourceError> {
+) -> Result<Arc<dyn SeriesSet>, SourceError> {
     let (start_ms, end_ms) = (selection.start_ms.max(inner.visible_min_ms()), selection.end_ms);
     let mut charge = Charge::new(budget);
-    let head = select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
+    let InHead { found, newest } =
+        select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
     let mut lists = Vec::new();
     let partitions = inner.partitions_between(start_ms, end_ms);
     let partitions = partition::prune(&inner.lsm, partitions, &selection.matchers).await?;
@@ -100,8 +99,13 @@ async fn select(
         lists.push(series);
     }
     inner.index.trim();
+    if found.is_empty() && lists.iter().all(Vec::is_empty) {
+        budget.charge_series(newest.len() as u64)?;
+        return Ok(Arc::new(NewestSet { series: newest, _charge: charge }));
+    }
     // Last: the earlier partition comes before the later one, and what is sealed before the head.
-    lists.push(head);
+    lists.push(found);
+    lists.push(newest.into_iter().map(newest::found).collect());
     let series_count: usize = lists.iter().map(Vec::len).sum();
     let ordered = if series_count <= ORDERED_HERE {
         order(lists, start_ms, end_ms, budget)?
@@ -112,7 +116,7 @@ async fn select(
     let Ordered { series, encoded_bytes } = ordered;
     budget.charge_series(series.len() as u64)?;
     let columns = Arc::clone(&inner.columns);
-    Ok(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge })
+    Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
 }
 
 /// Does what takes a while apart from the runtime's threads.
@@ -140,35 +144,46 @@ pub(super) async fn matching_in_order(
     apart(move || inner.head.ordered(matching)).await
 }
 
-/// Copies what the head holds of the series that match, sorted by labels.
+/// Puts series in the order of their labels.
+fn in_order<T>(series: Vec<(Labels, T)>, budget: &Budget) -> Result<Vec<(Labels, T)>, BudgetError> {
+    let weight = |(labels, _): &(Labels, T)| labels.as_bytes().len();
+    sort_by(series, &mut Watch::new(budget), weight, |a, b| a.0.cmp(&b.0))
+}
+
+/// What the head holds of some series, each list sorted by labels.
+struct InHead {
+    found: Vec<Found>,
+    /// Series of which no other sample matters.
+    newest: Vec<Newest>,
+}
+
+/// Copies what the head holds of the series that match.
 async fn select_head(
     inner: &Arc<Inner>,
     selection: &Selection,
     (start_ms, end_ms): (i64, i64),
     charge: &mut Charge,
     budget: &Budget,
-) -> Result<Vec<Found>, SourceError> {
+) -> Result<InHead, SourceError> {
     let matchers = &selection.matchers;
     let mut matching = matching_in_order(inner, matchers, budget).await?;
     let mut breather = Breather::new(budget);
     let are_columns_kept = inner.columns.bytes_max() > 0;
-    let mut found = Vec::with_capacity(matching.len());
+    let (mut found, mut newest) = (Vec::new(), Vec::new());
     let mut result = Ok(());
     let mut visit = |series: &HeadSeries| {
         if result.is_err() || !series.overlaps(start_ms, end_ms) {
             return;
         }
-        let newest = if selection.only_newest { series.newest_raw(start_ms, end_ms) } else { None };
-        let parts = match newest {
-            Some(newest) => {
-                vec![Part::Floats(Floats { samples: vec![newest], starts: Vec::new() })]
-            }
-            None => {
-                let mut parts = Vec::new();
-                series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
-                parts
-            }
-        };
+        if selection.only_newest
+            && let Some(sample) = series.newest_raw(start_ms, end_ms)
+        {
+            result = charge.add(size_of::<Newest>());
+            newest.push((series.labels.clone(), sample));
+            return;
+        }
+        let mut parts = Vec::new();
+        series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
         let bytes: usize = parts.iter().map(Part::bytes).sum();
         result = charge.add(bytes + SERIES_BYTES);
         found.push((series.labels.clone(), parts));
@@ -178,8 +193,8 @@ async fn select_head(
     }
     result?;
     if !inner.head.is_ordered(&matching) {
-        let weight = |(labels, _): &Found| labels.as_bytes().len();
-        found = sort_by(found, &mut Watch::new(budget), weight, |a, b| a.0.cmp(&b.0))?;
+        found = in_order(found, budget)?;
+        newest = in_order(newest, budget)?;
     }
-    Ok(found)
+    Ok(InHead { found, newest })
 }
