@@ -27,7 +27,7 @@ use crate::value;
 use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_window, window_of};
 
 /// How often the background task looks for something to seal or to delete.
-const MAINTAIN_INTERVAL: Duration = Duration::from_secs(60);
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
 pub struct Store {
@@ -144,13 +144,13 @@ impl Store {
 
     /// Seals whatever the head holds, open windows included.
     pub async fn seal_all(&self) -> Result<(), StoreError> {
-        seal::seal(&self.inner, seal::Which::All).await
+        seal::seal(&self.inner, seal::Which::All).await.map(drop)
     }
 
     /// Seals windows that have closed, and deletes partitions beyond the retention. The
     /// background task calls this by itself, where there is one.
     pub async fn maintain(&self) -> Result<(), StoreError> {
-        maintain(&self.inner).await
+        maintain(&self.inner).await.map(drop)
     }
 
     /// What the store holds and has done.
@@ -340,7 +340,8 @@ fn note(inner: &Inner, done: Done) {
     }
 }
 
-async fn maintain(inner: &Arc<Inner>) -> Result<(), StoreError> {
+/// Says whether anything has been sealed.
+async fn maintain(inner: &Arc<Inner>) -> Result<bool, StoreError> {
     seal::delete_expired(inner).await?;
     let is_large = inner.log.lock().await.bytes() > inner.options.log_bytes_max;
     let which = if is_large { seal::Which::All } else { seal::Which::Closed };
@@ -355,7 +356,10 @@ async fn maintain_forever(inner: Arc<Inner>) {
             // What has just failed is not tried again at the rate of commits.
             () = inner.log_is_large.notified(), if !has_failed => {}
         }
-        let result = maintain(&inner).await;
+        let result = match maintain(&inner).await {
+            Ok(true) => seal::write_out(&inner).await,
+            other => other.map(drop),
+        };
         has_failed = result.is_err();
         match result {
             Ok(()) => {}

@@ -12,7 +12,7 @@
 //! A log epoch is the log between two seals. A window's samples of an epoch are sealed all
 //! together ([`crate::seal`]), and what is sealed is skipped in replay.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -163,8 +163,8 @@ pub(crate) struct Bounds {
 /// What a log epoch holds.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct EpochInfo {
-    /// Windows that its samples fall into.
-    pub(crate) windows: BTreeSet<i64>,
+    /// Windows that its samples fall into, and how many do.
+    pub(crate) windows: BTreeMap<i64, u64>,
     /// Records, numbered from 0.
     pub(crate) record_count: u64,
     /// Bytes of the records.
@@ -246,8 +246,7 @@ impl Log {
 
     /// The first and the last window of which something is open.
     pub(crate) fn open_windows(&self) -> Option<(i64, i64)> {
-        let ends = |info: &EpochInfo| Some((*info.windows.first()?, *info.windows.last()?));
-        let all = self.epochs.values().filter_map(ends);
+        let all = self.epochs.values().filter_map(|info| ends(&info.windows));
         all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
@@ -349,7 +348,7 @@ impl Log {
         let epoch = self.epoch;
         let newest_ms =
             apply(head, epoch, &self.columns, &self.slots, |_| true, info, &mut self.scratch);
-        head.note_open(&info.windows);
+        head.note_open(ends(&info.windows));
         self.newest_ms = self.newest_ms.max(newest_ms);
         if !self.created.is_empty() {
             head.file(self.created.drain(..));
@@ -371,7 +370,7 @@ fn apply(
 ) -> i64 {
     let (mut float_at, mut histogram_at) = (0, 0);
     let mut newest_ms = i64::MIN;
-    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None };
+    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
     for (slot, run) in slots.iter().zip(&columns.runs) {
         let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
         let range = *at..*at + run.count as usize;
@@ -401,15 +400,23 @@ fn apply(
             }
         }
     }
+    wanted.note();
     newest_ms
 }
 
-/// Which windows are wanted; notes those that are.
+/// The first and the last of some windows.
+fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
+    Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
+}
+
+/// Which windows are wanted; counts the samples of those that are.
 struct Wanted<'a, F> {
     is_wanted: F,
-    windows: &'a mut BTreeSet<i64>,
+    windows: &'a mut BTreeMap<i64, u64>,
     /// The last window that was asked for, and the answer.
     recent: Option<(i64, bool)>,
+    /// Samples of that window that are not in `windows` yet.
+    count: u64,
 }
 
 impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
@@ -417,15 +424,23 @@ impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
     fn has(&mut self, timestamp_ms: i64) -> bool {
         let window = window_of(timestamp_ms);
         match self.recent {
-            Some((recent, is_wanted)) if recent == window => is_wanted,
-            _ => {
-                let is_wanted = (self.is_wanted)(window);
-                if is_wanted {
-                    self.windows.insert(window);
-                }
-                self.recent = Some((window, is_wanted));
+            Some((recent, is_wanted)) if recent == window => {
+                self.count += 1;
                 is_wanted
             }
+            _ => {
+                self.note();
+                let is_wanted = (self.is_wanted)(window);
+                self.recent = Some((window, is_wanted));
+                self.count = 1;
+                is_wanted
+            }
+        }
+    }
+
+    fn note(&mut self) {
+        if let Some((window, true)) = self.recent {
+            *self.windows.entry(window).or_default() += self.count;
         }
     }
 }
@@ -474,7 +489,7 @@ pub(crate) async fn replay(
         info.ref_count = slots_of_refs.len() as u32;
         let is_wanted = |window: i64| watermarks.get(&window).is_none_or(|sealed| *sealed < epoch);
         let newest_ms = apply(head, epoch, &columns, &slots, is_wanted, info, &mut log.scratch);
-        head.note_open(&info.windows);
+        head.note_open(ends(&info.windows));
         log.newest_ms = log.newest_ms.max(newest_ms);
         log.epoch = log.epoch.max(epoch + 1);
     }

@@ -10,7 +10,6 @@ pub(crate) mod record;
 pub(crate) mod series;
 mod window;
 
-use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -344,12 +343,12 @@ impl Head {
         Ok(values)
     }
 
-    /// Notes that something of these windows is open now.
-    pub(crate) fn note_open(&self, windows: &BTreeSet<i64>) {
-        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return };
+    /// Notes that something of these windows, the first and the last, is open now.
+    pub(crate) fn note_open(&self, windows: Option<(i64, i64)>) {
+        let Some((first, last)) = windows else { return };
         let mut open = self.open_windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let (from, to) = open.unwrap_or((*first, *last));
-        *open = Some((from.min(*first), to.max(*last)));
+        let (from, to) = open.unwrap_or((first, last));
+        *open = Some((from.min(first), to.max(last)));
     }
 
     /// Sets of which windows something is open. The caller keeps commits out.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use slatedb::object_store::ObjectStore;
 use slatedb::object_store::aws::AmazonS3Builder;
@@ -14,6 +15,10 @@ use crate::error::StoreError;
 /// The folder of the tree under the store's path.
 const ROOT: &str = "tessella";
 
+/// How often files of no use are looked for, and on a local disk.
+const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
+const LOCAL_GARBAGE_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Where a store lies.
 pub(crate) struct Location {
     /// What holds the objects.
@@ -22,6 +27,8 @@ pub(crate) struct Location {
     pub(crate) path: ObjectPath,
     /// Whether an object can be overwritten only if it is unchanged.
     pub(crate) has_conditional_overwrite: bool,
+    /// How often files of no use are looked for: on an object store each look costs a request.
+    pub(crate) garbage_interval: Duration,
 }
 
 impl Location {
@@ -56,7 +63,12 @@ impl Location {
 
     /// A store on an object store.
     pub(crate) fn on(object_store: Arc<dyn ObjectStore>) -> Location {
-        Location { object_store, path: ObjectPath::from(ROOT), has_conditional_overwrite: true }
+        Location {
+            object_store,
+            path: ObjectPath::from(ROOT),
+            has_conditional_overwrite: true,
+            garbage_interval: GARBAGE_INTERVAL,
+        }
     }
 
     fn local(path: &Path) -> Result<Location, String> {
@@ -66,6 +78,7 @@ impl Location {
             object_store: Arc::new(files.with_fsync(true)),
             path: ObjectPath::from(ROOT),
             has_conditional_overwrite: false,
+            garbage_interval: LOCAL_GARBAGE_INTERVAL,
         })
     }
 
@@ -81,6 +94,7 @@ impl Location {
             object_store: Arc::new(objects),
             path: prefix.join(ROOT),
             has_conditional_overwrite: true,
+            garbage_interval: GARBAGE_INTERVAL,
         })
     }
 }

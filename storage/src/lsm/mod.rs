@@ -5,6 +5,7 @@
 
 mod cache;
 mod drain;
+mod garbage;
 mod location;
 
 use std::collections::HashSet;
@@ -17,8 +18,8 @@ use slatedb::config::{
     GarbageCollectorOptions, ReadOptions, ScanOptions, Settings,
 };
 use slatedb::{
-    CloseReason, CompactorBuilder, Db, ErrorKind, PrefixExtractor, PrefixTarget, SstBlockSize,
-    WriteBatch,
+    BlockCachePolicy, CacheTarget, CloseReason, CompactorBuilder, Db, ErrorKind,
+    GarbageCollectorBuilder, PrefixExtractor, PrefixTarget, SstBlockSize, WriteBatch,
 };
 use std::time::Duration;
 
@@ -32,24 +33,31 @@ use crate::options::StoreOptions;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 /// Requests of one scan in flight.
 const FETCH_TASKS_MAX: usize = 4;
-/// The size from which the memtable is written out.
-const MEMTABLE_BYTES: usize = 32 << 20;
+/// The size from which the memtable is written out. It holds little but the log, of which the head
+/// has a copy that takes a third of it.
+const MEMTABLE_BYTES: usize = 8 << 20;
 /// Bytes that are not written out yet, from which writers wait.
 const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
 /// Files that are not merged yet, from which the memtable is not written out. Those of the log
 /// are never merged; of any other key there may be slatedb's default of 8.
 const FILES_UNMERGED_MAX: usize = 1024;
-/// How old a file without use must be before it is deleted: readers may still be at it.
-const GARBAGE_AGE_MIN: Duration = Duration::from_secs(20 * 60);
-/// The same for files of the write-ahead log.
-const LOG_GARBAGE_AGE_MIN: Duration = Duration::from_secs(60);
-/// How often such files are looked for.
-const GARBAGE_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// How old manifests and lists of merges must be before they are deleted: longer than a process
+/// can hang and then go on, as some object stores cannot tell that it comes late.
+const MANIFEST_AGE_MIN: Duration = Duration::from_secs(20 * 60);
+/// The same for files of the write-ahead log, which nobody reads but a start.
+const LOG_AGE_MIN: Duration = Duration::from_secs(60);
+/// The same for all other files, beside what [`garbage`] asks of them: those that are being
+/// written are not in the tree yet.
+const FILE_AGE_MIN: Duration = Duration::from_secs(60);
+/// How long the collector is kept from the files of a merge by itself. Who reads them does that
+/// by [`garbage`].
+const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 
 /// An open tree.
 pub(crate) struct Lsm {
     db: Db,
     dead: drain::Dead,
+    reads: garbage::Reads,
 }
 
 /// Writes that become visible and durable together.
@@ -91,22 +99,29 @@ impl Lsm {
         location: &Location,
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
-        let settings = settings(location, options);
+        let settings = settings(options);
         let dead = drain::Dead::default();
         let compactor =
             CompactorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
                 .with_options(compactor_options())
                 .with_scheduler_supplier(Arc::new(dead.clone()));
+        let reads = garbage::Reads::default();
+        let collector =
+            GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
+                .with_options(collector_options(location, options))
+                .with_gc_filter(Arc::new(garbage::Unread::new(reads.clone())));
         let db = Db::builder(location.path.clone(), Arc::clone(&location.object_store))
             .with_settings(settings)
             .with_sst_block_size(SstBlockSize::Block64Kib)
             .with_segment_extractor(Arc::new(Segments))
             .with_compactor_builder(compactor)
+            .with_gc_builder(collector)
+            .with_block_cache_policy(cache_policy())
             .with_db_cache(Arc::new(cache::BlockCache::new(options.cache_bytes_max)), 0)
             .build()
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Lsm { db, dead })
+        Ok(Lsm { db, dead, reads })
     }
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
@@ -120,7 +135,6 @@ impl Lsm {
     }
 
     /// Writes what is in memory to files of their segments.
-    #[cfg(test)]
     pub(crate) async fn flush_to_files(&self) -> Result<(), StoreError> {
         let options = FlushOptions { flush_type: FlushType::MemTable };
         self.db.flush_with_options(options).await.map_err(|e| store_error(&e))
@@ -164,29 +178,32 @@ impl Lsm {
             cache_blocks: true,
             ..ReadOptions::default()
         };
+        let _read = self.reads.begin();
         self.db.get_with_options(key, &options).await.map_err(|e| store_error(&e))
     }
 
     /// The keys that begin with a prefix, in order.
     pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
         let options = scan_options();
+        let read = self.reads.begin();
         let iterator = self
             .db
             .scan_prefix_with_options(prefix, .., &options)
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Scan { iterator: Some(iterator) })
+        Ok(Scan { open: Some((iterator, read)) })
     }
 
     /// The keys from `start` on and before `end`, in order.
     pub(crate) async fn scan(&self, start: &[u8], end: &[u8]) -> Result<Scan, StoreError> {
         if start >= end {
-            return Ok(Scan { iterator: None });
+            return Ok(Scan { open: None });
         }
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
+        let read = self.reads.begin();
         let iterator =
             self.db.scan_with_options(range, &scan_options()).await.map_err(|e| store_error(&e))?;
-        Ok(Scan { iterator: Some(iterator) })
+        Ok(Scan { open: Some((iterator, read)) })
     }
 
     /// Writes what is in memory to its final place, and closes.
@@ -198,13 +215,13 @@ impl Lsm {
 /// A scan under way.
 pub(crate) struct Scan {
     /// None where the range is empty, which slatedb takes for a mistake.
-    iterator: Option<slatedb::DbIterator>,
+    open: Option<(slatedb::DbIterator, garbage::Read)>,
 }
 
 impl Scan {
     /// The next key and its value.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
-        let Some(iterator) = &mut self.iterator else { return Ok(None) };
+        let Some((iterator, _)) = &mut self.open else { return Ok(None) };
         let entry = iterator.next().await.map_err(|e| store_error(&e))?;
         Ok(entry.map(|entry| (entry.key, entry.value)))
     }
@@ -218,7 +235,39 @@ fn scan_options() -> ScanOptions {
 }
 
 fn compactor_options() -> CompactorOptions {
-    CompactorOptions { poll_interval: poll_interval(5), ..CompactorOptions::default() }
+    CompactorOptions {
+        poll_interval: poll_interval(5),
+        checkpoint_lifetime: MERGED_FILES_KEPT,
+        ..CompactorOptions::default()
+    }
+}
+
+/// What is written is found in the cache once it has been read: most of it is the log, which is
+/// read at a start alone.
+fn cache_policy() -> BlockCachePolicy {
+    let small = [CacheTarget::Index, CacheTarget::Filters];
+    BlockCachePolicy::default().with_flush_targets(&small)
+}
+
+fn collector_options(location: &Location, options: &StoreOptions) -> GarbageCollectorOptions {
+    let of_age = |min_age: Duration| {
+        Some(GarbageCollectorDirectoryOptions {
+            interval: Some(location.garbage_interval.max(min_age / 4)),
+            min_age,
+            dry_run: false,
+        })
+    };
+    GarbageCollectorOptions {
+        manifest_options: of_age(MANIFEST_AGE_MIN),
+        wal_options: of_age(LOG_AGE_MIN),
+        wal_fence_options: None,
+        compacted_options: of_age(FILE_AGE_MIN),
+        compactions_options: of_age(MANIFEST_AGE_MIN),
+        detach_options: None,
+        boundary_files_enabled: location.has_conditional_overwrite,
+        object_store_max_retries: options.object_store_retries_max,
+        ..GarbageCollectorOptions::default()
+    }
 }
 
 /// So many seconds, but next to none in tests, which wait for it.
@@ -226,18 +275,7 @@ fn poll_interval(seconds: u64) -> Duration {
     if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(seconds) }
 }
 
-fn settings(location: &Location, options: &StoreOptions) -> Settings {
-    let directory = Some(GarbageCollectorDirectoryOptions {
-        interval: Some(GARBAGE_INTERVAL),
-        min_age: GARBAGE_AGE_MIN,
-        dry_run: false,
-    });
-    // Nobody reads the files of the write-ahead log but a start.
-    let log_directory = Some(GarbageCollectorDirectoryOptions {
-        interval: Some(LOG_GARBAGE_AGE_MIN),
-        min_age: LOG_GARBAGE_AGE_MIN,
-        dry_run: false,
-    });
+fn settings(options: &StoreOptions) -> Settings {
     Settings {
         // Commits flush by themselves: a timer would only add its period to each of them.
         flush_interval: None,
@@ -247,16 +285,8 @@ fn settings(location: &Location, options: &StoreOptions) -> Settings {
         l0_max_ssts: FILES_UNMERGED_MAX,
         // Given by its builder, which knows how to drop partitions.
         compactor_options: None,
-        garbage_collector_options: Some(GarbageCollectorOptions {
-            manifest_options: directory,
-            wal_options: log_directory,
-            wal_fence_options: None,
-            compacted_options: directory,
-            compactions_options: directory,
-            detach_options: None,
-            boundary_files_enabled: location.has_conditional_overwrite,
-            ..GarbageCollectorOptions::default()
-        }),
+        // Given by its builder, which knows what is being read.
+        garbage_collector_options: None,
         object_store_max_retries: options.object_store_retries_max,
         ..Settings::default()
     }

@@ -32,6 +32,7 @@ use model::Labels;
 
 use crate::error::StoreError;
 use crate::keys;
+use crate::lsm::WriteSet;
 use crate::store::Inner;
 use crate::window::{WINDOW_MS, window_of};
 
@@ -40,6 +41,11 @@ pub(crate) use retention::delete_expired;
 
 /// How long after its end a window stays open for samples that come a little late.
 const GRACE_MS: i64 = 30 * 60 * 1000;
+/// Late samples of a window from which it is sealed once more as soon as no more of them come, and
+/// from which it is even while they do. Fewer wait until the next window has closed, so that there
+/// are not many small runs.
+const LATE_SAMPLES_MIN: u64 = if cfg!(test) { 200 } else { 256 << 10 };
+const LATE_SAMPLES_MAX: u64 = if cfg!(test) { 2000 } else { 8 << 20 };
 /// How long after its newest sample a series without open samples is forgotten.
 const IDLE_MS: i64 = WINDOW_MS;
 
@@ -48,7 +54,7 @@ const IDLE_MS: i64 = WINDOW_MS;
 pub(crate) enum Which {
     /// Everything.
     All,
-    /// Windows that have ended, once for each window that does.
+    /// Windows that have ended, once for each window that does, or if much has come late.
     Closed,
 }
 
@@ -60,6 +66,8 @@ pub(crate) struct State {
     first_epoch: u32,
     /// The last window that had closed when closed ones were sealed.
     closed_window: i64,
+    /// Samples of each window that were open at the last look.
+    open: BTreeMap<i64, u64>,
 }
 
 impl State {
@@ -69,7 +77,24 @@ impl State {
             watermarks: meta.watermarks.clone(),
             first_epoch: meta.first_epoch,
             closed_window: i64::MIN,
+            open: BTreeMap::new(),
         }
+    }
+}
+
+impl State {
+    /// Which of the windows that have open samples are to be sealed.
+    fn due(&self, which: Which, closed_window: i64, open: &BTreeMap<i64, u64>) -> BTreeSet<i64> {
+        let is_due = |(window, samples): &(&i64, &u64)| match which {
+            Which::All => true,
+            Which::Closed if **window > closed_window => false,
+            Which::Closed if closed_window > self.closed_window => true,
+            Which::Closed => {
+                let is_at_rest = self.open.get(window) == Some(samples);
+                **samples >= if is_at_rest { LATE_SAMPLES_MIN } else { LATE_SAMPLES_MAX }
+            }
+        };
+        open.iter().filter(is_due).map(|(window, _)| *window).collect()
     }
 }
 
@@ -85,29 +110,33 @@ struct Item {
 
 /// Seals what is to be sealed, one window after the other, until the store is closed.
 ///
-/// A window that cannot be sealed keeps none of the others from it; its samples stay in the
-/// log. The first error is returned at the end.
-pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<(), StoreError> {
+/// Says whether there was anything. A window that cannot be sealed keeps none of the others from
+/// it; its samples stay in the log. The first error is returned at the end.
+pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, StoreError> {
     let mut state = inner.sealing.lock().await;
     let now_ms = inner.options.clock.now_ms();
     let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
-    if which == Which::Closed && closed_window <= state.closed_window {
-        return Ok(());
-    }
     let (epoch, windows) = {
         let mut log = inner.log.lock().await;
-        let is_due = |window: &i64| which == Which::All || *window <= closed_window;
-        let all = log.epochs.values().flat_map(|info| &info.windows);
-        let windows: BTreeSet<i64> = all.copied().filter(is_due).collect();
+        let mut open = BTreeMap::new();
+        for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
+            *open.entry(*window).or_default() += samples;
+        }
+        let windows = state.due(which, closed_window, &open);
+        state.open = open;
+        if windows.is_empty() && which == Which::Closed && closed_window <= state.closed_window {
+            return Ok(false);
+        }
         if log.epochs.contains_key(&log.epoch) && !windows.is_empty() {
             log.epoch += 1;
         }
         (log.epoch.saturating_sub(1), windows)
     };
     let mut first_error = None;
+    let is_any = !windows.is_empty();
     for window in windows {
         if inner.is_closing.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(false);
         }
         match publish::seal_window(inner, &mut state, window, epoch).await {
             Ok(()) => {}
@@ -123,9 +152,26 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<(), StoreEr
         Some(error) => Err(error),
         None => {
             state.closed_window = state.closed_window.max(closed_window);
-            Ok(())
+            Ok(is_any)
         }
     }
+}
+
+/// Writes what has been sealed to files, so that neither the blocks stay in memory nor what they
+/// came from on disk. The tree never deletes the newest of its files, so there is a small one at
+/// last.
+///
+/// Waits for as long as the object store takes no files, and keeps nobody from anything meanwhile.
+pub(crate) async fn write_out(inner: &Inner) -> Result<(), StoreError> {
+    inner.lsm.flush_to_files().await?;
+    {
+        let state = inner.sealing.lock().await;
+        let epoch = inner.log.lock().await.epoch;
+        let mut set = WriteSet::default();
+        set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch, state.first_epoch));
+        inner.lsm.commit(set).await?;
+    }
+    inner.lsm.flush_to_files().await
 }
 
 /// Lets go of series that hold nothing and have had no sample for a while.

@@ -103,7 +103,7 @@ async fn publish(
     let first_epoch = {
         let log = inner.log.lock().await;
         let is_needed = |(number, info): (&u32, &crate::head::commit::EpochInfo)| {
-            (*number > epoch || info.windows.iter().any(|w| *w != window)).then_some(*number)
+            (*number > epoch || info.windows.keys().any(|w| *w != window)).then_some(*number)
         };
         log.epochs.iter().find_map(is_needed).unwrap_or(epoch + 1)
     };

@@ -33,7 +33,7 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         let mut has_open = false;
         for info in log.epochs.values_mut() {
             let before = info.windows.len();
-            info.windows.retain(|window| *window >= first_window);
+            info.windows.retain(|window, _| *window >= first_window);
             has_open |= info.windows.len() < before;
         }
         if has_open {

@@ -332,6 +332,11 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
             assert_eq!(read_all(store).await.unwrap()[0].1.len(), 3);
         };
         check(&store).await;
+        let partition = crate::keys::partition(0);
+        let has_blocks = || store.inner().lsm.segments().iter().any(|s| s[..] == partition[..]);
+        assert!(!has_blocks(), "they are in memory and in the log of the tree");
+        crate::seal::write_out(store.inner()).await.unwrap();
+        assert!(has_blocks());
         drop(store);
         let store = open_with(&objects, options).await.unwrap();
         check(&store).await;
@@ -345,5 +350,33 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
         while has_log() {
             tokio::task::yield_now().await;
         }
+    });
+}
+
+#[test]
+fn much_that_comes_late_is_sealed_once_it_stops() {
+    harness::run(async {
+        let objects = harness::memory();
+        let clock = Arc::new(ManualClock::new(10 * WINDOW_MS));
+        let options =
+            StoreOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..harness::options() };
+        let store = open_with(&objects, options).await.unwrap();
+        let series = labels(&[("a", "b")]);
+        let append = async |from: i64, count: i64| {
+            let samples: Vec<(i64, f64)> = (from..from + count).map(|t| (t, t as f64)).collect();
+            store.append(batch(&series, &samples)).await.unwrap();
+            store.maintain().await.unwrap();
+            store.stats().seals
+        };
+        assert_eq!(append(0, 1).await, 1, "what had closed before the first look");
+        assert_eq!(append(100, 50).await, 1, "few");
+        store.maintain().await.unwrap();
+        assert_eq!(append(1_000, 200).await, 1, "more may come");
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().seals, 2, "no more has come");
+        assert_eq!(append(10_000, 1_900).await, 2, "more may come");
+        assert_eq!(append(20_000, 100).await, 3, "too much to wait for the end");
+        let held: usize = read_all(&store).await.unwrap().iter().map(|(_, s)| s.len()).sum();
+        assert_eq!(held, 1 + 50 + 200 + 1_900 + 100);
     });
 }
