@@ -9,6 +9,7 @@ use model::{Advance, SampleBatch};
 use super::ChunkError;
 use super::bits::{LOADED_BITS, load, read_bits, read_wide};
 use super::frame::{Encoding, FrameHeader};
+use super::packed::Packed;
 use super::starts::{self, StartsReader};
 
 /// Length of the mark that ends a stream: `1111`, then 32 zero bits.
@@ -25,8 +26,47 @@ const FIRST_VALUE_BIT: usize = 64 + 1 + 14;
 /// Invariant: the samples that it gives strictly ascend, whatever the bytes are.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
-    gorilla: Gorilla<'a>,
+    floats: Floats<'a>,
     starts: Option<Box<StartsReader<'a>>>,
+}
+
+/// The reader of times and values, by their encoding.
+#[derive(Debug, Clone)]
+enum Floats<'a> {
+    Gorilla(Gorilla<'a>),
+    Packed(Packed<'a>),
+}
+
+impl Floats<'_> {
+    /// See [`Gorilla::run`].
+    #[inline]
+    fn run(
+        &mut self,
+        until_ms: i64,
+        timestamps: &mut [i64],
+        values: &mut [f64],
+    ) -> Result<usize, ChunkError> {
+        match self {
+            Floats::Gorilla(gorilla) => gorilla.run(until_ms, timestamps, values),
+            Floats::Packed(packed) => packed.run(until_ms, timestamps, values),
+        }
+    }
+
+    #[inline]
+    fn remaining(&self) -> u32 {
+        match self {
+            Floats::Gorilla(gorilla) => gorilla.remaining,
+            Floats::Packed(packed) => packed.remaining(),
+        }
+    }
+
+    #[cold]
+    fn damaged(&self, detail: &'static str) -> ChunkError {
+        match self {
+            Floats::Gorilla(gorilla) => gorilla.damaged(detail),
+            Floats::Packed(packed) => packed.damaged(detail),
+        }
+    }
 }
 
 /// The reader of times and values.
@@ -105,6 +145,10 @@ impl<'a> Decoder<'a> {
         }
         let payload = &bytes[..header.payload_end()];
         let (end, starts) = match header.encoding {
+            Encoding::Packed => {
+                let floats = Floats::Packed(Packed::new(bytes, header)?);
+                return Ok(Decoder { floats, starts: None });
+            }
             Encoding::Gorilla => (header.payload_end(), None),
             Encoding::GorillaStarts => {
                 let (end, column) = starts::split(payload, header.payload_start())?;
@@ -114,7 +158,7 @@ impl<'a> Decoder<'a> {
                 return Err(ChunkError::UnknownEncoding { tag: header.encoding as u8 });
             }
         };
-        Ok(Decoder { gorilla: Gorilla::new(bytes, header, end)?, starts })
+        Ok(Decoder { floats: Floats::Gorilla(Gorilla::new(bytes, header, end)?), starts })
     }
 
     /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or
@@ -132,9 +176,9 @@ impl<'a> Decoder<'a> {
         } else {
             let (timestamps, values) = (&mut batch.timestamps, &mut batch.values);
             batch.len +=
-                self.gorilla.run(until_ms, &mut timestamps[start..], &mut values[start..])?;
+                self.floats.run(until_ms, &mut timestamps[start..], &mut values[start..])?;
         }
-        Ok(if self.gorilla.remaining == 0 {
+        Ok(if self.floats.remaining() == 0 {
             Advance::End
         } else if batch.is_full() {
             Advance::Full
@@ -154,7 +198,7 @@ impl<'a> Decoder<'a> {
         let (start, count) = (timestamps.len(), self.remaining());
         timestamps.resize(start + count, 0);
         values.resize(start + count, 0.0);
-        let taken = self.gorilla.run(i64::MAX, &mut timestamps[start..], &mut values[start..]);
+        let taken = self.floats.run(i64::MAX, &mut timestamps[start..], &mut values[start..]);
         let len = start + taken.as_ref().map_or(0, |taken| *taken);
         timestamps.truncate(len);
         values.truncate(len);
@@ -168,11 +212,11 @@ impl<'a> Decoder<'a> {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<(), ChunkError> {
-        let before = (self.gorilla.clone(), self.starts.as_deref().cloned());
+        let before = (self.floats.clone(), self.starts.as_deref().cloned());
         let start = batch.len;
         let starts_before = batch.starts.len();
         let (timestamps, values) = (&mut batch.timestamps, &mut batch.values);
-        let taken = self.gorilla.run(until_ms, &mut timestamps[start..], &mut values[start..])?;
+        let taken = self.floats.run(until_ms, &mut timestamps[start..], &mut values[start..])?;
         batch.starts.resize(start, 0);
         let timestamps = &timestamps[start..start + taken];
         let result = self.read_starts(timestamps, |start_ms| batch.starts.push(start_ms));
@@ -187,8 +231,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Goes back to where it stood, so that asking again fails again.
-    fn restore(&mut self, (gorilla, starts): (Gorilla<'a>, Option<StartsReader<'a>>)) {
-        self.gorilla = gorilla;
+    fn restore(&mut self, (floats, starts): (Floats<'a>, Option<StartsReader<'a>>)) {
+        self.floats = floats;
         self.starts = starts.map(Box::new);
     }
 
@@ -196,11 +240,11 @@ impl<'a> Decoder<'a> {
         let Some(starts) = self.starts.as_deref_mut() else { return Ok(()) };
         starts
             .read(timestamps, push)
-            .and_then(|()| match self.gorilla.remaining {
+            .and_then(|()| match self.floats.remaining() {
                 0 => starts.check_end(),
                 _ => Ok(()),
             })
-            .map_err(|detail| self.gorilla.damaged(detail))
+            .map_err(|detail| self.floats.damaged(detail))
     }
 
     /// Passes over the samples with `timestamp < start_ms`, without keeping them.
@@ -210,9 +254,9 @@ impl<'a> Decoder<'a> {
         let Some(until_ms) = start_ms.checked_sub(1) else { return Ok(()) };
         let (mut timestamps, mut values) = ([0; SKIPPED_LEN], [0.0; SKIPPED_LEN]);
         loop {
-            let taken = self.gorilla.run(until_ms, &mut timestamps, &mut values)?;
+            let taken = self.floats.run(until_ms, &mut timestamps, &mut values)?;
             if self.starts.is_some() {
-                let before = (self.gorilla.clone(), self.starts.as_deref().cloned());
+                let before = (self.floats.clone(), self.starts.as_deref().cloned());
                 let result = self.read_starts(&timestamps[..taken], |_| {});
                 if result.is_err() {
                     self.restore(before);
@@ -227,7 +271,7 @@ impl<'a> Decoder<'a> {
 
     /// Samples that have not been handed over or passed over yet.
     pub fn remaining(&self) -> usize {
-        self.gorilla.remaining as usize
+        self.floats.remaining() as usize
     }
 }
 

@@ -77,27 +77,35 @@ pub(super) fn is_held(delta_of_deltas: i64) -> bool {
     -MAX < delta_of_deltas && delta_of_deltas <= MAX
 }
 
-/// Appends one frame. The header's length is known only when the payload is: so the payload
-/// is written behind room for the longest header, and moved up to the real one.
 fn encode_frame(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut Vec<u8>) {
+    let has_starts = starts.iter().any(|start_ms| *start_ms != 0);
+    let encoding = if has_starts { Encoding::GorillaStarts } else { Encoding::Gorilla };
+    write_frame(encoding, timestamps, out, |out| {
+        let start = timestamps.first().map_or(0, |min_ms| ordered_bits(*min_ms));
+        let mut encoder = StdEncoder::new(start, BitWriter::new(out));
+        for (timestamp, value) in timestamps.iter().zip(values) {
+            encoder.encode(DataPoint::new(ordered_bits(*timestamp), *value));
+        }
+        encoder.close();
+        if has_starts {
+            starts::write(timestamps, starts, out);
+        }
+    });
+}
+
+/// Appends one frame, if there is a sample. The header's length is known only when the payload is:
+/// so the payload is written behind room for the longest header, and moved up to the real one.
+pub(super) fn write_frame(
+    encoding: Encoding,
+    timestamps: &[i64],
+    out: &mut Vec<u8>,
+    write_payload: impl FnOnce(&mut Vec<u8>),
+) {
     let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else { return };
     let frame_start = out.len();
     let payload_start = frame_start + frame::HEADER_BYTES_MAX;
     out.resize(payload_start, 0);
-
-    let start = ordered_bits(*min_ms);
-    let mut encoder = StdEncoder::new(start, BitWriter::new(out));
-    for (timestamp, value) in timestamps.iter().zip(values) {
-        encoder.encode(DataPoint::new(ordered_bits(*timestamp), *value));
-    }
-    encoder.close();
-    let encoding = if starts.iter().all(|start_ms| *start_ms == 0) {
-        Encoding::Gorilla
-    } else {
-        starts::write(timestamps, starts, out);
-        Encoding::GorillaStarts
-    };
-
+    write_payload(out);
     let payload_len = out.len() - payload_start;
     let mut header = [0; frame::HEADER_BYTES_MAX];
     let header_len = frame::write_header(

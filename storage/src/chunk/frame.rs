@@ -1,6 +1,6 @@
 //! The frame around a payload: what it says of itself, and whether it is whole.
 
-use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits, starts};
+use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits, packed, starts};
 
 /// The longest header: a tag, a count, a span and a length.
 pub(super) const HEADER_BYTES_MAX: usize = 1 + 3 + 9 + 3;
@@ -21,6 +21,8 @@ pub enum Encoding {
     Gorilla = 1,
     /// The same, and behind it since when the counter of each sample counts.
     GorillaStarts = 2,
+    /// Float samples of which the regular part is said once.
+    Packed = 3,
     /// Native histograms.
     Histograms = 16,
 }
@@ -37,6 +39,7 @@ impl Encoding {
         match self {
             Encoding::Gorilla => gorilla,
             Encoding::GorillaStarts => gorilla + 8 * (1 + starts::LENGTH_BYTES),
+            Encoding::Packed => 8 * packed::PAYLOAD_BYTES_MIN,
             Encoding::Histograms => HISTOGRAM_FIXED_BITS + 2 * (count - 1),
         }
     }
@@ -74,6 +77,7 @@ impl FrameHeader {
         let encoding = match bytes.first() {
             Some(1) => Encoding::Gorilla,
             Some(2) => Encoding::GorillaStarts,
+            Some(3) => Encoding::Packed,
             Some(16) => Encoding::Histograms,
             Some(tag) => return Err(ChunkError::UnknownEncoding { tag: *tag }),
             None => return Err(ChunkError::Truncated { expected: 1, found: 0 }),

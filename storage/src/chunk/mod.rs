@@ -14,8 +14,8 @@
 //! ```
 //!
 //! - *tag*: how the payload is encoded ([`Encoding`]). 1 is Gorilla floats, 2 the same with
-//!   starts, 16 histograms; 3–15 are kept for denser float codecs, 17–31 for histograms; 0 is
-//!   never written, so that zeroed bytes are never a chunk.
+//!   starts, 3 packed floats, 16 histograms; 4–15 are kept for other float codecs, 17–31 for
+//!   histograms; 0 is never written, so that zeroed bytes are never a chunk.
 //! - *varints* are LEB128, seven bits a byte, lowest first, and always of the shortest form.
 //! - *span* is max time − min time, below 2⁶³.
 //! - *min time* is not written twice: whatever the encoding, the payload begins with it, as 8
@@ -44,9 +44,9 @@
 //! ends the stream; zero bits fill its last byte. Any other `d` does not fit the format, so a
 //! chunk is cut before that sample ([`encode`]).
 //!
-//! # Starts and histograms
+//! # Packed floats, starts and histograms
 //!
-//! Since when a counter counts stands in a column behind the Gorilla payload ([`starts`]).
+//! The head writes Gorilla, a seal packs what is shorter then ([`packed`]). Since when a counter counts stands in a column behind the Gorilla payload ([`starts`]).
 //! Histograms have a payload of their own ([`histogram`]).
 
 mod bits;
@@ -55,6 +55,7 @@ mod encode;
 mod error;
 mod frame;
 pub mod histogram;
+mod packed;
 mod starts;
 #[cfg(test)]
 mod tests;
@@ -64,6 +65,7 @@ pub use encode::{encode, encode_with_starts};
 pub use error::ChunkError;
 pub use frame::{Encoding, FrameHeader, Frames, frames};
 pub use histogram::{HistogramBefore, HistogramDecoder, HistogramEncoder, encode_histograms};
+pub use packed::encode_packed;
 
 /// The most samples in one chunk: its payload stays below 1 MiB whatever the samples are.
 pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;

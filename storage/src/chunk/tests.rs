@@ -74,8 +74,15 @@ fn samples(len_max: usize) -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
     })
 }
 
+/// Gorilla or packed.
+type Encoder = fn(&[i64], &[f64], &mut Vec<u8>) -> usize;
+
+fn encoder() -> impl Strategy<Value = Encoder> {
+    prop_oneof![Just(encode as Encoder), Just(encode_packed as Encoder)]
+}
+
 /// One frame, the longest that the samples begin with.
-fn first_frame(times: &[i64], values: &[f64]) -> (Vec<u8>, Vec<i64>, Vec<f64>) {
+fn first_frame(encode: Encoder, times: &[i64], values: &[f64]) -> (Vec<u8>, Vec<i64>, Vec<f64>) {
     let mut bytes = Vec::new();
     encode(times, values, &mut bytes);
     let header = FrameHeader::read(&bytes).unwrap();
@@ -84,11 +91,11 @@ fn first_frame(times: &[i64], values: &[f64]) -> (Vec<u8>, Vec<i64>, Vec<f64>) {
     (bytes, times[..count].to_vec(), values[..count].to_vec())
 }
 
-fn bits_of(values: &[f64]) -> Vec<u64> {
+pub(super) fn bits_of(values: &[f64]) -> Vec<u64> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-fn read_all(decoder: &mut Decoder<'_>) -> Result<(Vec<i64>, Vec<u64>), ChunkError> {
+pub(super) fn read_all(decoder: &mut Decoder<'_>) -> Result<(Vec<i64>, Vec<u64>), ChunkError> {
     let mut batch = SampleBatch::new();
     let (mut times, mut values) = (Vec::new(), Vec::new());
     loop {
@@ -160,11 +167,12 @@ proptest! {
 
     #[test]
     fn decoder_resumes_as_a_slice_does(
+        encoder in encoder(),
         (times, values) in samples(1500),
         mut bounds in prop::collection::vec((any::<prop::sample::Index>(), -1i64..2), 0..20),
         fill in 0usize..SAMPLE_BATCH_LEN,
     ) {
-        let (bytes, times, values) = first_frame(&times, &values);
+        let (bytes, times, values) = first_frame(encoder, &times, &values);
         bounds.sort_by_key(|(index, _)| index.index(times.len()));
         let mut bounds: Vec<i64> =
             bounds.iter().map(|(i, by)| times[i.index(times.len())].saturating_add(*by)).collect();
@@ -193,11 +201,12 @@ proptest! {
 
     #[test]
     fn skipping_leaves_what_is_not_before_the_start(
+        encoder in encoder(),
         (times, values) in samples(200),
         at in any::<prop::sample::Index>(),
         by in -1i64..2,
     ) {
-        let (bytes, times, values) = first_frame(&times, &values);
+        let (bytes, times, values) = first_frame(encoder, &times, &values);
         let start_ms = times[at.index(times.len())].saturating_add(by);
         let first = times.partition_point(|t| *t < start_ms);
         let mut decoder = Decoder::open(&bytes).unwrap();
@@ -212,11 +221,12 @@ proptest! {
 
     #[test]
     fn any_changed_byte_is_an_error(
+        encoder in encoder(),
         (times, values) in samples(60),
         at in any::<prop::sample::Index>(),
         change in 1u8..,
     ) {
-        let (mut bytes, _, _) = first_frame(&times, &values);
+        let (mut bytes, _, _) = first_frame(encoder, &times, &values);
         let at = at.index(bytes.len());
         bytes[at] ^= change;
         // A changed length may reach into what follows.
@@ -226,10 +236,11 @@ proptest! {
 
     #[test]
     fn any_missing_byte_is_an_error(
+        encoder in encoder(),
         (times, values) in samples(60),
         at in any::<prop::sample::Index>(),
     ) {
-        let (bytes, _, _) = first_frame(&times, &values);
+        let (bytes, _, _) = first_frame(encoder, &times, &values);
         let bytes = &bytes[..at.index(bytes.len())];
         prop_assert!(FrameHeader::read(bytes).is_err());
         prop_assert!(Decoder::open(bytes).is_err());
@@ -238,10 +249,11 @@ proptest! {
     /// Damage that the checksum does not show: an error, or as many samples as announced.
     #[test]
     fn damage_under_a_good_checksum_stays_bounded(
+        encoder in encoder(),
         (times, values) in samples(700),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let (mut bytes, _, _) = first_frame(&times, &values);
+        let (mut bytes, _, _) = first_frame(encoder, &times, &values);
         let body_len = bytes.len() - 4;
         for (at, byte) in changes {
             bytes[at.index(body_len)] = byte;
@@ -265,10 +277,13 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_never_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn random_bytes_are_never_a_panic(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..80),
+        tag_of in prop_oneof![Just(Encoding::Gorilla), Just(Encoding::Packed)],
+    ) {
         let _ = Decoder::open(&bytes);
         if let Some(tag) = bytes.first_mut() {
-            *tag = Encoding::Gorilla as u8;
+            *tag = tag_of as u8;
         }
         let _ = frames(&bytes).count();
         if let Ok(header) = FrameHeader::read(&bytes)

@@ -10,7 +10,7 @@
 //!
 //! Counters and most gauges are whole numbers, or were written with a few digits behind the
 //! point; whether a number is one of these is decided by unpacking it and comparing all 64 bits.
-//! This lives in memory only: what is written is Gorilla.
+//! This lives in memory only: what is written are chunks.
 
 use model::{Advance, SampleBatch};
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::{Histogram, HistogramSample, Labels, SampleBatch};
 
 use super::window::OpenWindow;
-use crate::chunk::{self, ChunkError, Decoder, FrameHeader, HistogramBefore};
+use crate::chunk::{self, ChunkError, Decoder, Encoding, FrameHeader, HistogramBefore};
 use crate::columns::{KeptColumn, Place};
 use crate::window::window_of;
 
@@ -174,6 +174,22 @@ impl Scratch {
         self.bytes.clear();
         chunk::encode_with_starts(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
         Bytes::copy_from_slice(&self.bytes)
+    }
+
+    /// The samples of frames that stand end to end, packed; none if there is anything else among
+    /// them, or something that cannot be read.
+    pub(crate) fn pack(&mut self, frames: &[u8]) -> Option<&[u8]> {
+        self.clear();
+        for frame in chunk::frames(frames) {
+            let (offset, header) = frame.ok()?;
+            if header.encoding != Encoding::Gorilla {
+                return None;
+            }
+            self.decode(&frames[offset..]).ok()?;
+        }
+        self.bytes.clear();
+        chunk::encode_packed(&self.timestamps, &self.values, &mut self.bytes);
+        Some(&self.bytes)
     }
 
     pub(super) fn push_all(&mut self, samples: &[(i64, f64)], starts: &[i64]) {

@@ -230,7 +230,8 @@ fn run_of(
     let (_, first) = headers.first()?;
     let (_, last) = headers.last()?;
     let sample_count = headers.iter().map(|(_, header)| header.count as usize).sum();
-    let are_floats = headers.iter().all(|(_, header)| header.encoding == Encoding::Gorilla);
+    let is_plain = |encoding| matches!(encoding, Encoding::Gorilla | Encoding::Packed);
+    let are_floats = headers.iter().all(|(_, header)| is_plain(header.encoding));
     let do_ascend = headers.windows(2).all(|pair| pair[0].1.max_ms < pair[1].1.min_ms);
     let wanted_count = headers.iter().filter(|(_, header)| is_wanted(header)).count();
     let is_kept = are_floats

@@ -9,7 +9,7 @@ use super::block::{self, BlockBuilder, BlockEntry};
 use super::{Item, State, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
-use crate::head::series::{Floats, Part, Run};
+use crate::head::series::{Floats, Part, Run, Scratch};
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::read::cursor::{PartsCursor, SeriesParts};
@@ -156,7 +156,7 @@ fn build_blocks(
 ) -> Result<Blocks, StoreError> {
     let mut built = Blocks { blocks: Vec::new(), entries: Vec::new(), next };
     let mut bytes = 0;
-    let mut batch = SampleBatch::new();
+    let (mut batch, mut scratch) = (SampleBatch::new(), Scratch::new());
     while next < items.len() && bytes < WRITE_BYTES {
         let metric = items[next].metric;
         let mut builder = BlockBuilder::default();
@@ -170,8 +170,8 @@ fn build_blocks(
             let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &item.labels)
                 .map_err(|error| damaged(&error))?;
             if let Some((min_ms, max_ms)) = parts.times() {
-                let frames =
-                    frames_of(&parts, &item.labels, &mut batch).map_err(|error| damaged(&error))?;
+                let frames = frames_of(&parts, &item.labels, &mut batch, &mut scratch)
+                    .map_err(|error| damaged(&error))?;
                 builder.push(item.id, &frames, min_ms, max_ms);
             }
             next += 1;
@@ -192,9 +192,20 @@ fn damaged(error: &SourceError) -> StoreError {
     StoreError::Corrupt { location: "the head".to_owned(), detail: error.to_string() }
 }
 
-/// The frames of a series end to end, in order: copied where they are frames that follow one
-/// another, else encoded anew.
+/// The frames of a series end to end, in order, packed where that is shorter.
 fn frames_of(
+    parts: &SeriesParts,
+    labels: &model::Labels,
+    batch: &mut SampleBatch,
+    scratch: &mut Scratch,
+) -> Result<Vec<u8>, SourceError> {
+    let frames = frames_as_written(parts, labels, batch)?;
+    let packed = scratch.pack(&frames).filter(|packed| packed.len() < frames.len());
+    Ok(packed.map_or(frames, <[u8]>::to_vec))
+}
+
+/// The same: copied where they are frames that follow one another, else encoded anew.
+fn frames_as_written(
     parts: &SeriesParts,
     labels: &model::Labels,
     batch: &mut SampleBatch,

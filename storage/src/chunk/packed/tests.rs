@@ -1,0 +1,138 @@
+//! What packing makes of the series that there are, and its bytes.
+
+use model::STALE_NAN_BITS;
+use proptest::prelude::*;
+
+use crate::chunk::tests::{bits_of, read_all};
+use crate::chunk::{Decoder, Encoding, encode, encode_packed, frames};
+
+fn packed(times: &[i64], values: &[f64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_packed(times, values, &mut bytes);
+    bytes
+}
+
+fn read(bytes: &[u8]) -> (Vec<i64>, Vec<u64>) {
+    let (mut times, mut values) = (Vec::new(), Vec::new());
+    for frame in frames(bytes) {
+        let (offset, header) = frame.unwrap();
+        assert_eq!(header.encoding, Encoding::Packed);
+        let found = read_all(&mut Decoder::open(&bytes[offset..]).unwrap()).unwrap();
+        times.extend(found.0);
+        values.extend(found.1);
+    }
+    (times, values)
+}
+
+/// Asserts that samples come back, and tells the bytes of each as packed and as Gorilla.
+fn check(times: &[i64], values: &[f64]) -> (f64, f64) {
+    let bytes = packed(times, values);
+    assert_eq!(read(&bytes), (times.to_vec(), bits_of(values)));
+    let mut gorilla = Vec::new();
+    encode(times, values, &mut gorilla);
+    let each = |bytes: &[u8]| bytes.len() as f64 / times.len() as f64;
+    (each(&bytes), each(&gorilla))
+}
+
+/// Numbers from 0 to below a limit that look random.
+fn noise(at: usize, limit: i64) -> i64 {
+    ((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as i64 % limit
+}
+
+fn scrapes(count: usize, off: impl Fn(usize) -> i64) -> Vec<i64> {
+    (0..count).map(|at| 1_700_000_000_000 + at as i64 * 15_000 + off(at)).collect()
+}
+
+#[test]
+fn regular_samples_take_the_bits_of_what_is_not_regular() {
+    let regular = scrapes(480, |_| 0);
+    let one_in_ten = scrapes(480, |at| if at % 10 == 3 { noise(at, 21) - 10 } else { 0 });
+    let all = scrapes(480, |at| noise(at, 101) - 50);
+    let counter = |limit: i64| {
+        let mut sum = 123_456;
+        let value = move |at| {
+            sum += noise(at, limit);
+            sum as f64
+        };
+        (0..480).map(value).collect::<Vec<f64>>()
+    };
+    let resets: Vec<f64> =
+        (0..480).map(|at| (at % 200 * 50) as f64 + noise(at, 50) as f64).collect();
+    let decimals: Vec<f64> = (0..480)
+        .map(|at| format!("2{}.{:02}", noise(at, 10), noise(at + 7, 100)).parse())
+        .map(Result::unwrap)
+        .collect();
+    let floats: Vec<f64> = (0..480).map(|at| 1.0 + noise(at, 1 << 30) as f64 / 7.0e9).collect();
+    for (name, times, values, bytes_max) in [
+        ("constant", &regular, vec![0.1; 480], 0.1),
+        ("counter", &regular, counter(100), 0.95),
+        ("counter, times one in ten off", &one_in_ten, counter(100), 1.2),
+        ("counter, times off", &all, counter(100), 1.85),
+        ("counter with resets", &regular, resets, 1.0),
+        ("decimals", &regular, decimals, 1.4),
+        ("floats", &regular, floats, 6.6),
+    ] {
+        let (bytes, of_gorilla) = check(times, &values);
+        assert!(bytes <= bytes_max && bytes < of_gorilla, "{name}: {bytes} against {of_gorilla}");
+    }
+}
+
+#[test]
+fn gaps_and_staleness_begin_new_frames() {
+    let mut times = scrapes(100, |at| if at < 40 { 0 } else { 60_000 });
+    let mut values: Vec<f64> = (0..100).map(f64::from).collect();
+    values[99] = f64::from_bits(STALE_NAN_BITS);
+    let bytes = packed(&times, &values);
+    let counts: Vec<u32> = frames(&bytes).map(|frame| frame.unwrap().1.count).collect();
+    assert_eq!(counts, [40, 59, 1]);
+    check(&times, &values);
+    times.truncate(41);
+    check(&times, &values[..41]);
+}
+
+#[test]
+fn frames_have_the_bytes_of_their_description() {
+    let start = 1_700_000_000_000_i64;
+    let head = |payload: &[u8], count: u8, span: &[u8]| {
+        let min = (start as u64 ^ 1 << 63).to_be_bytes();
+        let mut frame = [&[3, count], span, &[payload.len() as u8 + 8], &min, payload].concat();
+        let checksum = crc32c::crc32c(&frame);
+        frame.extend_from_slice(&checksum.to_le_bytes());
+        frame
+    };
+    // Step 1000, no width; kind 0, no places, first 5, lowest 1, 2 bits, no leap: 1, 4, 2.
+    let values = [5.0, 6.0, 10.0, 12.0];
+    let times = [0, 1000, 2000, 3000].map(|offset| start + offset);
+    let payload = [0xe8, 0x07, 0, 0, 0, 10, 2, 2, 0, 0b00_11_01_00];
+    assert_eq!(packed(&times, &values), head(&payload, 4, &[0xb8, 0x17]));
+    // One sample: step 0; kind 1, one place, 15, no width.
+    assert_eq!(packed(&times[..1], &[1.5]), head(&[0, 0, 1, 1, 30, 0], 1, &[0]));
+    // No number: kind 2, its bits.
+    let nan = f64::from_bits(STALE_NAN_BITS);
+    let bits = STALE_NAN_BITS.to_le_bytes();
+    assert_eq!(packed(&times[..1], &[nan]), head(&[&[0, 0, 2][..], &bits, &[0]].concat(), 1, &[0]));
+}
+
+proptest! {
+    #[test]
+    fn counters_and_gauges_come_back(
+        scale in 0i32..14,
+        mut number in -1_000_000_000i64..1_000_000_000,
+        steps in prop::collection::vec(prop_oneof![
+            8 => 0i64..100,
+            2 => -100i64..100,
+            1 => -1_000_000_000i64..1_000_000_000,
+        ], 1..1100),
+        jitter in prop::collection::vec(prop_oneof![8 => Just(0i64), 1 => -20i64..20], 1..50),
+    ) {
+        let times = scrapes(steps.len(), |at| jitter[at % jitter.len()]);
+        let values: Vec<f64> = steps
+            .iter()
+            .map(|step| {
+                number += step;
+                number as f64 / 10f64.powi(scale)
+            })
+            .collect();
+        check(&times, &values);
+    }
+}
