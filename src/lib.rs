@@ -7,6 +7,7 @@ pub mod config;
 pub mod gate;
 mod http;
 pub mod ingest;
+pub mod kernel;
 mod listener;
 pub mod logging;
 pub mod metrics;

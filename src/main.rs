@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use tessella::cli::Args;
+use tessella::kernel::allocator;
 use tessella::{logging, server};
 
 fn main() -> ExitCode {
+    allocator::set_up();
     let args = Args::parse();
     logging::start(args.log_level, args.log_format);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -1,0 +1,3 @@
+//! What needs `unsafe`: calls that only the C library has.
+
+pub mod allocator;
