@@ -136,6 +136,11 @@ pub struct Args {
     #[arg(long = "query.max-queue", value_name = "COUNT", default_value_t = 500)]
     pub query_queue_max: u32,
 
+    /// How much memory answers to range queries may take that are kept to be used again, as a
+    /// size; 0 keeps none.
+    #[arg(long = "query.result-cache-size", value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
+    pub query_results_bytes_max: u64,
+
     /// Whether the metric's name is removed at the end of a query, as Prometheus does with its
     /// feature promql-delayed-name-removal; false removes it in each function and operator, as
     /// Prometheus does without.
@@ -347,6 +352,7 @@ impl Args {
         EngineOptions {
             delayed_name_removal: self.delayed_name_removal,
             parse: self.parse_options(),
+            results_bytes_max: self.query_results_bytes_max,
             steps_max: self.query_steps_max,
             use_start_timestamps: self.use_start_timestamps,
             ..EngineOptions::default()
@@ -374,6 +380,7 @@ impl Args {
             ("query.max-samples", self.query_samples_max.to_string()),
             ("query.max-series", self.query_series_max.to_string()),
             ("query.max-steps", self.query_steps_max.to_string()),
+            ("query.result-cache-size", format_bytes(self.query_results_bytes_max)),
             ("query.timeout", format_duration(self.query_timeout)),
             ("query.use-start-timestamps", self.use_start_timestamps.to_string()),
             ("remote-write.body-timeout", format_duration(write.body_timeout)),

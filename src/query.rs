@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::results::Results;
 use engine::{Engine, QueryError, QueryOptions, QueryOutput};
 use model::{BoxFuture, Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool};
 use model::{Source, SourceError};
@@ -33,6 +34,8 @@ pub(crate) struct QuerySettings {
     pub(crate) explain: bool,
     /// Whether the answer says how many samples each step saw.
     pub(crate) count_seen: bool,
+    /// Whether answers that are kept may be used, and this one may be kept.
+    pub(crate) may_reuse: bool,
 }
 
 /// When a query is evaluated.
@@ -55,6 +58,8 @@ pub(crate) struct Evaluation {
     pub(crate) explain: bool,
     /// Whether the answer says how many samples each step saw.
     pub(crate) count_seen: bool,
+    /// Whether answers that are kept may be used, and this one may be kept.
+    pub(crate) may_reuse: bool,
     /// Its place at the gate, kept until nothing computes for it any more.
     pub(crate) place: Arc<Place>,
 }
@@ -88,9 +93,18 @@ pub(crate) trait Evaluate: Send + Sync {
         when: When,
         evaluation: &'a Evaluation,
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>>;
+
+    /// The answers that are kept, if any are.
+    fn results(&self) -> Option<Arc<Results>> {
+        None
+    }
 }
 
 impl Evaluate for Engine {
+    fn results(&self) -> Option<Arc<Results>> {
+        Engine::results(self).cloned()
+    }
+
     fn check<'a>(
         &'a self,
         query: &'a str,
@@ -128,6 +142,7 @@ impl Evaluate for Engine {
                 limits: evaluation.limits.clone(),
                 explain: evaluation.explain,
                 count_seen: evaluation.count_seen,
+                may_reuse: evaluation.may_reuse,
                 held: Some(Arc::clone(&evaluation.place) as Arc<_>),
             };
             match when {
@@ -332,6 +347,7 @@ impl Queries {
             limits: BudgetLimits { timeout: Some(left), ..limits.clone() },
             explain: asked.settings.explain,
             count_seen: asked.settings.count_seen,
+            may_reuse: asked.settings.may_reuse,
             place: Arc::clone(&place),
         };
         let source = Arc::clone(&asked.source);
@@ -376,6 +392,11 @@ impl Queries {
     /// The memory that all queries hold.
     pub(crate) fn memory(&self) -> &MemoryPool {
         &self.pool
+    }
+
+    /// The answers that are kept, if any are.
+    pub(crate) fn results(&self) -> Option<Arc<Results>> {
+        self.engine.results()
     }
 
     /// The gate.

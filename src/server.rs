@@ -57,6 +57,9 @@ impl Shared {
     pub(crate) fn new(args: Args, config: Config, engine: Box<dyn Evaluate>) -> Arc<Shared> {
         let queries = Queries::new(&args, engine);
         let metrics = Metrics::new(queries.gate().places_max());
+        if let Some(results) = queries.results() {
+            metrics.watch_results(results);
+        }
         let ingest_metrics = IngestMetrics::new(metrics.registry());
         Arc::new(Shared {
             config: RwLock::new(Arc::new(config)),

@@ -19,8 +19,10 @@ use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, is_plain, parse};
 use crate::plan::{Estimate, Explained, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
+use crate::results::refresh::Refresh;
+use crate::results::{Results, rule};
 use crate::tile::TileShape;
-use crate::window::Steps;
+use crate::window::{Reach, Steps};
 
 /// So many selectors of one query are loaded at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
@@ -51,6 +53,8 @@ pub struct EngineOptions {
     pub steps_max: u64,
     /// Which experimental parts of the language are understood.
     pub parse: ParseOptions,
+    /// Bytes of answers to range queries that are kept to be used again; 0 keeps none.
+    pub results_bytes_max: u64,
 }
 
 impl Default for EngineOptions {
@@ -64,6 +68,7 @@ impl Default for EngineOptions {
             tile_shape: TileShape::default(),
             steps_max: 5_000_000,
             parse: ParseOptions::default(),
+            results_bytes_max: 0,
         }
     }
 }
@@ -82,6 +87,9 @@ pub struct QueryOptions {
     /// Whether the answer says how many samples each step saw. This decodes them once more,
     /// and counts them once more towards the limit.
     pub count_seen: bool,
+    /// Whether answers that are kept may be used, and this one may be kept. Queries that say how
+    /// they were done never do so.
+    pub may_reuse: bool,
     /// Kept until nothing computes for the query any more, which may be after its future is
     /// dropped.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
@@ -97,13 +105,28 @@ pub struct QueryOptions {
 pub struct Engine {
     options: EngineOptions,
     crew: Arc<Crew>,
+    results: Option<Arc<Results>>,
+}
+
+/// What running a query has given.
+pub(crate) struct Ran {
+    pub(crate) output: QueryOutput,
+    /// How far its steps look, if it may be used again.
+    pub(crate) reach: Option<Reach>,
 }
 
 impl Engine {
     /// An engine with threads of its own.
     pub fn new(options: EngineOptions) -> Engine {
         let crew = Arc::new(Crew::new(options.threads));
-        Engine { options, crew }
+        let bytes_max = options.results_bytes_max;
+        let results = (bytes_max > 0).then(|| Arc::new(Results::new(bytes_max)));
+        Engine { options, crew, results }
+    }
+
+    /// The answers that are kept, if any are.
+    pub fn results(&self) -> Option<&Arc<Results>> {
+        self.results.as_ref()
     }
 
     /// The settings.
@@ -123,7 +146,7 @@ impl Engine {
         options: &QueryOptions,
     ) -> Result<QueryOutput, QueryError> {
         let plan_options = self.plan_options(Steps::instant(time_ms), time_ms, true, options);
-        self.run(source, query, plan_options, options).await
+        Ok(self.run(source, query, plan_options, options).await?.output)
     }
 
     /// The answer at all times from `start_ms` up to `end_ms`, `step_ms` apart.
@@ -139,7 +162,40 @@ impl Engine {
         step_ms: i64,
         options: &QueryOptions,
     ) -> Result<QueryOutput, QueryError> {
+        let started = Instant::now();
         let steps = range_steps(start_ms, end_ms, step_ms)?;
+        let is_plain = options.may_reuse && !options.explain && !options.count_seen;
+        let results = self.results.as_deref().filter(|_| is_plain && steps.count > 1);
+        if let Some(results) = results
+            && let Some(version) = source.version()
+        {
+            let engine = self;
+            let refresh = Refresh {
+                engine,
+                results,
+                source,
+                query,
+                steps,
+                end_ms,
+                options,
+                version,
+                started,
+            };
+            return refresh.answer().await;
+        }
+        let options = &QueryOptions { may_reuse: false, ..options.clone() };
+        Ok(self.run_range(source, query, steps, end_ms, options).await?.output)
+    }
+
+    /// The same without what is kept. `end_ms` is the end that was asked for.
+    pub(crate) async fn run_range(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        steps: Steps,
+        end_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<Ran, QueryError> {
         let plan_options = self.plan_options(steps, end_ms, false, options);
         self.run(source, query, plan_options, options).await
     }
@@ -152,7 +208,7 @@ impl Engine {
         options: &QueryOptions,
     ) -> Result<String, QueryError> {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
-        Ok(self.plan(query, plan_options, options).await?.to_string())
+        Ok(self.plan(query, plan_options, options).await?.plan.to_string())
     }
 
     /// Refuses a query that [`Engine::instant`] will refuse whatever the data.
@@ -210,11 +266,11 @@ impl Engine {
         query: &str,
         plan_options: PlanOptions,
         options: &QueryOptions,
-    ) -> Result<QueryOutput, QueryError> {
+    ) -> Result<Ran, QueryError> {
         let budget = Budget::new(options.limits.clone());
         let _guard = CancelOnDrop(budget.clone());
         let started = Instant::now();
-        let plan = self.plan(query, plan_options, options).await?;
+        let Planned { plan, reach } = self.plan(query, plan_options, options).await?;
         let scalars = Charge::new(&budget, plan.scalar_bytes)?;
         let mut stats = QueryStats {
             prepare_seconds: started.elapsed().as_secs_f64(),
@@ -222,6 +278,8 @@ impl Engine {
         };
         let started = Instant::now();
         let sets = load(&*source, &plan.selections, &budget).await?;
+        // What has histograms is added up in another order.
+        let reach = reach.filter(|_| !sets.iter().any(|set| may_have_histograms(&**set)));
         let sets = without_buckets(sets, &plan.bucketless);
         stats.load_seconds = started.elapsed().as_secs_f64();
         let may_have_subqueries = query.contains('[') && query.contains(':');
@@ -256,7 +314,8 @@ impl Engine {
         };
         let Done { value, explained, seen, stats } = self.compute(is_small, work).await?;
         annotations.merge(ctx.take_annotations());
-        Ok(QueryOutput { value, annotations, stats, explained, seen })
+        let output = QueryOutput { value, annotations, stats, explained, seen };
+        Ok(Ran { output, reach })
     }
 
     /// The plan of a query.
@@ -265,19 +324,27 @@ impl Engine {
         query: &str,
         plan_options: PlanOptions,
         options: &QueryOptions,
-    ) -> Result<Plan, QueryError> {
+    ) -> Result<Planned, QueryError> {
         let (text, parse_options) = (query.to_owned(), self.options.parse);
         let held = options.held.clone();
+        // Other ways of removing names, and of reading counters, look at more than a step.
+        let may_reuse = options.may_reuse
+            && !plan_options.is_instant
+            && self.options.delayed_name_removal
+            && !self.options.use_start_timestamps;
         let planning = move || {
             let _held = held;
-            plan(&parse(&text, &parse_options)?, &plan_options)
+            let expr = parse(&text, &parse_options)?;
+            let plan = plan(&expr, &plan_options)?;
+            let reach = if may_reuse { rule(&expr, &plan) } else { None };
+            Ok(Planned { plan, reach })
         };
         self.compute(is_plain(query), planning).await
     }
 
     /// Does a part of a query: here, if it is small, or on a thread of its own, whose stack is
     /// large enough for the deepest query.
-    async fn compute<T: Send + 'static>(
+    pub(crate) async fn compute<T: Send + 'static>(
         &self,
         is_small: bool,
         work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
@@ -310,6 +377,16 @@ fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
     series_count <= SMALL_SERIES_MAX
         && steps.count.saturating_mul(series_count.max(1)) <= SMALL_CELLS_MAX
         && sets.iter().map(samples_of).sum::<usize>() <= SMALL_SAMPLES_MAX
+}
+
+/// A plan, and how far the query's steps look, if it may be used again.
+struct Planned {
+    plan: Plan,
+    reach: Option<Reach>,
+}
+
+fn may_have_histograms(set: &dyn SeriesSet) -> bool {
+    (0..set.len()).any(|index| set.has_histograms(index))
 }
 
 fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryError> {
@@ -438,9 +515,7 @@ fn without_buckets(
     looks: &[Option<BucketlessLook>],
 ) -> Vec<Arc<dyn SeriesSet>> {
     let reduced = |(set, look): (Arc<dyn SeriesSet>, &Option<BucketlessLook>)| match look {
-        Some(look) if (0..set.len()).any(|index| set.has_histograms(index)) => {
-            Arc::new(BucketlessSet::new(set, *look))
-        }
+        Some(look) if may_have_histograms(&*set) => Arc::new(BucketlessSet::new(set, *look)),
         _ => set,
     };
     sets.into_iter().zip(looks).map(reduced).collect()

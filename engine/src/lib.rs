@@ -11,6 +11,7 @@ pub mod functions;
 pub mod parse;
 pub mod plan;
 pub mod result;
+pub mod results;
 pub mod tile;
 pub mod window;
 

@@ -115,7 +115,18 @@ impl<'a> Request<'a> {
         settings.explain = params.flag("explain")?;
         let (query, stats) = (params.query()?, params.text("stats")?);
         settings.count_seen = stats == "all";
+        // What an answer says of the work is said of the whole work.
+        settings.may_reuse = stats.is_empty() && !settings.explain && !is_uncached(params)?;
         Ok(Request { query, when, settings, limit, stats })
+    }
+}
+
+/// Whether the answer must not come from the cache: `nocache=1`, as VictoriaMetrics has it.
+fn is_uncached(params: &Params) -> Result<bool, ApiError> {
+    match params.text("nocache")? {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => params.flag("nocache"),
     }
 }
 

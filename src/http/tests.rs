@@ -16,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
 mod beside;
+mod reuse;
 mod with_engine;
 
 use super::router::router;

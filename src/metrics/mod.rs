@@ -1,9 +1,10 @@
 //! The server's own metrics.
 
 mod process;
+mod results;
 mod store;
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use prometheus::proto::MetricFamily;
@@ -13,10 +14,12 @@ use prometheus::{
 };
 
 use engine::result::QueryStats;
+use engine::results::Results;
 
 use storage::StoreStats;
 
 use self::process::ProcessMetrics;
+use self::results::ResultsMetrics;
 use self::store::StoreMetrics;
 
 /// Upper bounds of the duration histograms, in seconds.
@@ -29,6 +32,8 @@ pub struct Metrics {
     /// Held while metrics are read from elsewhere and gathered.
     gathering: Mutex<()>,
     process: ProcessMetrics,
+    /// Absent where no answers are kept.
+    results: OnceLock<(ResultsMetrics, Arc<Results>)>,
     store: StoreMetrics,
     store_stats: OnceLock<Box<dyn Fn() -> StoreStats + Send + Sync>>,
     ready: IntGauge,
@@ -62,6 +67,7 @@ impl Metrics {
         let metrics = Metrics {
             gathering: Mutex::new(()),
             process: ProcessMetrics::new(&own),
+            results: OnceLock::new(),
             store: StoreMetrics::new(&own),
             store_stats: OnceLock::new(),
             ready: own.int_gauge(
@@ -159,6 +165,12 @@ impl Metrics {
         let _ = self.store_stats.set(Box::new(stats));
     }
 
+    /// Shows the figures of the answers that are kept, from now on.
+    pub(crate) fn watch_results(&self, results: Arc<Results>) {
+        // There is one cache in a process; a second one would change nothing.
+        self.results.get_or_init(|| (ResultsMetrics::new(&Own(&self.registry)), results));
+    }
+
     /// Notes how many queries run and wait.
     pub(crate) fn set_queries(&self, running: usize, waiting: usize) {
         self.queries_running.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -186,6 +198,9 @@ impl Metrics {
         self.process.refresh();
         if let Some(stats) = self.store_stats.get() {
             self.store.refresh(&stats());
+        }
+        if let Some((metrics, results)) = self.results.get() {
+            metrics.refresh(&results.stats());
         }
         self.registry.gather()
     }

@@ -8,6 +8,7 @@
 //! [`Store`] is the whole of it to others; it is read through [`model::Source`]. Keys are in
 //! `keys`, values in `head::record`, `seal::block` and `value`, chunks in [`chunk`].
 
+mod changes;
 pub mod chunk;
 mod columns;
 mod error;

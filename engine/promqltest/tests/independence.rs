@@ -10,16 +10,19 @@
 #[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 mod stored;
 
+#[path = "support/shown.rs"]
+mod shown;
+
 use std::sync::Arc;
 
-use engine::result::SampleValue;
 use engine::tile::TileShape;
-use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
+use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
-use model::{Histogram, Labels, ResetHint, Source};
+use model::Source;
 use promqltest::generate::{
     Generator, Grammar, Operands, Query, Random, SPAN_MS, START_MS, samples,
 };
+use shown::show;
 use stored::{Caches, Cut, Stores};
 
 const SEED: u64 = 1;
@@ -93,71 +96,6 @@ fn ask(engine: &Engine, source: &Arc<dyn Source>, query: &Query, times: Times) -
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines.join("\n")
-}
-
-/// All of an answer: labels in their order, values by their bits, warnings and infos.
-fn show(query: &str, answer: Result<QueryOutput, QueryError>) -> String {
-    let output = match answer {
-        Ok(output) => output,
-        Err(error) => return format!("error: {error}"),
-    };
-    let mut lines = Vec::new();
-    let mut line = |labels: &Labels, samples: &mut dyn Iterator<Item = (i64, SampleValue)>| {
-        let samples: Vec<String> = samples
-            .map(|(time_ms, value)| match value {
-                SampleValue::Float(value) => format!("{time_ms} {value:?} {:x}", bits(value)),
-                SampleValue::Histogram(histogram) => {
-                    format!("{time_ms} {:?}", promised(&histogram))
-                }
-            })
-            .collect();
-        lines.push(format!("{labels}: {}", samples.join(", ")));
-    };
-    match &output.value {
-        Value::String { time_ms, value } => return format!("{time_ms} {value}"),
-        Value::Scalar { time_ms, value } => {
-            line(&Labels::default(), &mut std::iter::once((*time_ms, SampleValue::Float(*value))));
-        }
-        Value::Vector { time_ms, samples } => {
-            for (labels, value) in samples {
-                line(labels, &mut std::iter::once((*time_ms, value.clone())));
-            }
-        }
-        Value::Samples(series) => {
-            for series in series {
-                let floats = series.values.iter().copied().map(SampleValue::Float);
-                let histograms = series
-                    .histograms
-                    .iter()
-                    .map(|(time_ms, h)| (*time_ms, SampleValue::Histogram(Arc::clone(h))));
-                let floats = series.timestamps.iter().copied().zip(floats);
-                line(&series.labels, &mut floats.chain(histograms));
-            }
-        }
-        Value::Grid { rows, .. } => {
-            for row in rows {
-                let mut cells = (0..row.values.len()).filter_map(|i| Some((i as i64, row.at(i)?)));
-                line(&row.labels, &mut cells);
-            }
-        }
-    }
-    let (warnings, infos) = output.annotations.to_strings(query, 0);
-    lines.into_iter().chain(warnings).chain(infos).collect::<Vec<_>>().join("\n")
-}
-
-/// What is promised of a histogram: all but whether it is known that a counter went on. Where it
-/// is not, a query compares the counts for itself, and finds the same.
-fn promised(histogram: &Histogram) -> Histogram {
-    let reset_hint = match histogram.reset_hint {
-        ResetHint::NotReset => ResetHint::Unknown,
-        hint => hint,
-    };
-    Histogram { reset_hint, ..histogram.clone() }
-}
-
-/// The bits of a number; NaN is NaN.
-fn bits(value: f64) -> u64 {
-    if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
 
 /// The first line in which two answers differ.

@@ -1,6 +1,7 @@
 //! The read seam: what the engine asks of whoever holds the series.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -101,6 +102,20 @@ pub trait Source: Send + Sync {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
+
+    /// A number that grows with every change, once it can be seen and before it is acknowledged.
+    /// What is loaded after it was taken is at least as new.
+    ///
+    /// Some sources do not follow their changes.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
+    /// The times, in ms since the epoch, at which every series is as it was for whoever took the
+    /// version before loading: nothing has been written or deleted there since.
+    fn unchanged_since(&self, _version: u64) -> Range<i64> {
+        0..0
+    }
 
     /// The exemplars of matching series, sorted by labels, those of a series by time. They are
     /// in memory; to match many series takes a while all the same.

@@ -353,6 +353,10 @@ impl Log {
         if !self.created.is_empty() {
             head.file(self.created.drain(..));
         }
+        // Last: a reader that has not seen all of it has taken an earlier number.
+        if let Some(earliest_ms) = self.columns.earliest_ms() {
+            head.changes.note(earliest_ms);
+        }
         Ok(log_bytes)
     }
 }

@@ -18,6 +18,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use model::{BudgetError, Labels, Matcher, Watch};
 
+use crate::changes::Changes;
 use crate::exemplar::Exemplars;
 use crate::index::{LabelIndex, is_restricted};
 use crate::metadata::Metadata;
@@ -51,6 +52,8 @@ pub(crate) struct Head {
     open_windows: Mutex<Option<(i64, i64)>>,
     /// How often series have been forgotten: slots found before may mean others since.
     generation: AtomicU64,
+    /// Which times have changed since when.
+    pub(crate) changes: Changes,
     /// Exemplars, of series that may have left the head since.
     pub(crate) exemplars: Exemplars,
     /// What metrics are.
@@ -106,6 +109,7 @@ impl Head {
             order: HeadOrder::default(),
             open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
+            changes: Changes::default(),
             exemplars,
             metadata,
         }

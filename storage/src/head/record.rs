@@ -75,6 +75,12 @@ impl Columns {
         self.histograms.clear();
     }
 
+    /// The earliest time of all samples; nothing without one.
+    pub(crate) fn earliest_ms(&self) -> Option<i64> {
+        let of_histograms = self.histograms.iter().map(|decided| decided.sample.timestamp_ms);
+        self.timestamps.iter().copied().min().into_iter().chain(of_histograms).min()
+    }
+
     /// The bytes of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let labels: usize = self.definitions.iter().map(|l| l.as_bytes().len() + 3).sum();

@@ -1,5 +1,6 @@
 //! Resolving and loading: `model::Source` for the store.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::watch::sort_by;
@@ -58,6 +59,16 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         Box::pin(async move { names::label_values(self.inner(), name, query, budget).await })
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.inner().head.changes.version())
+    }
+
+    fn unchanged_since(&self, version: u64) -> Range<i64> {
+        let changes = &self.inner().head.changes;
+        let kept_from_ms = changes.kept_from_ms().max(self.inner().visible_min_ms());
+        kept_from_ms..changes.earliest_since(version)
     }
 
     fn exemplars(

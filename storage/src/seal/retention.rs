@@ -8,7 +8,7 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::store::Inner;
 use crate::value;
-use crate::window::{PARTITION_WINDOWS, partition_of_window, window_of};
+use crate::window::{PARTITION_WINDOWS, partition_end_ms, partition_of_window, window_of};
 
 /// Keys that are deleted in one write.
 const DELETE_KEYS: usize = 10_000;
@@ -24,6 +24,7 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     let mut state = inner.sealing.lock().await;
     let first_kept = partition_of_window(window_of(inner.visible_min_ms()));
     let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
+    inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
     let expired: Vec<i64> = {
         let partitions = inner.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.range(..first_kept).map(|(number, _)| *number).collect()
