@@ -25,7 +25,7 @@ Data and questions:
   --queries FILTER  only queries in whose name or text this is found; may be given again
   --runs N          how often each query is asked (9)
   --quick           three runs, and no waiting for stores to settle
-  --settle SECONDS  how long stores are waited for at most (180)
+  --settle SECONDS  how long stores are waited for at most (300)
   --directory PATH  where stores are made (the system's directory for temporary files)
   --record          writes the output into benches/record/<date>-side-by-side-<dataset>, as .md
                     (tables), .json (every figure) and .svg (the chart)
@@ -109,7 +109,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Str
         end_s: None,
         filters: Vec::new(),
         runs: 9,
-        settle_s: 180,
+        settle_s: 300,
         directory: std::env::temp_dir(),
         is_record: false,
         chart: None,

@@ -18,6 +18,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const IDLE_CORES: f64 = 0.05;
 /// … for this long.
 const IDLE_TIME: Duration = Duration::from_secs(5);
+/// Ours looks for closed windows once a minute, and for files of the log without use as well: its
+/// store is at rest when it is the same after more than that.
+const REST_TIME: Duration = Duration::from_secs(70);
 /// How long what a flush missed may take.
 const FLUSH_PAUSE: Duration = Duration::from_secs(2);
 /// Has Prometheus write all that it holds into blocks.
@@ -154,15 +157,14 @@ impl Peer {
         if self.program == Some(Program::VictoriaMetrics) {
             self.client().text("/internal/force_merge")?;
         }
-        // Ours looks for closed windows once a minute.
-        let least = match self.program {
-            Some(Program::Tessella) => Duration::from_secs(65),
+        let needed = match self.program {
+            Some(Program::Tessella) => REST_TIME,
             _ => IDLE_TIME,
         };
         let progress = Progress::new(&format!("settle {}, at most", self.name), timeout.as_secs());
         let started = Instant::now();
-        let mut is_settled = false;
-        while !is_settled && started.elapsed() < timeout {
+        let (mut rest, mut bytes) = (Duration::ZERO, self.file_bytes()?);
+        while rest < needed && started.elapsed() < timeout {
             let (cpu, since) = (self.cpu_time()?, Instant::now());
             std::thread::sleep(IDLE_TIME.min(timeout));
             progress.add(since.elapsed().as_secs());
@@ -170,10 +172,13 @@ impl Peer {
                 (Some(a), Some(b)) => (b - a).as_secs_f64() / since.elapsed().as_secs_f64(),
                 _ => 0.0,
             };
-            is_settled = cores < IDLE_CORES && started.elapsed() >= least && self.is_compacted()?;
+            let now = self.file_bytes()?;
+            let is_at_rest = cores < IDLE_CORES && now == bytes && self.is_compacted()?;
+            rest = if is_at_rest { rest + since.elapsed() } else { Duration::ZERO };
+            bytes = now;
         }
         progress.finish();
-        Ok(is_settled)
+        Ok(rest >= needed)
     }
 
     fn is_compacted(&self) -> io::Result<bool> {
@@ -192,19 +197,26 @@ impl Peer {
     pub fn disk_bytes(&self) -> io::Result<Option<u64>> {
         let Some(directory) = self.directory.as_deref() else { return Ok(None) };
         Ok(Some(match self.program {
-            Some(Program::Tessella) => {
-                // Files without use are deleted after 20 minutes, those of the log after one.
-                let log = log_directories(directory)?;
-                let log = log.iter().map(|log| directory_bytes(log)).sum::<io::Result<u64>>()?;
-                match self.metric("tessella_storage_file_bytes") {
-                    Ok(bytes) => bytes as u64 + log,
-                    // Versions before this metric show no better.
-                    Err(_) => directory_bytes(directory)?,
-                }
-            }
             Some(Program::Prometheus) => self.snapshot_bytes(directory)?,
+            Some(Program::Tessella) => self.file_bytes()?,
             _ => directory_bytes(directory)?,
         }))
+    }
+
+    /// Bytes of the files of ours that are in use, and of its log; 0 of any other server.
+    fn file_bytes(&self) -> io::Result<u64> {
+        let (Some(Program::Tessella), Some(directory)) = (self.program, &self.directory) else {
+            return Ok(0);
+        };
+        let mut bytes = match self.metric("tessella_storage_file_bytes") {
+            Ok(bytes) => bytes as u64,
+            // Versions before this metric show no better.
+            Err(_) => return directory_bytes(directory),
+        };
+        for log in log_directories(directory)? {
+            bytes += directory_bytes(&log)?;
+        }
+        Ok(bytes)
     }
 
     /// Has Prometheus write all that it holds into blocks, and removes them.
