@@ -31,8 +31,6 @@ const SHARD_COUNT: usize = 64;
 
 /// To look at the series of a label value is so much more work than touching a byte.
 const LOOK_WORK: usize = 64;
-/// Values are taken from the labels of series where these are fewer by so many times.
-const LABELS_SHARE: usize = 8;
 
 /// So few series are put in order by comparing them, and so small a part of all.
 const ORDER_MIN: usize = if cfg!(test) { 1 } else { 64 };
@@ -321,7 +319,7 @@ impl Head {
             return Ok(values);
         }
         let ids = index.select(matchers, watch)?;
-        if ids.len() < (index.value_count(name) / LABELS_SHARE) as u64 {
+        if ids.len() < index.value_count(name) as u64 {
             for slot in ids {
                 watch.work(LOOK_WORK)?;
                 let mut shard = self.shard(slot);

@@ -17,10 +17,8 @@ use crate::store::Inner;
 const TEXT_BYTES: usize = 32;
 /// Merging a text is so much more work than touching a byte.
 const TEXT_WORK: usize = 64;
-/// Names are taken from the labels of series up to so many of them.
+/// Up to so many series, their labels are looked at and not all postings.
 const LABELS_MAX: u64 = 1024;
-/// Values are taken from the labels of series up to so many of them.
-const VALUE_LABELS_MAX: u64 = 64;
 
 /// What is listed.
 #[derive(Clone, Copy)]
@@ -113,11 +111,15 @@ impl Sealed<'_> {
             return Ok(());
         }
         let ids = self.facts.resolve(lsm, self.matchers, breather).await?;
-        let few = match wanted {
-            Wanted::Names => LABELS_MAX,
-            Wanted::Values(_) => VALUE_LABELS_MAX,
-        };
-        if ids.len() <= few {
+        // Where series are fewer than values, their labels are looked at instead.
+        let are_few = ids.len() <= LABELS_MAX
+            || match wanted {
+                Wanted::Names => false,
+                Wanted::Values(name) => {
+                    ids.len() < self.facts.table(lsm, name, breather).await?.len() as u64
+                }
+            };
+        if are_few {
             let series = self.facts.labels_of(lsm, &self.inner.head, &ids, breather).await?;
             let mut texts = Vec::new();
             for (_, labels) in &series {
