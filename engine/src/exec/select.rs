@@ -13,7 +13,7 @@ use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::watch::Decoded;
 use crate::plan::{Instant, InstantValue};
-use crate::tile::{Tile, set_present};
+use crate::tile::{Tile, set_all_present, set_present};
 use crate::window::Steps;
 
 /// The series of an instant selector.
@@ -141,6 +141,92 @@ struct TileTimes {
     lookback_ms: i64,
 }
 
+impl TileTimes {
+    #[inline]
+    fn time(self, step: usize) -> i64 {
+        self.first_ms + step as i64 * self.step_ms
+    }
+}
+
+/// Steps that see every so many-th sample of a batch: those of both lie evenly.
+#[derive(Clone, Copy)]
+struct Even {
+    /// The sample that the first of these steps sees.
+    first: usize,
+    /// How many samples a step moves on.
+    stride: usize,
+    /// How many steps there are; at least one.
+    count: usize,
+    /// How old a sample is when it is seen.
+    age_ms: i64,
+}
+
+impl Even {
+    /// The steps from the first of a range on that see samples of the batch, if steps and
+    /// samples move on alike.
+    #[inline]
+    fn of(
+        batch: &SampleBatch,
+        times: TileTimes,
+        steps: std::ops::Range<usize>,
+        is_last: bool,
+    ) -> Option<Even> {
+        let sample_ms = batch.even_step_ms()?;
+        let passed_ms = times.time(steps.start) - batch.timestamps[0];
+        if steps.is_empty() || passed_ms < 0 || times.step_ms % sample_ms != 0 {
+            return None;
+        }
+        let (first, age_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
+        let stride = (times.step_ms / sample_ms) as usize;
+        // The newest sample for the step of the last one may be in the next batch.
+        let end = batch.len - usize::from(!is_last);
+        if first >= end || stride == 0 || age_ms >= times.lookback_ms {
+            return None;
+        }
+        let count = steps.len().min((end - 1 - first) / stride + 1);
+        Some(Even { first, stride, count, age_ms })
+    }
+
+    /// Writes what the samples yield.
+    #[inline]
+    fn fill(
+        self,
+        first_ms: i64,
+        batch: &SampleBatch,
+        out: &mut [f64],
+        yields: &impl Fn(i64, f64) -> f64,
+    ) {
+        let Even { first, stride, count, age_ms } = self;
+        let sample_ms = batch.even_step_ms * stride as i64;
+        let mut time_ms = first_ms - age_ms;
+        let seen = &batch.values[first..first + (count - 1) * stride + 1];
+        for (out, value) in out.iter_mut().zip(seen.iter().step_by(stride)) {
+            *out = yields(time_ms, *value);
+            time_ms += sample_ms;
+        }
+    }
+}
+
+/// Marks the steps that see samples, unless these are staleness markers.
+#[inline]
+fn set_seen(
+    values: &[f64],
+    even: Even,
+    steps: std::ops::Range<usize>,
+    presence: &mut [u64],
+) {
+    let Even { first, stride, count, .. } = even;
+    let seen = values[first..first + (count - 1) * stride + 1].iter().step_by(stride);
+    let is_any_stale = seen.clone().fold(false, |any, value| any | is_stale(*value));
+    if is_any_stale {
+        for (step, _) in steps.zip(seen).filter(|(_, value)| !is_stale(**value)) {
+            set_present(presence, step);
+        }
+    } else {
+        set_all_present(presence, steps);
+    }
+}
+
 impl TileReader for InstantReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
         tile.reset(self.rows.len(), step_count);
@@ -221,7 +307,7 @@ impl Row<'_> {
             self.is_done = advance == Advance::End;
             let (mut float, mut histogram) = (0, 0);
             while step < step_count {
-                let time_ms = times.first_ms + step as i64 * times.step_ms;
+                let time_ms = times.time(step);
                 self.look_to(time_ms, batch, &mut float, &mut histogram);
                 let is_exhausted = float == batch.len && histogram == batch.histograms.len();
                 if is_exhausted && !is_last {
@@ -320,11 +406,18 @@ impl Row<'_> {
             let (sample_times, samples) = batch.samples();
             let (mut newest_ms, mut newest) = (self.newest_ms, self.newest);
             let mut at = 0;
+            if let Some(even) = Even::of(batch, times, step..values.len(), is_last) {
+                let out = step..step + even.count;
+                even.fill(times.time(step), batch, &mut values[out.clone()], &yields);
+                set_seen(&batch.values, even, out.clone(), presence);
+                step = out.end;
+                at = even.first + (even.count - 1) * even.stride + 1;
+            }
             // The presence of 64 steps is gathered before it is written: a change of one bit in
             // memory would wait for the one before it.
             let mut word = 0;
             while step < values.len() {
-                let time_ms = times.first_ms + step as i64 * times.step_ms;
+                let time_ms = times.time(step);
                 while at < sample_times.len() && sample_times[at] <= time_ms {
                     at += 1;
                 }

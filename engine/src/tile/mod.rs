@@ -3,6 +3,7 @@
 //! Native histograms ride in a plane of their own, which exists only where an operator has
 //! written one: code that wants floats alone never tests for it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::Histogram;
@@ -219,6 +220,17 @@ pub fn is_present(presence: &[u64], step_index: usize) -> bool {
 #[inline]
 pub fn set_present(presence: &mut [u64], step_index: usize) {
     presence[step_index / 64] |= 1 << (step_index % 64);
+}
+
+/// Sets the bits of some steps that follow one another.
+#[inline]
+pub fn set_all_present(presence: &mut [u64], steps: Range<usize>) {
+    let mut step = steps.start;
+    while step < steps.end {
+        let count = (64 - step % 64).min(steps.end - step);
+        presence[step / 64] |= u64::MAX >> (64 - count) << (step % 64);
+        step += count;
+    }
 }
 
 /// Clears a step's bit.

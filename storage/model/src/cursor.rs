@@ -29,6 +29,11 @@ pub struct HistogramSample {
 pub struct SampleBatch {
     /// How many floats are valid.
     pub len: usize,
+    /// So many of the first floats are known to lie evenly in time. Who adds floats without a
+    /// word about them leaves this as it is: all are even where it equals `len`.
+    pub even_len: usize,
+    /// How far apart these are; above 0 where there are any.
+    pub even_step_ms: i64,
     /// Their times.
     pub timestamps: [i64; SAMPLE_BATCH_LEN],
     /// Their values; staleness markers are included.
@@ -46,6 +51,8 @@ impl SampleBatch {
     pub fn new() -> Box<SampleBatch> {
         Box::new(SampleBatch {
             len: 0,
+            even_len: 0,
+            even_step_ms: 0,
             timestamps: [0; SAMPLE_BATCH_LEN],
             values: [0.0; SAMPLE_BATCH_LEN],
             starts: Vec::new(),
@@ -57,6 +64,7 @@ impl SampleBatch {
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
+        self.even_len = 0;
         self.starts.clear();
         self.histograms.clear();
     }
@@ -90,6 +98,25 @@ impl SampleBatch {
             self.starts.push(start_ms);
         }
         self.push(timestamp_ms, value);
+    }
+
+    /// Notes that the floats from the one at `from` on lie evenly in time.
+    #[inline]
+    pub fn note_even(&mut self, from: usize, step_ms: i64) {
+        let goes_on = self.even_len == from
+            && from > 0
+            && step_ms == self.even_step_ms
+            && from < self.len
+            && self.timestamps[from] - self.timestamps[from - 1] == step_ms;
+        if from == 0 || goes_on {
+            (self.even_len, self.even_step_ms) = (self.len, step_ms);
+        }
+    }
+
+    /// How far apart the floats are, where they are known to lie evenly in time.
+    #[inline]
+    pub fn even_step_ms(&self) -> Option<i64> {
+        (self.even_len == self.len && self.len > 0).then_some(self.even_step_ms)
     }
 
     /// Since when the counter of a float counts; 0 where that is not known.

@@ -142,7 +142,11 @@ impl Column {
         let out = batch.len..batch.len + count;
         self.times.read(self.min_ms, from, &mut batch.timestamps[out.clone()]);
         self.values.read(from, &mut batch.values[out]);
+        let start = batch.len;
         batch.len += count;
+        if let Times::Even { step_ms } = self.times {
+            batch.note_even(start, step_ms);
+        }
         count
     }
 
