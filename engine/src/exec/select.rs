@@ -209,12 +209,7 @@ impl Even {
 
 /// Marks the steps that see samples, unless these are staleness markers.
 #[inline]
-fn set_seen(
-    values: &[f64],
-    even: Even,
-    steps: std::ops::Range<usize>,
-    presence: &mut [u64],
-) {
+fn set_seen(values: &[f64], even: Even, steps: std::ops::Range<usize>, presence: &mut [u64]) {
     let Even { first, stride, count, .. } = even;
     let seen = values[first..first + (count - 1) * stride + 1].iter().step_by(stride);
     let is_any_stale = seen.clone().fold(false, |any, value| any | is_stale(*value));

@@ -57,8 +57,8 @@ pub(crate) struct BlockSlots {
 /// A place for a column.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// Of a frame of the head.
-    Frame(Arc<Slot>),
+    /// Of what the head has encoded of a window of a series.
+    Frames(Arc<Slot>),
     /// Of a series of a sealed block, and which it is.
     Sealed(Arc<BlockSlots>, u32),
 }
@@ -75,7 +75,7 @@ pub(crate) struct ColumnCache {
 /// What can be let go of.
 #[derive(Debug)]
 enum Entry {
-    Frame(Weak<Slot>),
+    Frames(Weak<Slot>),
     Sealed(Weak<BlockSlots>, u32),
     /// The slots of a block, which go while none is filled.
     Block(BlockKey),
@@ -100,7 +100,8 @@ pub(crate) struct ColumnStats {
 }
 
 impl Slot {
-    fn get(&self) -> Option<Arc<KeptColumn>> {
+    /// The column that is kept here.
+    pub(crate) fn column(&self) -> Option<Arc<KeptColumn>> {
         let column = lock(&self.column).clone()?;
         self.is_read.store(true, Ordering::Relaxed);
         Some(column)
@@ -138,7 +139,7 @@ impl BlockSlots {
 
     /// The column of the series at a place among the ids.
     pub(crate) fn column(&self, at: usize) -> Option<Arc<KeptColumn>> {
-        self.slots[at].get()
+        self.slots[at].column()
     }
 }
 
@@ -155,19 +156,19 @@ fn block_bytes(series_count: usize) -> usize {
 impl Place {
     /// The column that is kept there.
     pub(crate) fn column(&self) -> Option<Arc<KeptColumn>> {
-        self.slot().get()
+        self.slot().column()
     }
 
     fn slot(&self) -> &Slot {
         match self {
-            Place::Frame(slot) => slot,
+            Place::Frames(slot) => slot,
             Place::Sealed(block, at) => &block.slots[*at as usize],
         }
     }
 
     fn entry(&self) -> Entry {
         match self {
-            Place::Frame(slot) => Entry::Frame(Arc::downgrade(slot)),
+            Place::Frames(slot) => Entry::Frames(Arc::downgrade(slot)),
             Place::Sealed(block, at) => Entry::Sealed(Arc::downgrade(block), *at),
         }
     }
@@ -217,20 +218,26 @@ impl ColumnCache {
         block
     }
 
-    /// Keeps a column in its place, unless one is there already; gives the one that is.
+    /// Keeps a column in its place, unless one of as many samples is there already; gives the
+    /// one that is.
     pub(crate) fn put(&self, place: &Place, column: Column) -> Arc<KeptColumn> {
         self.account.misses.fetch_add(1, Ordering::Relaxed);
         self.account.bytes.fetch_add(column.bytes() + ENTRY_BYTES, Ordering::Relaxed);
         let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
-        {
+        let replaced = {
             let mut column = lock(&place.slot().column);
-            if let Some(column) = &*column {
+            if let Some(column) = &*column
+                && column.len() >= kept.len()
+            {
                 return Arc::clone(column);
             }
-            *column = Some(Arc::clone(&kept));
-            if let Place::Sealed(block, _) = place {
-                block.filled_count.fetch_add(1, Ordering::Relaxed);
-            }
+            column.replace(Arc::clone(&kept))
+        };
+        if replaced.is_some() {
+            return kept;
+        }
+        if let Place::Sealed(block, _) = place {
+            block.filled_count.fetch_add(1, Ordering::Relaxed);
         }
         self.admit(place.entry());
         kept
@@ -264,7 +271,7 @@ impl ColumnCache {
             }
             let Some(entry) = queue.pop_front() else { return };
             let is_gone = match &entry {
-                Entry::Frame(slot) => slot.upgrade().is_none_or(|slot| slot.evict()),
+                Entry::Frames(slot) => slot.upgrade().is_none_or(|slot| slot.evict()),
                 Entry::Sealed(block, at) => {
                     block.upgrade().is_none_or(|block| self.evict_sealed(&block, *at))
                 }

@@ -130,7 +130,7 @@ fn column() -> Column {
 #[test]
 fn the_cache_stays_within_its_bound_and_lets_go_of_what_nobody_reads() {
     let cache = ColumnCache::new(20_000);
-    let frame = Place::Frame(Arc::default());
+    let frame = Place::Frames(Arc::default());
     cache.put(&frame, column());
     for number in 0..200 {
         let block = cache.add_block(key(number), [number * 10, number * 10 + 5].into_iter());
@@ -157,7 +157,7 @@ fn what_is_put_twice_is_kept_once_and_all_bytes_are_given_back() {
         let second = cache.put(&place, column());
         assert!(Arc::ptr_eq(&first, &second));
     }
-    let frame = Place::Frame(Arc::default());
+    let frame = Place::Frames(Arc::default());
     let held = cache.put(&frame, column());
     let bytes = cache.stats().bytes;
     drop(frame);

@@ -47,40 +47,56 @@ pub(crate) struct Decided {
     pub(crate) before: Option<HistogramBefore>,
 }
 
-/// A run of samples that ascends: what a cursor reads.
+/// A run of samples that ascends: what a cursor reads. Small, for there are many.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// One encoded frame, and where it comes from.
-    Frame {
-        /// The frame, and maybe more behind it.
-        bytes: Bytes,
-        /// The start of the block's key, or none for the head.
-        key: Option<Bytes>,
-    },
+    /// One encoded frame.
+    Frame(Box<Frame>),
     /// Frames of floats that have a place for what they decode to.
-    Run(Run),
+    Run(Box<Run>),
     /// What such frames were decoded to before.
     Column(Arc<KeptColumn>),
-    /// Decoded floats.
+    /// Decoded floats; at least one.
     Floats(Floats),
-    /// Late histograms; of none is known whether its counter was reset.
+    /// Late histograms, at least one; of none is known whether its counter was reset.
     Histograms(Vec<HistogramSample>),
 }
 
-/// Frames of floats without starts, end to end, times ascending.
+/// One encoded frame, and where it comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    /// The frame, and maybe more behind it.
+    pub(crate) bytes: Bytes,
+    /// The start of the block's key, or none for the head.
+    pub(crate) key: Option<Bytes>,
+    /// What its header says.
+    pub(crate) header: Result<FrameHeader, ChunkError>,
+}
+
+/// Frames of floats without starts, times ascending.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    /// The frames, and nothing else.
-    pub(crate) bytes: Bytes,
+    /// The first samples, decoded before; frames may hold some of them again.
+    pub(crate) before: Option<Arc<KeptColumn>>,
+    /// The frames, each alone or some end to end.
+    pub(crate) frames: Vec<Bytes>,
     /// The start of the block's key, or none for the head.
     pub(crate) key: Option<Bytes>,
     /// Where the column is kept once there is one.
     pub(crate) place: Place,
-    /// Samples of all frames, as their headers say.
+    /// Samples of all of it, at most.
     pub(crate) sample_count: usize,
     /// Earliest and latest time, as the headers say.
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
+}
+
+impl Frame {
+    /// A frame of the head, or of a block.
+    pub(crate) fn new(bytes: Bytes, key: Option<Bytes>) -> Frame {
+        let header = FrameHeader::read(&bytes);
+        Frame { bytes, key, header }
+    }
 }
 
 /// Decoded floats and the starts of the first of them: what is missing is 0.
@@ -94,21 +110,50 @@ impl Part {
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Part::Frame { bytes, .. } | Part::Run(Run { bytes, .. }) => bytes.len(),
+            Part::Frame(frame) => frame.bytes.len(),
+            Part::Run(run) => run.frames.iter().map(Bytes::len).sum(),
             Part::Column(column) => column.bytes(),
             Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
             Part::Histograms(samples) => samples.iter().map(histogram_bytes).sum(),
         }
     }
 
-    /// Samples in it; 0 for a frame that cannot be read.
+    /// Samples in it, at most; 0 for a frame that cannot be read.
     pub(crate) fn sample_count(&self) -> usize {
         match self {
-            Part::Frame { bytes, .. } => FrameHeader::read(bytes).map_or(0, |h| h.count as usize),
+            Part::Frame(frame) => frame.header.as_ref().map_or(0, |h| h.count as usize),
             Part::Run(run) => run.sample_count,
             Part::Column(column) => column.len(),
             Part::Floats(floats) => floats.samples.len(),
             Part::Histograms(samples) => samples.len(),
+        }
+    }
+
+    /// Earliest and latest time; 0 for what cannot be read.
+    #[inline]
+    pub(crate) fn times(&self) -> (i64, i64) {
+        match self {
+            Part::Column(column) => (column.min_ms(), column.max_ms()),
+            Part::Floats(Floats { samples, .. }) => match (samples.first(), samples.last()) {
+                (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms),
+                _ => (0, 0),
+            },
+            Part::Frame(frame) => frame.header.as_ref().map_or((0, 0), |h| (h.min_ms, h.max_ms)),
+            Part::Run(run) => (run.min_ms, run.max_ms),
+            Part::Histograms(samples) => match (samples.first(), samples.last()) {
+                (Some(first), Some(last)) => (first.timestamp_ms, last.timestamp_ms),
+                _ => (0, 0),
+            },
+        }
+    }
+
+    /// Whether it is of histograms, by the tag of a frame.
+    #[inline]
+    pub(crate) fn is_histograms(&self) -> bool {
+        match self {
+            Part::Column(_) | Part::Floats(_) | Part::Run(_) => false,
+            Part::Frame(frame) => frame.header.is_ok_and(|h| h.encoding.is_histograms()),
+            Part::Histograms(_) => true,
         }
     }
 }

@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint};
 
-use super::series::{Decided, Floats, Part, Run, Scratch, push_starts, sorted_later_wins};
-use crate::chunk::{Encoding, FrameHeader, HistogramEncoder, encode_histograms};
+use super::series::{Decided, Floats, Frame, Part, Run, Scratch, push_starts, sorted_later_wins};
+use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::columns::{Place, Slot};
 
 /// Raw samples that an open window keeps at its end.
@@ -41,7 +41,14 @@ pub(crate) struct OpenWindow {
     pub(super) epoch: u32,
     /// Samples in the last of `frames`; 0 if nothing is to be merged into it.
     last_frame_len: u16,
-    frames: Vec<HeldFrame>,
+    frames: Vec<Bytes>,
+    /// Whether all frames are of floats without starts.
+    are_plain: bool,
+    /// Time of the last sample in the frames, while they are plain.
+    framed_ms: i64,
+    /// The place of the column of the frames, from the first reader on. Frames only gain
+    /// samples at their end, so a column that is too short is a beginning.
+    slot: OnceLock<Arc<Slot>>,
     tail: Vec<(i64, f64)>,
     late: Option<Box<Late>>,
     extra: Option<Box<Extra>>,
@@ -50,19 +57,6 @@ pub(crate) struct OpenWindow {
     pub(super) max_ms: i64,
     /// Latest time in order.
     in_order_ms: i64,
-}
-
-/// A frame, and the place of its column from the first reader on.
-#[derive(Debug)]
-struct HeldFrame {
-    bytes: Bytes,
-    slot: OnceLock<Arc<Slot>>,
-}
-
-impl From<Bytes> for HeldFrame {
-    fn from(bytes: Bytes) -> HeldFrame {
-        HeldFrame { bytes, slot: OnceLock::new() }
-    }
 }
 
 /// What few windows have.
@@ -78,7 +72,7 @@ struct Extra {
 /// that hold its time.
 #[derive(Debug, Default)]
 struct Late {
-    frames: Vec<HeldFrame>,
+    frames: Vec<Bytes>,
     floats: Floats,
     histograms: Vec<HistogramSample>,
 }
@@ -91,6 +85,9 @@ impl OpenWindow {
             epoch,
             last_frame_len: 0,
             frames: Vec::new(),
+            are_plain: true,
+            framed_ms: i64::MIN,
+            slot: OnceLock::new(),
             tail: Vec::new(),
             late: None,
             extra: None,
@@ -137,7 +134,7 @@ impl OpenWindow {
             s.clear();
             let sorted = sorted_later_wins(floats);
             s.push_all(&sorted.samples, &sorted.starts);
-            late.frames.push(s.encode().into());
+            late.frames.push(s.encode());
             floats.samples.clear();
             floats.starts.clear();
         }
@@ -164,7 +161,7 @@ impl OpenWindow {
         let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
         let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
         // A frame that cannot be read is left as it is, for the reader to report.
-        let is_merged = last.is_some_and(|frame| s.decode(&frame.bytes).is_ok());
+        let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
         if is_merged {
             self.frames.pop();
         } else {
@@ -178,12 +175,14 @@ impl OpenWindow {
             None => s.push_all(&self.tail, &[]),
         }
         self.tail.clear();
+        self.framed_ms = s.timestamps.last().copied().unwrap_or(self.framed_ms);
+        self.are_plain &= s.starts.is_empty();
         self.last_frame_len = s.timestamps.len() as u16;
         if self.frames.len() == self.frames.capacity() {
             self.frames.reserve_exact(1);
         }
         let frame = s.encode();
-        self.frames.push(frame.into());
+        self.frames.push(frame);
     }
 
     /// Adds a histogram.
@@ -208,7 +207,8 @@ impl OpenWindow {
             {
                 return;
             }
-            self.frames.push(frame_of(encoder).into());
+            self.frames.push(frame_of(encoder));
+            self.are_plain = false;
             // Floats are not merged into a frame of histograms.
             self.last_frame_len = 0;
         }
@@ -262,17 +262,21 @@ impl OpenWindow {
         are_columns_kept: bool,
         parts: &mut Vec<Part>,
     ) {
-        push_frames(&self.frames, start_ms, end_ms, are_columns_kept, parts);
+        if are_columns_kept && self.are_plain && !self.frames.is_empty() {
+            self.push_column(start_ms, end_ms, parts);
+        } else {
+            push_frames(&self.frames, start_ms, end_ms, parts);
+        }
         let extra = self.extra.as_deref();
         push_floats(&self.tail, extra.map_or(&[], |e| &e.starts), start_ms, end_ms, parts);
         if let Some(encoder) = extra.and_then(|extra| extra.histograms.as_ref())
             && encoder.min_ms() <= end_ms
             && encoder.max_ms() >= start_ms
         {
-            parts.push(Part::Frame { bytes: frame_of(encoder), key: None });
+            parts.push(Part::Frame(Box::new(Frame::new(frame_of(encoder), None))));
         }
         if let Some(late) = self.late.as_deref() {
-            push_frames(&late.frames, start_ms, end_ms, false, parts);
+            push_frames(&late.frames, start_ms, end_ms, parts);
             let Floats { samples, starts } = sorted_later_wins(&late.floats);
             push_floats(&samples, &starts, start_ms, end_ms, parts);
             let mut histograms = sorted(&late.histograms);
@@ -281,6 +285,41 @@ impl OpenWindow {
                 parts.push(Part::Histograms(histograms));
             }
         }
+    }
+}
+
+impl OpenWindow {
+    /// The samples of the frames, which are plain: as a column, or as what becomes one.
+    fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+        if self.framed_ms < start_ms || self.min_ms > end_ms {
+            return;
+        }
+        let slot = self.slot.get_or_init(Arc::default);
+        let before = slot.column();
+        if let Some(column) = &before
+            && column.max_ms() == self.framed_ms
+        {
+            parts.push(Part::Column(Arc::clone(column)));
+            return;
+        }
+        let headers: Result<Vec<_>, _> = self.frames.iter().map(|f| FrameHeader::read(f)).collect();
+        let Ok(headers) = headers else {
+            return push_frames(&self.frames, start_ms, end_ms, parts);
+        };
+        let decoded_ms = before.as_ref().map_or(i64::MIN, |column| column.max_ms());
+        let is_new = |header: &FrameHeader| header.max_ms > decoded_ms;
+        let new_frames = self.frames.iter().zip(&headers).filter(|(_, header)| is_new(header));
+        let sample_count = headers.iter().filter(|header| is_new(header)).map(|h| h.count as usize);
+        let run = Run {
+            sample_count: sample_count.sum::<usize>() + before.as_ref().map_or(0, |c| c.len()),
+            min_ms: headers.first().map_or(self.min_ms, |header| header.min_ms),
+            max_ms: self.framed_ms,
+            frames: new_frames.map(|(frame, _)| frame.clone()).collect(),
+            before,
+            key: None,
+            place: Place::Frames(Arc::clone(slot)),
+        };
+        parts.push(Part::Run(Box::new(run)));
     }
 }
 
@@ -302,48 +341,23 @@ fn sorted(histograms: &[HistogramSample]) -> Vec<HistogramSample> {
 }
 
 /// Frames that stand end to end, each by itself.
-fn push_each_frame(bytes: &[u8], frames: &mut Vec<HeldFrame>) {
+fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
     let mut rest = bytes;
     while let Ok(header) = FrameHeader::read(rest) {
         let (frame, tail) = rest.split_at(header.frame_len());
-        frames.push(Bytes::copy_from_slice(frame).into());
+        frames.push(Bytes::copy_from_slice(frame));
         rest = tail;
     }
 }
 
-fn push_frames(
-    frames: &[HeldFrame],
-    start_ms: i64,
-    end_ms: i64,
-    are_columns_kept: bool,
-    parts: &mut Vec<Part>,
-) {
-    for HeldFrame { bytes, slot } in frames {
-        let header = FrameHeader::read(bytes).ok();
+fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+    for bytes in frames {
+        let frame = Frame::new(bytes.clone(), None);
         // One that cannot be read is for its reader to report.
-        if header.is_some_and(|h| h.min_ms > end_ms || h.max_ms < start_ms) {
+        if frame.header.is_ok_and(|h| h.min_ms > end_ms || h.max_ms < start_ms) {
             continue;
         }
-        let is_kept = |h: &FrameHeader| {
-            are_columns_kept && h.encoding == Encoding::Gorilla && h.count as usize >= TAIL_LEN
-        };
-        parts.push(match header.filter(is_kept) {
-            Some(header) => {
-                let place = Place::Frame(Arc::clone(slot.get_or_init(Arc::default)));
-                match place.column() {
-                    Some(column) => Part::Column(column),
-                    None => Part::Run(Run {
-                        bytes: bytes.clone(),
-                        key: None,
-                        place,
-                        sample_count: header.count as usize,
-                        min_ms: header.min_ms,
-                        max_ms: header.max_ms,
-                    }),
-                }
-            }
-            None => Part::Frame { bytes: bytes.clone(), key: None },
-        });
+        parts.push(Part::Frame(Box::new(frame)));
     }
 }
 

@@ -13,7 +13,7 @@ use super::breather::Breather;
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::error::StoreError;
-use crate::head::series::{Part, Run};
+use crate::head::series::{Frame, Part, Run};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::seal::block::{self, BlockEntry};
@@ -203,8 +203,10 @@ impl ReadBlock<'_> {
             parts.push(match place.column() {
                 Some(column) => Part::Column(column),
                 None => {
-                    let (bytes, key) = (frames.clone(), Some(self.key.clone()));
-                    Part::Run(Run { bytes, key, place, sample_count, min_ms, max_ms })
+                    let (before, frames) = (None, vec![frames.clone()]);
+                    let key = Some(self.key.clone());
+                    let run = Run { before, frames, key, place, sample_count, min_ms, max_ms };
+                    Part::Run(Box::new(run))
                 }
             });
             return Ok(());
@@ -212,7 +214,8 @@ impl ReadBlock<'_> {
         for (offset, header) in headers {
             let bytes = frames.slice(offset..);
             if is_wanted(&header) {
-                parts.push(Part::Frame { bytes, key: Some(self.key.clone()) });
+                let key = Some(self.key.clone());
+                parts.push(Part::Frame(Box::new(Frame { bytes, key, header: Ok(header) })));
             } else {
                 header.verify(&bytes).map_err(damaged)?;
             }

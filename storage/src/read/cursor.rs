@@ -16,29 +16,24 @@
 //! it when it came. Where another one is before it now, nothing is known any more.
 
 use std::cell::RefCell;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use model::{Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError};
 
 use super::merge::{self, Mixed, MixedSample};
-use crate::chunk::{self, ChunkError, Decoder, FrameHeader, HistogramBefore, HistogramDecoder};
+use crate::chunk::{self, ChunkError, Decoder, HistogramBefore, HistogramDecoder};
 use crate::columns::{Column, ColumnCache, KeptColumn};
 use crate::head::series::{Decided, Floats, Part, Run, Scratch, push_starts, sorted_later_wins};
 use crate::keys;
 
-/// The parts of one series: `rank` is the order of writing.
+/// The parts of one series.
 pub(crate) struct SeriesParts {
     /// Sorted by their first time.
-    parts: Vec<Placed>,
+    parts: Vec<Part>,
+    /// Of each, its place in the order of writing; none where parts follow one another.
+    ranks: Option<Vec<u32>>,
     has_histograms: bool,
-}
-
-struct Placed {
-    min_ms: i64,
-    max_ms: i64,
-    rank: u32,
-    is_histograms: bool,
-    part: Part,
 }
 
 impl SeriesParts {
@@ -46,37 +41,40 @@ impl SeriesParts {
     ///
     /// Errors: a frame whose header cannot be read.
     pub(crate) fn new(
-        parts: Vec<Part>,
+        mut parts: Vec<Part>,
         start_ms: i64,
         end_ms: i64,
         series: &model::Labels,
     ) -> Result<SeriesParts, SourceError> {
-        let mut placed = Vec::with_capacity(parts.len());
-        for (rank, part) in parts.into_iter().enumerate() {
-            let (min_ms, max_ms, is_histograms) = match &part {
-                Part::Frame { bytes, key } => {
-                    let header = FrameHeader::read(bytes)
-                        .map_err(|e| e.at(series.to_string(), location(key.as_deref())))?;
-                    (header.min_ms, header.max_ms, header.encoding.is_histograms())
-                }
-                Part::Run(run) => (run.min_ms, run.max_ms, false),
-                Part::Column(column) => (column.min_ms(), column.max_ms(), false),
-                Part::Floats(floats) => match (floats.samples.first(), floats.samples.last()) {
-                    (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms, false),
-                    _ => continue,
-                },
-                Part::Histograms(samples) => match (samples.first(), samples.last()) {
-                    (Some(first), Some(last)) => (first.timestamp_ms, last.timestamp_ms, true),
-                    _ => continue,
-                },
-            };
-            if min_ms <= end_ms && max_ms >= start_ms {
-                placed.push(Placed { min_ms, max_ms, rank: rank as u32, is_histograms, part });
+        let (mut has_histograms, mut is_chain) = (false, true);
+        let mut before_ms = None;
+        let mut all_overlap = true;
+        for part in &parts {
+            if let Part::Frame(frame) = part
+                && let Err(error) = frame.header
+            {
+                return Err(error.at(series.to_string(), location(frame.key.as_deref())));
             }
+            let (min_ms, max_ms) = part.times();
+            all_overlap &= min_ms <= end_ms && max_ms >= start_ms;
+            is_chain &= before_ms.is_none_or(|before_ms| before_ms < min_ms);
+            has_histograms |= part.is_histograms();
+            before_ms = Some(max_ms);
         }
-        placed.sort_by_key(|p| p.min_ms);
-        let has_histograms = placed.iter().any(|p| p.is_histograms);
-        Ok(SeriesParts { parts: placed, has_histograms })
+        if !all_overlap {
+            parts.retain(|part| {
+                let (min_ms, max_ms) = part.times();
+                min_ms <= end_ms && max_ms >= start_ms
+            });
+            has_histograms = parts.iter().any(Part::is_histograms);
+        }
+        if is_chain {
+            return Ok(SeriesParts { parts, ranks: None, has_histograms });
+        }
+        let mut ranked: Vec<(u32, Part)> = (0..).zip(parts).collect();
+        ranked.sort_by_key(|(_, part)| part.times().0);
+        let (ranks, parts) = ranked.into_iter().unzip();
+        Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
 
     /// Whether any part is of histograms, by the tags of the frames.
@@ -86,8 +84,8 @@ impl SeriesParts {
 
     /// The histogram that the first one says something of; see [`Decided`].
     pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
-        match &self.parts.iter().find(|p| p.is_histograms)?.part {
-            Part::Frame { bytes, .. } => HistogramDecoder::open(bytes).ok()?.before(),
+        match self.parts.iter().find(|part| part.is_histograms())? {
+            Part::Frame(frame) => HistogramDecoder::open(&frame.bytes).ok()?.before(),
             Part::Run(_) | Part::Column(_) | Part::Floats(_) | Part::Histograms(_) => None,
         }
     }
@@ -99,39 +97,48 @@ impl SeriesParts {
 
     /// Earliest and latest time.
     pub(crate) fn times(&self) -> Option<(i64, i64)> {
-        let min_ms = self.parts.first()?.min_ms;
-        Some((min_ms, self.parts.iter().map(|p| p.max_ms).max()?))
+        let (min_ms, _) = self.parts.first()?.times();
+        Some((min_ms, self.parts.iter().map(|part| part.times().1).max()?))
     }
 
     /// Whether no two parts overlap.
     pub(crate) fn is_chain(&self) -> bool {
-        self.parts.windows(2).all(|pair| pair[0].max_ms < pair[1].min_ms)
+        self.parts.windows(2).all(|pair| pair[0].times().1 < pair[1].times().0)
     }
 
     /// The parts, by their first time.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().map(|placed| &placed.part)
+        self.parts.iter()
     }
 
     /// Samples of all parts.
     pub(crate) fn sample_count(&self) -> usize {
-        self.parts.iter().map(|placed| placed.part.sample_count()).sum()
+        self.parts.iter().map(Part::sample_count).sum()
     }
 
     /// Bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
-        self.parts.iter().map(|placed| placed.part.bytes()).sum()
+        self.parts.iter().map(Part::bytes).sum()
     }
 
     /// One past the last part of the group that begins at `start`.
     fn group_end(&self, start: usize) -> usize {
-        let mut max_ms = self.parts[start].max_ms;
         let mut end = start + 1;
-        while end < self.parts.len() && self.parts[end].min_ms <= max_ms {
-            max_ms = max_ms.max(self.parts[end].max_ms);
+        if self.ranks.is_none() {
+            return end;
+        }
+        let mut max_ms = self.parts[start].times().1;
+        while end < self.parts.len() && self.parts[end].times().0 <= max_ms {
+            max_ms = max_ms.max(self.parts[end].times().1);
             end += 1;
         }
         end
+    }
+
+    /// The parts of a group with their places in the order of writing.
+    fn ranked(&self, group: Range<usize>) -> impl Iterator<Item = (u32, &Part)> {
+        let rank = |at: usize| self.ranks.as_ref().map_or(at as u32, |ranks| ranks[at]);
+        group.map(move |at| (rank(at), &self.parts[at]))
     }
 }
 
@@ -154,12 +161,32 @@ pub(crate) struct PartsCursor<'a> {
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
-    Column { column: Arc<KeptColumn>, at: usize },
+    Column { column: Held<'a>, at: usize },
     Histograms(Box<OpenHistograms<'a>>),
     Raw { rest: &'a [(i64, f64)], starts: &'a [i64] },
     RawHistograms { rest: &'a [HistogramSample] },
     Merged { floats: Floats, at: usize },
     Mixed { samples: Vec<MixedSample>, at: usize },
+}
+
+/// A column that is being read.
+enum Held<'a> {
+    /// Of the set that the cursor reads.
+    Loaded(&'a KeptColumn),
+    /// Decoded just now.
+    Now(Arc<KeptColumn>),
+}
+
+impl Deref for Held<'_> {
+    type Target = Column;
+
+    #[inline]
+    fn deref(&self) -> &Column {
+        match self {
+            Held::Loaded(column) => column,
+            Held::Now(column) => column,
+        }
+    }
 }
 
 struct OpenHistograms<'a> {
@@ -186,23 +213,31 @@ impl<'a> PartsCursor<'a> {
     fn open_next(&mut self) -> Result<(), SourceError> {
         let first = self.next;
         let end = self.parts.group_end(first);
-        let group = &self.parts.parts[first..end];
-        self.open = match group {
-            [placed] => self.open_part(placed, first)?,
-            _ if group.iter().any(|p| p.is_histograms) => {
-                let samples = self.merge_mixed(group)?;
-                Open::Mixed { samples, at: 0 }
-            }
-            _ => Open::Merged { floats: self.merge(group)?, at: 0 },
+        let group = first..end;
+        self.open = if group.len() == 1 {
+            self.open_part(first)?
+        } else if self.parts.ranked(group.clone()).any(|(_, part)| part.is_histograms()) {
+            let samples = self.merge_mixed(group)?;
+            Open::Mixed { samples, at: 0 }
+        } else {
+            Open::Merged { floats: self.merge(group)?, at: 0 }
         };
         self.next = end;
         Ok(())
     }
 
-    fn open_part(&self, placed: &'a Placed, index: usize) -> Result<Open<'a>, SourceError> {
-        let damaged = |error| self.damaged(&placed.part, error);
-        let starts_inside = placed.min_ms < self.start_ms;
-        Ok(match &placed.part {
+    fn open_part(&self, index: usize) -> Result<Open<'a>, SourceError> {
+        let part = &self.parts.parts[index];
+        let damaged = |error| self.damaged(part, error);
+        let starts_inside = part.times().0 < self.start_ms;
+        Ok(match part {
+            Part::Column(column) => self.open_column(Held::Loaded(column)),
+            Part::Run(run) => match self.columns {
+                Some(columns) => {
+                    self.open_column(Held::Now(column_of(run, columns).map_err(damaged)?))
+                }
+                None => Open::Merged { floats: self.merge(index..index + 1)?, at: 0 },
+            },
             Part::Floats(Floats { samples, starts }) => {
                 let start = samples.partition_point(|(t, _)| *t < self.start_ms);
                 let starts = starts.get(start..).unwrap_or_default();
@@ -212,13 +247,8 @@ impl<'a> PartsCursor<'a> {
                 let start = samples.partition_point(|s| s.timestamp_ms < self.start_ms);
                 Open::RawHistograms { rest: &samples[start..] }
             }
-            Part::Column(column) => self.open_column(Arc::clone(column)),
-            Part::Run(run) => match self.columns {
-                Some(columns) => self.open_column(column_of(run, columns).map_err(damaged)?),
-                None => Open::Merged { floats: self.merge(std::slice::from_ref(placed))?, at: 0 },
-            },
-            Part::Frame { bytes, .. } if placed.is_histograms => {
-                let mut decoder = HistogramDecoder::open(bytes).map_err(damaged)?;
+            Part::Frame(frame) if part.is_histograms() => {
+                let mut decoder = HistogramDecoder::open(&frame.bytes).map_err(damaged)?;
                 let is_passed =
                     starts_inside && decoder.skip_before(self.start_ms).map_err(damaged)?;
                 Open::Histograms(Box::new(OpenHistograms {
@@ -227,8 +257,8 @@ impl<'a> PartsCursor<'a> {
                     is_first: !is_passed,
                 }))
             }
-            Part::Frame { bytes, .. } => {
-                let mut decoder = Decoder::open(bytes).map_err(damaged)?;
+            Part::Frame(frame) => {
+                let mut decoder = Decoder::open(&frame.bytes).map_err(damaged)?;
                 if starts_inside {
                     decoder.skip_before(self.start_ms).map_err(damaged)?;
                 }
@@ -237,20 +267,20 @@ impl<'a> PartsCursor<'a> {
         })
     }
 
-    fn open_column(&self, column: Arc<KeptColumn>) -> Open<'a> {
+    fn open_column(&self, column: Held<'a>) -> Open<'a> {
         let before_ms = self.start_ms.saturating_sub(1);
         let at = if self.start_ms == i64::MIN { 0 } else { column.count_until(0, before_ms) };
         Open::Column { column, at }
     }
 
     /// The floats of overlapping parts in order, each time once.
-    fn merge(&self, group: &[Placed]) -> Result<Floats, SourceError> {
-        let mut in_order_of_writing: Vec<&Placed> = group.iter().collect();
-        in_order_of_writing.sort_by_key(|placed| placed.rank);
+    fn merge(&self, group: Range<usize>) -> Result<Floats, SourceError> {
+        let mut in_order_of_writing: Vec<(u32, &Part)> = self.parts.ranked(group).collect();
+        in_order_of_writing.sort_by_key(|(rank, _)| *rank);
         let mut all = Floats::default();
         let mut scratch = Scratch::new();
         let range = self.start_ms..=self.end_ms;
-        for placed in in_order_of_writing {
+        for (_, part) in in_order_of_writing {
             let mut push = |timestamp_ms: i64, value: f64, start_ms: i64| {
                 if range.contains(&timestamp_ms) {
                     if start_ms != 0 {
@@ -259,33 +289,31 @@ impl<'a> PartsCursor<'a> {
                     all.samples.push((timestamp_ms, value));
                 }
             };
-            self.for_each_float(&placed.part, &mut scratch, &mut push)?;
+            self.for_each_float(part, &mut scratch, &mut push)?;
         }
         Ok(sorted_later_wins(&all))
     }
 
     /// The same where there are histograms among them.
-    fn merge_mixed(&self, group: &[Placed]) -> Result<Vec<MixedSample>, SourceError> {
+    fn merge_mixed(&self, group: Range<usize>) -> Result<Vec<MixedSample>, SourceError> {
         let mut all: Vec<Mixed> = Vec::new();
         let mut scratch = Scratch::new();
-        for Placed { part, rank, is_histograms, .. } in group {
-            if *is_histograms {
-                let mut push = |decided: Decided| all.push(Mixed::histogram(decided, *rank));
-                match part {
-                    Part::Histograms(samples) => {
-                        let undecided = samples.iter().cloned();
-                        undecided.for_each(|sample| push(Decided { sample, before: None }));
-                    }
-                    Part::Frame { bytes, .. } => {
-                        merge::decode(bytes, push).map_err(|e| self.damaged(part, e))?;
-                    }
-                    Part::Run(_) | Part::Column(_) | Part::Floats(_) => {}
+        for (rank, part) in self.parts.ranked(group) {
+            let mut push = |decided: Decided| all.push(Mixed::histogram(decided, rank));
+            match part {
+                Part::Histograms(samples) => {
+                    let undecided = samples.iter().cloned();
+                    undecided.for_each(|sample| push(Decided { sample, before: None }));
                 }
-            } else {
-                let mut push = |timestamp_ms, value, start_ms| {
-                    all.push(Mixed::float(timestamp_ms, value, start_ms, *rank));
-                };
-                self.for_each_float(part, &mut scratch, &mut push)?;
+                Part::Frame(frame) if part.is_histograms() => {
+                    merge::decode(&frame.bytes, push).map_err(|e| self.damaged(part, e))?;
+                }
+                Part::Frame(_) | Part::Run(_) | Part::Column(_) | Part::Floats(_) => {
+                    let mut push = |timestamp_ms, value, start_ms| {
+                        all.push(Mixed::float(timestamp_ms, value, start_ms, rank));
+                    };
+                    self.for_each_float(part, &mut scratch, &mut push)?;
+                }
             }
         }
         all.retain(|mixed| (self.start_ms..=self.end_ms).contains(&mixed.timestamp_ms()));
@@ -298,25 +326,25 @@ impl<'a> PartsCursor<'a> {
         scratch: &mut Scratch,
         push: &mut dyn FnMut(i64, f64, i64),
     ) -> Result<(), SourceError> {
+        let push_column = |column: &Column, push: &mut dyn FnMut(i64, f64, i64)| {
+            let (timestamps, values) = column.samples();
+            let samples = timestamps.iter().zip(&values);
+            samples.for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
+        };
         match part {
             Part::Floats(Floats { samples, starts }) => {
                 for (at, (timestamp_ms, value)) in samples.iter().enumerate() {
                     push(*timestamp_ms, *value, starts.get(at).copied().unwrap_or(0));
                 }
             }
-            Part::Column(column) => {
-                let (timestamps, values) = column.samples();
-                let samples = timestamps.iter().zip(&values);
-                samples.for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
+            Part::Column(column) => push_column(column, push),
+            Part::Run(run) => {
+                let column = decoded(run).map_err(|e| self.damaged(part, e))?;
+                push_column(&column, push);
             }
-            Part::Frame { bytes, .. } | Part::Run(Run { bytes, .. }) => {
+            Part::Frame(frame) => {
                 scratch.clear();
-                let frames = if matches!(part, Part::Run(_)) { usize::MAX } else { 1 };
-                for frame in chunk::frames(bytes).take(frames) {
-                    frame
-                        .and_then(|(offset, _)| scratch.decode(&bytes[offset..]))
-                        .map_err(|e| self.damaged(part, e))?;
-                }
+                scratch.decode(&frame.bytes).map_err(|e| self.damaged(part, e))?;
                 let samples = scratch.timestamps.iter().zip(&scratch.values);
                 for (at, (timestamp_ms, value)) in samples.enumerate() {
                     push(*timestamp_ms, *value, scratch.starts.get(at).copied().unwrap_or(0));
@@ -329,7 +357,8 @@ impl<'a> PartsCursor<'a> {
 
     fn damaged(&self, part: &Part, error: ChunkError) -> SourceError {
         let key = match part {
-            Part::Frame { key, .. } | Part::Run(Run { key, .. }) => key.as_deref(),
+            Part::Frame(frame) => frame.key.as_deref(),
+            Part::Run(run) => run.key.as_deref(),
             Part::Column(_) | Part::Floats(_) | Part::Histograms(_) => None,
         };
         error.at(self.labels.to_string(), location(key))
@@ -347,7 +376,7 @@ impl<'a> PartsCursor<'a> {
             Ok(advance) => advance,
             Err(error) => {
                 let part = open.part;
-                return Err(self.damaged(&self.parts.parts[part].part, error));
+                return Err(self.damaged(&self.parts.parts[part], error));
             }
         };
         if let Some(sample) = batch.histograms.get_mut(first) {
@@ -363,22 +392,34 @@ impl<'a> PartsCursor<'a> {
 
 /// What the frames of a run decode to, kept for who comes next.
 fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {
-    if let Some(column) = run.place.column() {
-        return Ok(column);
+    match run.place.column() {
+        Some(column) if column.max_ms() >= run.max_ms => Ok(column),
+        _ => Ok(columns.put(&run.place, decoded(run)?)),
     }
+}
+
+/// The samples of a run.
+fn decoded(run: &Run) -> Result<Column, ChunkError> {
+    type Decoded = (Vec<i64>, Vec<f64>);
     thread_local! {
-        static DECODED: RefCell<(Vec<i64>, Vec<f64>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+        static DECODED: RefCell<Decoded> = const { RefCell::new((Vec::new(), Vec::new())) };
     }
     DECODED.with_borrow_mut(|(timestamps, values)| {
         timestamps.clear();
         values.clear();
-        for frame in chunk::frames(&run.bytes) {
-            let (offset, header) = frame?;
-            let bytes = &run.bytes[offset..];
+        for frame in run.frames.iter().flat_map(|f| chunk::frames(f).map(move |at| (f, at))) {
+            let (frames, at) = frame;
+            let (offset, header) = at?;
+            let bytes = &frames[offset..];
             header.verify(bytes)?;
             Decoder::new(bytes, &header)?.read_all(timestamps, values)?;
         }
-        Ok(columns.put(&run.place, Column::new(timestamps, values)))
+        let Some(before) = &run.before else { return Ok(Column::new(timestamps, values)) };
+        let first = timestamps.partition_point(|time_ms| *time_ms <= before.max_ms());
+        let (mut all_timestamps, mut all_values) = before.samples();
+        all_timestamps.extend_from_slice(&timestamps[first..]);
+        all_values.extend_from_slice(&values[first..]);
+        Ok(Column::new(&all_timestamps, &all_values))
     })
 }
 
@@ -407,7 +448,7 @@ impl Cursor for PartsCursor<'_> {
                     let Some(next) = self.parts.parts.get(self.next) else {
                         return Ok(Advance::End);
                     };
-                    if next.min_ms > until_ms {
+                    if next.times().0 > until_ms {
                         return Ok(self.reached(until_ms));
                     }
                     if batch.is_full() {
@@ -434,7 +475,7 @@ impl PartsCursor<'_> {
                 Ok(advance) => advance,
                 Err(error) => {
                     let part = *part;
-                    return Err(self.damaged(&self.parts.parts[part].part, error));
+                    return Err(self.damaged(&self.parts.parts[part], error));
                 }
             },
             Open::Column { column, at } => {

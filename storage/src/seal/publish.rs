@@ -9,7 +9,7 @@ use super::block::{self, BlockBuilder, BlockEntry};
 use super::{Item, State, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
-use crate::head::series::{Floats, Part, Run, Scratch};
+use crate::head::series::{Floats, Part, Scratch};
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::read::cursor::{PartsCursor, SeriesParts};
@@ -214,13 +214,8 @@ fn frames_as_written(
     if parts.is_chain() {
         for part in parts.iter() {
             match part {
-                Part::Frame { bytes, .. } | Part::Run(Run { bytes, .. }) => {
-                    out.extend_from_slice(bytes);
-                }
-                Part::Column(column) => {
-                    let (timestamps, values) = column.samples();
-                    chunk::encode_with_starts(&timestamps, &values, &[], &mut out);
-                }
+                Part::Frame(frame) => out.extend_from_slice(&frame.bytes),
+                Part::Run(_) | Part::Column(_) => unreachable!("a seal asks for frames"),
                 Part::Floats(Floats { samples, starts }) => {
                     let (timestamps, values): (Vec<i64>, Vec<f64>) =
                         samples.iter().copied().unzip();

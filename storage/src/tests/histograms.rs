@@ -13,7 +13,7 @@ use super::harness::{
     self, Read, ReadValue, at, batch, histogram, histogram_batch, labels, memory, open, open_with,
     read_full,
 };
-use crate::chunk::{Encoding, FrameHeader};
+use crate::chunk::Encoding;
 use crate::head::series::Part;
 use crate::lsm::WriteSet;
 use crate::window::WINDOW_MS;
@@ -391,9 +391,9 @@ fn starts_are_kept_where_they_are_known_and_cost_nothing_elsewhere() {
             let mut parts = Vec::new();
             series.parts(0, i64::MAX, false, &mut parts);
             for part in parts {
-                if let Part::Frame { bytes, .. } = part {
+                if let Part::Frame(frame) = part {
                     let has_starts = series.labels.get("a") == "starts";
-                    encodings.push((has_starts, FrameHeader::read(&bytes).unwrap().encoding));
+                    encodings.push((has_starts, frame.header.unwrap().encoding));
                 }
             }
         });
