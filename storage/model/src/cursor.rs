@@ -187,6 +187,12 @@ impl Cursor for SliceCursor<'_> {
         batch.timestamps[batch.len..batch.len + take].copy_from_slice(&self.timestamps[..take]);
         batch.values[batch.len..batch.len + take].copy_from_slice(&self.values[..take]);
         batch.len += take;
+        let taken = &self.timestamps[..take];
+        if let [first, second, ..] = taken
+            && taken.windows(2).all(|pair| pair[1] - pair[0] == second - first)
+        {
+            batch.note_even(batch.len - take, second - first);
+        }
         self.timestamps = &self.timestamps[take..];
         self.values = &self.values[take..];
         Ok(if self.timestamps.is_empty() {

@@ -1,9 +1,10 @@
 //! The samples of one series that ranges can still see, and the loop that moves ranges over them.
 
-use model::is_stale;
+use model::{SampleBatch, is_stale};
 
 use crate::error::QueryError;
 use crate::exec::watch::Watch;
+use crate::tile::set_all_present;
 use crate::window::{LookTimes, Reach};
 
 /// So many samples are moved to the front whenever any have left.
@@ -16,6 +17,10 @@ const KEPT_CHEAP: usize = 256;
 pub(super) struct Buffer {
     times: Vec<i64>,
     values: Vec<f64>,
+    /// From this sample on all are known to lie evenly in time.
+    even_from: usize,
+    /// How far apart these are; above 0 where there are any.
+    even_step_ms: i64,
     /// How many samples have been dropped from the front.
     base: u64,
     /// First sample of the current range.
@@ -81,6 +86,31 @@ impl Frame<'_> {
     }
 }
 
+/// Ranges that see equally many samples each, all of them evenly spaced.
+pub(super) struct EvenRanges<'a> {
+    /// All samples in memory.
+    pub(super) samples: Samples<'a>,
+    /// One past the last sample that has entered.
+    pub(super) entered: usize,
+    /// The samples of the first range; at least one.
+    pub(super) first: std::ops::Range<usize>,
+    /// How many samples a range moves on.
+    pub(super) stride: usize,
+    /// How many ranges there are; at least one.
+    pub(super) count: usize,
+    /// Where the first range begins and ends.
+    pub(super) start_ms: i64,
+    pub(super) end_ms: i64,
+}
+
+impl EvenRanges<'_> {
+    /// How far the last range is from the first, in samples.
+    #[inline]
+    pub(super) fn moved(&self) -> usize {
+        self.stride * (self.count - 1)
+    }
+}
+
 /// A function of the samples in a range that moves forward.
 ///
 /// Every sample enters once and leaves once, in order; a sample may leave before any range
@@ -99,6 +129,14 @@ pub(super) trait Kernel: Send {
 
     /// The value for a range that is not empty.
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64>;
+
+    /// The values of all of some ranges, which move on evenly: what entering, leaving and asking
+    /// would give, to the last bit. False where there is no such short cut, or not here; then
+    /// nothing has happened.
+    #[inline]
+    fn roll_evenly(&mut self, _ranges: &EvenRanges<'_>, _out: &mut [f64]) -> bool {
+        false
+    }
 
     /// How many bytes the state holds beside itself.
     fn bytes(&self) -> u64 {
@@ -145,12 +183,32 @@ impl Buffer {
             self.times.extend_from_slice(times);
             self.values.extend_from_slice(values);
         }
+        self.even_from = self.times.len();
+    }
+
+    /// Adds the floats of a batch behind those there are, without staleness markers.
+    #[inline]
+    pub(super) fn extend_with(&mut self, batch: &SampleBatch) {
+        if batch.len == 0 {
+            return;
+        }
+        let (start, even_from) = (self.times.len(), self.even_from);
+        let (times, values) = batch.samples();
+        self.extend(times, values);
+        let is_complete = self.times.len() == start + times.len();
+        let Some(step_ms) = batch.even_step_ms().filter(|_| is_complete) else { return };
+        let goes_on = even_from < start
+            && self.even_step_ms == step_ms
+            && self.times[start] - self.times[start - 1] == step_ms;
+        self.even_from = if goes_on { even_from } else { start };
+        self.even_step_ms = step_ms;
     }
 
     /// Adds one sample behind those there are.
     pub(super) fn push(&mut self, time_ms: i64, value: f64) {
         self.times.push(time_ms);
         self.values.push(value);
+        self.even_from = self.times.len();
     }
 
     /// The same room for another series.
@@ -202,6 +260,7 @@ impl Buffer {
         self.times.drain(..dropped);
         self.values.drain(..dropped);
         self.base += dropped as u64;
+        self.even_from = self.even_from.saturating_sub(dropped);
         self.hi -= dropped;
         self.lo = 0;
         dropped
@@ -220,6 +279,14 @@ impl Buffer {
         presence: &mut [u64],
         watch: &mut Watch,
     ) -> Result<(), QueryError> {
+        if let Some(even) = self.even_ranges(ranges, first_step, values.len())
+            && kernel.roll_evenly(&even, values)
+        {
+            let moved = even.moved();
+            (self.lo, self.hi) = (even.first.start + moved, even.first.end + moved);
+            set_all_present(presence, 0..values.len());
+            return Ok(());
+        }
         let samples = self.samples();
         let (mut lo, mut hi) = (self.lo, self.hi);
         let mut step = first_step;
@@ -254,5 +321,40 @@ impl Buffer {
         }
         (self.lo, self.hi) = (lo, hi);
         Ok(())
+    }
+
+    /// The ranges of some steps, if all of them move on evenly.
+    #[inline]
+    fn even_ranges(
+        &self,
+        ranges: &Ranges,
+        first_step: usize,
+        count: usize,
+    ) -> Option<EvenRanges<'_>> {
+        let (step_ms, margin) = (ranges.times.step_ms, ranges.margin);
+        let first_ms = *self.times.get(self.even_from)?;
+        let has_margin = margin.back_ms != 0 || margin.ahead_ms != 0;
+        if has_margin || step_ms < 1 || self.even_step_ms < 1 || step_ms % self.even_step_ms != 0 {
+            return None;
+        }
+        let end_ms = ranges.times.time(first_step);
+        let start_ms = end_ms.checked_sub(ranges.range_ms)?;
+        // No range begins before the first even sample: each leaves one out at least.
+        if start_ms < first_ms {
+            return None;
+        }
+        let place =
+            |time_ms: i64| self.even_from + ((time_ms - first_ms) / self.even_step_ms) as usize + 1;
+        let even = EvenRanges {
+            samples: self.samples(),
+            entered: self.hi,
+            first: place(start_ms)..place(end_ms),
+            stride: (step_ms / self.even_step_ms) as usize,
+            count,
+            start_ms,
+            end_ms,
+        };
+        let is_all_there = even.first.end + even.moved() <= self.times.len();
+        (is_all_there && !even.first.is_empty()).then_some(even)
     }
 }

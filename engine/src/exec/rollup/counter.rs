@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::exec::compensated::Sum;
-use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
+use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 
 /// Up to so many resets in a range are added one by one, in Prometheus' order.
@@ -45,37 +45,120 @@ impl Kernel for Extrapolated {
             self.resets.forget_up_to(frame.samples.number(frame.lo));
             rise = self.resets.add_to(rise, (frame.start_ms, frame.end_ms));
         }
-        let first_ms = times[frame.lo];
-        let last_ms = times[last];
-        let mut to_start = (first_ms - frame.start_ms) as f64 / 1000.0;
-        let mut to_end = (frame.end_ms - last_ms) as f64 / 1000.0;
-        let sampled = (last_ms - first_ms) as f64 / 1000.0;
-        let average = sampled / (last - frame.lo) as f64;
-        let threshold = average * 1.1;
-        if to_start >= threshold {
-            to_start = average / 2.0;
+        let span = self.span(
+            (times[frame.lo], times[last]),
+            last - frame.lo,
+            frame.start_ms,
+            frame.end_ms,
+        );
+        Some(rise * self.factor(&span, first_value, rise))
+    }
+
+    fn roll_evenly(&mut self, ranges: &EvenRanges<'_>, out: &mut [f64]) -> bool {
+        let EvenRanges { samples, first, stride, .. } = ranges;
+        let last = first.end - 1;
+        if last == first.start {
+            return false;
         }
-        // A counter is not extrapolated to below zero. Where zero is clearly further away than
-        // the start, the division is spared.
-        let may_reach_zero = || sampled * first_value <= to_start * rise * 1.001;
-        if self.is_counter && rise > 0.0 && first_value >= 0.0 && may_reach_zero() {
-            let to_zero = sampled * (first_value / rise);
-            if to_zero < to_start {
-                to_start = to_zero;
+        let moved = ranges.moved();
+        if self.is_counter {
+            self.resets.forget_up_to(samples.number(first.start));
+            // Those that have entered before are known.
+            let entered = ranges.entered.max(first.start + 1).min(last + moved + 1);
+            let new = &samples.values[entered - 1..last + moved + 1];
+            let falls = new.windows(2).fold(false, |falls, pair| falls | (pair[1] < pair[0]));
+            if falls || !self.resets.is_empty() {
+                return false;
             }
         }
-        if to_end >= threshold {
-            to_end = average / 2.0;
+        let times = (samples.times[first.start], samples.times[last]);
+        let span = self.span(times, last - first.start, ranges.start_ms, ranges.end_ms);
+        let factor = self.whole_factor(span.to_start, &span);
+        let firsts = samples.values[first.start..first.start + moved + 1].iter().step_by(*stride);
+        let lasts = samples.values[last..last + moved + 1].iter().step_by(*stride);
+        let mut is_any_near_zero = false;
+        for ((out, first_value), last_value) in out.iter_mut().zip(firsts.clone()).zip(lasts) {
+            let rise = last_value - first_value;
+            is_any_near_zero |= self.may_reach_zero(&span, *first_value, rise);
+            *out = rise * factor;
         }
-        let mut factor = (sampled + to_start + to_end) / sampled;
-        if self.is_rate {
-            factor /= self.range_seconds;
+        if is_any_near_zero {
+            for (at, (out, first_value)) in out.iter_mut().zip(firsts).enumerate() {
+                let rise = samples.values[last + at * stride] - first_value;
+                *out = rise * self.factor(&span, *first_value, rise);
+            }
         }
-        Some(rise * factor)
+        true
     }
 
     fn bytes(&self) -> u64 {
         self.resets.bytes()
+    }
+}
+
+/// How the samples of a range lie in it, in seconds.
+struct Sampled {
+    /// From the first to the last.
+    sampled: f64,
+    /// How far is extrapolated before the first and behind the last.
+    to_start: f64,
+    to_end: f64,
+}
+
+impl Extrapolated {
+    /// How the samples of a range lie in it, of which are known the first and the last time and
+    /// how many distances there are.
+    #[inline]
+    fn span(
+        &self,
+        (first_ms, last_ms): (i64, i64),
+        distances: usize,
+        start_ms: i64,
+        end_ms: i64,
+    ) -> Sampled {
+        let mut to_start = (first_ms - start_ms) as f64 / 1000.0;
+        let mut to_end = (end_ms - last_ms) as f64 / 1000.0;
+        let sampled = (last_ms - first_ms) as f64 / 1000.0;
+        let average = sampled / distances as f64;
+        let threshold = average * 1.1;
+        if to_start >= threshold {
+            to_start = average / 2.0;
+        }
+        if to_end >= threshold {
+            to_end = average / 2.0;
+        }
+        Sampled { sampled, to_start, to_end }
+    }
+
+    /// Whether a counter may have been at zero inside of what is extrapolated. Where zero is
+    /// clearly further away than the start, a division is spared.
+    #[inline]
+    fn may_reach_zero(&self, span: &Sampled, first_value: f64, rise: f64) -> bool {
+        // No short circuit: this is asked in loops over many ranges.
+        self.is_counter
+            & (rise > 0.0)
+            & (first_value >= 0.0)
+            & (span.sampled * first_value <= span.to_start * rise * 1.001)
+    }
+
+    /// What a rise is multiplied with.
+    #[inline]
+    fn factor(&self, span: &Sampled, first_value: f64, rise: f64) -> f64 {
+        let mut to_start = span.to_start;
+        // A counter is not extrapolated to below zero.
+        if self.may_reach_zero(span, first_value, rise) {
+            let to_zero = span.sampled * (first_value / rise);
+            if to_zero < to_start {
+                to_start = to_zero;
+            }
+        }
+        self.whole_factor(to_start, span)
+    }
+
+    #[inline]
+    fn whole_factor(&self, to_start: f64, span: &Sampled) -> f64 {
+        let factor = (span.sampled + to_start + span.to_end) / span.sampled;
+        if self.is_rate { factor / self.range_seconds } else { factor }
     }
 }
 

@@ -483,8 +483,7 @@ impl<K: Kernel> Row<K> {
     #[inline]
     fn take(&mut self, operator: &RollupOperator, batch: &SampleBatch) {
         if self.mixed.is_none() && !operator.mixing.concerns(batch) {
-            let (times, values) = batch.samples();
-            self.buffer.extend(times, values);
+            self.buffer.extend_with(batch);
         } else {
             let Row { mixed, buffer, .. } = self;
             let mixed = mixed.get_or_insert_with(|| operator.mixed(buffer));
