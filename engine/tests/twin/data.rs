@@ -50,20 +50,25 @@ pub fn samples(random: &mut Random) -> Samples {
     let count = if random.chance(20) { random.next(1400) } else { random.next(120) };
     let is_counter = random.chance(50);
     let is_odd = random.chance(30);
+    // Scrapes that are never late, in series that are rarely interrupted.
+    let even_ms = random.chance(40).then(|| [500, 1_000, 1_500, 3_000][random.next(4) as usize]);
     let mut time_ms = random.next(100_000) as i64 - 20_000;
     let mut value = random.next(1000) as f64;
     let mut samples = Vec::new();
     for _ in 0..count {
         let gap_ms = if random.chance(3) { 90_000 } else { 2_000 };
-        time_ms += 1 + random.next(gap_ms) as i64;
+        time_ms += match even_ms {
+            Some(even_ms) if !random.chance(1) => even_ms,
+            _ => 1 + random.next(gap_ms) as i64,
+        };
         value = match () {
-            () if is_counter && random.chance(5) => 0.0,
+            () if is_counter && random.chance(if even_ms.is_some() { 1 } else { 5 }) => 0.0,
             () if is_counter => (value + random.next(400) as f64 / 64.0).min(1e6),
             () if random.chance(20) => value,
             () => random.next(1 << 20) as f64 / 64.0 - 8192.0,
         };
         let shown = match random.next(100) {
-            0..3 => stale_nan(),
+            0..3 if even_ms.is_none() || random.chance(20) => stale_nan(),
             3..5 if is_odd => f64::NAN,
             5..7 if is_odd => f64::INFINITY,
             7..8 if is_odd => f64::NEG_INFINITY,
@@ -115,7 +120,8 @@ pub struct Case {
 }
 
 pub fn cases() -> impl Strategy<Value = Case> {
-    let times = (-30_000i64..300_000, 1i64..9_000, 1usize..150, range_lengths());
+    let steps = prop_oneof![1i64..9_000, (1i64..18).prop_map(|halves| halves * 500)];
+    let times = (-30_000i64..300_000, steps, 1usize..150, range_lengths());
     let rest = (any::<u64>(), 0usize..14, (1usize..6, 1usize..140), 1usize..3);
     (times, rest).prop_map(|((start_ms, step_ms, count, range_ms), rest)| {
         let (seed, series_count, shape, threads) = rest;

@@ -80,7 +80,10 @@ struct Shift {
 
 impl Bench {
     fn new(case: &Case) -> Bench {
-        let data = data_far_away(case.seed, case.series_count);
+        Bench::of(case, data_far_away(case.seed, case.series_count))
+    }
+
+    fn of(case: &Case, data: Vec<(Labels, Samples)>) -> Bench {
         let source = source(&data);
         Bench { case: case.clone(), data, source }
     }
@@ -163,25 +166,77 @@ fn subquery(
         .collect()
 }
 
+fn check_windows(bench: &Bench, form: usize) {
+    let case = &bench.case;
+    let shift = bench.shifts()[form];
+    let range = format!("m[{}ms]{}", case.range_ms, shift.text);
+    let looks = bench.looks(shift);
+    bench.check_functions(&FUNCTIONS, &range, &looks, true, |samples, look| {
+        window(samples, look.end_ms, look.range_ms)
+    });
+    let query = format!("absent_over_time({range})");
+    let is_empty = |look: &Look| {
+        bench.data.iter().all(|(_, s)| window(s, look.end_ms, look.range_ms).is_empty())
+    };
+    let row = looks.iter().map(|look| is_empty(look).then_some(1.0)).collect();
+    let expected = Grid::from([(Labels::from_pairs([("", ""); 0]), row)]);
+    bench.check(&query, expected, true, 0.0);
+}
+
+fn check_extended(bench: &Bench, form: usize) {
+    let case = &bench.case;
+    let shift = bench.shifts()[form];
+    let looks = bench.looks(shift);
+    let range_ms = case.range_ms;
+    for name in ["rate", "increase", "delta", "resets", "changes"] {
+        let query = format!("{name}(m[{range_ms}ms] anchored{})", shift.text);
+        let expected =
+            bench.grid(&looks, |s, look| naive::anchored(name, s, look.end_ms, range_ms));
+        bench.check(&query, expected, false, ROUNDED);
+    }
+    for name in ["rate", "increase", "delta"] {
+        let query = format!("{name}(m[{range_ms}ms] smoothed{})", shift.text);
+        let expected =
+            bench.grid(&looks, |s, look| naive::smoothed(name, s, look.end_ms, range_ms));
+        bench.check(&query, expected, false, ROUNDED);
+    }
+    let query = format!("m smoothed{}", shift.text);
+    let expected = bench.grid(&looks, |samples, look| {
+        let s = window(samples, look.end_ms + LOOKBACK_MS, 2 * LOOKBACK_MS);
+        let is_begun = s.first().is_some_and(|(at, _)| *at <= look.end_ms);
+        is_begun.then(|| naive::value_at(&s, look.end_ms, false))
+    });
+    bench.check(&query, expected, true, ROUNDED);
+}
+
+/// Of a reset across the border of two halves of a range, the sample behind it comes in later.
+#[test]
+fn resets_across_a_border_are_added_once() {
+    let value = |at: i64| if at % 2 == 0 { 10.0 } else { 3.0 };
+    let mut samples: Samples = (0..200).map(|at| (at * 500, value(at))).collect();
+    samples.extend((0..200).map(|at| (160_000 + at * 500, value(at + 1) / 2.0)));
+    let labels = Labels::from_pairs([("__name__", "m"), ("g", "0"), ("i", "00")]);
+    let case = Case {
+        seed: 0,
+        series_count: 1,
+        start_ms: 101_000,
+        step_ms: 1_000,
+        count: 150,
+        range_ms: 100_000,
+        shape: (1, 31),
+        threads: 1,
+    };
+    let bench = Bench::of(&case, vec![(labels, samples)]);
+    check_windows(&bench, 0);
+    check_extended(&bench, 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn functions_of_ranges_see_their_window(case in cases(), form in 0usize..6) {
-        let bench = Bench::new(&case);
-        let shift = bench.shifts()[form];
-        let range = format!("m[{}ms]{}", case.range_ms, shift.text);
-        let looks = bench.looks(shift);
-        bench.check_functions(&FUNCTIONS, &range, &looks, true, |samples, look| {
-            window(samples, look.end_ms, look.range_ms)
-        });
-        let query = format!("absent_over_time({range})");
-        let is_empty = |look: &Look| {
-            bench.data.iter().all(|(_, s)| window(s, look.end_ms, look.range_ms).is_empty())
-        };
-        let row = looks.iter().map(|look| is_empty(look).then_some(1.0)).collect();
-        let expected = Grid::from([(Labels::from_pairs([("", ""); 0]), row)]);
-        bench.check(&query, expected, true, 0.0);
+        check_windows(&Bench::new(&case), form);
     }
 
     #[test]
@@ -205,29 +260,7 @@ proptest! {
 
     #[test]
     fn extended_ranges_reach_for_their_neighbours(case in cases(), form in 0usize..6) {
-        let bench = Bench::new(&case);
-        let shift = bench.shifts()[form];
-        let looks = bench.looks(shift);
-        let range_ms = case.range_ms;
-        for name in ["rate", "increase", "delta", "resets", "changes"] {
-            let query = format!("{name}(m[{range_ms}ms] anchored{})", shift.text);
-            let expected =
-                bench.grid(&looks, |s, look| naive::anchored(name, s, look.end_ms, range_ms));
-            bench.check(&query, expected, false, ROUNDED);
-        }
-        for name in ["rate", "increase", "delta"] {
-            let query = format!("{name}(m[{range_ms}ms] smoothed{})", shift.text);
-            let expected =
-                bench.grid(&looks, |s, look| naive::smoothed(name, s, look.end_ms, range_ms));
-            bench.check(&query, expected, false, ROUNDED);
-        }
-        let query = format!("m smoothed{}", shift.text);
-        let expected = bench.grid(&looks, |samples, look| {
-            let s = window(samples, look.end_ms + LOOKBACK_MS, 2 * LOOKBACK_MS);
-            let is_begun = s.first().is_some_and(|(at, _)| *at <= look.end_ms);
-            is_begun.then(|| naive::value_at(&s, look.end_ms, false))
-        });
-        bench.check(&query, expected, true, ROUNDED);
+        check_extended(&Bench::new(&case), form);
     }
 
     #[test]

@@ -237,10 +237,23 @@ impl Resets {
         }
         let number = |place: usize| *base + place as u64;
         let border_ms = halves.border_ms(start_ms, end_ms);
+        // A reset across the border comes in when the sample behind it does, but leaves when the
+        // one before it does: it belongs before the border, which was found without it.
+        let comes_late = |border: u64| {
+            let at = border.checked_sub(*base).map(|at| at as usize);
+            let reset = at.filter(|at| *at < some.end).and_then(|at| entries.get(at));
+            reset.is_some_and(|reset| reset.time_ms <= border_ms)
+        };
+        if halves.border().is_some_and(comes_late) {
+            halves.forget_border();
+        }
         let both = halves.of(
             border_ms,
             number(some.start)..number(some.end),
-            || number(entries.partition_point(|reset| reset.time_ms <= border_ms).max(some.start)),
+            || {
+                let behind = entries.partition_point(|reset| reset.time_ms <= border_ms);
+                number(behind.clamp(some.start, some.end))
+            },
             |numbers| {
                 entries.range((numbers.start - *base) as usize..(numbers.end - *base) as usize)
             },

@@ -101,6 +101,16 @@ impl<P: Copy + Default> Halves<P> {
         }
     }
 
+    /// The number of the first item behind the border that holds now.
+    pub(super) fn border(&self) -> Option<u64> {
+        self.border
+    }
+
+    /// Looks for the border anew with the next range.
+    pub(super) fn forget_border(&mut self) {
+        self.border = None;
+    }
+
     /// The last border before the end of a range.
     #[inline]
     pub(super) fn border_ms(&self, start_ms: i64, end_ms: i64) -> i64 {
