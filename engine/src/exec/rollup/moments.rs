@@ -71,11 +71,12 @@ impl Squares {
     #[inline]
     fn spread(self) -> Spread {
         let (first, second) = (self.first.total(), self.second.total());
-        let cancelled = first * first / self.count;
+        let mean = first / self.count;
+        let cancelled = first * mean;
         Spread {
             count: self.count,
             origin: self.origin,
-            mean: first / self.count,
+            mean,
             squares: second - cancelled,
             cancelled,
         }
@@ -189,12 +190,13 @@ impl Products {
     fn scatter(self) -> Scatter {
         let n = self.count;
         let [x, y, xy, xx] = [self.x, self.y, self.xy, self.xx].map(Sum::total);
-        let (lost, lost_of_x) = (x * y / n, x * x / n);
+        let (x_mean, y_mean) = (x / n, y / n);
+        let (lost, lost_of_x) = (x * y_mean, x * x_mean);
         Scatter {
             count: n,
             origin: self.origin,
-            x: x / n,
-            y: y / n,
+            x: x_mean,
+            y: y_mean,
             covariance: xy - lost,
             variance: xx - lost_of_x,
             lost: lost.abs(),
