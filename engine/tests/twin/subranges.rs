@@ -100,6 +100,35 @@ proptest! {
     }
 
     #[test]
+    fn samples_at_even_distances_forget_where_they_began(
+        case in cases(),
+        part in any::<(usize, usize)>(),
+        interval_ms in prop_oneof![Just(1_000i64), 500i64..20_000],
+        steps_apart in 1i64..4,
+    ) {
+        let mut random = Random::new(case.seed);
+        let mut source = MemorySource::new();
+        for index in 0..case.series_count {
+            let values = ["m".to_owned(), (index % 3).to_string(), format!("{index:02}")];
+            let labels = Labels::from_pairs(["__name__", "g", "i"].into_iter().zip(values));
+            let first = random.next(200);
+            let (mut value, mut time_ms) = (0.1, first as i64 * interval_ms - 60_000);
+            for _ in 0..random.next(400) {
+                value = if random.chance(1) { 0.1 } else { value + random.next(1 << 20) as f64 / 3.0 };
+                source.append(&labels, time_ms, value);
+                time_ms += if random.chance(1) { 3 * interval_ms } else { interval_ms };
+            }
+        }
+        let source = Arc::new(source);
+        let case = Case { step_ms: interval_ms * steps_apart, ..case };
+        let range_ms = case.range_ms / interval_ms * interval_ms + interval_ms;
+        for (name, _) in FUNCTIONS {
+            check(&case, &source, &call(name, &format!("m[{range_ms}ms]")), part);
+        }
+        check(&case, &source, &format!("sum by (g) (increase(m[{range_ms}ms]))"), part);
+    }
+
+    #[test]
     fn expressions_forget_where_they_began(case in cases(), part in any::<(usize, usize)>()) {
         let source = rough_source(case.seed, case.series_count);
         let range_ms = case.range_ms;
