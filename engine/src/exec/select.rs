@@ -407,6 +407,8 @@ impl Row<'_> {
                 set_seen(&batch.values, even, out.clone(), presence);
                 step = out.end;
                 at = even.first + (even.count - 1) * even.stride + 1;
+                // Also where no step is left here: the next tile may see nothing newer.
+                (newest_ms, newest) = (sample_times[at - 1], samples[at - 1]);
             }
             // The presence of 64 steps is gathered before it is written: a change of one bit in
             // memory would wait for the one before it.
