@@ -539,8 +539,15 @@ fn push_samples(
     let window = &samples[..room.min(samples.len())];
     let take = window.partition_point(|(t, _)| *t <= until_ms);
     push_starts(&mut batch.starts, batch.len, &starts[..take.min(starts.len())]);
+    let start = batch.len;
     for (timestamp_ms, value) in &window[..take] {
         batch.push(*timestamp_ms, *value);
+    }
+    if let [(first_ms, _), (second_ms, _), ..] = window[..take] {
+        let step_ms = second_ms - first_ms;
+        if window[..take].windows(2).all(|pair| pair[1].0 - pair[0].0 == step_ms) {
+            batch.note_even(start, step_ms);
+        }
     }
     take
 }

@@ -196,7 +196,12 @@ impl Buffer {
         let (times, values) = batch.samples();
         self.extend(times, values);
         let is_complete = self.times.len() == start + times.len();
-        let Some(step_ms) = batch.even_step_ms().filter(|_| is_complete) else { return };
+        // One sample by itself has no distance; it may go on with that of the others.
+        let step_ms = match batch.len {
+            1 if batch.even_len == 0 => Some(self.even_step_ms).filter(|step_ms| *step_ms > 0),
+            _ => batch.even_step_ms(),
+        };
+        let Some(step_ms) = step_ms.filter(|_| is_complete) else { return };
         let goes_on = even_from < start
             && self.even_step_ms == step_ms
             && self.times[start] - self.times[start - 1] == step_ms;
