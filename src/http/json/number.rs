@@ -398,7 +398,13 @@ mod tests {
             value in prop_oneof![-1e9..1e9_f64, -1.0..1.0_f64, (-1e18..1e18_f64).prop_map(f64::round)],
         ) {
             let text = written(push_scalar_value, value);
-            prop_assert_eq!(text.trim_matches('"'), value.to_string());
+            let (text, expected) = (text.trim_matches('"'), value.to_string());
+            // Of two shortest texts that are equally near, Go takes the one that ends in an even
+            // digit, and the standard library the greater one.
+            let is_tie = text.len() == expected.len()
+                && text.parse::<f64>() == Ok(value)
+                && text.bytes().last().is_some_and(|digit| digit % 2 == 0);
+            prop_assert!(text == expected || is_tie, "{} {}", text, expected);
         }
     }
 }

@@ -111,6 +111,7 @@ impl Times {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::number::push_sample_value;
     use super::*;
 
     proptest! {
@@ -128,10 +129,13 @@ mod tests {
             for (step, value) in cells.iter().enumerate() {
                 let Some(value) = value else { continue };
                 presence[step / 64] |= 1 << (step % 64);
-                let mut time = Vec::new();
+                let (mut time, mut text) = (Vec::new(), Vec::new());
                 push_timestamp(&mut time, steps.time(step));
-                let time = String::from_utf8(time).unwrap();
-                expected.push_str(&format!("{separator}[{time},\"{value}\"]"));
+                // Not `Display`, which rounds the digit of a tie up, where Go rounds it to even.
+                push_sample_value(&mut text, *value);
+                let (time, text) =
+                    (String::from_utf8(time).unwrap(), String::from_utf8(text).unwrap());
+                expected.push_str(&format!("{separator}[{time},{text}]"));
                 separator = ",";
             }
             for times in [Times::new(steps), Times { steps, held: Vec::new() }] {
