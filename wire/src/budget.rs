@@ -49,11 +49,6 @@ impl<'a> Budget<'a> {
         if self.spent <= self.granted { Ok(()) } else { self.ask() }
     }
 
-    /// How much may still be spent, if it is granted.
-    pub(super) fn rest(&self) -> usize {
-        self.bytes_max.saturating_sub(self.spent)
-    }
-
     #[cold]
     fn ask(&mut self) -> Result<(), DecodeError> {
         if self.spent > self.bytes_max {

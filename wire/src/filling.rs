@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use model::histogram::HISTOGRAM_BUCKETS_MAX;
 use model::labels::LABEL_BYTES_MAX;
 use model::{
     Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
@@ -115,9 +116,14 @@ impl<'a> Filling<'a> {
         mark: Mark,
     ) -> Result<(), DecodeError> {
         let position = message.position();
-        match parts.read(message, has_start, self.budget.rest()) {
+        match parts.read(message, has_start) {
             Ok(()) => {}
-            Err(PartsError::TooLarge(bytes)) => return self.budget.spend(bytes),
+            Err(PartsError::TooMany(what)) => {
+                self.refuse_histogram(format!(
+                    "histogram has more than {HISTOGRAM_BUCKETS_MAX} {what}"
+                ));
+                return Ok(());
+            }
             Err(PartsError::Wire(error)) => {
                 return Err(malformed(position, Some(mark.series_index), "histograms", error));
             }
@@ -132,13 +138,16 @@ impl<'a> Filling<'a> {
                     histogram: Arc::new(histogram),
                 });
             }
-            Err(error) => {
-                let counts = Counts { histograms: 1, ..Counts::default() };
-                let text = || (error.to_string(), String::new());
-                self.faults.add(Reason::Histogram, counts, text);
-            }
+            Err(error) => self.refuse_histogram(error.to_string()),
         }
         self.check_samples()
+    }
+
+    /// Leaves out a histogram, and names it.
+    #[cold]
+    fn refuse_histogram(&mut self, fault: String) {
+        let counts = Counts { histograms: 1, ..Counts::default() };
+        self.faults.add(Reason::Histogram, counts, || (fault, String::new()));
     }
 
     /// Takes one exemplar with its own labels; one that cannot be kept is passed over.

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use model::ResetHint;
-use model::histogram::{Histogram, HistogramError, Span, WireCounts, WireHistogram};
+use model::histogram::{HISTOGRAM_BUCKETS_MAX, Histogram, HistogramError, Span};
+use model::histogram::{WireCounts, WireHistogram};
 
 use crate::protobuf::{Reader, WireError, zigzag, zigzag32};
+
+/// Of each list so many are kept until its message has been read.
+const LEN_MAX: usize = HISTOGRAM_BUCKETS_MAX + 1;
 
 /// The fields of one histogram, as they were sent; the memory is used again.
 ///
@@ -57,8 +61,8 @@ struct Side {
 pub(super) enum PartsError {
     /// The bytes are none.
     Wire(WireError),
-    /// It holds more than so many bytes.
-    TooLarge(usize),
+    /// More of these than are taken, in the plural.
+    TooMany(&'static str),
 }
 
 impl From<WireError> for PartsError {
@@ -69,26 +73,17 @@ impl From<WireError> for PartsError {
 
 impl HistogramParts {
     /// Reads one message. Absent fields are zero; of repeated single ones the last one wins.
+    ///
+    /// Memory: of each list one more than [`HISTOGRAM_BUCKETS_MAX`] at most. What stands behind
+    /// that is read as well, so that a malformed message is found, and dropped.
     pub(super) fn read(
         &mut self,
         mut message: Reader<'_>,
         has_start: bool,
-        bytes_max: usize,
     ) -> Result<(), PartsError> {
         self.clear();
-        let mut bytes = 0;
         while !message.is_at_end() {
             let key = message.key()?;
-            if matches!(key.field, 8..=13 | 16) {
-                let start = message.position();
-                let mut field = message;
-                field.skip(key)?;
-                // One byte can stand for a number of eight.
-                bytes += 8 * (field.position() - start);
-                if bytes > bytes_max {
-                    return Err(PartsError::TooLarge(bytes));
-                }
-            }
             match key.field {
                 1 => self.count = Count::Integer(message.integer(key)?),
                 2 => self.count = Count::Float(message.double(key)?),
@@ -97,17 +92,32 @@ impl HistogramParts {
                 5 => self.zero_threshold = message.double(key)?,
                 6 => self.zero_count = Count::Integer(message.integer(key)?),
                 7 => self.zero_count = Count::Float(message.double(key)?),
-                8 => self.negative.spans.push(span(message.nested(key)?)?),
-                11 => self.positive.spans.push(span(message.nested(key)?)?),
-                9 => message.varints(key, |n| self.negative.deltas.push(zigzag(n)))?,
-                10 => message.doubles(key, &mut self.negative.counts)?,
-                12 => message.varints(key, |n| self.positive.deltas.push(zigzag(n)))?,
-                13 => message.doubles(key, &mut self.positive.counts)?,
+                8 => push(&mut self.negative.spans, span(message.nested(key)?)?),
+                11 => push(&mut self.positive.spans, span(message.nested(key)?)?),
+                9 => message.varints(key, |n| push(&mut self.negative.deltas, zigzag(n)))?,
+                10 => message.doubles(key, LEN_MAX, &mut self.negative.counts)?,
+                12 => message.varints(key, |n| push(&mut self.positive.deltas, zigzag(n)))?,
+                13 => message.doubles(key, LEN_MAX, &mut self.positive.counts)?,
                 14 => self.reset_hint = message.integer(key)? as i32,
                 15 => self.timestamp_ms = message.integer(key)? as i64,
-                16 => message.doubles(key, &mut self.custom_values)?,
+                16 => message.doubles(key, LEN_MAX, &mut self.custom_values)?,
                 17 if has_start => self.start_ms = message.integer(key)? as i64,
                 _ => message.skip(key)?,
+            }
+        }
+        self.check_len()
+    }
+
+    fn check_len(&self) -> Result<(), PartsError> {
+        let (positive, negative) = (&self.positive, &self.negative);
+        for (what, len) in [
+            ("buckets", positive.deltas.len() + negative.deltas.len()),
+            ("buckets", positive.counts.len() + negative.counts.len()),
+            ("spans", positive.spans.len().max(negative.spans.len())),
+            ("custom bounds", self.custom_values.len()),
+        ] {
+            if len > HISTOGRAM_BUCKETS_MAX {
+                return Err(PartsError::TooMany(what));
             }
         }
         Ok(())
@@ -202,6 +212,14 @@ impl Side {
 
     fn heap_bytes(&self) -> usize {
         8 * (self.spans.capacity() + self.deltas.capacity() + self.counts.capacity())
+    }
+}
+
+/// Keeps one more of a list, unless there are too many.
+#[inline]
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() < LEN_MAX {
+        list.push(item);
     }
 }
 

@@ -1,5 +1,5 @@
 //! The protobuf wire format, read in place: varints, fields, messages inside of messages. What
-//! the fields mean is left to [`decode`](super::decode).
+//! the fields mean is left to [`v1`](super::v1) and [`v2`](super::v2).
 //!
 //! Source: <https://protobuf.dev/programming-guides/encoding/>. Groups, which no sender of
 //! remote write uses, are refused instead of skipped, so that nothing here recurses.
@@ -225,17 +225,23 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The same for a repeated field of doubles.
-    pub(super) fn doubles(&mut self, key: Key, out: &mut Vec<f64>) -> Result<(), WireError> {
+    /// Appends the numbers of a repeated field of doubles; `out` grows to `len_max` at most.
+    pub(super) fn doubles(
+        &mut self,
+        key: Key,
+        len_max: usize,
+        out: &mut Vec<f64>,
+    ) -> Result<(), WireError> {
+        let wanted = len_max.saturating_sub(out.len());
         if key.wire_type != LENGTH {
-            out.push(self.double(key)?);
+            out.extend(Some(self.double(key)?).filter(|_| wanted > 0));
             return Ok(());
         }
         let (packed, rest) = self.message()?.rest().as_chunks::<8>();
         if !rest.is_empty() {
             return Err(WireError::Truncated);
         }
-        out.extend(packed.iter().map(|bytes| f64::from_le_bytes(*bytes)));
+        out.extend(packed.iter().take(wanted).map(|bytes| f64::from_le_bytes(*bytes)));
         Ok(())
     }
 
@@ -325,7 +331,7 @@ mod tests {
         assert_eq!(numbers(&[0; 8], FIXED64), Err(error));
         let doubles = |bytes: &[u8], wire_type| {
             let mut out = Vec::new();
-            reader(bytes).doubles(Key { field: 1, wire_type }, &mut out).map(|()| out)
+            reader(bytes).doubles(Key { field: 1, wire_type }, 9, &mut out).map(|()| out)
         };
         assert_eq!(doubles(&[8, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f], LENGTH), Ok(vec![1.0]));
         assert_eq!(doubles(&[0, 0, 0, 0, 0, 0, 0xf0, 0x3f], FIXED64), Ok(vec![1.0]));

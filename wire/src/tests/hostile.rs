@@ -247,15 +247,53 @@ fn small_messages_that_stand_for_much_are_limited() {
     }
     let bytes = [0x1a, 0].repeat(1_000_000);
     assert_eq!(flag_of(check(Version::V1, &bytes)), SERIES_FLAG);
-    // One byte for a bucket.
-    let deltas = 24_000_000;
-    let mut histogram = vec![0x62];
-    prost::encoding::encode_varint(deltas, &mut histogram);
-    histogram.resize(histogram.len() + deltas as usize, 1);
-    let mut series = vec![0x22];
-    prost::encoding::encode_varint(histogram.len() as u64, &mut series);
-    series.extend(histogram);
-    assert_eq!(flag_of(check(Version::V1, &field(&series))), DECOMPRESSED_FLAG);
+}
+
+/// A field of bytes.
+fn nested(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![tag];
+    prost::encoding::encode_varint(content.len() as u64, &mut bytes);
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+#[test]
+fn a_histogram_of_too_many_buckets_is_refused_before_it_is_unfolded() {
+    let up = nested(0x0a, &[nested(0x0a, b"__name__"), nested(0x12, b"up")].concat());
+    let decoded = |histogram: &[u8]| {
+        let bytes = nested(0x0a, &[&up[..], &nested(0x22, histogram)].concat());
+        let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
+        let mut grant = |_| panic!("nothing is unfolded");
+        let limits = Limits::default();
+        let decoded = decoder
+            .decode(Version::V1, &bytes, bytes.len(), &limits, &mut grant, &mut batch)
+            .unwrap();
+        // Labels are packed into as many bytes as the message has.
+        let unfolded = decoder.heap_bytes() - bytes.len();
+        assert!(unfolded < 2 << 20, "{unfolded} bytes");
+        decoded
+    };
+    let most = model::histogram::HISTOGRAM_BUCKETS_MAX;
+    // A byte for a bucket, eight for one of floats or a bound, two for a span; in pieces too.
+    let half = most / 2 + 1;
+    for (what, histogram) in [
+        ("buckets", nested(0x62, &[0; 24_000_000])),
+        ("buckets", [nested(0x4a, &vec![0; half]), nested(0x62, &vec![0; half])].concat()),
+        ("buckets", [0x60, 0].repeat(4_000_000)),
+        ("buckets", nested(0x6a, &[0; 24_000_000])),
+        ("buckets", [0x51, 0, 0, 0, 0, 0, 0, 0, 0].repeat(most + 1)),
+        ("spans", [0x5a, 0].repeat(4_000_000)),
+        ("custom bounds", [0x81, 1, 0, 0, 0, 0, 0, 0, 0, 0].repeat(most + 1)),
+    ] {
+        assert_eq!(
+            decoded(&histogram).rejects.to_text(),
+            format!("histogram has more than {most} {what} for series {{__name__=\"up\"}}")
+        );
+    }
+    // What stands behind them is read still.
+    let cut = [nested(0x62, &vec![0; most + 1]), vec![0x62, 1]].concat();
+    let bytes = nested(0x0a, &nested(0x22, &cut));
+    assert!(matches!(check(Version::V1, &bytes), Err(DecodeError::Malformed { .. })));
 }
 
 #[test]

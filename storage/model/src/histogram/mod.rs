@@ -60,6 +60,10 @@ pub const EXPONENTIAL_SCHEMA_MAX: i8 = 8;
 /// Source: `ExponentialSchemaMaxReserved` in `model/histogram/generic.go` of Prometheus.
 pub const RESERVED_SCHEMA_MAX: i8 = 52;
 
+/// The most buckets of one histogram that is taken in, positive and negative ones together, and
+/// the most custom bounds: so that no sample is larger than a chunk can hold.
+pub const HISTOGRAM_BUCKETS_MAX: usize = 1 << 14;
+
 /// What is known of a counter reset between the sample before and this one.
 ///
 /// Source: `CounterResetHint` in `model/histogram/histogram.go` of Prometheus. The numbers are

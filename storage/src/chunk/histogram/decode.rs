@@ -16,7 +16,7 @@ use crate::chunk::frame::{Encoding, FrameHeader};
 ///
 /// It keeps a state for each bucket and the last histogram that it gave, no more.
 /// Invariant: the samples that it gives strictly ascend, whatever the bytes are; what it
-/// allocates for a histogram is at most 16 bytes for each bit of it.
+/// allocates for a histogram is at most a column of 32 bytes and a count of 8 for each bit of it.
 #[derive(Debug, Clone)]
 pub struct HistogramDecoder<'a> {
     bits: Bits<'a>,

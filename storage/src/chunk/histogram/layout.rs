@@ -3,11 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub use model::histogram::HISTOGRAM_BUCKETS_MAX;
 use model::{Histogram, Span};
-
-/// The most buckets of one stored histogram, positive and negative ones together, and the most
-/// custom bounds: so that no sample is larger than a chunk can hold.
-pub const HISTOGRAM_BUCKETS_MAX: usize = 1 << 14;
 
 /// Counts are whole numbers below this where they are stored as such.
 const INTEGER_LIMIT: f64 = (1_u64 << 53) as f64;
