@@ -185,6 +185,9 @@ fn name_at(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at + 4..at + 4 + usize::from(bytes[at + 3])]
 }
 
+/// The fewest bytes of a sample that [`sample`] and [`sample_with_start`] take: a time alone.
+pub(super) const SAMPLE_BYTES_MIN: usize = 4;
+
 /// Takes one sample off the front of the message if it is framed as expected: the value, left
 /// out where it is zero, then the time.
 #[inline(always)]

@@ -10,6 +10,7 @@ use model::{
 
 use crate::budget::Budget;
 use crate::careful::CarefulLabels;
+use crate::fast;
 use crate::histogram::{HistogramParts, PartsError};
 use crate::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
 use crate::protobuf::Reader;
@@ -96,6 +97,14 @@ impl<'a> Filling<'a> {
             self.batch.starts.resize(self.batch.timestamps.len() - 1, 0);
             self.batch.starts.push(start_ms);
         }
+    }
+
+    /// Whether a series of so many bytes keeps to the limit of samples, if each of them takes
+    /// no fewer bytes than the fast path asks for: then nothing has to be asked for each.
+    #[inline]
+    pub(super) fn has_room(&self, message_bytes: usize) -> bool {
+        let room = self.limits.samples_max.saturating_sub(self.batch.sample_count());
+        message_bytes / fast::SAMPLE_BYTES_MIN <= room
     }
 
     /// Two bytes can stand for a sample: asked before memory outgrows the limit.

@@ -90,8 +90,10 @@ impl Request<'_, '_> {
         let mut reader = message;
         let mut packer = LabelPacker::new(&mut self.decoder.packed, message, self.filling.limits);
         packer.pack(&mut reader);
-        while let Some((timestamp, value)) = fast::sample(&mut reader) {
-            self.filling.push_sample(timestamp, value);
+        if self.filling.has_room(reader.rest().len()) {
+            while let Some((timestamp, value)) = fast::sample(&mut reader) {
+                self.filling.push_sample(timestamp, value);
+            }
         }
         while !reader.is_at_end() {
             let start = reader.position();

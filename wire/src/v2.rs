@@ -160,10 +160,13 @@ impl Request<'_, '_> {
         let mut reader = message;
         let mut parts = Parts::default();
         let mut has_refs = false;
+        let has_room = self.filling.has_room(reader.rest().len());
         loop {
-            while let Some((timestamp, value, start)) = fast::sample_with_start(&mut reader) {
-                self.filling.push_sample(timestamp, value);
-                self.filling.set_start(start);
+            if has_room {
+                while let Some((timestamp, value, start)) = fast::sample_with_start(&mut reader) {
+                    self.filling.push_sample(timestamp, value);
+                    self.filling.set_start(start);
+                }
             }
             if reader.is_at_end() {
                 return Ok(parts);

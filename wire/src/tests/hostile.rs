@@ -5,15 +5,24 @@ use super::*;
 use crate::limits::DECOMPRESSED_FLAG;
 use crate::prompb::v2::{self, Request, SymbolTable};
 
+/// Samples of which a batch may hold the memory: the limit, and what doubling adds.
+const SAMPLES_HELD_MAX: usize = 2 * 1_000_000;
+
 /// What a hostile request may make a batch hold.
 const BATCH_BYTES_MAX: usize = 200 << 20;
 
 fn heap_bytes(batch: &Batch) -> usize {
     let histograms = batch.histograms.iter().map(|sample| sample.histogram.heap_bytes());
+    // Those that are shared are the same ones mostly.
+    let mut bounds: Vec<_> = batch.histograms.iter().map(|h| &h.histogram.custom_bounds).collect();
+    bounds.dedup_by(|left, right| std::sync::Arc::ptr_eq(left, right));
+    let bounds = bounds.into_iter();
     batch.labels_arena.capacity()
         + 16 * batch.timestamps.capacity()
+        + 8 * batch.starts.capacity()
         + 24 * batch.series.capacity()
         + histograms.sum::<usize>()
+        + bounds.map(|bounds| size_of_val(&**bounds)).sum::<usize>()
         + batch.exemplars.capacity() * size_of::<model::BatchExemplar>()
         + batch.metadata.capacity() * size_of::<BatchMetadata>()
 }
@@ -30,6 +39,9 @@ fn check(version: Version, bytes: &[u8]) -> Result<(Batch, Decoded, usize), Deco
     let result = decoder.decode(version, bytes, bytes.len(), &limits, &mut grant, &mut batch);
     assert!(heap_bytes(&batch) < BATCH_BYTES_MAX, "{} bytes", heap_bytes(&batch));
     assert!(decoder.heap_bytes() < BATCH_BYTES_MAX, "{} bytes", decoder.heap_bytes());
+    for capacity in [&batch.timestamps, &batch.starts].map(Vec::capacity) {
+        assert!(capacity <= SAMPLES_HELD_MAX, "{capacity} samples");
+    }
     assert!(granted <= 4 * limits.decompressed_bytes_max);
     result.map(|decoded| (batch, decoded, granted))
 }
@@ -234,16 +246,18 @@ fn a_grant_that_is_refused_ends_the_request() {
 #[test]
 fn small_messages_that_stand_for_much_are_limited() {
     // Two bytes for a sample, a histogram, an exemplar, a metadata entry.
-    let field = |content: &[u8]| {
-        let mut bytes = vec![0x0a];
-        prost::encoding::encode_varint(content.len() as u64, &mut bytes);
-        bytes.extend_from_slice(content);
-        bytes
-    };
+    let field = |content: &[u8]| nested(0x0a, content);
     for (tag, flag) in [(0x12, SAMPLES_FLAG), (0x1a, DECOMPRESSED_FLAG), (0x22, DECOMPRESSED_FLAG)]
     {
         let bytes = field(&[tag, 0].repeat(8_000_000));
         assert_eq!(flag_of(check(Version::V1, &bytes)), flag);
+    }
+    // Four and six bytes, as the fast paths take them.
+    let bytes = field(&[0x12, 2, 0x10, 1].repeat(8_000_000));
+    assert_eq!(flag_of(check(Version::V1, &bytes)), SAMPLES_FLAG);
+    for sample in [&[0x12, 2, 0x10, 1][..], &[0x12, 4, 0x10, 1, 0x18, 1]] {
+        let bytes = nested(0x2a, &sample.repeat(32_000_000 / sample.len()));
+        assert_eq!(flag_of(check(Version::V2, &bytes)), SAMPLES_FLAG);
     }
     let bytes = [0x1a, 0].repeat(1_000_000);
     assert_eq!(flag_of(check(Version::V1, &bytes)), SERIES_FLAG);
