@@ -319,9 +319,10 @@ impl Request<'_, '_> {
         if is_unknown && help.is_empty() && unit.is_empty() {
             return Ok(());
         }
-        let metric = match counts.floats {
-            0 => text(metric_ref),
-            _ => family(text(metric_ref), metadata.kind),
+        // A native histogram has no series beside it that a suffix would tell apart.
+        let metric = match counts.histograms {
+            0 => family(text(metric_ref), metadata.kind),
+            _ => text(metric_ref),
         };
         if !self.decoder.seen.insert(metric_ref, metadata) {
             return Ok(());

@@ -62,7 +62,8 @@ fn theirs_v2(request: &Request) -> Reading {
         let is_said = said.insert(metric.clone(), metadata) == Some(metadata);
         let is_kind = (1..=7).contains(&metadata.r#type);
         if !is_said && (is_kind || !help.is_empty() || !unit.is_empty()) {
-            let family = if counts.floats > 0 { family(&metric, metadata.r#type) } else { &metric };
+            let is_native = counts.histograms > 0;
+            let family = if is_native { &metric } else { family(&metric, metadata.r#type) };
             naive_metadata(&mut reading, family.as_bytes(), metadata.r#type, help, unit);
         }
     }
@@ -82,6 +83,27 @@ fn family(metric: &str, kind: i32) -> &str {
         }
     }
     metric
+}
+
+#[test]
+fn metadata_of_a_classic_histogram_are_those_of_its_family() {
+    let mut table = SymbolTable::default();
+    let labels_refs = vec![table.add(b"__name__"), table.add(b"x_bucket")];
+    let metadata = Some(Metadata { r#type: 3, help_ref: table.add(b"help"), unit_ref: 0 });
+    let base = prompb::v2::TimeSeries { labels_refs, metadata, ..Default::default() };
+    let float = prompb::v2::Sample { value: 1.0, timestamp: 1, start_timestamp: 0 };
+    let exemplar = prompb::v2::Exemplar { labels_refs: vec![], value: 1.0, timestamp: 1 };
+    let with_float = prompb::v2::TimeSeries { samples: vec![float], ..base.clone() };
+    let with_exemplar = prompb::v2::TimeSeries { exemplars: vec![exemplar], ..base.clone() };
+    let histograms = vec![Default::default()];
+    let with_histogram = prompb::v2::TimeSeries { histograms, ..base };
+    for (series, metric) in [(with_float, "x"), (with_exemplar, "x"), (with_histogram, "x_bucket")]
+    {
+        let request = Request { symbols: table.symbols.clone(), timeseries: vec![series] };
+        let reading = ours(Version::V2, &request.encode_to_vec(), 0).unwrap();
+        let metrics: Vec<_> = reading.metadata.iter().map(|m| m.metric.as_str()).collect();
+        assert_eq!(metrics, [metric]);
+    }
 }
 
 /// The labels behind references; of too many only those that are looked at.
