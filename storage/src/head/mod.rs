@@ -11,6 +11,7 @@ pub(crate) mod series;
 mod window;
 
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -70,15 +71,15 @@ struct Vacant {
     next: u32,
 }
 
-/// The series that pass some matchers, those that have been visited left out.
+/// The series that pass some matchers.
 pub(crate) struct Matching {
     generation: u64,
-    slots: std::vec::IntoIter<u32>,
+    slots: Vec<u32>,
     is_ordered: bool,
 }
 
 impl Matching {
-    /// How many have not been visited.
+    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -215,14 +216,12 @@ impl Head {
     ) -> Result<Matching, BudgetError> {
         let generation = self.generation();
         let slots = self.index_read().select(matchers, watch)?;
-        let slots: Vec<u32> = slots.into_iter().collect();
-        Ok(Matching { generation, slots: slots.into_iter(), is_ordered: false })
+        Ok(Matching { generation, slots: slots.into_iter().collect(), is_ordered: false })
     }
 
     /// Puts matching series in the order of their labels, unless they are too few for that.
     pub(crate) fn ordered(&self, matching: Matching) -> Matching {
-        let Matching { generation, slots, mut is_ordered } = matching;
-        let mut slots: Vec<u32> = slots.collect();
+        let Matching { generation, mut slots, mut is_ordered } = matching;
         if slots.len() > ORDER_MIN && slots.len() * ORDER_SHARE > self.series_count() {
             let all = || {
                 let mut all = Vec::with_capacity(self.series_count());
@@ -236,7 +235,7 @@ impl Head {
             }
             is_ordered = true;
         }
-        Matching { generation, slots: slots.into_iter(), is_ordered }
+        Matching { generation, slots, is_ordered }
     }
 
     /// Whether the series that have been visited came in the order of their labels.
@@ -244,25 +243,23 @@ impl Head {
         matching.is_ordered && self.generation() == matching.generation
     }
 
-    /// Calls with the next series that pass the matchers, at most so many; false where none is
-    /// left.
-    pub(crate) fn visit_next(
+    /// Calls with some of the series that pass the matchers, by their places among them.
+    pub(crate) fn visit(
         &self,
-        matching: &mut Matching,
+        matching: &Matching,
+        places: Range<usize>,
         matchers: &[Matcher],
-        count: usize,
         mut visit: impl FnMut(&HeadSeries),
-    ) -> bool {
-        for slot in matching.slots.by_ref().take(count) {
-            let mut shard = self.shard(slot);
-            let Some(series) = shard.series(slot) else { continue };
+    ) {
+        for slot in &matching.slots[places] {
+            let mut shard = self.shard(*slot);
+            let Some(series) = shard.series(*slot) else { continue };
             let is_same = self.generation() == matching.generation
                 || matchers.iter().all(|m| m.matches(series.labels.get(m.name())));
             if is_same {
                 visit(series);
             }
         }
-        matching.slots.len() > 0
     }
 
     /// The names of the labels of matching series in order, at most so many; those of series

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::HashMap;
 use model::{Labels, MatchOp, Matcher, SourceError};
 use roaring::RoaringBitmap;
 
 use super::cache::Usage;
-use super::ids::{Ids, bitmap_bytes};
+use super::ids::Ids;
 use super::partition::PAGE_IDS;
+use super::results::{MatcherRef, Resolved, Results};
 use super::runs::RunFacts;
 use super::{Lookup, Term, combine, term, wants};
 use crate::error::StoreError;
@@ -52,8 +53,6 @@ pub(crate) struct Facts {
 
 /// Postings and labels.
 struct IndexFacts {
-    /// Bytes that results of matchers may take.
-    results_max: usize,
     bytes: AtomicUsize,
     /// The names of all labels.
     names: Mutex<Option<Arc<[Box<str>]>>>,
@@ -78,34 +77,6 @@ pub(crate) enum Order {
 /// The values of one label in order, with the ids of each.
 pub(crate) type Table = [(Box<str>, Ids)];
 
-#[derive(Default)]
-struct Results {
-    of_matchers: HashMap<MatcherKey, Arc<RoaringBitmap>, RandomState>,
-    bytes: usize,
-}
-
-/// What a matcher is known by: without its expression, which may be large once compiled.
-#[derive(Hash, PartialEq, Eq)]
-struct MatcherKey {
-    op: MatchOp,
-    name: Box<str>,
-    value: Box<str>,
-}
-
-/// The same, borrowed.
-#[derive(Hash, Clone, Copy)]
-struct MatcherRef<'a> {
-    op: MatchOp,
-    name: &'a str,
-    value: &'a str,
-}
-
-impl Equivalent<MatcherKey> for MatcherRef<'_> {
-    fn equivalent(&self, key: &MatcherKey) -> bool {
-        (self.op, self.name, self.value) == (key.op, &*key.name, &*key.value)
-    }
-}
-
 impl Facts {
     /// Nothing yet of a partition.
     pub(crate) fn new(
@@ -120,7 +91,7 @@ impl Facts {
 
     /// The facts of the partition with more series: full pages stay what they are.
     pub(crate) fn grown(&self, series_count: u32) -> Facts {
-        let index = IndexFacts::new(self.index.results_max);
+        let index = IndexFacts::new(self.results_max());
         let mut pages = lock(&self.index.pages).clone();
         pages.truncate((self.series_count.min(series_count) / PAGE_IDS) as usize);
         let bytes = pages.iter().flatten().map(|page| page_bytes(page)).sum();
@@ -144,7 +115,7 @@ impl Facts {
 
     /// Whether what is found is kept for the next query.
     pub(crate) fn are_kept(&self) -> bool {
-        self.index.results_max > 0
+        self.results_max() > 0
     }
 
     /// Bytes that are held.
@@ -382,26 +353,46 @@ impl Facts {
     }
 
     fn result(&self, key: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
-        lock(&self.index.results).of_matchers.get(&key).cloned()
+        lock(&self.index.results).ids(key)
     }
 
     fn keep_result(&self, key: MatcherRef<'_>, mut ids: RoaringBitmap) -> Arc<RoaringBitmap> {
         ids.remove_range(self.series_count..);
-        let bytes = FACT_BYTES + key.name.len() + key.value.len() + bitmap_bytes(&ids);
         let ids = Arc::new(ids);
-        let mut results = lock(&self.index.results);
-        if results.bytes + bytes > self.index.results_max {
-            results.of_matchers.clear();
-            self.index.bytes.fetch_sub(results.bytes, Ordering::Relaxed);
-            results.bytes = 0;
-        }
-        if bytes <= self.index.results_max
-            && results.of_matchers.insert(key.to_owned(), Arc::clone(&ids)).is_none()
-        {
-            results.bytes += bytes;
-            self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
+        self.keep(|results| results.keep_ids(key, Arc::clone(&ids)));
         ids
+    }
+
+    /// Changes the results of matchers, and counts what that adds or frees.
+    fn keep(&self, change: impl FnOnce(&mut Results)) {
+        let mut results = lock(&self.index.results);
+        let before = results.bytes();
+        change(&mut results);
+        self.index.bytes.fetch_add(results.bytes(), Ordering::Relaxed);
+        self.index.bytes.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    fn results_max(&self) -> usize {
+        lock(&self.index.results).bytes_max()
+    }
+
+    /// The series that pass every matcher.
+    pub(crate) async fn series(
+        &self,
+        lsm: &Lsm,
+        head: &Head,
+        matchers: &[Matcher],
+        breather: &mut Breather,
+    ) -> Result<Arc<Resolved>, SourceError> {
+        if let Some(known) = lock(&self.index.results).series(matchers) {
+            self.note(true);
+            return Ok(known);
+        }
+        let ids = self.resolve(lsm, matchers, breather).await?;
+        let labels = self.labels_of(lsm, head, &ids, breather).await?;
+        let series = Arc::new(Resolved::new(labels));
+        self.keep(|results| results.keep_series(matchers, Arc::clone(&series)));
+        Ok(series)
     }
 
     /// The labels of some ids, ascending by id; shared with the head where it has the series.
@@ -533,24 +524,13 @@ impl Facts {
 impl IndexFacts {
     fn new(results_max: usize) -> IndexFacts {
         IndexFacts {
-            results_max,
             bytes: AtomicUsize::new(FACT_BYTES),
             names: Mutex::default(),
             tables: Mutex::default(),
-            results: Mutex::default(),
+            results: Mutex::new(Results::new(results_max)),
             pages: Mutex::default(),
             order: OnceLock::new(),
         }
-    }
-}
-
-impl<'a> MatcherRef<'a> {
-    fn of(matcher: &'a Matcher) -> MatcherRef<'a> {
-        MatcherRef { op: matcher.op(), name: matcher.name(), value: matcher.value() }
-    }
-
-    fn to_owned(self) -> MatcherKey {
-        MatcherKey { op: self.op, name: self.name.into(), value: self.value.into() }
     }
 }
 

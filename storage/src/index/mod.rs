@@ -12,6 +12,7 @@ pub(crate) mod facts;
 mod ids;
 mod labels;
 pub(crate) mod partition;
+mod results;
 mod runs;
 
 use std::ops::Deref;

@@ -9,6 +9,7 @@ use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, Watch};
 use roaring::RoaringBitmap;
 
 use super::facts::{Facts, Order};
+use super::results::Resolved;
 use super::runs::Run;
 use super::{Lookup, Term, term};
 use crate::error::StoreError;
@@ -17,7 +18,7 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::blocks::{self, Place, Want, WantedRun};
 use crate::read::breather::Breather;
-use crate::read::select::apart;
+use crate::read::shares::apart;
 use crate::seal::block::BlockEntry;
 use crate::store::Inner;
 use crate::value;
@@ -55,22 +56,21 @@ pub(crate) async fn load(
     if !may_hold(lsm, facts, matchers, &windows, range, &mut breather).await? {
         return Ok(Loaded { series: Vec::new() });
     }
-    let ids = facts.resolve(lsm, matchers, &mut breather).await?;
-    if ids.is_empty() {
+    let resolved = facts.series(lsm, &inner.head, matchers, &mut breather).await?;
+    let Resolved { labels, metrics } = &*resolved;
+    if labels.is_empty() {
         return Ok(Loaded { series: Vec::new() });
     }
-    let labels = facts.labels_of(lsm, &inner.head, &ids, &mut breather).await?;
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
-    let metrics = by_metric(&labels);
-    let runs = wanted_runs(lsm, facts, &metrics, &windows, range).await?;
+    let runs = wanted_runs(lsm, facts, metrics, &windows, range).await?;
     budget.check()?;
     let place = Place { lsm, columns: &inner.columns };
-    let parts = blocks::load(&place, runs, &labels, range, charge, &mut breather).await?;
+    let parts = blocks::load(&place, runs, labels, range, charge, &mut breather).await?;
     let found = labels
-        .into_iter()
+        .iter()
         .zip(parts)
         .filter(|(_, parts)| !parts.is_empty())
-        .map(|((id, labels), parts)| (id, (labels, parts)))
+        .map(|((id, labels), parts)| (*id, (labels.clone(), parts)))
         .collect();
     Ok(Loaded { series: in_order(facts, found, budget).await? })
 }
@@ -103,17 +103,6 @@ async fn may_hold(
     Ok(facts.runs_of(lsm, &metrics).await?.iter().any(|runs| runs.iter().any(is_near)))
 }
 
-/// The ids of each metric, by the hash of its name.
-fn by_metric(labels: &[(u32, Labels)]) -> BTreeMap<u64, RoaringBitmap> {
-    let mut metrics: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    // Most series follow others of their metric.
-    for run in labels.chunk_by(|(_, a), (_, b)| a.metric_name() == b.metric_name()) {
-        let hash = keys::metric_hash(run[0].1.metric_name());
-        metrics.entry(hash).or_default().extend(run.iter().map(|(id, _)| id));
-    }
-    metrics.into_iter().map(|(metric, ids)| (metric, ids.into_iter().collect())).collect()
-}
-
 /// Puts series of a partition, given by id, in the order of their labels.
 async fn in_order<T>(
     facts: &Arc<Facts>,
@@ -143,9 +132,8 @@ pub(crate) async fn matching_labels(
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
     let mut breather = Breather::new(budget);
-    let ids = facts.resolve(&inner.lsm, matchers, &mut breather).await?;
-    let labels = facts.labels_of(&inner.lsm, &inner.head, &ids, &mut breather).await?;
-    let found = labels.into_iter().map(|(id, labels)| (id, (labels, ()))).collect();
+    let resolved = facts.series(&inner.lsm, &inner.head, matchers, &mut breather).await?;
+    let found = resolved.labels.iter().map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
     let in_order = in_order(facts, found, budget).await?;
     Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
 }

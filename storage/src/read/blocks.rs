@@ -3,6 +3,7 @@
 //! A block whose wanted series are all kept as columns is not read at all. One that is read
 //! gives each series a place for its column, which is filled when the series is decoded.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{Labels, SourceError};
 
 use super::breather::Breather;
+use super::shares::in_shares;
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::error::StoreError;
@@ -25,6 +27,9 @@ const READS_MAX: usize = 8;
 const RANGE_SHARE: usize = 8;
 /// Taking a block apart is so much work, in series.
 const BLOCK_WORK: usize = 16;
+/// Parts that a series mostly has in the head, and the most that room is made for beforehand.
+const HEAD_PARTS: usize = 2;
+const ROOM_MAX: usize = 16;
 /// Longer runs are decoded anew each time, a frame at a time: their columns would be large.
 const COLUMN_LEN_MAX: usize = 1 << 14;
 
@@ -58,11 +63,16 @@ pub(crate) struct Place<'a> {
 pub(crate) async fn load(
     place: &Place<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
-    labels: &[(u32, Labels)],
+    labels: &Arc<Vec<(u32, Labels)>>,
     range: (i64, i64),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Vec<Part>>, SourceError> {
+    if let Some(kept) = all_kept(place.columns, &runs, labels, range).await? {
+        charge(kept.bytes)?;
+        place.columns.count_hits(kept.column_count);
+        return Ok(kept.parts);
+    }
     let mut bytes = 0;
     for (metric, runs) in &mut runs {
         for WantedRun { window, run, entries } in runs {
@@ -116,6 +126,72 @@ pub(crate) async fn load(
         }
     }
     Ok(parts)
+}
+
+/// The parts of some series, and what they count.
+#[derive(Default)]
+struct Kept {
+    parts: Vec<Vec<Part>>,
+    bytes: usize,
+    column_count: usize,
+}
+
+/// The parts of all series, where each of them is kept as a column; none otherwise.
+async fn all_kept(
+    columns: &ColumnCache,
+    runs: &[(u64, Vec<WantedRun>)],
+    labels: &Arc<Vec<(u32, Labels)>>,
+    range: (i64, i64),
+) -> Result<Option<Kept>, SourceError> {
+    let mut blocks = Vec::new();
+    for (metric, runs) in runs {
+        for WantedRun { window, run, entries } in runs {
+            for (entry, _) in entries.iter().filter(|(_, want)| matches!(want, Want::Bytes)) {
+                let first_id = entry.first_id;
+                let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
+                let Some(slots) = columns.block(&key) else { return Ok(None) };
+                blocks.push(slots);
+            }
+        }
+    }
+    // A series has at most one part of each run, and some of the head later.
+    let run_count = runs.iter().map(|(_, runs)| runs.len()).max().unwrap_or(0);
+    let room = (run_count + HEAD_PARTS).min(ROOM_MAX);
+    let share = {
+        let labels = Arc::clone(labels);
+        move |share: Range<usize>| -> Result<_, SourceError> {
+            Ok(kept_of_share(&blocks, &labels[share], range, room))
+        }
+    };
+    let mut all = Kept::default();
+    for share in in_shares(labels.len(), share).await? {
+        let Some(share) = share else { return Ok(None) };
+        all.bytes += share.bytes;
+        all.column_count += share.column_count;
+        all.parts.extend(share.parts);
+    }
+    Ok(Some(all))
+}
+
+/// The parts of the series of a share, from the slots of blocks in the order of their writing.
+fn kept_of_share(
+    blocks: &[Arc<BlockSlots>],
+    labels: &[(u32, Labels)],
+    range: (i64, i64),
+    room: usize,
+) -> Option<Kept> {
+    let mut kept = Kept::default();
+    kept.parts.extend(labels.iter().map(|_| Vec::with_capacity(room)));
+    for block in blocks {
+        for (index, column) in kept_columns(block, labels)? {
+            kept.bytes += column.bytes();
+            kept.column_count += 1;
+            if column.min_ms() <= range.1 && column.max_ms() >= range.0 {
+                kept.parts[index].push(Part::Column(column));
+            }
+        }
+    }
+    Some(kept)
 }
 
 /// The columns of all wanted series of a block, each with the place of its series; none if one

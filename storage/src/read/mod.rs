@@ -13,3 +13,4 @@ mod order;
 pub(crate) mod select;
 mod series;
 mod set;
+pub(crate) mod shares;

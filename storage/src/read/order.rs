@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use model::{Budget, BudgetError, Labels, SourceError, Watch};
 
 use super::cursor::SeriesParts;
+use super::shares::{on_each, share_count};
 use crate::head::series::Part;
 
 /// Putting a part in its place is so much more work than touching a byte.
@@ -17,6 +18,7 @@ const PART_WORK: usize = 64;
 pub(super) type Found = (Labels, Vec<Part>);
 
 /// Series sorted by labels, each label set once.
+#[derive(Default)]
 pub(super) struct Ordered {
     pub(super) series: Vec<(Labels, SeriesParts)>,
     pub(super) encoded_bytes: usize,
@@ -26,10 +28,45 @@ pub(super) struct Ordered {
 /// earlier list come first.
 ///
 /// Errors: a frame whose header cannot be read; those of the budget.
-pub(super) fn order(
+pub(super) async fn order(
     lists: Vec<Vec<Found>>,
-    start_ms: i64,
-    end_ms: i64,
+    range: (i64, i64),
+    budget: &Budget,
+) -> Result<Ordered, SourceError> {
+    let series_count = lists.iter().map(Vec::len).sum();
+    let shares = split(lists, share_count(series_count));
+    let budget = budget.clone();
+    let done = on_each(series_count, shares, move |lists| order_share(lists, range, &budget));
+    let mut shares = done.await?.into_iter();
+    let mut all = shares.next().unwrap_or_default();
+    for share in shares {
+        all.series.extend(share.series);
+        all.encoded_bytes += share.encoded_bytes;
+    }
+    Ok(all)
+}
+
+/// Cuts lists that are in order each at the same labels, into so many shares of about as many
+/// series; less where there are too few.
+fn split(mut lists: Vec<Vec<Found>>, share_count: usize) -> Vec<Vec<Vec<Found>>> {
+    let mut shares = Vec::with_capacity(share_count);
+    for share in (1..share_count).rev() {
+        let Some(longest) = lists.iter().max_by_key(|list| list.len()) else { break };
+        let Some((border, _)) = longest.get(longest.len() * share / (share + 1)) else { break };
+        let border = border.clone();
+        let cut = |list: &mut Vec<Found>| {
+            list.split_off(list.partition_point(|(labels, _)| *labels < border))
+        };
+        shares.push(lists.iter_mut().map(cut).collect());
+    }
+    shares.push(lists);
+    shares.reverse();
+    shares
+}
+
+fn order_share(
+    lists: Vec<Vec<Found>>,
+    (start_ms, end_ms): (i64, i64),
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let mut watch = Watch::new(budget);

@@ -1,5 +1,6 @@
 //! Resolving and loading: `model::Source` for the store.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,12 +10,12 @@ use model::{
     MetadataQuery, Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
 };
 
-use super::breather::Breather;
 use super::names;
 use super::newest::{self, Newest, NewestSet};
 use super::order::{Found, Ordered, order};
 use super::series;
 use super::set::{Charge, LoadedSet};
+use super::shares::{SERIES_HERE, apart, in_shares};
 use crate::head::Matching;
 use crate::head::series::{HeadSeries, Part};
 use crate::index::partition::{self, Loaded};
@@ -22,10 +23,8 @@ use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
 pub(super) const SERIES_BYTES: usize = 128;
-/// Series of the head that are visited before other tasks may run.
-pub(super) const VISITED_AT_ONCE: usize = 256;
-/// More series than this are put in order apart from the runtime's threads.
-const ORDERED_HERE: usize = 2048;
+/// Series that are charged for together.
+const CHARGED_AT_ONCE: usize = 64;
 
 impl Source for Store {
     fn select<'a>(
@@ -117,28 +116,10 @@ async fn select(
     // Last: the earlier partition comes before the later one, and what is sealed before the head.
     lists.push(found);
     lists.push(newest.into_iter().map(newest::found).collect());
-    let series_count: usize = lists.iter().map(Vec::len).sum();
-    let ordered = if series_count <= ORDERED_HERE {
-        order(lists, start_ms, end_ms, budget)?
-    } else {
-        let budget = budget.clone();
-        apart(move || order(lists, start_ms, end_ms, &budget)).await??
-    };
-    let Ordered { series, encoded_bytes } = ordered;
+    let Ordered { series, encoded_bytes } = order(lists, (start_ms, end_ms), budget).await?;
     budget.charge_series(series.len() as u64)?;
     let columns = Arc::clone(&inner.columns);
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
-}
-
-/// Does what takes a while apart from the runtime's threads.
-pub(crate) async fn apart<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, SourceError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => Ok(done),
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(error) => Err(SourceError::Unavailable(error.to_string())),
-    }
 }
 
 /// The series of the head that match, in the order of their labels as far as it is known.
@@ -148,7 +129,7 @@ pub(super) async fn matching_in_order(
     budget: &Budget,
 ) -> Result<Matching, SourceError> {
     let matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
-    if matching.len() <= ORDERED_HERE {
+    if matching.len() <= SERIES_HERE {
         return Ok(inner.head.ordered(matching));
     }
     let inner = Arc::clone(inner);
@@ -172,40 +153,76 @@ struct InHead {
 async fn select_head(
     inner: &Arc<Inner>,
     selection: &Selection,
-    (start_ms, end_ms): (i64, i64),
+    range: (i64, i64),
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<InHead, SourceError> {
-    let matchers = &selection.matchers;
-    let mut matching = matching_in_order(inner, matchers, budget).await?;
-    let mut breather = Breather::new(budget);
-    let are_columns_kept = inner.columns.bytes_max() > 0;
-    let (mut found, mut newest) = (Vec::new(), Vec::new());
-    let mut result = Ok(());
-    let mut visit = |series: &HeadSeries| {
-        if result.is_err() || !series.overlaps(start_ms, end_ms) {
-            return;
-        }
-        if selection.only_newest
-            && let Some(sample) = series.newest_raw(start_ms, end_ms)
-        {
-            result = charge.add(size_of::<Newest>());
-            newest.push((series.labels.clone(), sample));
-            return;
-        }
-        let mut parts = Vec::new();
-        series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
-        let bytes: usize = parts.iter().map(Part::bytes).sum();
-        result = charge.add(bytes + SERIES_BYTES);
-        found.push((series.labels.clone(), parts));
+    let matching = Arc::new(matching_in_order(inner, &selection.matchers, budget).await?);
+    let share = {
+        let (inner, matching) = (Arc::clone(inner), Arc::clone(&matching));
+        let (selection, budget) = (selection.clone(), budget.clone());
+        move |places| visit_head(&inner, &matching, places, &selection, range, &budget)
     };
-    while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
-        breather.work(VISITED_AT_ONCE).await?;
+    let (mut found, mut newest) = (Vec::new(), Vec::new());
+    for (in_share, of_share) in in_shares(matching.len(), share).await? {
+        charge.absorb(of_share);
+        append(&mut found, in_share.found);
+        append(&mut newest, in_share.newest);
     }
-    result?;
     if !inner.head.is_ordered(&matching) {
         found = in_order(found, budget)?;
         newest = in_order(newest, budget)?;
     }
     Ok(InHead { found, newest })
+}
+
+/// Copies what the head holds of some of the series that match, by their places among them.
+fn visit_head(
+    inner: &Inner,
+    matching: &Matching,
+    places: Range<usize>,
+    selection: &Selection,
+    (start_ms, end_ms): (i64, i64),
+    budget: &Budget,
+) -> Result<(InHead, Charge), BudgetError> {
+    let mut charge = Charge::new(budget);
+    let are_columns_kept = inner.columns.bytes_max() > 0;
+    let (mut found, mut newest) = (Vec::new(), Vec::new());
+    if !selection.only_newest {
+        found.reserve(places.len());
+    }
+    let bytes = Cell::new(0);
+    let mut visit = |series: &HeadSeries| {
+        if !series.overlaps(start_ms, end_ms) {
+            return;
+        }
+        if selection.only_newest
+            && let Some(sample) = series.newest_raw(start_ms, end_ms)
+        {
+            bytes.set(bytes.get() + size_of::<Newest>());
+            newest.push((series.labels.clone(), sample));
+            return;
+        }
+        let mut parts = Vec::new();
+        series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
+        bytes.set(bytes.get() + parts.iter().map(Part::bytes).sum::<usize>() + SERIES_BYTES);
+        found.push((series.labels.clone(), parts));
+    };
+    let end = places.end;
+    for start in places.step_by(CHARGED_AT_ONCE) {
+        let places = start..end.min(start + CHARGED_AT_ONCE);
+        inner.head.visit(matching, places, &selection.matchers, &mut visit);
+        budget.check()?;
+        charge.add(bytes.take())?;
+    }
+    Ok((InHead { found, newest }, charge))
+}
+
+/// Appends a list to another one, which mostly is empty.
+fn append<T>(list: &mut Vec<T>, mut more: Vec<T>) {
+    if list.is_empty() {
+        *list = more;
+    } else {
+        list.append(&mut more);
+    }
 }

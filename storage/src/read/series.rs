@@ -7,11 +7,14 @@ use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
 use super::breather::Breather;
 use super::order::merge;
-use super::select::{SERIES_BYTES, VISITED_AT_ONCE, matching_in_order};
+use super::select::{SERIES_BYTES, matching_in_order};
 use super::set::Charge;
 use crate::head::series::HeadSeries;
 use crate::index::partition;
 use crate::store::Inner;
+
+/// Series of the head that are visited before other tasks may run.
+const VISITED_AT_ONCE: usize = 256;
 
 /// The label sets that pass any of the selectors, sorted, each once, at most so many.
 pub(super) async fn series(
@@ -55,7 +58,7 @@ async fn of_head(
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let mut matching = matching_in_order(inner, matchers, budget).await?;
+    let matching = matching_in_order(inner, matchers, budget).await?;
     let mut breather = Breather::new(budget);
     let mut found = Vec::new();
     let mut result = Ok(());
@@ -65,7 +68,9 @@ async fn of_head(
             found.push(series.labels.clone());
         }
     };
-    while inner.head.visit_next(&mut matching, matchers, VISITED_AT_ONCE, &mut visit) {
+    for start in (0..matching.len()).step_by(VISITED_AT_ONCE) {
+        let places = start..matching.len().min(start + VISITED_AT_ONCE);
+        inner.head.visit(&matching, places, matchers, &mut visit);
         breather.work(VISITED_AT_ONCE).await?;
     }
     result?;

@@ -37,6 +37,11 @@ impl Charge {
         self.bytes += bytes as u64;
         self.budget.charge_memory(bytes as u64)
     }
+
+    /// Takes over what another one of the same budget has counted.
+    pub(crate) fn absorb(&mut self, mut other: Charge) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
 }
 
 impl Drop for Charge {

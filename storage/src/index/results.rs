@@ -1,0 +1,176 @@
+//! What matchers came down to in one partition: the ids of each, and the series of all together.
+//!
+//! Everything counts against one bound. What passes it sends all others away: dashboards ask for
+//! the same again, and soon have it back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::{Equivalent, HashMap};
+use model::{Labels, MatchOp, Matcher};
+use roaring::RoaringBitmap;
+
+use super::ids::bitmap_bytes;
+use crate::keys;
+
+/// Results count this much beside their own bytes.
+const RESULT_BYTES: usize = 96;
+
+/// The results of one partition.
+pub(super) struct Results {
+    bytes_max: usize,
+    bytes: usize,
+    of_matchers: HashMap<MatcherKey, Arc<RoaringBitmap>, RandomState>,
+    of_selections: HashMap<Box<[MatcherKey]>, Arc<Resolved>, RandomState>,
+}
+
+/// The series that pass all matchers of a selection.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    /// Ascending by id.
+    pub(crate) labels: Arc<Vec<(u32, Labels)>>,
+    /// The ids of each metric, by the hash of its name.
+    pub(crate) metrics: BTreeMap<u64, RoaringBitmap>,
+}
+
+/// What a matcher is known by: without its expression, which may be large once compiled.
+#[derive(Hash, PartialEq, Eq)]
+struct MatcherKey {
+    op: MatchOp,
+    name: Box<str>,
+    value: Box<str>,
+}
+
+/// The same, borrowed.
+#[derive(Hash, Clone, Copy)]
+pub(super) struct MatcherRef<'a> {
+    pub(super) op: MatchOp,
+    pub(super) name: &'a str,
+    pub(super) value: &'a str,
+}
+
+/// The matchers of a selection, in its order.
+#[derive(Hash)]
+struct SelectionRef<'a>(Vec<MatcherRef<'a>>);
+
+impl Results {
+    /// Nothing yet of what may take so many bytes.
+    pub(super) fn new(bytes_max: usize) -> Results {
+        Results {
+            bytes_max,
+            bytes: 0,
+            of_matchers: HashMap::default(),
+            of_selections: HashMap::default(),
+        }
+    }
+
+    /// What all may take.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// What all take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The ids of a matcher's term.
+    pub(super) fn ids(&self, matcher: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
+        self.of_matchers.get(&matcher).cloned()
+    }
+
+    /// Keeps the ids of a matcher's term.
+    pub(super) fn keep_ids(&mut self, matcher: MatcherRef<'_>, ids: Arc<RoaringBitmap>) {
+        let bytes = matcher.bytes() + bitmap_bytes(&ids);
+        if self.make_room(bytes) && self.of_matchers.insert(matcher.to_owned(), ids).is_none() {
+            self.bytes += bytes;
+        }
+    }
+
+    /// The series of a selection.
+    pub(super) fn series(&self, matchers: &[Matcher]) -> Option<Arc<Resolved>> {
+        self.of_selections.get(&SelectionRef::of(matchers)).cloned()
+    }
+
+    /// Keeps the series of a selection.
+    pub(super) fn keep_series(&mut self, matchers: &[Matcher], series: Arc<Resolved>) {
+        let SelectionRef(matchers) = SelectionRef::of(matchers);
+        let bytes = matchers.iter().map(MatcherRef::bytes).sum::<usize>() + series.bytes();
+        let key = matchers.into_iter().map(MatcherRef::to_owned).collect();
+        if self.make_room(bytes) && self.of_selections.insert(key, series).is_none() {
+            self.bytes += bytes;
+        }
+    }
+
+    /// Sends all away where there is no room left; whether there is room then.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        if self.bytes + bytes > self.bytes_max {
+            self.of_matchers.clear();
+            self.of_selections.clear();
+            self.bytes = 0;
+        }
+        bytes <= self.bytes_max
+    }
+}
+
+impl Resolved {
+    /// Series, ascending by id.
+    pub(super) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
+        let metrics = by_metric(&labels);
+        Resolved { labels: Arc::new(labels), metrics }
+    }
+
+    /// Bytes that it takes; the labels themselves are those of the index.
+    fn bytes(&self) -> usize {
+        let metrics = self.metrics.values().map(|ids| RESULT_BYTES + bitmap_bytes(ids));
+        RESULT_BYTES + size_of_val(&self.labels[..]) + metrics.sum::<usize>()
+    }
+}
+
+/// The ids of each metric, by the hash of its name.
+fn by_metric(labels: &[(u32, Labels)]) -> BTreeMap<u64, RoaringBitmap> {
+    let mut metrics: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    // Most series follow others of their metric.
+    for run in labels.chunk_by(|(_, a), (_, b)| a.metric_name() == b.metric_name()) {
+        let hash = keys::metric_hash(run[0].1.metric_name());
+        metrics.entry(hash).or_default().extend(run.iter().map(|(id, _)| id));
+    }
+    metrics.into_iter().map(|(metric, ids)| (metric, ids.into_iter().collect())).collect()
+}
+
+impl<'a> MatcherRef<'a> {
+    pub(super) fn of(matcher: &'a Matcher) -> MatcherRef<'a> {
+        MatcherRef { op: matcher.op(), name: matcher.name(), value: matcher.value() }
+    }
+
+    fn bytes(&self) -> usize {
+        RESULT_BYTES + self.name.len() + self.value.len()
+    }
+
+    fn to_owned(self) -> MatcherKey {
+        MatcherKey { op: self.op, name: self.name.into(), value: self.value.into() }
+    }
+
+    fn is(&self, key: &MatcherKey) -> bool {
+        (self.op, self.name, self.value) == (key.op, &*key.name, &*key.value)
+    }
+}
+
+impl<'a> SelectionRef<'a> {
+    fn of(matchers: &'a [Matcher]) -> SelectionRef<'a> {
+        SelectionRef(matchers.iter().map(MatcherRef::of).collect())
+    }
+}
+
+impl Equivalent<MatcherKey> for MatcherRef<'_> {
+    fn equivalent(&self, key: &MatcherKey) -> bool {
+        self.is(key)
+    }
+}
+
+impl Equivalent<Box<[MatcherKey]>> for SelectionRef<'_> {
+    fn equivalent(&self, key: &Box<[MatcherKey]>) -> bool {
+        self.0.len() == key.len() && self.0.iter().zip(key).all(|(matcher, key)| matcher.is(key))
+    }
+}

@@ -1,0 +1,86 @@
+//! Long loops of a selection, dealt to threads.
+//!
+//! Most of such a loop waits for memory, a few lines of it for each series: so two threads take
+//! half as long. Short ones are done where they are asked for, which costs no hand-over.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::SourceError;
+
+/// Loops over more series than this are done apart from the runtime's threads; few in tests, so
+/// that there are several shares.
+pub(super) const SERIES_HERE: usize = if cfg!(test) { 3 } else { 2048 };
+/// Series that are worth a thread of their own, and the most threads of one loop.
+const SHARE_MIN: usize = if cfg!(test) { 2 } else { 1024 };
+const SHARES_MAX: usize = 8;
+
+/// How many threads share a loop over so many series.
+pub(super) fn share_count(series_count: usize) -> usize {
+    if series_count <= SERIES_HERE {
+        return 1;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (series_count / SHARE_MIN).min(cores).clamp(1, SHARES_MAX)
+}
+
+/// Does work on ranges which make up `0..series_count`, and gives what comes of them in order.
+///
+/// Errors: that of the first range which fails.
+pub(crate) async fn in_shares<T, E>(
+    series_count: usize,
+    work: impl Fn(Range<usize>) -> Result<T, E> + Send + Sync + 'static,
+) -> Result<Vec<T>, SourceError>
+where
+    T: Send + 'static,
+    E: Into<SourceError> + Send + 'static,
+{
+    let shares = share_count(series_count);
+    let bound = |share: usize| series_count * share / shares;
+    let ranges = (0..shares).map(|share| bound(share)..bound(share + 1)).collect();
+    on_each(series_count, ranges, work).await
+}
+
+/// Does work on each share of so many series, and gives what comes of them in order.
+///
+/// Errors: that of the first share which fails.
+pub(super) async fn on_each<S, T, E>(
+    series_count: usize,
+    shares: Vec<S>,
+    work: impl Fn(S) -> Result<T, E> + Send + Sync + 'static,
+) -> Result<Vec<T>, SourceError>
+where
+    S: Send + 'static,
+    T: Send + 'static,
+    E: Into<SourceError> + Send + 'static,
+{
+    if series_count <= SERIES_HERE {
+        return shares.into_iter().map(|share| work(share).map_err(Into::into)).collect();
+    }
+    let work = Arc::new(work);
+    let begin = |share| {
+        let work = Arc::clone(&work);
+        tokio::task::spawn_blocking(move || work(share))
+    };
+    let begun: Vec<_> = shares.into_iter().map(begin).collect();
+    let mut done = Vec::with_capacity(begun.len());
+    for share in begun {
+        done.push(joined(share).await?.map_err(Into::into)?);
+    }
+    Ok(done)
+}
+
+/// Does what takes a while apart from the runtime's threads.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SourceError> {
+    joined(tokio::task::spawn_blocking(work)).await
+}
+
+async fn joined<T>(task: tokio::task::JoinHandle<T>) -> Result<T, SourceError> {
+    match task.await {
+        Ok(done) => Ok(done),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => Err(SourceError::Unavailable(error.to_string())),
+    }
+}
