@@ -6,12 +6,19 @@
 
 #![allow(unsafe_code)]
 
-/// Buffers from this size on are mapped, and unmapped when they are freed.
+/// Buffers from this size on are mapped, and unmapped when they are freed. A query over some
+/// thousands of series takes some of a MiB each: mapping these anew for every query would cost a
+/// fault for each of their pages.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MAPPED_BYTES_MIN: libc::c_int = 1 << 20;
+const MAPPED_BYTES_MIN: libc::c_int = 4 << 20;
+
+/// So much may be free at the end of a heap before it goes back to the system.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const FREE_BYTES_MAX: libc::c_int = 16 << 20;
 
 /// Has large buffers mapped and one heap for each core. To be called once, before threads are
-/// started. What the environment sets (`MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`) stays.
+/// started. What the environment sets (`MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`,
+/// `MALLOC_TRIM_THRESHOLD_`) stays.
 ///
 /// Does nothing where the C library is another one.
 pub fn set_up() {
@@ -21,6 +28,7 @@ pub fn set_up() {
         let heaps = libc::c_int::try_from(cores.max(2)).unwrap_or(libc::c_int::MAX);
         set("MALLOC_ARENA_MAX", libc::M_ARENA_MAX, heaps);
         set("MALLOC_MMAP_THRESHOLD_", libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+        set("MALLOC_TRIM_THRESHOLD_", libc::M_TRIM_THRESHOLD, FREE_BYTES_MAX);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Histogram, HistogramSample, Labels, SampleBatch};
+use smallvec::SmallVec;
 
 use super::window::OpenWindow;
 use crate::chunk::{self, ChunkError, Decoder, Encoding, FrameHeader, HistogramBefore};
@@ -56,11 +57,16 @@ pub(crate) enum Part {
     Run(Box<Run>),
     /// What such frames were decoded to before.
     Column(Arc<KeptColumn>),
+    /// Decoded floats without starts; at least one.
+    Tail(Tail),
     /// Decoded floats; at least one.
-    Floats(Floats),
+    Floats(Box<Floats>),
     /// Late histograms, at least one; of none is known whether its counter was reset.
     Histograms(Vec<HistogramSample>),
 }
+
+/// The parts of one series: mostly few, of which none is made room for on the heap.
+pub(crate) type Parts = SmallVec<[Part; 4]>;
 
 /// One encoded frame, and where it comes from.
 #[derive(Debug, Clone)]
@@ -99,6 +105,22 @@ impl Frame {
     }
 }
 
+/// Some floats of many that were copied together.
+#[derive(Debug, Clone)]
+pub(crate) struct Tail {
+    all: Arc<Vec<(i64, f64)>>,
+    start: u32,
+    end: u32,
+}
+
+/// Where the tails of some series are copied to, so that all of them take one allocation.
+#[derive(Debug, Default)]
+pub(crate) struct TailRoom {
+    samples: Vec<(i64, f64)>,
+    /// Stands for the samples in tails that are not settled.
+    pending: Arc<Vec<(i64, f64)>>,
+}
+
 /// Decoded floats and the starts of the first of them: what is missing is 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Floats {
@@ -113,6 +135,7 @@ impl Part {
             Part::Frame(frame) => frame.bytes.len(),
             Part::Run(run) => run.frames.iter().map(Bytes::len).sum(),
             Part::Column(column) => column.bytes(),
+            Part::Tail(tail) => size_of_val(tail.samples()),
             Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
             Part::Histograms(samples) => samples.iter().map(histogram_bytes).sum(),
         }
@@ -124,6 +147,7 @@ impl Part {
             Part::Frame(frame) => frame.header.as_ref().map_or(0, |h| h.count as usize),
             Part::Run(run) => run.sample_count,
             Part::Column(column) => column.len(),
+            Part::Tail(tail) => tail.samples().len(),
             Part::Floats(floats) => floats.samples.len(),
             Part::Histograms(samples) => samples.len(),
         }
@@ -134,10 +158,8 @@ impl Part {
     pub(crate) fn times(&self) -> (i64, i64) {
         match self {
             Part::Column(column) => (column.min_ms(), column.max_ms()),
-            Part::Floats(Floats { samples, .. }) => match (samples.first(), samples.last()) {
-                (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms),
-                _ => (0, 0),
-            },
+            Part::Tail(tail) => times_of(tail.samples()),
+            Part::Floats(floats) => times_of(&floats.samples),
             Part::Frame(frame) => frame.header.as_ref().map_or((0, 0), |h| (h.min_ms, h.max_ms)),
             Part::Run(run) => (run.min_ms, run.max_ms),
             Part::Histograms(samples) => match (samples.first(), samples.last()) {
@@ -151,9 +173,44 @@ impl Part {
     #[inline]
     pub(crate) fn is_histograms(&self) -> bool {
         match self {
-            Part::Column(_) | Part::Floats(_) | Part::Run(_) => false,
+            Part::Column(_) | Part::Tail(_) | Part::Floats(_) | Part::Run(_) => false,
             Part::Frame(frame) => frame.header.is_ok_and(|h| h.encoding.is_histograms()),
             Part::Histograms(_) => true,
+        }
+    }
+}
+
+/// First and last time; 0 where there is nothing.
+fn times_of(samples: &[(i64, f64)]) -> (i64, i64) {
+    match (samples.first(), samples.last()) {
+        (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms),
+        _ => (0, 0),
+    }
+}
+
+impl Tail {
+    /// The floats; none before they are settled.
+    #[inline]
+    pub(crate) fn samples(&self) -> &[(i64, f64)] {
+        self.all.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+}
+
+impl TailRoom {
+    /// A copy of floats, which is there once it is settled.
+    pub(super) fn copy(&mut self, samples: &[(i64, f64)]) -> Tail {
+        let start = self.samples.len() as u32;
+        self.samples.extend_from_slice(samples);
+        Tail { all: Arc::clone(&self.pending), start, end: self.samples.len() as u32 }
+    }
+
+    /// Settles all tails that were copied since the last time.
+    pub(crate) fn settle<'a>(&mut self, parts: impl Iterator<Item = &'a mut Part>) {
+        let all = Arc::new(std::mem::take(&mut self.samples));
+        for part in parts {
+            if let Part::Tail(tail) = part {
+                tail.all = Arc::clone(&all);
+            }
         }
     }
 }
@@ -388,29 +445,30 @@ impl HeadSeries {
     }
 
     /// Copies of what may lie in a range of time, the earlier write first: as columns where
-    /// these are kept.
+    /// these are kept. Tails are to be settled.
     pub(crate) fn parts(
         &self,
         start_ms: i64,
         end_ms: i64,
         are_columns_kept: bool,
-        parts: &mut Vec<Part>,
+        (parts, room): (&mut Parts, &mut TailRoom),
     ) {
         for open in &self.windows {
             if open.min_ms <= end_ms && open.max_ms >= start_ms {
-                open.parts(start_ms, end_ms, are_columns_kept, parts);
+                open.parts(start_ms, end_ms, are_columns_kept, (parts, room));
             }
         }
     }
 
     /// Copies of all of one window up to an epoch, the earlier write first.
-    pub(crate) fn parts_of_window(&self, window: i64, epoch_max: u32) -> Vec<Part> {
-        let mut parts = Vec::new();
+    pub(crate) fn parts_of_window(&self, window: i64, epoch_max: u32) -> Parts {
+        let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         for open in &self.windows {
             if open.window == window && open.epoch <= epoch_max {
-                open.parts(i64::MIN, i64::MAX, false, &mut parts);
+                open.parts(i64::MIN, i64::MAX, false, (&mut parts, &mut room));
             }
         }
+        room.settle(parts.iter_mut());
         parts
     }
 

@@ -18,7 +18,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint};
 
-use super::series::{Decided, Floats, Frame, Part, Run, Scratch, push_starts, sorted_later_wins};
+use super::series::{
+    Decided, Floats, Frame, Part, Parts, Run, Scratch, TailRoom, push_starts, sorted_later_wins,
+};
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::columns::{Place, Slot};
 
@@ -260,7 +262,7 @@ impl OpenWindow {
         start_ms: i64,
         end_ms: i64,
         are_columns_kept: bool,
-        parts: &mut Vec<Part>,
+        (parts, room): (&mut Parts, &mut TailRoom),
     ) {
         if are_columns_kept && self.are_plain && !self.frames.is_empty() {
             self.push_column(start_ms, end_ms, parts);
@@ -268,7 +270,8 @@ impl OpenWindow {
             push_frames(&self.frames, start_ms, end_ms, parts);
         }
         let extra = self.extra.as_deref();
-        push_floats(&self.tail, extra.map_or(&[], |e| &e.starts), start_ms, end_ms, parts);
+        let starts = extra.map_or(&[][..], |extra| &extra.starts);
+        push_floats(&self.tail, starts, (start_ms, end_ms), (parts, room));
         if let Some(encoder) = extra.and_then(|extra| extra.histograms.as_ref())
             && encoder.min_ms() <= end_ms
             && encoder.max_ms() >= start_ms
@@ -278,7 +281,7 @@ impl OpenWindow {
         if let Some(late) = self.late.as_deref() {
             push_frames(&late.frames, start_ms, end_ms, parts);
             let Floats { samples, starts } = sorted_later_wins(&late.floats);
-            push_floats(&samples, &starts, start_ms, end_ms, parts);
+            push_floats(&samples, &starts, (start_ms, end_ms), (parts, room));
             let mut histograms = sorted(&late.histograms);
             histograms.retain(|s| (start_ms..=end_ms).contains(&s.timestamp_ms));
             if !histograms.is_empty() {
@@ -290,7 +293,7 @@ impl OpenWindow {
 
 impl OpenWindow {
     /// The samples of the frames, which are plain: as a column, or as what becomes one.
-    fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+    fn push_column(&self, start_ms: i64, end_ms: i64, parts: &mut Parts) {
         if self.framed_ms < start_ms || self.min_ms > end_ms {
             return;
         }
@@ -350,7 +353,7 @@ fn push_each_frame(bytes: &[u8], frames: &mut Vec<Bytes>) {
     }
 }
 
-fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Vec<Part>) {
+fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Parts) {
     for bytes in frames {
         let frame = Frame::new(bytes.clone(), None);
         // One that cannot be read is for its reader to report.
@@ -364,15 +367,18 @@ fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Vec<Par
 fn push_floats(
     samples: &[(i64, f64)],
     starts: &[i64],
-    start_ms: i64,
-    end_ms: i64,
-    parts: &mut Vec<Part>,
+    (start_ms, end_ms): (i64, i64),
+    (parts, room): (&mut Parts, &mut TailRoom),
 ) {
     let start = samples.partition_point(|(t, _)| *t < start_ms);
     let end = samples.partition_point(|(t, _)| *t <= end_ms);
     if start < end {
         let starts = starts.get(start..end.min(starts.len())).unwrap_or_default();
-        let floats = Floats { samples: samples[start..end].to_vec(), starts: starts.to_vec() };
-        parts.push(Part::Floats(floats));
+        let samples = &samples[start..end];
+        parts.push(if starts.is_empty() {
+            Part::Tail(room.copy(samples))
+        } else {
+            Part::Floats(Box::new(Floats { samples: samples.to_vec(), starts: starts.to_vec() }))
+        });
     }
 }

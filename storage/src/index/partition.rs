@@ -13,7 +13,7 @@ use super::results::Resolved;
 use super::runs::Run;
 use super::{Lookup, Term, term};
 use crate::error::StoreError;
-use crate::head::series::Part;
+use crate::head::series::Parts;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::blocks::{self, Place, Want, WantedRun};
@@ -30,7 +30,7 @@ pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 /// What has been loaded of a partition.
 pub(crate) struct Loaded {
     /// Series with their frames, the earlier write first, by labels.
-    pub(crate) series: Vec<(Labels, Vec<Part>)>,
+    pub(crate) series: Vec<(Labels, Parts)>,
 }
 
 /// So few series are put in order by comparing them, and so small a part of all.

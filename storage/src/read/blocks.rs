@@ -15,7 +15,7 @@ use super::shares::in_shares;
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::error::StoreError;
-use crate::head::series::{Frame, Part, Run};
+use crate::head::series::{Frame, Part, Parts, Run};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::seal::block::{self, BlockEntry};
@@ -27,9 +27,6 @@ const READS_MAX: usize = 8;
 const RANGE_SHARE: usize = 8;
 /// Taking a block apart is so much work, in series.
 const BLOCK_WORK: usize = 16;
-/// Parts that a series mostly has in the head, and the most that room is made for beforehand.
-const HEAD_PARTS: usize = 2;
-const ROOM_MAX: usize = 16;
 /// Longer runs are decoded anew each time, a frame at a time: their columns would be large.
 const COLUMN_LEN_MAX: usize = 1 << 14;
 
@@ -67,7 +64,7 @@ pub(crate) async fn load(
     range: (i64, i64),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
-) -> Result<Vec<Vec<Part>>, SourceError> {
+) -> Result<Vec<Parts>, SourceError> {
     if let Some(kept) = all_kept(place.columns, &runs, labels, range).await? {
         charge(kept.bytes)?;
         place.columns.count_hits(kept.column_count);
@@ -94,7 +91,7 @@ pub(crate) async fn load(
     charge(bytes)?;
     let reads: Vec<_> = runs.iter().map(|(m, runs)| read_blocks(place.lsm, *m, runs)).collect();
     let mut reads = stream::iter(reads).buffered(READS_MAX);
-    let mut parts: Vec<Vec<Part>> = labels.iter().map(|_| Vec::new()).collect();
+    let mut parts: Vec<Parts> = labels.iter().map(|_| Parts::new()).collect();
     let mut blocks = Vec::new().into_iter();
     for (metric, runs) in &runs {
         if let Some(read) = reads.try_next().await? {
@@ -131,7 +128,7 @@ pub(crate) async fn load(
 /// The parts of some series, and what they count.
 #[derive(Default)]
 struct Kept {
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Parts>,
     bytes: usize,
     column_count: usize,
 }
@@ -154,13 +151,10 @@ async fn all_kept(
             }
         }
     }
-    // A series has at most one part of each run, and some of the head later.
-    let run_count = runs.iter().map(|(_, runs)| runs.len()).max().unwrap_or(0);
-    let room = (run_count + HEAD_PARTS).min(ROOM_MAX);
     let share = {
         let labels = Arc::clone(labels);
         move |share: Range<usize>| -> Result<_, SourceError> {
-            Ok(kept_of_share(&blocks, &labels[share], range, room))
+            Ok(kept_of_share(&blocks, &labels[share], range))
         }
     };
     let mut all = Kept::default();
@@ -178,10 +172,9 @@ fn kept_of_share(
     blocks: &[Arc<BlockSlots>],
     labels: &[(u32, Labels)],
     range: (i64, i64),
-    room: usize,
 ) -> Option<Kept> {
     let mut kept = Kept::default();
-    kept.parts.extend(labels.iter().map(|_| Vec::with_capacity(room)));
+    kept.parts.extend(labels.iter().map(|_| Parts::new()));
     for block in blocks {
         for (index, column) in kept_columns(block, labels)? {
             kept.bytes += column.bytes();
@@ -230,11 +223,7 @@ impl ReadBlock<'_> {
     /// Adds what the block holds of the wanted series to their parts.
     ///
     /// Errors: damaged bytes.
-    fn push_parts(
-        &self,
-        columns: &ColumnCache,
-        parts: &mut [Vec<Part>],
-    ) -> Result<(), SourceError> {
+    fn push_parts(&self, columns: &ColumnCache, parts: &mut [Parts]) -> Result<(), SourceError> {
         let series = block::decode_block(&self.key, &self.bytes)?;
         let slots = (columns.bytes_max() > 0)
             .then(|| columns.add_block(self.block_key, series.iter().map(|(id, _)| *id)));
@@ -263,7 +252,7 @@ impl ReadBlock<'_> {
         labels: &Labels,
         frames: &Bytes,
         (slots, at): (Option<&Arc<BlockSlots>>, usize),
-        parts: &mut Vec<Part>,
+        parts: &mut Parts,
     ) -> Result<(), SourceError> {
         let damaged = |error: ChunkError| {
             error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))

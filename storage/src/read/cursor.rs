@@ -24,13 +24,15 @@ use model::{Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, 
 use super::merge::{self, Mixed, MixedSample};
 use crate::chunk::{self, ChunkError, Decoder, HistogramBefore, HistogramDecoder};
 use crate::columns::{Column, ColumnCache, KeptColumn};
-use crate::head::series::{Decided, Floats, Part, Run, Scratch, push_starts, sorted_later_wins};
+use crate::head::series::{
+    Decided, Floats, Part, Parts, Run, Scratch, push_starts, sorted_later_wins,
+};
 use crate::keys;
 
 /// The parts of one series.
 pub(crate) struct SeriesParts {
     /// Sorted by their first time.
-    parts: Vec<Part>,
+    parts: Parts,
     /// Of each, its place in the order of writing; none where parts follow one another.
     ranks: Option<Vec<u32>>,
     has_histograms: bool,
@@ -41,7 +43,7 @@ impl SeriesParts {
     ///
     /// Errors: a frame whose header cannot be read.
     pub(crate) fn new(
-        mut parts: Vec<Part>,
+        mut parts: Parts,
         start_ms: i64,
         end_ms: i64,
         series: &model::Labels,
@@ -86,7 +88,8 @@ impl SeriesParts {
     pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
         match self.parts.iter().find(|part| part.is_histograms())? {
             Part::Frame(frame) => HistogramDecoder::open(&frame.bytes).ok()?.before(),
-            Part::Run(_) | Part::Column(_) | Part::Floats(_) | Part::Histograms(_) => None,
+            Part::Run(_) | Part::Column(_) | Part::Tail(_) => None,
+            Part::Floats(_) | Part::Histograms(_) => None,
         }
     }
 
@@ -238,7 +241,13 @@ impl<'a> PartsCursor<'a> {
                 }
                 None => Open::Merged { floats: self.merge(index..index + 1)?, at: 0 },
             },
-            Part::Floats(Floats { samples, starts }) => {
+            Part::Tail(tail) => {
+                let samples = tail.samples();
+                let start = samples.partition_point(|(t, _)| *t < self.start_ms);
+                Open::Raw { rest: &samples[start..], starts: &[] }
+            }
+            Part::Floats(floats) => {
+                let Floats { samples, starts } = &**floats;
                 let start = samples.partition_point(|(t, _)| *t < self.start_ms);
                 let starts = starts.get(start..).unwrap_or_default();
                 Open::Raw { rest: &samples[start..], starts }
@@ -308,7 +317,11 @@ impl<'a> PartsCursor<'a> {
                 Part::Frame(frame) if part.is_histograms() => {
                     merge::decode(&frame.bytes, push).map_err(|e| self.damaged(part, e))?;
                 }
-                Part::Frame(_) | Part::Run(_) | Part::Column(_) | Part::Floats(_) => {
+                Part::Frame(_)
+                | Part::Run(_)
+                | Part::Column(_)
+                | Part::Tail(_)
+                | Part::Floats(_) => {
                     let mut push = |timestamp_ms, value, start_ms| {
                         all.push(Mixed::float(timestamp_ms, value, start_ms, rank));
                     };
@@ -332,7 +345,13 @@ impl<'a> PartsCursor<'a> {
             samples.for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
         };
         match part {
-            Part::Floats(Floats { samples, starts }) => {
+            Part::Tail(tail) => {
+                tail.samples()
+                    .iter()
+                    .for_each(|(timestamp_ms, value)| push(*timestamp_ms, *value, 0));
+            }
+            Part::Floats(floats) => {
+                let Floats { samples, starts } = &**floats;
                 for (at, (timestamp_ms, value)) in samples.iter().enumerate() {
                     push(*timestamp_ms, *value, starts.get(at).copied().unwrap_or(0));
                 }
@@ -359,7 +378,7 @@ impl<'a> PartsCursor<'a> {
         let key = match part {
             Part::Frame(frame) => frame.key.as_deref(),
             Part::Run(run) => run.key.as_deref(),
-            Part::Column(_) | Part::Floats(_) | Part::Histograms(_) => None,
+            Part::Column(_) | Part::Tail(_) | Part::Floats(_) | Part::Histograms(_) => None,
         };
         error.at(self.labels.to_string(), location(key))
     }

@@ -1,6 +1,7 @@
 //! The newest samples of series, where the head has each of them at hand.
 
 use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError};
+use smallvec::smallvec;
 
 use super::order::Found;
 use super::set::Charge;
@@ -19,7 +20,7 @@ pub(super) struct NewestSet {
 /// The same as what is found of series that have more.
 pub(super) fn found((labels, newest): Newest) -> Found {
     let floats = Floats { samples: vec![newest], starts: Vec::new() };
-    (labels, vec![Part::Floats(floats)])
+    (labels, smallvec![Part::Floats(Box::new(floats))])
 }
 
 impl SeriesSet for NewestSet {

@@ -9,13 +9,13 @@ use model::{Budget, BudgetError, Labels, SourceError, Watch};
 
 use super::cursor::SeriesParts;
 use super::shares::{on_each, share_count};
-use crate::head::series::Part;
+use crate::head::series::Parts;
 
 /// Putting a part in its place is so much more work than touching a byte.
 const PART_WORK: usize = 64;
 
 /// The parts of one series that have been found.
-pub(super) type Found = (Labels, Vec<Part>);
+pub(super) type Found = (Labels, Parts);
 
 /// Series sorted by labels, each label set once.
 #[derive(Default)]

@@ -1,6 +1,5 @@
 //! Resolving and loading: `model::Source` for the store.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,14 +16,14 @@ use super::series;
 use super::set::{Charge, LoadedSet};
 use super::shares::{SERIES_HERE, apart, in_shares};
 use crate::head::Matching;
-use crate::head::series::{HeadSeries, Part};
+use crate::head::series::{Part, Parts, TailRoom};
 use crate::index::partition::{self, Loaded};
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
 pub(super) const SERIES_BYTES: usize = 128;
-/// Series that are charged for together.
-const CHARGED_AT_ONCE: usize = 64;
+/// Series that are visited, copied and charged for together.
+const VISITED_AT_ONCE: usize = 64;
 
 impl Source for Store {
     fn select<'a>(
@@ -187,35 +186,38 @@ fn visit_head(
 ) -> Result<(InHead, Charge), BudgetError> {
     let mut charge = Charge::new(budget);
     let are_columns_kept = inner.columns.bytes_max() > 0;
-    let (mut found, mut newest) = (Vec::new(), Vec::new());
+    let mut in_head = InHead { found: Vec::new(), newest: Vec::new() };
     if !selection.only_newest {
-        found.reserve(places.len());
+        in_head.found.reserve(places.len());
     }
-    let bytes = Cell::new(0);
-    let mut visit = |series: &HeadSeries| {
-        if !series.overlaps(start_ms, end_ms) {
-            return;
-        }
-        if selection.only_newest
-            && let Some(sample) = series.newest_raw(start_ms, end_ms)
-        {
-            bytes.set(bytes.get() + size_of::<Newest>());
-            newest.push((series.labels.clone(), sample));
-            return;
-        }
-        let mut parts = Vec::new();
-        series.parts(start_ms, end_ms, are_columns_kept, &mut parts);
-        bytes.set(bytes.get() + parts.iter().map(Part::bytes).sum::<usize>() + SERIES_BYTES);
-        found.push((series.labels.clone(), parts));
-    };
+    let mut room = TailRoom::default();
     let end = places.end;
-    for start in places.step_by(CHARGED_AT_ONCE) {
-        let places = start..end.min(start + CHARGED_AT_ONCE);
-        inner.head.visit(matching, places, &selection.matchers, &mut visit);
+    for start in places.step_by(VISITED_AT_ONCE) {
         budget.check()?;
-        charge.add(bytes.take())?;
+        let places = start..end.min(start + VISITED_AT_ONCE);
+        let InHead { found, newest } = &mut in_head;
+        let (found_before, newest_before) = (found.len(), newest.len());
+        inner.head.visit(matching, places, &selection.matchers, |series| {
+            if !series.overlaps(start_ms, end_ms) {
+                return;
+            }
+            if selection.only_newest
+                && let Some(sample) = series.newest_raw(start_ms, end_ms)
+            {
+                newest.push((series.labels.clone(), sample));
+                return;
+            }
+            let mut parts = Parts::new();
+            series.parts(start_ms, end_ms, are_columns_kept, (&mut parts, &mut room));
+            found.push((series.labels.clone(), parts));
+        });
+        let new = &mut found[found_before..];
+        room.settle(new.iter_mut().flat_map(|(_, parts)| parts));
+        let parts_bytes = |(_, parts): &Found| parts.iter().map(Part::bytes).sum::<usize>();
+        let found_bytes: usize = new.iter().map(|found| parts_bytes(found) + SERIES_BYTES).sum();
+        charge.add(found_bytes + size_of_val(&newest[newest_before..]))?;
     }
-    Ok((InHead { found, newest }, charge))
+    Ok((in_head, charge))
 }
 
 /// Appends a list to another one, which mostly is empty.

@@ -6,10 +6,10 @@ use model::watch::sort_by;
 use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
 use super::breather::Breather;
-use super::order::merge;
+use super::order::{Found, merge};
 use super::select::{SERIES_BYTES, matching_in_order};
 use super::set::Charge;
-use crate::head::series::HeadSeries;
+use crate::head::series::{HeadSeries, Parts};
 use crate::index::partition;
 use crate::store::Inner;
 
@@ -46,8 +46,8 @@ pub(super) async fn series(
     Ok(merged.into_iter().take(limit).map(|(labels, _)| labels).collect())
 }
 
-fn bare(labels: Labels) -> (Labels, Vec<crate::head::series::Part>) {
-    (labels, Vec::new())
+fn bare(labels: Labels) -> Found {
+    (labels, Parts::new())
 }
 
 /// The label sets of matching series of the head that may hold something in the range.

@@ -9,7 +9,7 @@ use super::block::{self, BlockBuilder, BlockEntry};
 use super::{Item, State, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
-use crate::head::series::{Floats, Part, Scratch};
+use crate::head::series::{Floats, Part, Parts, Scratch};
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::read::cursor::{PartsCursor, SeriesParts};
@@ -165,7 +165,7 @@ fn build_blocks(
         {
             let parts = match inner.head.shard(item.slot).series(item.slot) {
                 Some(series) => series.parts_of_window(window, epoch),
-                None => Vec::new(),
+                None => Parts::new(),
             };
             let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &item.labels)
                 .map_err(|error| damaged(&error))?;
@@ -216,7 +216,13 @@ fn frames_as_written(
             match part {
                 Part::Frame(frame) => out.extend_from_slice(&frame.bytes),
                 Part::Run(_) | Part::Column(_) => unreachable!("a seal asks for frames"),
-                Part::Floats(Floats { samples, starts }) => {
+                Part::Tail(tail) => {
+                    let (timestamps, values): (Vec<i64>, Vec<f64>) =
+                        tail.samples().iter().copied().unzip();
+                    chunk::encode_with_starts(&timestamps, &values, &[], &mut out);
+                }
+                Part::Floats(floats) => {
+                    let Floats { samples, starts } = &**floats;
                     let (timestamps, values): (Vec<i64>, Vec<f64>) =
                         samples.iter().copied().unzip();
                     chunk::encode_with_starts(&timestamps, &values, starts, &mut out);

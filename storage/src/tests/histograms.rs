@@ -14,7 +14,7 @@ use super::harness::{
     read_full,
 };
 use crate::chunk::Encoding;
-use crate::head::series::Part;
+use crate::head::series::{Part, Parts, TailRoom};
 use crate::lsm::WriteSet;
 use crate::window::WINDOW_MS;
 use crate::{AppendOutcome, RejectReason, Store, StoreError, StoreOptions, keys};
@@ -388,8 +388,8 @@ fn starts_are_kept_where_they_are_known_and_cost_nothing_elsewhere() {
         check(&store).await;
         let mut encodings = Vec::new();
         store.inner().head.for_each(|_, series| {
-            let mut parts = Vec::new();
-            series.parts(0, i64::MAX, false, &mut parts);
+            let (mut parts, mut room) = (Parts::new(), TailRoom::default());
+            series.parts(0, i64::MAX, false, (&mut parts, &mut room));
             for part in parts {
                 if let Part::Frame(frame) = part {
                     let has_starts = series.labels.get("a") == "starts";
