@@ -1,6 +1,8 @@
 //! The command line: every flag with its unit and default, under Prometheus' name where
 //! Prometheus has one.
 
+mod object_store;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use engine::parse::ParseOptions;
 use regex::Regex;
 
 use crate::units::{parse_bytes, parse_duration};
+use object_store::ObjectStoreArgs;
 use wire::{DECOMPRESSED_BYTES_CEILING, Limits};
 
 /// What the process was started with.
@@ -58,10 +61,14 @@ pub struct Args {
     #[arg(long = "config.file", value_name = "PATH")]
     pub config_file: Option<PathBuf>,
 
-    /// Where series are stored: a path, file:///path, memory:/// or s3://bucket/prefix (with the
-    /// usual AWS_ variables in the environment).
+    /// Where series are stored: a path, file:///path, memory:///, s3://bucket/prefix,
+    /// gs://bucket/prefix or az://container/prefix (with the usual variables AWS_, GOOGLE_ or
+    /// AZURE_ in the environment).
     #[arg(long = "storage.url", value_name = "URL", default_value = "./data")]
     pub storage_url: String,
+
+    #[command(flatten)]
+    pub(crate) object_store: ObjectStoreArgs,
 
     /// How far behind the newest sample of the store a sample may lie, as a duration; 0 takes
     /// what Prometheus takes by default, and without the flag samples of any age within the
@@ -77,6 +84,15 @@ pub struct Args {
     /// requests to an object store, and lets senders wait longer.
     #[arg(long = "storage.commit-interval", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub commit_interval: Duration,
+
+    /// How long a write waits to become durable before it is refused with status 503, as a
+    /// duration; senders should have a little more patience.
+    #[arg(long = "storage.write-timeout", value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
+    pub storage_write_timeout: Duration,
+
+    /// How long a query waits for an answer of the object store before it fails, as a duration.
+    #[arg(long = "storage.read-timeout", value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
+    pub storage_read_timeout: Duration,
 
     /// How much memory decoded blocks may take in the cache, as a size.
     #[arg(long = "storage.cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
@@ -403,8 +419,10 @@ impl Args {
                 "storage.out-of-order-window",
                 self.out_of_order_window.map_or_else(String::new, format_duration),
             ),
+            ("storage.read-timeout", format_duration(self.storage_read_timeout)),
             ("storage.retention.time", format_duration(self.retention)),
-            ("storage.url", crate::server::without_credentials(&self.storage_url)),
+            ("storage.write-timeout", format_duration(self.storage_write_timeout)),
+            ("storage.url", storage::without_credentials(&self.storage_url)),
             ("web.cors.origin", self.cors_origin.source.clone()),
             ("web.enable-admin-api", self.enable_admin_api.to_string()),
             ("web.enable-lifecycle", self.enable_lifecycle.to_string()),
@@ -413,6 +431,7 @@ impl Args {
             ("web.read-timeout", format_duration(self.read_timeout)),
             ("web.shutdown-timeout", format_duration(self.shutdown_timeout)),
         ];
+        flags.extend(self.object_store.flags());
         flags.sort_unstable();
         flags
     }

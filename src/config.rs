@@ -1,11 +1,14 @@
 //! The configuration file.
 
+mod storage;
+
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::units::{format_duration, parse_duration};
+pub use storage::StorageConfig;
 
 /// The largest configuration file that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -16,6 +19,8 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 pub struct Config {
     /// What holds for everything.
     pub global: Global,
+    /// What holds for object stores, from the next start on.
+    pub storage: StorageConfig,
 }
 
 /// The section `global`.
@@ -99,10 +104,10 @@ impl Config {
         Ok(config.unwrap_or_default())
     }
 
-    /// The configuration in force, as YAML.
+    /// The configuration in force, as YAML; secrets are not shown.
     pub fn to_yaml(&self) -> String {
         let interval = format_duration(self.global.evaluation_interval);
-        format!("global:\n  evaluation_interval: {interval}\n")
+        format!("global:\n  evaluation_interval: {interval}\n{}", self.storage.to_yaml())
     }
 }
 
@@ -136,6 +141,33 @@ mod tests {
         let config = parse("global:\n  evaluation_interval: 1m30s\n").unwrap();
         assert_eq!(config.global.evaluation_interval, Duration::from_secs(90));
         assert_eq!(parse(&config.to_yaml()), Ok(config));
+    }
+
+    #[test]
+    fn secrets_are_read_and_not_shown() {
+        let text = "storage:\n  s3:\n    endpoint: http://127.0.0.1:9000\n    path_style: true\n    \
+                    access_key_id: key\n    secret_access_key: hush\n  azure:\n    \
+                    access_key: \"hush\"\n";
+        let config = parse(text).unwrap();
+        let remote = config.storage.remote();
+        assert_eq!(remote.s3.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!(remote.s3.is_path_style, Some(true));
+        assert_eq!(remote.s3.secret_access_key, Some(::storage::Secret::new("hush")));
+        let shown = config.to_yaml();
+        assert!(shown.contains("    secret_access_key: <secret>\n"), "{shown}");
+        assert!(shown.contains("  azure:\n    access_key: <secret>\n"), "{shown}");
+        assert!(!shown.contains("gcs"), "{shown}");
+        for text in [shown.as_str(), &format!("{config:?}")] {
+            assert!(!text.contains("hush"), "{text}");
+        }
+        for wrong in ["[hush]", "{hush: 1}"] {
+            let error = parse(&format!("storage:\n  s3:\n    secret_access_key: {wrong}\n"));
+            let error = error.unwrap_err();
+            assert!(error.starts_with("tessella.yml:3:"), "{error}");
+            assert!(!error.contains("hush"), "{error}");
+        }
+        let number = parse("storage:\n  s3:\n    secret_access_key: 4711\n");
+        assert!(number.is_ok() || !number.unwrap_err().contains("4711"));
     }
 
     #[test]

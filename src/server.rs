@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use engine::Engine;
 use model::Source;
-use storage::{Store, StoreError, StoreOptions};
+use storage::{Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
@@ -23,6 +23,9 @@ use crate::ingest::{IngestMetrics, RemoteWrite, self_metrics};
 use crate::listener::{self, ConnectionLimits};
 use crate::metrics::Metrics;
 use crate::query::{Evaluate, Queries, millis};
+
+/// How long the store may take to write out what is in memory when it is closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Where the server stands in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +136,9 @@ impl Shared {
         self.metrics.config_read(read.is_ok());
         match read {
             Ok(config) => {
+                if config.storage != self.config().storage {
+                    warn!("Changes of storage in the configuration count from the next start on.");
+                }
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 info!("Configuration is reloaded.");
                 Ok(())
@@ -245,13 +251,21 @@ async fn serve_until_stopped(
     if let Err(error) = writing.await {
         error!(%error, "The task that writes own metrics has failed.");
     }
-    match store.close().await {
-        Ok(()) => {
+    match tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await {
+        Ok(Ok(())) => {
             info!("Tessella has stopped.");
             ExitCode::SUCCESS
         }
-        Err(error) => {
+        Ok(Err(error)) => {
             error!(%error, "Store cannot be closed.");
+            ExitCode::FAILURE
+        }
+        Err(_) => {
+            error!(
+                seconds = CLOSE_TIMEOUT.as_secs(),
+                "Store was not closed in time, as its object store does not answer; what was \
+                 acknowledged is in the log, which the next start reads."
+            );
             ExitCode::FAILURE
         }
     }
@@ -282,17 +296,21 @@ fn write_self_metrics(
 
 async fn open_store(shared: &Shared) -> Result<Arc<Store>, StoreError> {
     let started = Instant::now();
-    let store = Store::open(&shared.args.storage_url, store_options(&shared.args)).await?;
+    let options = store_options(&shared.args, &shared.config());
+    let store = Store::open(&shared.args.storage_url, options).await?;
     let seconds = started.elapsed().as_secs_f64();
     info!(seconds, "Store is open.");
     Ok(Arc::new(store))
 }
 
-fn store_options(args: &Args) -> StoreOptions {
+fn store_options(args: &Args, config: &Config) -> StoreOptions {
     StoreOptions {
+        remote: args.object_store.over(config.storage.remote()),
         retention_ms: (!args.retention.is_zero()).then(|| millis(args.retention)),
         out_of_order_window_ms: args.out_of_order_window.map(millis),
         commit_interval_min: args.commit_interval,
+        write_timeout: args.storage_write_timeout,
+        read_timeout: args.storage_read_timeout,
         cache_bytes_max: usize::try_from(args.cache_bytes_max).unwrap_or(usize::MAX),
         index_cache_bytes_max: usize::try_from(args.index_cache_bytes_max).unwrap_or(usize::MAX),
         columns_bytes_max: usize::try_from(args.columns_bytes_max).unwrap_or(usize::MAX),
@@ -343,17 +361,5 @@ impl Signals {
         }
         warn!("Tessella ends at once: it has been asked to stop again.");
         std::process::exit(1);
-    }
-}
-
-/// A URL without the user and password that may stand in it.
-pub(crate) fn without_credentials(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..authority_end].rfind('@') {
-        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
-        None => url.to_owned(),
     }
 }

@@ -406,12 +406,13 @@ impl WriteError {
             WriteError::Slow(_) | WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
             WriteError::Store(error) => match error {
                 StoreError::Overloaded { .. }
+                | StoreError::Stalled { .. }
                 | StoreError::Unavailable(_)
                 | StoreError::Fenced
                 | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
-                StoreError::Corrupt { .. } | StoreError::InvalidUrl { .. } => {
-                    StatusCode::INTERNAL_SERVER_ERROR
-                }
+                StoreError::Corrupt { .. }
+                | StoreError::InvalidUrl { .. }
+                | StoreError::Remote { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             },
             WriteError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }

@@ -54,7 +54,7 @@ const GAUGES: [(&str, &str, Figure); 15] = [
 ];
 
 /// Name, help and figure of what only grows.
-const COUNTERS: [(&str, &str, Figure); 22] = [
+const COUNTERS: [(&str, &str, Figure); 23] = [
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
     (
         "tessella_storage_histograms_appended_total",
@@ -69,6 +69,11 @@ const COUNTERS: [(&str, &str, Figure); 22] = [
         "tessella_storage_samples_out_of_order_total",
         "Accepted samples that were older than the newest of their series.",
         |s| s.samples_out_of_order,
+    ),
+    (
+        "tessella_storage_writes_stalled_total",
+        "Writes refused because the object store took none for too long.",
+        |s| s.writes_stalled,
     ),
     ("tessella_storage_log_records_total", "Records written to the log.", |s| s.log_records),
     ("tessella_storage_log_written_bytes_total", "Bytes written to the log.", |s| {

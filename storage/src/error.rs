@@ -1,5 +1,7 @@
 //! Why the store cannot do what it was asked.
 
+use std::time::Duration;
+
 use model::SourceError;
 
 /// Why the store cannot do what it was asked, by what the caller can do about it.
@@ -13,6 +15,16 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// Mend the settings of the object store, or the object store itself.
+    #[error("the object store {store} {problem}: {advice}")]
+    Remote {
+        /// Its URL, without credentials, and its server.
+        store: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What can be done.
+        advice: String,
+    },
     /// Retry later: more samples wait for the log than the limit allows.
     #[error("{waiting} samples are waiting to be written, the limit is {limit}")]
     Overloaded {
@@ -20,6 +32,20 @@ pub enum StoreError {
         waiting: usize,
         /// The limit.
         limit: usize,
+    },
+    /// Retry later: the object store takes no writes. What is sent again and has been stored all
+    /// the same is ignored.
+    #[error(
+        "the object store has not taken a write within {}; {}",
+        seconds(*.waited),
+        if *.may_be_stored { "this one may be stored later, and sending it again is safe" }
+        else { "nothing of this one is stored" }
+    )]
+    Stalled {
+        /// How long it has been waited for.
+        waited: Duration,
+        /// Whether the write is under way, and can still be stored.
+        may_be_stored: bool,
     },
     /// Retry: the object store does not answer.
     #[error("storage is unavailable: {0}")]
@@ -38,6 +64,10 @@ pub enum StoreError {
         /// What was expected and what was found.
         detail: String,
     },
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{} s", span.as_millis() as f64 / 1000.0)
 }
 
 impl From<StoreError> for SourceError {

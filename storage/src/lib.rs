@@ -21,6 +21,7 @@ mod metadata;
 mod options;
 mod outcome;
 mod read;
+mod remote;
 mod seal;
 mod stats;
 mod store;
@@ -31,11 +32,13 @@ mod window;
 
 pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
+pub use lsm::SharedMemory;
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
 pub use options::{Clock, EXEMPLARS_MAX, ManualClock, StoreOptions, SystemClock};
 pub use outcome::{
     AppendOutcome, ExemplarCounts, ExemplarOutcome, REJECTIONS_MAX, RejectReason, Rejection,
     SampleKind,
 };
+pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, without_credentials};
 pub use stats::StoreStats;
 pub use store::Store;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::remote::RemoteOptions;
+
 /// How many exemplars are kept where nothing else is set.
 /// Source: `DefaultExemplarsConfig` of Prometheus.
 pub const EXEMPLARS_MAX: usize = 100_000;
@@ -51,6 +53,8 @@ impl Clock for ManualClock {
 /// What can be set when a store is opened.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
+    /// How object stores are reached.
+    pub remote: RemoteOptions,
     /// Samples older than this are refused, and whole days of them deleted; `None` keeps
     /// everything.
     pub retention_ms: Option<i64>,
@@ -62,6 +66,10 @@ pub struct StoreOptions {
     pub ahead_max_ms: Option<i64>,
     /// The least time between two commits of the log: bounds the cost in requests on S3.
     pub commit_interval_min: Duration,
+    /// How long a write waits for the log.
+    pub write_timeout: Duration,
+    /// How long one read of the tree waits for the object store.
+    pub read_timeout: Duration,
     /// Samples that may wait for the log; a write beyond it is refused as overloaded. A
     /// histogram, an exemplar and metadata count as many floats as take their memory, 16 bytes
     /// each.
@@ -91,10 +99,13 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {
+            remote: RemoteOptions::default(),
             retention_ms: None,
             out_of_order_window_ms: None,
             ahead_max_ms: Some(10 * 60 * 1000),
             commit_interval_min: Duration::ZERO,
+            write_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(30),
             queue_samples_max: 4 << 20,
             log_bytes_max: 1 << 30,
             exemplars_max: EXEMPLARS_MAX,

@@ -26,6 +26,8 @@ pub struct StoreStats {
     pub samples_out_of_order: u64,
     /// Samples that wait for the log; a histogram counts as many floats as take its memory.
     pub queue_samples: usize,
+    /// Writes that were refused because the object store took none for too long.
+    pub writes_stalled: u64,
     /// Records written to the log.
     pub log_records: u64,
     /// Bytes written to the log.
@@ -99,6 +101,7 @@ pub(crate) struct Counters {
     duplicates: AtomicU64,
     rejected: AtomicU64,
     out_of_order: AtomicU64,
+    writes_stalled: AtomicU64,
     log_records: AtomicU64,
     log_bytes_written: AtomicU64,
     log_bytes: AtomicU64,
@@ -122,6 +125,7 @@ impl Default for Counters {
             duplicates: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             out_of_order: AtomicU64::new(0),
+            writes_stalled: AtomicU64::new(0),
             log_records: AtomicU64::new(0),
             log_bytes_written: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
@@ -159,6 +163,11 @@ impl Counters {
         self.log_records.fetch_add(u64::from(committed.log_bytes > 0), Ordering::Relaxed);
         self.log_bytes_written.fetch_add(committed.log_bytes as u64, Ordering::Relaxed);
         self.note_log(committed.log_bytes_open, committed.newest_ms);
+    }
+
+    /// Counts a write that was refused because the object store took none.
+    pub(crate) fn note_stalled(&self) {
+        self.writes_stalled.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets what the log holds.
@@ -199,6 +208,7 @@ impl Counters {
             samples_rejected: self.rejected.load(Ordering::Relaxed),
             samples_out_of_order: self.out_of_order.load(Ordering::Relaxed),
             queue_samples,
+            writes_stalled: self.writes_stalled.load(Ordering::Relaxed),
             log_records: self.log_records.load(Ordering::Relaxed),
             log_bytes_written: self.log_bytes_written.load(Ordering::Relaxed),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),

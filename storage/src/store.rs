@@ -17,7 +17,7 @@ use crate::head::commit::{self, Bounds, Done, Log, Pending, Queue};
 use crate::index::cache::IndexCache;
 use crate::index::facts::Facts;
 use crate::keys;
-use crate::lsm::{Location, Lsm, WriteSet};
+use crate::lsm::{Location, Lsm, SharedMemory, WriteSet};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::outcome::AppendOutcome;
@@ -63,12 +63,24 @@ pub(crate) struct Inner {
 impl Store {
     /// Opens or creates a store, takes over from whoever writes to it, and replays the log.
     ///
-    /// `url` is a plain path, `file:///path`, `memory:///` or `s3://bucket/prefix`, with the
-    /// options of S3 in the environment (`AWS_…`).
-    /// Errors: a URL that cannot be used; an object store that does not answer; damaged bytes.
+    /// `url` is a plain path, `file:///path`, `memory:///`, `s3://bucket/prefix`,
+    /// `gs://bucket/prefix` or `az://container/prefix`; what [`StoreOptions::remote`] leaves open
+    /// of the last three comes from the environment.
+    /// Errors: a URL that cannot be used; an object store that cannot be used, and why, within
+    /// seconds; damaged bytes.
     /// Panics: outside of a tokio runtime.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
-        Store::open_at(&Location::parse(url)?, options).await
+        let mut location = Location::parse(url, &options.remote)?;
+        location.check().await?;
+        Store::open_at(&location, options).await
+    }
+
+    /// The same on objects in memory that others may open too.
+    pub async fn open_in(
+        memory: &SharedMemory,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        Store::open_at(&memory.location(), options).await
     }
 
     /// The same at a place that is resolved already.
@@ -126,18 +138,31 @@ impl Store {
     /// [`StoreOptions::out_of_order_window_ms`] narrows that. A sample that is held already is
     /// ignored; another value for a time that is held is refused where the newest samples of
     /// the series tell, else the later write wins.
-    /// Errors: after one, whether the samples are kept is not known; sending them again is
-    /// safe. A caller that stops waiting does not stop the write.
+    /// It waits for [`StoreOptions::write_timeout`] at most. A write that has been begun by then
+    /// goes on, since nobody can know whether the object store has it; one that has not is not
+    /// stored.
+    /// Errors: after one, whether the samples are kept is not known but where it says so; sending
+    /// them again is safe. A caller that stops waiting does not stop the write.
     pub async fn append(&self, batch: Batch) -> Result<AppendOutcome, StoreError> {
         if batch.is_empty() {
             return Ok(AppendOutcome::default());
         }
         let (answer, outcome) = oneshot::channel();
         let pending = Pending::new(&self.inner.head, batch, answer);
-        if self.inner.queue.push(pending, self.inner.options.queue_samples_max)? {
+        let patience = self.inner.options.write_timeout;
+        let queue = &self.inner.queue;
+        let pushed = queue.push(pending, self.inner.options.queue_samples_max, patience);
+        let (ticket, is_first) = pushed.inspect_err(|error| self.inner.note_refused(error))?;
+        if is_first {
             tokio::spawn(lead(Arc::clone(&self.inner)));
         }
-        outcome.await.unwrap_or_else(|_| {
+        let Ok(outcome) = tokio::time::timeout(patience, outcome).await else {
+            let may_be_stored = !queue.withdraw(ticket, patience);
+            let error = StoreError::Stalled { waited: patience, may_be_stored };
+            self.inner.note_refused(&error);
+            return Err(error);
+        };
+        outcome.unwrap_or_else(|_| {
             Err(StoreError::Unavailable("the task that commits has ended".to_owned()))
         })
     }
@@ -269,6 +294,18 @@ impl Inner {
         let mut partitions = self.partitions.write().unwrap_or_else(PoisonError::into_inner);
         partitions.remove(&partition);
         self.index.remove(partition);
+    }
+
+    /// Whether someone commits.
+    #[cfg(test)]
+    pub(crate) fn queue_is_led(&self) -> bool {
+        self.queue.is_led()
+    }
+
+    fn note_refused(&self, error: &StoreError) {
+        if matches!(error, StoreError::Stalled { .. }) {
+            self.counters.note_stalled();
+        }
     }
 
     fn bounds(&self) -> Bounds {

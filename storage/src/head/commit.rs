@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use model::{Batch, Labels};
 use tokio::sync::oneshot;
@@ -41,6 +41,8 @@ pub(crate) struct Pending {
     pub(super) slots: Vec<Option<u32>>,
     weight: usize,
     answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
+    /// Its number in the queue.
+    ticket: u64,
 }
 
 impl Pending {
@@ -52,7 +54,7 @@ impl Pending {
     ) -> Pending {
         let slots = (0..batch.series.len()).map(|i| head.find(batch.labels_bytes(i))).collect();
         let weight = weight_of(&batch);
-        Pending { batch, slots, weight, answer }
+        Pending { batch, slots, weight, answer, ticket: 0 }
     }
 
     /// How many samples wait; a histogram counts as many as take the same memory.
@@ -74,24 +76,62 @@ struct QueueState {
     weight: usize,
     is_led: bool,
     failed: Option<StoreError>,
+    next_ticket: u64,
+    /// Since when a group is being committed.
+    taken_at: Option<Instant>,
+    /// Whether it has been told that commits take too long.
+    is_stalled: bool,
 }
 
 impl Queue {
-    /// Lines up a write; whether the caller has to see to it that someone leads.
+    /// Lines up a write; its ticket, and whether the caller has to see to it that someone leads.
     ///
-    /// Errors: the queue is full, or an earlier commit has failed.
-    pub(crate) fn push(&self, pending: Pending, limit: usize) -> Result<bool, StoreError> {
+    /// Errors: the queue is full, an earlier commit has failed, or one is under way for longer
+    /// than writes wait.
+    pub(crate) fn push(
+        &self,
+        mut pending: Pending,
+        limit: usize,
+        patience: Duration,
+    ) -> Result<(u64, bool), StoreError> {
         let mut state = self.lock();
         if let Some(error) = &state.failed {
             return Err(error.clone());
+        }
+        if let Some(waited) = state.taken_at.map(|at| at.elapsed())
+            && waited > patience
+        {
+            return Err(StoreError::Stalled { waited, may_be_stored: false });
         }
         let waiting = state.weight + pending.weight;
         if state.weight > 0 && waiting > limit {
             return Err(StoreError::Overloaded { waiting, limit });
         }
         state.weight = waiting;
+        pending.ticket = state.next_ticket;
+        state.next_ticket += 1;
+        let ticket = pending.ticket;
         state.waiting.push_back(pending);
-        Ok(!std::mem::replace(&mut state.is_led, true))
+        Ok((ticket, !std::mem::replace(&mut state.is_led, true)))
+    }
+
+    /// Takes a write back that has waited for so long: none of it is stored then. It is too late
+    /// for one that is being committed, and the answer is no.
+    pub(crate) fn withdraw(&self, ticket: u64, waited: Duration) -> bool {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_stalled, true) {
+            tracing::warn!(
+                ?waited,
+                "the object store takes no writes; they are refused until it does"
+            );
+        }
+        let Some(at) = state.waiting.iter().position(|pending| pending.ticket == ticket) else {
+            return false;
+        };
+        if let Some(pending) = state.waiting.remove(at) {
+            state.weight = state.weight.saturating_sub(pending.weight);
+        }
+        true
     }
 
     /// Those who share the next record; none, and no leader any more, if nobody waits.
@@ -106,6 +146,7 @@ impl Queue {
             group.push(pending);
         }
         state.is_led = !group.is_empty();
+        state.taken_at = state.is_led.then(Instant::now);
         group
     }
 
@@ -113,6 +154,10 @@ impl Queue {
     pub(crate) fn release(&self, weight: usize) {
         let mut state = self.lock();
         state.weight = state.weight.saturating_sub(weight);
+        state.taken_at = None;
+        if std::mem::take(&mut state.is_stalled) {
+            tracing::info!("the object store has answered; writes are taken again");
+        }
     }
 
     /// Refuses everyone who waits, and every later write.

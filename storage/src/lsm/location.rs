@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slatedb::object_store::ObjectStore;
-use slatedb::object_store::aws::AmazonS3Builder;
 use slatedb::object_store::local::LocalFileSystem;
 use slatedb::object_store::memory::InMemory;
 use slatedb::object_store::path::Path as ObjectPath;
 
 use crate::error::StoreError;
+use crate::remote::{RemoteOptions, without_credentials};
+
+mod check;
+mod remote;
+
+use remote::{Kind, Remote};
 
 /// The folder of the tree under the store's path.
 const ROOT: &str = "tessella";
@@ -29,15 +34,36 @@ pub(crate) struct Location {
     pub(crate) has_conditional_overwrite: bool,
     /// How often files of no use are looked for: on an object store each look costs a request.
     pub(crate) garbage_interval: Duration,
+    /// What is behind a network, and its URL as it may be shown.
+    remote: Option<(Remote, String)>,
+}
+
+/// Objects in memory that outlive the stores on them, as a bucket outlives a process.
+#[derive(Debug, Clone)]
+pub struct SharedMemory(Arc<InMemory>);
+
+impl Default for SharedMemory {
+    /// Empty.
+    fn default() -> Self {
+        SharedMemory(Arc::new(InMemory::new()))
+    }
+}
+
+impl SharedMemory {
+    pub(crate) fn location(&self) -> Location {
+        Location::on(Arc::clone(&self.0) as Arc<dyn ObjectStore>)
+    }
 }
 
 impl Location {
-    /// Resolves a plain path, `file:///path`, `memory:///` or `s3://bucket/prefix`.
+    /// Resolves a plain path, `file:///path`, `memory:///`, or `s3://bucket/prefix`, `gs://…` and
+    /// `az://…` alike.
     ///
-    /// Options of S3 come from the environment (`AWS_…`). A local folder is created.
+    /// A local folder is created. An object store is not asked yet ([`Location::check`]).
     /// Errors: a URL of another kind, or a place that cannot be used.
-    pub(crate) fn parse(url: &str) -> Result<Location, StoreError> {
-        let invalid = |detail: String| StoreError::InvalidUrl { url: url.to_owned(), detail };
+    pub(crate) fn parse(url: &str, options: &RemoteOptions) -> Result<Location, StoreError> {
+        let shown = without_credentials(url);
+        let invalid = |detail: String| StoreError::InvalidUrl { url: shown.clone(), detail };
         match url.split_once("://") {
             None if url.is_empty() => Err(invalid("it is empty".to_owned())),
             None => Location::local(Path::new(url)).map_err(invalid),
@@ -48,12 +74,33 @@ impl Location {
                 Err(invalid("a file URL has an absolute path: file:///path".to_owned()))
             }
             Some(("memory", "" | "/")) => Ok(Location::memory()),
-            Some(("memory", _)) => Err(invalid("a store in memory has no path".to_owned())),
-            Some(("s3", rest)) => Location::s3(url, rest).map_err(invalid),
-            Some((scheme, _)) => Err(invalid(format!(
-                "unknown scheme {scheme:?}; known are a plain path, file, memory and s3"
-            ))),
+            Some(("memory", _)) => Err(invalid("a memory URL has no path: memory:///".to_owned())),
+            Some((scheme, rest)) => match Kind::of_scheme(scheme) {
+                Some(kind) => Location::remote(kind, &shown, rest, options).map_err(invalid),
+                None => Err(invalid(format!(
+                    "unknown scheme {scheme:?}; known are a plain path, file, memory, s3, gs and az"
+                ))),
+            },
         }
+    }
+
+    /// Looks whether an object store can be used, and what it can do.
+    ///
+    /// Takes some requests, and 20 s at most; nothing on a local disk or in memory.
+    /// Errors: what is wrong, and what can be done.
+    pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
+        let Some((remote, shown)) = &self.remote else { return Ok(()) };
+        let checked = check::check(self.object_store.as_ref(), &self.path, remote).await;
+        let abilities = checked.map_err(|found| {
+            let at = remote.endpoint.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
+            StoreError::Remote {
+                store: format!("{shown}{at}"),
+                problem: found.problem,
+                advice: found.advice,
+            }
+        })?;
+        self.has_conditional_overwrite = abilities.has_conditional_overwrite;
+        Ok(())
     }
 
     /// A store in memory, empty.
@@ -68,6 +115,7 @@ impl Location {
             path: ObjectPath::from(ROOT),
             has_conditional_overwrite: true,
             garbage_interval: GARBAGE_INTERVAL,
+            remote: None,
         }
     }
 
@@ -79,22 +127,23 @@ impl Location {
             path: ObjectPath::from(ROOT),
             has_conditional_overwrite: false,
             garbage_interval: LOCAL_GARBAGE_INTERVAL,
+            remote: None,
         })
     }
 
-    fn s3(url: &str, rest: &str) -> Result<Location, String> {
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() {
-            return Err("it names no bucket: s3://bucket/prefix".to_owned());
-        }
-        let objects =
-            AmazonS3Builder::from_env().with_url(url).build().map_err(|e| e.to_string())?;
-        let prefix = ObjectPath::parse(prefix).map_err(|e| e.to_string())?;
+    fn remote(
+        kind: Kind,
+        shown: &str,
+        rest: &str,
+        options: &RemoteOptions,
+    ) -> Result<Location, String> {
+        let (object_store, prefix, remote) = remote::connect(kind, rest, options)?;
         Ok(Location {
-            object_store: Arc::new(objects),
+            object_store,
             path: prefix.join(ROOT),
             has_conditional_overwrite: true,
             garbage_interval: GARBAGE_INTERVAL,
+            remote: Some((remote, shown.to_owned())),
         })
     }
 }
@@ -130,11 +179,23 @@ mod tests {
             ("file:///%zz", "hexadecimal"),
             ("memory:///x", "no path"),
             ("s3://", "no bucket"),
+            ("gs://", "no bucket"),
+            ("az://", "no container"),
             ("/dev/null/x", "cannot create"),
         ] {
-            let error = Location::parse(url).err().map(|e| e.to_string()).unwrap_or_default();
+            let error = Location::parse(url, &RemoteOptions::default())
+                .err()
+                .map(|e| e.to_string())
+                .unwrap_or_default();
             assert!(error.contains(detail) && error.contains(url), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn credentials_in_a_url_are_refused_and_not_repeated() {
+        let url = "s3://key:hush@bucket/prefix";
+        let error = Location::parse(url, &RemoteOptions::default()).err().unwrap().to_string();
+        assert!(error.contains("s3://bucket/prefix") && !error.contains("hush"), "{error}");
     }
 
     #[test]

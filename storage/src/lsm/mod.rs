@@ -10,7 +10,9 @@ mod location;
 
 use std::collections::HashSet;
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use slatedb::config::{
@@ -24,6 +26,7 @@ use slatedb::{
 use std::time::Duration;
 
 pub(crate) use location::Location;
+pub use location::SharedMemory;
 
 use crate::error::StoreError;
 use crate::keys;
@@ -53,11 +56,15 @@ const FILE_AGE_MIN: Duration = Duration::from_secs(60);
 /// by [`garbage`].
 const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 
+/// How long is waited for files to be written out.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// An open tree.
 pub(crate) struct Lsm {
     db: Db,
     dead: drain::Dead,
     reads: garbage::Reads,
+    read_timeout: Duration,
 }
 
 /// Writes that become visible and durable together.
@@ -121,7 +128,7 @@ impl Lsm {
             .build()
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Lsm { db, dead, reads })
+        Ok(Lsm { db, dead, reads, read_timeout: options.read_timeout })
     }
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
@@ -135,9 +142,19 @@ impl Lsm {
     }
 
     /// Writes what is in memory to files of their segments.
+    ///
+    /// Errors: [`StoreError::Unavailable`] where the object store takes no files for a minute; the
+    /// tree goes on trying.
     pub(crate) async fn flush_to_files(&self) -> Result<(), StoreError> {
         let options = FlushOptions { flush_type: FlushType::MemTable };
-        self.db.flush_with_options(options).await.map_err(|e| store_error(&e))
+        match tokio::time::timeout(FLUSH_TIMEOUT, self.db.flush_with_options(options)).await {
+            Ok(result) => result.map_err(|e| store_error(&e)),
+            Err(_) => Err(StoreError::Unavailable(format!(
+                "the object store has taken no files for {} s; what is sealed stays in memory and \
+                 in the log until it does",
+                FLUSH_TIMEOUT.as_secs()
+            ))),
+        }
     }
 
     /// The segments that have files.
@@ -179,31 +196,29 @@ impl Lsm {
             ..ReadOptions::default()
         };
         let _read = self.reads.begin();
-        self.db.get_with_options(key, &options).await.map_err(|e| store_error(&e))
+        bounded(self.read_timeout, self.db.get_with_options(key, &options)).await
     }
 
     /// The keys that begin with a prefix, in order.
     pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
         let options = scan_options();
         let read = self.reads.begin();
-        let iterator = self
-            .db
-            .scan_prefix_with_options(prefix, .., &options)
-            .await
-            .map_err(|e| store_error(&e))?;
-        Ok(Scan { open: Some((iterator, read)) })
+        let opening = self.db.scan_prefix_with_options(prefix, .., &options);
+        let iterator = bounded(self.read_timeout, opening).await?;
+        Ok(Scan { open: Some((iterator, read)), timeout: self.read_timeout })
     }
 
     /// The keys from `start` on and before `end`, in order.
     pub(crate) async fn scan(&self, start: &[u8], end: &[u8]) -> Result<Scan, StoreError> {
         if start >= end {
-            return Ok(Scan { open: None });
+            return Ok(Scan { open: None, timeout: self.read_timeout });
         }
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
         let read = self.reads.begin();
-        let iterator =
-            self.db.scan_with_options(range, &scan_options()).await.map_err(|e| store_error(&e))?;
-        Ok(Scan { open: Some((iterator, read)) })
+        let options = scan_options();
+        let opening = self.db.scan_with_options(range, &options);
+        let iterator = bounded(self.read_timeout, opening).await?;
+        Ok(Scan { open: Some((iterator, read)), timeout: self.read_timeout })
     }
 
     /// Writes what is in memory to its final place, and closes.
@@ -216,14 +231,35 @@ impl Lsm {
 pub(crate) struct Scan {
     /// None where the range is empty, which slatedb takes for a mistake.
     open: Option<(slatedb::DbIterator, garbage::Read)>,
+    timeout: Duration,
 }
 
 impl Scan {
     /// The next key and its value.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
         let Some((iterator, _)) = &mut self.open else { return Ok(None) };
-        let entry = iterator.next().await.map_err(|e| store_error(&e))?;
+        let entry = bounded(self.timeout, iterator.next()).await?;
         Ok(entry.map(|entry| (entry.key, entry.value)))
+    }
+}
+
+/// Waits for a read, but not for ever: the tree repeats requests that fail without end.
+async fn bounded<T>(
+    limit: Duration,
+    read: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreError> {
+    let mut read = pin!(read);
+    // Most keys are in memory already, and cost no look at the clock.
+    let result = match futures::poll!(read.as_mut()) {
+        Poll::Ready(result) => Ok(result),
+        Poll::Pending => tokio::time::timeout(limit, read).await,
+    };
+    match result {
+        Ok(result) => result.map_err(|e| store_error(&e)),
+        Err(_) => Err(StoreError::Unavailable(format!(
+            "the object store has not answered a read for {} s",
+            limit.as_millis() as f64 / 1000.0
+        ))),
     }
 }
 

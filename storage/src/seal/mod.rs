@@ -161,7 +161,8 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
 /// came from on disk. The tree never deletes the newest of its files, so there is a small one at
 /// last.
 ///
-/// Waits for as long as the object store takes no files, and keeps nobody from anything meanwhile.
+/// Keeps nobody from anything while the object store takes no files.
+/// Errors: it takes none for a minute.
 pub(crate) async fn write_out(inner: &Inner) -> Result<(), StoreError> {
     inner.lsm.flush_to_files().await?;
     {

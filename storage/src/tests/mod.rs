@@ -5,6 +5,7 @@ mod beside;
 mod concurrent;
 mod damage;
 mod faults;
-mod harness;
+pub(crate) mod harness;
 mod histograms;
+mod outage;
 mod twin;

@@ -1,0 +1,358 @@
+//! The look at an object store before a store is opened on it.
+//!
+//! ```text
+//! put if absent     reachable? the right server, bucket, key, region? may it write?
+//! put if absent     refused now, or two servers would write to one store without noticing
+//! put if unchanged  refused with a wrong tag, taken with the right one; may be missing
+//! get, list, delete may it?
+//! ```
+//!
+//! The tree has endless patience with requests that fail, so what cannot succeed is found here,
+//! and told in a sentence that says what to do.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::StreamExt;
+use slatedb::object_store::client::{HttpError, HttpErrorKind};
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{
+    Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
+};
+
+use super::remote::{Kind, Remote};
+
+/// How long the whole look may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes of a server's own words that are passed on.
+const DETAIL_BYTES_MAX: usize = 200;
+
+/// Who is asked for credentials where none are set.
+const CREDENTIAL_HOSTS: [&str; 6] = [
+    "169.254.169.254",
+    "169.254.170.2",
+    "metadata.google",
+    "oauth2.googleapis.com",
+    "login.microsoftonline.com",
+    "https://sts.",
+];
+
+/// What is wrong with an object store, and what can be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) problem: String,
+    pub(crate) advice: String,
+}
+
+/// What an object store can do beside what it must.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Abilities {
+    /// Overwrite an object only if it is unchanged.
+    pub(super) has_conditional_overwrite: bool,
+}
+
+/// Looks at an object store, in a folder of its own.
+pub(super) async fn check(
+    objects: &dyn ObjectStore,
+    folder: &ObjectPath,
+    remote: &Remote,
+) -> Result<Abilities, Problem> {
+    check_within(objects, folder, remote, CHECK_TIMEOUT).await
+}
+
+async fn check_within(
+    objects: &dyn ObjectStore,
+    folder: &ObjectPath,
+    remote: &Remote,
+    limit: Duration,
+) -> Result<Abilities, Problem> {
+    let look = Look { objects, remote, object: folder.clone().join("check").join(unique()) };
+    match tokio::time::timeout(limit, look.run(folder)).await {
+        Ok(result) => result,
+        Err(_) => Err(Problem {
+            problem: format!("has not answered within {} s", limit.as_secs()),
+            advice: look.endpoint_advice(),
+        }),
+    }
+}
+
+/// A name that no other look uses.
+fn unique() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}-{number}", since_epoch.as_nanos(), std::process::id())
+}
+
+struct Look<'a> {
+    objects: &'a dyn ObjectStore,
+    remote: &'a Remote,
+    object: ObjectPath,
+}
+
+impl Look<'_> {
+    async fn run(&self, folder: &ObjectPath) -> Result<Abilities, Problem> {
+        let first = self.put("first", PutMode::Create).await;
+        let version = match first {
+            Ok(version) => Some(version),
+            // The answer to an attempt before has been lost.
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => None,
+            Err(error) => return Err(self.problem(&error, "write")),
+        };
+        let result = self.look_on(folder, version).await;
+        if let Err(error) = self.objects.delete(&self.object).await {
+            let Problem { problem, advice } = self.problem(&error, "delete");
+            tracing::warn!(
+                %problem,
+                %advice,
+                "the object store may not give back the room of what is deleted"
+            );
+        }
+        result
+    }
+
+    async fn look_on(
+        &self,
+        folder: &ObjectPath,
+        version: Option<UpdateVersion>,
+    ) -> Result<Abilities, Problem> {
+        match self.put("second", PutMode::Create).await {
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
+            Ok(_) => {
+                return Err(self.unconditional(
+                    "overwrites an object that was to be written only if absent (If-None-Match: *)",
+                ));
+            }
+            Err(error) => return Err(self.problem(&error, "write")),
+        }
+        let read = match self.objects.get(&self.object).await {
+            Ok(found) => found.bytes().await,
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(bytes) if bytes.as_ref() == b"first" => {}
+            Ok(_) => {
+                return Err(self.unconditional(
+                    "has refused to overwrite an object and overwritten it all the same",
+                ));
+            }
+            Err(error) => return Err(self.problem(&error, "read")),
+        }
+        if let Some(Err(error)) = self.objects.list(Some(folder)).next().await {
+            return Err(self.problem(&error, "list"));
+        }
+        let has_conditional_overwrite = self.overwrites_unchanged(version).await;
+        if !has_conditional_overwrite {
+            tracing::warn!(
+                "the object store does not overwrite objects on the condition that they are \
+                 unchanged (If-Match); files of no use are kept a little longer for it"
+            );
+        }
+        Ok(Abilities { has_conditional_overwrite })
+    }
+
+    /// Whether an object is overwritten if it is unchanged, and only then.
+    async fn overwrites_unchanged(&self, version: Option<UpdateVersion>) -> bool {
+        let Some(version) = version else { return false };
+        let unchanged = self.put("third", PutMode::Update(version.clone())).await;
+        let changed = self.put("fourth", PutMode::Update(version)).await;
+        let is_refused = matches!(changed, Err(Error::Precondition { .. }));
+        unchanged.is_ok() && is_refused
+    }
+
+    async fn put(&self, text: &'static str, mode: PutMode) -> Result<UpdateVersion, Error> {
+        let payload = PutPayload::from_static(text.as_bytes());
+        let put = self.objects.put_opts(&self.object, payload, mode.into()).await?;
+        Ok(UpdateVersion { e_tag: put.e_tag, version: put.version })
+    }
+
+    fn unconditional(&self, problem: &str) -> Problem {
+        Problem {
+            problem: format!("{problem}, so two servers could write to one store unnoticed"),
+            advice: "use a server with conditional writes, or a newer version of this one"
+                .to_owned(),
+        }
+    }
+
+    fn endpoint_advice(&self) -> String {
+        let setting = self.remote.kind.endpoint_setting();
+        format!("check {setting}, the network, and that the server is running")
+    }
+
+    /// What an error means, of a request that was to do something.
+    fn problem(&self, error: &Error, what: &str) -> Problem {
+        let kind = self.remote.kind;
+        let said = Said::of(error);
+        let of = |problem: String, advice: String| Problem { problem, advice };
+        let credentials = kind.credentials_setting();
+        if said.is_about_credentials {
+            return of(
+                format!("cannot be asked, as no credentials could be had ({})", said.detail),
+                format!("set {credentials}"),
+            );
+        }
+        if matches!(error, Error::NotImplemented { .. }) || said.is("NotImplemented", 501) {
+            return self.unconditional(
+                "does not implement writing an object only if it is absent (If-None-Match: *)",
+            );
+        }
+        match said.code.as_deref() {
+            Some("NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
+                return of(
+                    format!("has no {} {:?}", kind.bucket(), self.remote.bucket),
+                    format!("create the {}, or mend --storage.url", kind.bucket()),
+                );
+            }
+            Some("InvalidAccessKeyId" | "XAdminUserNotFound" | "InvalidToken" | "ExpiredToken") => {
+                return of(
+                    "does not know the access key".to_owned(),
+                    format!("mend {credentials}"),
+                );
+            }
+            Some(
+                "SignatureDoesNotMatch" | "AuthenticationFailed" | "InvalidAuthenticationInfo",
+            ) => {
+                return of("finds the secret key wrong".to_owned(), format!("mend {credentials}"));
+            }
+            Some("RequestTimeTooSkewed") => {
+                return of(
+                    "finds the clock of this machine wrong".to_owned(),
+                    "set the clock".to_owned(),
+                );
+            }
+            Some(
+                "AuthorizationHeaderMalformed"
+                | "PermanentRedirect"
+                | "IllegalLocationConstraintException",
+            ) => {
+                return of(
+                    format!("expects another region ({})", said.detail),
+                    "set --storage.s3.region (or AWS_REGION)".to_owned(),
+                );
+            }
+            _ => {}
+        }
+        self.problem_by_status(&said, what)
+    }
+
+    fn problem_by_status(&self, said: &Said, what: &str) -> Problem {
+        let kind = self.remote.kind;
+        let of = |problem: String, advice: String| Problem { problem, advice };
+        match said.status {
+            None if said.is_bare_redirect => of(
+                format!("expects another region ({})", said.detail),
+                "set --storage.s3.region (or AWS_REGION)".to_owned(),
+            ),
+            None => of(format!("cannot be reached ({})", said.detail), self.endpoint_advice()),
+            Some(401 | 403) => of(
+                format!("does not let the holder of this key {what} ({})", said.detail),
+                format!(
+                    "grant {} on {} {:?}, or use another key ({})",
+                    kind.rights(),
+                    kind.bucket(),
+                    self.remote.bucket,
+                    kind.credentials_setting()
+                ),
+            ),
+            Some(404) if said.code.is_none() && kind != Kind::S3 => of(
+                format!("has no {} {:?} ({})", kind.bucket(), self.remote.bucket, said.detail),
+                format!("create the {}, or mend --storage.url", kind.bucket()),
+            ),
+            Some(300..=499) if said.code.is_none() => of(
+                format!("does not answer as {} does ({})", kind.server(), said.detail),
+                format!("check {}", kind.endpoint_setting()),
+            ),
+            Some(500..) => of(
+                format!("fails to {what} ({})", said.detail),
+                "start again once it has recovered".to_owned(),
+            ),
+            Some(_) => of(
+                format!("refuses to {what} ({})", said.detail),
+                format!("check {} and --storage.url", kind.endpoint_setting()),
+            ),
+        }
+    }
+}
+
+/// What an error says.
+#[derive(Debug, Default)]
+struct Said {
+    status: Option<u16>,
+    /// The code in the answer.
+    code: Option<String>,
+    is_bare_redirect: bool,
+    /// Whether it is not the object store that was asked, but who gives credentials.
+    is_about_credentials: bool,
+    detail: String,
+}
+
+impl Said {
+    fn of(error: &Error) -> Said {
+        let text = error.to_string();
+        let status = between(&text, "status code: ", " ")
+            .and_then(|status| status.trim_end_matches(':').parse().ok());
+        let code = ["<Code>", "<code>"]
+            .iter()
+            .find_map(|open| between(&text, open, "<"))
+            .map(str::to_owned);
+        let message = between(&text, "<Message>", "<");
+        let is_bare_redirect = text.contains("redirect without LOCATION");
+        let detail = match (&code, status) {
+            (Some(code), Some(status)) => {
+                format!("status {status}, {code}: {}", message.unwrap_or("no message"))
+            }
+            (None, Some(status)) => format!("status {status}"),
+            _ if is_bare_redirect => "it redirects without saying where to".to_owned(),
+            _ => innermost(error),
+        };
+        Said {
+            status,
+            code,
+            is_bare_redirect,
+            is_about_credentials: CREDENTIAL_HOSTS.iter().any(|host| text.contains(host)),
+            detail: shortened(&detail),
+        }
+    }
+
+    fn is(&self, code: &str, status: u16) -> bool {
+        self.code.as_deref() == Some(code) || self.status == Some(status)
+    }
+}
+
+/// What stands between two texts, of a sensible length.
+fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
+    let rest = &text[text.find(start)? + start.len()..];
+    let found = &rest[..rest.find(end)?];
+    (!found.is_empty() && found.len() <= DETAIL_BYTES_MAX).then_some(found)
+}
+
+/// The cause behind all causes.
+fn innermost(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    let mut is_timeout = false;
+    while let Some(source) = cause.source() {
+        cause = source;
+        is_timeout |= cause
+            .downcast_ref::<HttpError>()
+            .is_some_and(|error| error.kind() == HttpErrorKind::Timeout);
+    }
+    if is_timeout { "it does not answer in time".to_owned() } else { cause.to_string() }
+}
+
+fn shortened(text: &str) -> String {
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match one_line.char_indices().find(|(at, _)| *at >= DETAIL_BYTES_MAX) {
+        Some((at, _)) => format!("{}…", &one_line[..at]),
+        None => one_line,
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.problem, self.advice)
+    }
+}
+
+#[cfg(test)]
+mod tests;
