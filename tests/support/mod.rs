@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod process;
+pub mod s3;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -23,10 +24,16 @@ pub struct Server {
 impl Server {
     /// Starts the binary on a free port and waits until it is ready.
     pub fn start(store: &Path, args: &[&str]) -> Server {
+        Server::start_on(&store.display().to_string(), args, &[])
+    }
+
+    /// The same on a store of any kind, with variables in its environment.
+    pub fn start_on(url: &str, args: &[&str], variables: &[(&str, &str)]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tessella"))
             .arg("--web.listen-address=127.0.0.1:0")
-            .arg(format!("--storage.url={}", store.display()))
+            .arg(format!("--storage.url={url}"))
             .args(args)
+            .envs(variables.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

@@ -98,14 +98,20 @@ pub struct Connection {
     stream: TcpStream,
     head: Vec<u8>,
     answer: Vec<u8>,
+    answer_head: String,
 }
 
 impl Connection {
+    /// The head of the last answer, in lower case.
+    pub fn answer_head(&self) -> &str {
+        &self.answer_head
+    }
+
     pub fn open(address: &str) -> Result<Connection> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        Ok(Connection { stream, head: Vec::new(), answer: Vec::new() })
+        Ok(Connection { stream, head: Vec::new(), answer: Vec::new(), answer_head: String::new() })
     }
 
     /// Sends a request and waits for its answer: the status and the text.
@@ -141,6 +147,7 @@ impl Connection {
         while self.answer.len() < head_end + body_len {
             self.read_some()?;
         }
+        self.answer_head = head;
         let text = String::from_utf8_lossy(&self.answer[head_end..head_end + body_len]);
         Ok((status, text.into_owned()))
     }

@@ -1,0 +1,283 @@
+//! Writers to one store, in this process or as the real binary.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use model::{Batch, Budget, Labels, Matcher, SampleBatch, Selection, Source};
+use serde_json::Value;
+use storage::{SharedMemory, Store, StoreOptions};
+use tokio::runtime::Runtime;
+
+use crate::now_ms;
+use crate::remote_write::{Connection, RequestEncoder, encode_labels};
+use crate::support::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
+use crate::support::{Server, get, percent_encode};
+
+/// Values by series and time.
+pub type Contents = BTreeMap<u32, BTreeMap<i64, f64>>;
+
+const METRIC: &str = "object_store_samples";
+
+/// How a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    pub retention_ms: Option<i64>,
+    pub log_bytes_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { retention_ms: None, log_bytes_max: 1 << 30 }
+    }
+}
+
+/// Where a store lies.
+pub trait Place {
+    /// Opens it, and takes it over.
+    fn open(&self, settings: &Settings) -> Box<dyn Node>;
+}
+
+/// Who has opened it.
+pub trait Node {
+    /// Writes samples; the error is what the sender hears.
+    fn write(&mut self, samples: &Contents) -> Result<(), String>;
+    /// Everything that is stored.
+    fn read(&self) -> Contents;
+    /// Does what the background does, where there is none.
+    fn maintain(&mut self);
+    fn partitions(&self) -> u64;
+    fn partitions_deleted(&self) -> u64;
+    /// Ends it without closing the store.
+    fn kill(self: Box<Self>);
+}
+
+/// Stores in this process on shared memory.
+#[derive(Default)]
+pub struct InMemory {
+    memory: SharedMemory,
+}
+
+impl Place for InMemory {
+    fn open(&self, settings: &Settings) -> Box<dyn Node> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let options = StoreOptions {
+            background: false,
+            retention_ms: settings.retention_ms,
+            log_bytes_max: settings.log_bytes_max,
+            ..StoreOptions::default()
+        };
+        let store = runtime.block_on(Store::open_in(&self.memory, options)).unwrap();
+        Box::new(InProcess { runtime, store: Arc::new(store) })
+    }
+}
+
+struct InProcess {
+    runtime: Runtime,
+    store: Arc<Store>,
+}
+
+impl InProcess {
+    async fn read_all(&self) -> Contents {
+        let matchers = vec![Matcher::equal("__name__", METRIC)];
+        let (start_ms, end_ms) = (now_ms() - 864_000_000, now_ms());
+        let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+        let set = self.store.select(&selection, &Budget::unlimited()).await.unwrap();
+        let mut contents = Contents::new();
+        for index in 0..set.len() {
+            let series = set.labels(index).get("series").parse().unwrap();
+            let mut cursor = set.cursor(index);
+            let mut batch = SampleBatch::new();
+            loop {
+                batch.clear();
+                let advance = cursor.next_batch(end_ms, &mut batch).unwrap();
+                let (timestamps, values) = batch.samples();
+                for (timestamp_ms, value) in timestamps.iter().zip(values) {
+                    let all: &mut BTreeMap<i64, f64> = contents.entry(series).or_default();
+                    assert_eq!(all.insert(*timestamp_ms, *value), None, "doubled");
+                }
+                if advance != model::Advance::Full {
+                    break;
+                }
+            }
+        }
+        contents
+    }
+}
+
+impl Node for InProcess {
+    fn write(&mut self, samples: &Contents) -> Result<(), String> {
+        let mut batch = Batch::default();
+        for (series, samples) in samples {
+            let number = series.to_string();
+            let labels = Labels::from_pairs([("__name__", METRIC), ("series", number.as_str())]);
+            let samples: Vec<(i64, f64)> = samples.iter().map(|(t, v)| (*t, *v)).collect();
+            batch.push(&labels, &samples);
+        }
+        let outcome = self.runtime.block_on(self.store.append(batch)).map_err(|e| e.to_string())?;
+        match outcome.rejections.first() {
+            None => Ok(()),
+            Some(rejection) => Err(rejection.reason.to_string()),
+        }
+    }
+
+    fn read(&self) -> Contents {
+        self.runtime.block_on(self.read_all())
+    }
+
+    fn maintain(&mut self) {
+        self.runtime.block_on(self.store.maintain()).unwrap();
+    }
+
+    fn partitions(&self) -> u64 {
+        self.store.stats().partitions as u64
+    }
+
+    fn partitions_deleted(&self) -> u64 {
+        self.store.stats().partitions_deleted
+    }
+
+    fn kill(self: Box<Self>) {
+        // Nothing is written out: dropping closes nothing, and its tasks end with the runtime.
+        self.runtime.shutdown_background();
+    }
+}
+
+/// The real binary, started anew each time.
+pub struct Processes {
+    url: String,
+    args: Vec<String>,
+    variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Processes {
+    pub fn on_disk(folder: &Path) -> Processes {
+        let url = folder.display().to_string();
+        Processes { url, args: Vec::new(), variables: Vec::new() }
+    }
+
+    pub fn on_s3(server: &S3Server) -> Processes {
+        Processes {
+            url: format!("s3://{BUCKET}/some/prefix"),
+            args: s3_args(&server.endpoint()),
+            variables: s3_variables().to_vec(),
+        }
+    }
+
+    /// In a bucket, of which something else tells more.
+    pub fn on_bucket() -> Processes {
+        let url = format!("s3://{BUCKET}/some/prefix");
+        Processes { url, args: Vec::new(), variables: Vec::new() }
+    }
+
+    /// With these flags instead of those that name the server.
+    pub fn with_args(mut self, args: &[&str]) -> Processes {
+        self.args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self
+    }
+
+    /// Starts the binary with further flags.
+    pub fn start(&self, args: &[&str]) -> Server {
+        let mut all: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        all.push("--self-metrics=false");
+        all.extend(args);
+        Server::start_on(&self.url, &all, &self.variables)
+    }
+}
+
+/// The flags that name an S3 server on loopback.
+pub fn s3_args(endpoint: &str) -> Vec<String> {
+    vec![format!("--storage.s3.endpoint={endpoint}"), "--storage.s3.allow-http".to_owned()]
+}
+
+/// The credentials, as variables.
+pub fn s3_variables() -> [(&'static str, &'static str); 2] {
+    [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)]
+}
+
+impl Place for Processes {
+    fn open(&self, settings: &Settings) -> Box<dyn Node> {
+        let log = format!("--storage.log-size={}", settings.log_bytes_max);
+        let hours = settings.retention_ms.unwrap_or(0) / 3_600_000;
+        let retention = format!("--storage.retention.time={hours}h");
+        let server = self.start(&[&log, &retention]);
+        let connection = Connection::open(&server.address).unwrap();
+        Box::new(Process { server, connection })
+    }
+}
+
+/// One process.
+pub struct Process {
+    pub server: Server,
+    pub connection: Connection,
+}
+
+/// The body of a remote write request.
+pub fn encoded(samples: &Contents) -> Vec<u8> {
+    let (mut encoder, mut body) = (RequestEncoder::default(), Vec::new());
+    for (series, samples) in samples {
+        let number = series.to_string();
+        let labels = encode_labels([("__name__", METRIC), ("series", number.as_str())]);
+        encoder.push(&labels, samples.iter().map(|(t, v)| (*t, *v)));
+    }
+    encoder.compress(&mut body);
+    body
+}
+
+/// Everything that a server has of the test's metric.
+pub fn read(address: &str) -> Contents {
+    let query = percent_encode(&format!("{METRIC}[10d]"));
+    let (status, text) = get(address, &format!("/api/v1/query?query={query}"));
+    assert_eq!(status, 200, "{text}");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let mut contents = Contents::new();
+    for series in answer["data"]["result"].as_array().unwrap() {
+        let number = series["metric"]["series"].as_str().unwrap().parse().unwrap();
+        let all = contents.entry(number).or_default();
+        for pair in series["values"].as_array().unwrap() {
+            let time_ms = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
+            let value = pair[1].as_str().unwrap().parse().unwrap();
+            assert_eq!(all.insert(time_ms, value), None, "doubled");
+        }
+    }
+    contents
+}
+
+/// A metric without labels, as the server shows it.
+pub fn metric(address: &str, name: &str) -> u64 {
+    let (_, text) = get(address, "/metrics");
+    let figure = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    figure.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse::<f64>().unwrap() as u64
+}
+
+impl Node for Process {
+    fn write(&mut self, samples: &Contents) -> Result<(), String> {
+        match self.connection.write(&encoded(samples)).unwrap() {
+            (204, _) => Ok(()),
+            (_, text) => Err(text),
+        }
+    }
+
+    fn read(&self) -> Contents {
+        read(&self.server.address)
+    }
+
+    fn maintain(&mut self) {
+        // The process has its own background.
+    }
+
+    fn partitions(&self) -> u64 {
+        metric(&self.server.address, "tessella_storage_partitions")
+    }
+
+    fn partitions_deleted(&self) -> u64 {
+        metric(&self.server.address, "tessella_storage_partitions_deleted_total")
+    }
+
+    fn kill(mut self: Box<Self>) {
+        self.server.child.0.kill().unwrap();
+        self.server.child.0.wait().unwrap();
+    }
+}

@@ -1,0 +1,79 @@
+//! S3 servers of others on loopback, started for a test and ended with it.
+//!
+//! `VERSITYGW_BINARY` and `MOTO_SERVER_BINARY` name them; `.ci/run` installs both.
+
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::{Child, TemporaryDirectory, free_port, request, temporary_directory};
+
+pub const ACCESS_KEY: &str = "loopback-key";
+pub const SECRET_KEY: &str = "loopback-secret";
+pub const BUCKET: &str = "metrics";
+
+/// A server with an empty bucket.
+pub struct S3Server {
+    pub address: String,
+    _child: Child,
+    _folder: TemporaryDirectory,
+}
+
+impl S3Server {
+    /// The flags and variables with which Tessella reaches the server.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// versitygw on a folder; none, said aloud, where it is not there.
+    pub fn versitygw(name: &str) -> Option<S3Server> {
+        let binary = binary("VERSITYGW_BINARY")?;
+        let folder = temporary_directory(&format!("versitygw-{name}"));
+        std::fs::create_dir(folder.path().join(BUCKET)).unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut command = Command::new(binary);
+        command
+            .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", &address, "--quiet"])
+            .arg("posix")
+            .arg(folder.path());
+        Some(S3Server::start(command, address, folder))
+    }
+
+    /// moto's server, which keeps everything in memory; none, said aloud, where it is not there.
+    pub fn moto(name: &str) -> Option<S3Server> {
+        let binary = binary("MOTO_SERVER_BINARY")?;
+        let folder = temporary_directory(&format!("moto-{name}"));
+        let port = free_port();
+        let address = format!("127.0.0.1:{port}");
+        let mut command = Command::new(binary);
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).current_dir(folder.path());
+        let server = S3Server::start(command, address, folder);
+        let head = format!(
+            "PUT /{BUCKET} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            server.address
+        );
+        let (status, text) = request(&server.address, &head, &[]);
+        assert_eq!(status, 200, "{text}");
+        Some(server)
+    }
+
+    fn start(mut command: Command, address: String, folder: TemporaryDirectory) -> S3Server {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let server = S3Server { address, _child: Child(child), _folder: folder };
+        for _ in 0..1200 {
+            if TcpStream::connect(&server.address).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the S3 server does not listen after 60 s");
+    }
+}
+
+fn binary(variable: &str) -> Option<std::ffi::OsString> {
+    let binary = std::env::var_os(variable);
+    if binary.is_none() {
+        eprintln!("SKIPPED: {variable} is not set, so there is no such S3 server to test with");
+    }
+    binary
+}
