@@ -2,6 +2,8 @@
 //!
 //! Lookback, `offset`, `@` and subquery grids live here and nowhere else.
 
+use model::Windows;
+
 /// The evaluation times of a query or of a subquery: `start_ms + i * step_ms`.
 ///
 /// Units: ms since the epoch.
@@ -89,6 +91,17 @@ impl LookTimes {
     /// The time that the last step looks at.
     pub fn last_ms(&self) -> i64 {
         self.time(self.count - 1)
+    }
+
+    /// What the steps see, where nobody looks at what lies between; `only_newest` says that of
+    /// what a step sees only the newest sample matters.
+    pub fn windows(&self, reach: Reach, only_newest: bool) -> Option<Windows> {
+        let span_ms = reach.back_ms.saturating_add(reach.ahead_ms);
+        let after_ms = self.first_ms.saturating_sub(reach.back_ms);
+        if self.count < 2 {
+            return None;
+        }
+        Windows::new(after_ms, span_ms, self.step_ms, only_newest)
     }
 
     /// The first and last time of samples that any step can see, both inclusive.

@@ -72,7 +72,7 @@ fn instant(random: &mut Random) -> Times {
 /// Up to some more steps than the widest tile has.
 fn range(random: &mut Random) -> Times {
     let start_ms = START_MS - 600_000 + random.below(SPAN_MS as u64 / 2) as i64;
-    let step_ms = [1_000, 15_000, 17_000, 60_001][random.below(4) as usize];
+    let step_ms = [1_000, 15_000, 17_000, 60_001, 720_000][random.below(5) as usize];
     Times { start_ms, step_ms, count: 2 + random.below(150) as i64 }
 }
 

@@ -94,19 +94,25 @@ impl VectorOperator for InstantSelector {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        let rows = series
-            .iter()
-            .map(|index| Row {
-                cursor: self.set.cursor(*index as usize),
+        let windows = self.instant.times.windows(self.instant.reach, true);
+        let open = |index: &u32| {
+            let mut cursor = self.set.cursor(*index as usize);
+            let is_mixed = self.instant.yields == InstantValue::StartTimestamp
+                || self.has_histograms && self.set.has_histograms(*index as usize);
+            if let Some(windows) = windows.filter(|_| !is_mixed) {
+                cursor.look_through(windows);
+            }
+            Row {
+                cursor,
                 newest_ms: i64::MIN,
                 newest: 0.0,
                 newest_start_ms: 0,
                 newest_histogram: None,
-                is_mixed: self.instant.yields == InstantValue::StartTimestamp
-                    || self.has_histograms && self.set.has_histograms(*index as usize),
+                is_mixed,
                 is_done: false,
-            })
-            .collect();
+            }
+        };
+        let rows = series.iter().map(open).collect();
         Box::new(InstantReader { selector: self, rows, batch: SampleBatch::new(), step: 0 })
     }
 }

@@ -143,6 +143,64 @@ pub enum Advance {
     End,
 }
 
+/// The stretches of time that a reader looks at, evenly apart: `(after_ms, after_ms + span_ms]`,
+/// the same a step later, and so on without an end.
+///
+/// Units: ms since the epoch.
+/// Invariant: between two windows there is a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    after_ms: i64,
+    span_ms: i64,
+    step_ms: i64,
+    only_newest: bool,
+}
+
+impl Windows {
+    /// Windows of a length; nothing where there is no gap between them. With `only_newest`, of
+    /// each window only the newest sample matters.
+    pub fn new(after_ms: i64, span_ms: i64, step_ms: i64, only_newest: bool) -> Option<Windows> {
+        (span_ms >= 1 && step_ms > span_ms).then_some(Windows {
+            after_ms,
+            span_ms,
+            step_ms,
+            only_newest,
+        })
+    }
+
+    /// The first window that ends at a time or later: where it begins, a sample exactly there not
+    /// being in it, and where it ends.
+    #[inline]
+    pub fn from(&self, time_ms: i64) -> (i64, i64) {
+        let first_end_ms = self.after_ms.saturating_add(self.span_ms);
+        if time_ms <= first_end_ms {
+            return (self.after_ms, first_end_ms);
+        }
+        let passed_ms = time_ms.saturating_sub(first_end_ms) - 1;
+        let moved_ms = (passed_ms / self.step_ms + 1).saturating_mul(self.step_ms);
+        let after_ms = self.after_ms.saturating_add(moved_ms);
+        (after_ms, after_ms.saturating_add(self.span_ms))
+    }
+
+    /// From one window to the next.
+    #[inline]
+    pub fn step_ms(&self) -> i64 {
+        self.step_ms
+    }
+
+    /// How long nobody looks between two windows.
+    #[inline]
+    pub fn gap_ms(&self) -> i64 {
+        self.step_ms - self.span_ms
+    }
+
+    /// Whether of each window only the newest sample matters.
+    #[inline]
+    pub fn only_newest(&self) -> bool {
+        self.only_newest
+    }
+}
+
 /// A forward-only reader of the samples of one series inside the selected range.
 ///
 /// A caller asks for samples up to a bound, uses them, and asks again with a later
@@ -159,19 +217,51 @@ pub trait Cursor: Send {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError>;
+
+    /// Says before the first batch that only floats in some windows matter. Others may be left
+    /// out, and so may those of a window behind which a call hands over newer ones, where only
+    /// the newest matters. Histograms are never left out.
+    ///
+    /// Who cannot leave out anything ignores this.
+    fn look_through(&mut self, _windows: Windows) {}
 }
 
 /// A cursor over samples that are decoded already.
 pub struct SliceCursor<'a> {
     timestamps: &'a [i64],
     values: &'a [f64],
+    windows: Option<Windows>,
 }
 
 impl<'a> SliceCursor<'a> {
     /// A cursor over two slices of equal length, times ascending.
     pub fn new(timestamps: &'a [i64], values: &'a [f64]) -> SliceCursor<'a> {
         assert_eq!(timestamps.len(), values.len());
-        SliceCursor { timestamps, values }
+        SliceCursor { timestamps, values, windows: None }
+    }
+
+    /// Hands over what windows see, and nothing else.
+    fn next_in_windows(
+        &mut self,
+        windows: Windows,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Advance {
+        while let [time_ms, ..] = *self.timestamps
+            && time_ms <= until_ms
+        {
+            let (after_ms, end_ms) = windows.from(time_ms);
+            let seen = |time_ms: i64| time_ms > after_ms && time_ms <= end_ms.min(until_ms);
+            if batch.is_full() {
+                return Advance::Full;
+            }
+            let is_newer = self.timestamps.get(1).is_some_and(|next_ms| seen(*next_ms));
+            if seen(time_ms) && !(windows.only_newest && is_newer) {
+                batch.push(time_ms, self.values[0]);
+            }
+            (self.timestamps, self.values) = (&self.timestamps[1..], &self.values[1..]);
+        }
+        if self.timestamps.is_empty() { Advance::End } else { Advance::Reached }
     }
 }
 
@@ -181,6 +271,9 @@ impl Cursor for SliceCursor<'_> {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError> {
+        if let Some(windows) = self.windows {
+            return Ok(self.next_in_windows(windows, until_ms, batch));
+        }
         let room = SAMPLE_BATCH_LEN - batch.len;
         let window = &self.timestamps[..room.min(self.timestamps.len())];
         let take = window.partition_point(|t| *t <= until_ms);
@@ -203,11 +296,54 @@ impl Cursor for SliceCursor<'_> {
             Advance::Reached
         })
     }
+
+    fn look_through(&mut self, windows: Windows) {
+        self.windows = Some(windows);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_are_found_from_any_time() {
+        let windows = Windows::new(100, 5, 20, false).unwrap();
+        let cases = [
+            (i64::MIN, (100, 105)),
+            (100, (100, 105)),
+            (105, (100, 105)),
+            (106, (120, 125)),
+            (120, (120, 125)),
+            (125, (120, 125)),
+            (126, (140, 145)),
+        ];
+        for (time_ms, expected) in cases {
+            assert_eq!(windows.from(time_ms), expected, "{time_ms}");
+        }
+        assert_eq!(windows.from(i64::MAX).1, i64::MAX);
+        assert_eq!(Windows::new(0, 20, 20, false), None);
+        assert_eq!(Windows::new(0, 0, 20, false), None);
+    }
+
+    #[test]
+    fn slice_cursor_leaves_out_what_no_window_sees() {
+        let timestamps: Vec<i64> = (0..100).collect();
+        let values: Vec<f64> = timestamps.iter().map(|t| *t as f64).collect();
+        let check = |only_newest: bool, bounds: &[i64], expected: &[i64]| {
+            let mut cursor = SliceCursor::new(&timestamps, &values);
+            cursor.look_through(Windows::new(7, 3, 40, only_newest).unwrap());
+            let mut batch = SampleBatch::new();
+            for bound in bounds {
+                cursor.next_batch(*bound, &mut batch).unwrap();
+            }
+            assert_eq!(batch.samples().0, expected, "{only_newest} {bounds:?}");
+        };
+        check(false, &[i64::MAX], &[8, 9, 10, 48, 49, 50, 88, 89, 90]);
+        check(false, &[9, 48, 200], &[8, 9, 10, 48, 49, 50, 88, 89, 90]);
+        check(true, &[i64::MAX], &[10, 50, 90]);
+        check(true, &[49, 200], &[10, 49, 50, 90]);
+    }
 
     #[test]
     fn slice_cursor_stops_at_the_bound_and_at_a_full_batch() {

@@ -22,7 +22,7 @@ pub mod watch;
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
 pub use budget::{Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool};
 pub use cursor::{
-    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch,
+    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch, Windows,
 };
 pub use exemplar::{Exemplar, SeriesExemplars};
 pub use histogram::{Histogram, ResetHint, Span};

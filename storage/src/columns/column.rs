@@ -12,12 +12,14 @@
 //! point; whether a number is one of these is decided by unpacking it and comparing all 64 bits.
 //! This lives in memory only: what is written are chunks.
 
-use model::{Advance, SampleBatch};
+use model::{Advance, SampleBatch, Windows};
 
 /// The most digits behind the point that are tried. Up to here both numbers of the division
 /// are exact, so that it rounds as reading the decimal does.
 const DIGITS_MAX: usize = 6;
 const POWERS_OF_TEN: [f64; DIGITS_MAX + 1] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
+/// To leave out fewer samples between two windows costs more than to hand them over.
+const GAP_MIN: i64 = 16;
 /// Whole numbers up to this are exact, and so is the sum of a base and an offset.
 const WHOLE_MAX: f64 = (1_u64 << 51) as f64;
 /// Adding this to a number up to [`WHOLE_MAX`] leaves no bits behind the point.
@@ -150,6 +152,46 @@ impl Column {
         count
     }
 
+    /// As [`Column::read`], but leaves out what no window sees, where that is worth it. Returns
+    /// how many samples have been handed over or passed by; all that are left, where no window
+    /// sees them.
+    #[inline]
+    pub(crate) fn read_windows(
+        &self,
+        from: usize,
+        until_ms: i64,
+        windows: &Windows,
+        batch: &mut SampleBatch,
+    ) -> usize {
+        let distances = i64::from(self.len).saturating_sub(1);
+        let span_ms = self.max_ms.saturating_sub(self.min_ms);
+        if windows.gap_ms().saturating_mul(distances) < span_ms.saturating_mul(GAP_MIN) {
+            return self.read(from, until_ms, batch);
+        }
+        let mut at = from;
+        while at < self.len() && !batch.is_full() {
+            let time_ms = self.times.get(self.min_ms, at);
+            if time_ms > until_ms {
+                break;
+            }
+            let (after_ms, end_ms) = windows.from(time_ms);
+            if time_ms <= after_ms {
+                at += self.count_until(at, after_ms);
+                continue;
+            }
+            let end_ms = end_ms.min(until_ms);
+            if windows.only_newest() {
+                at += self.count_until(at, end_ms);
+                let start = batch.len;
+                batch.push(self.times.get(self.min_ms, at - 1), self.values.get(at - 1));
+                batch.note_even(start, windows.step_ms());
+            } else {
+                at += self.read(at, end_ms, batch);
+            }
+        }
+        at - from
+    }
+
     /// Whether all has been handed over once `at` samples have.
     #[inline]
     pub(crate) fn advance(&self, at: usize, batch: &SampleBatch) -> Advance {
@@ -204,6 +246,16 @@ impl Times {
             Times::Offsets(times.iter().map(|time| (time - min_ms) as u32).collect())
         } else {
             Times::Any(times.into())
+        }
+    }
+
+    #[inline]
+    fn get(&self, min_ms: i64, at: usize) -> i64 {
+        match self {
+            Times::Even { step_ms } => min_ms + at as i64 * step_ms,
+            Times::Near { step_ms, off_ms } => min_ms + at as i64 * step_ms + i64::from(off_ms[at]),
+            Times::Offsets(offsets) => min_ms + i64::from(offsets[at]),
+            Times::Any(times) => times[at],
         }
     }
 
@@ -272,6 +324,15 @@ impl Values {
             let above = values.iter().map(|value| above(value) as u32).collect();
             Values::Long { base, power, above }
         })
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> f64 {
+        match self {
+            Values::Short { base, power, above } => (base + f64::from(above[at])) / power,
+            Values::Long { base, power, above } => (base + f64::from(above[at])) / power,
+            Values::Any(values) => values[at],
+        }
     }
 
     #[inline]

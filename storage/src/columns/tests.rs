@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use model::{Advance, SampleBatch};
+use model::{Advance, SampleBatch, Windows};
 use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, Place};
@@ -99,6 +99,79 @@ proptest! {
             }
         }
         prop_assert_eq!(read, bits(&values));
+    }
+
+    #[test]
+    fn reading_windows_leaves_out_only_what_none_sees(
+        (times, values) in samples(),
+        (first, span, gap) in (-3_i64..20, 1_i64..30, 1_i64..90),
+        off_ms in -2_i64..=2,
+        only_newest in any::<bool>(),
+        bounds in proptest::collection::vec((0_usize..700, -2_i64..=2), 0..12),
+        filled in 0_usize..=512,
+    ) {
+        let column = Column::new(&times, &values);
+        let distance_ms = ((times[times.len() - 1] - times[0]) / times.len() as i64).max(1);
+        let after_ms = times[0] + first * distance_ms + off_ms;
+        let step_ms = (span + gap) * distance_ms;
+        let windows = Windows::new(after_ms, span * distance_ms, step_ms, only_newest).unwrap();
+        let mut bounds: Vec<i64> =
+            bounds.iter().map(|(at, off)| times[at % times.len()].saturating_add(*off)).collect();
+        bounds.sort_unstable();
+        bounds.push(i64::MAX);
+        let mut batch = SampleBatch::new();
+        batch.len = filled;
+        let (mut at, mut before_ms) = (0, i64::MIN);
+        for bound in bounds {
+            let mut read: Vec<(i64, u64)> = Vec::new();
+            loop {
+                let start = batch.len;
+                at += column.read_windows(at, bound, &windows, &mut batch);
+                let (read_times, read_values) = batch.samples();
+                let new = read_times.iter().copied().zip(bits(read_values)).skip(start);
+                read.extend(new);
+                if let Some(step_ms) = batch.even_step_ms().filter(|_| start == 0) {
+                    prop_assert!(read_times.windows(2).all(|pair| pair[1] - pair[0] == step_ms));
+                }
+                let advance = column.advance(at, &batch);
+                batch.clear();
+                if advance != Advance::Full {
+                    break;
+                }
+            }
+            let in_call: Vec<(i64, u64)> = times.iter().copied().zip(bits(&values))
+                .filter(|(time, _)| *time > before_ms && *time <= bound).collect();
+            let is_seen = |time: i64| windows.from(time).0 < time;
+            let is_newest = |at: usize| in_call.get(at + 1).is_none_or(|(next, _)| {
+                windows.from(*next) != windows.from(in_call[at].0)
+            });
+            for (at, sample) in in_call.iter().enumerate() {
+                let is_wanted = is_seen(sample.0) && (!only_newest || is_newest(at));
+                prop_assert!(!is_wanted || read.contains(sample), "{:?} is missing", sample);
+            }
+            prop_assert!(read.is_sorted_by(|a, b| a.0 < b.0));
+            prop_assert!(read.iter().all(|sample| in_call.contains(sample)));
+            before_ms = bound;
+        }
+        prop_assert_eq!(at, times.len());
+    }
+}
+
+#[test]
+fn long_gaps_are_leapt_over() {
+    let times: Vec<i64> = (0..480).map(|at| at * 15_000).collect();
+    let late: Vec<i64> = times.iter().map(|time| time + time / 15_000 % 7).collect();
+    let values: Vec<f64> = (0..480).map(f64::from).collect();
+    for times in [times, late] {
+        let column = Column::new(&times, &values);
+        let read = |only_newest: bool| {
+            let mut batch = SampleBatch::new();
+            let windows = Windows::new(600_000, 300_010, 3_000_000, only_newest).unwrap();
+            assert_eq!(column.read_windows(0, i64::MAX, &windows, &mut batch), 480);
+            batch.samples().1.to_vec()
+        };
+        assert_eq!(read(true), [60.0, 260.0, 460.0]);
+        assert_eq!(read(false).len(), 3 * 20 + usize::from(times[40] > 600_000) * 3);
     }
 }
 

@@ -15,18 +15,18 @@
 //! A histogram that says that its counter was not reset says so of the histogram that was before
 //! it when it came. Where another one is before it now, nothing is known any more.
 
-use std::cell::RefCell;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use model::{Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError};
+use model::{
+    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, Windows,
+};
 
 use super::merge::{self, Mixed, MixedSample};
-use crate::chunk::{self, ChunkError, Decoder, HistogramBefore, HistogramDecoder};
+use super::run::{column_of, decoded};
+use crate::chunk::{ChunkError, Decoder, Encoding, HistogramBefore, HistogramDecoder};
 use crate::columns::{Column, ColumnCache, KeptColumn};
-use crate::head::series::{
-    Decided, Floats, Part, Parts, Run, Scratch, push_starts, sorted_later_wins,
-};
+use crate::head::series::{Decided, Floats, Part, Parts, Scratch, push_starts, sorted_later_wins};
 use crate::keys;
 
 /// The parts of one series.
@@ -153,6 +153,8 @@ pub(crate) struct PartsCursor<'a> {
     end_ms: i64,
     /// Keeps what is decoded.
     columns: Option<&'a ColumnCache>,
+    /// Where floats matter, if not everywhere.
+    windows: Option<Windows>,
     /// The next part that has not been opened.
     next: usize,
     open: Open<'a>,
@@ -208,8 +210,19 @@ impl<'a> PartsCursor<'a> {
         end_ms: i64,
         columns: Option<&'a ColumnCache>,
     ) -> PartsCursor<'a> {
-        let (open, last_histogram) = (Open::None, None);
-        PartsCursor { labels, parts, start_ms, end_ms, columns, next: 0, open, last_histogram }
+        let (windows, open, last_histogram) = (None, Open::None, None);
+        let next = 0;
+        PartsCursor {
+            labels,
+            parts,
+            start_ms,
+            end_ms,
+            columns,
+            windows,
+            next,
+            open,
+            last_histogram,
+        }
     }
 
     /// Opens the next group; there is one.
@@ -409,39 +422,6 @@ impl<'a> PartsCursor<'a> {
     }
 }
 
-/// What the frames of a run decode to, kept for who comes next.
-fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {
-    match run.place.column() {
-        Some(column) if column.max_ms() >= run.max_ms => Ok(column),
-        _ => Ok(columns.put(&run.place, decoded(run)?)),
-    }
-}
-
-/// The samples of a run.
-fn decoded(run: &Run) -> Result<Column, ChunkError> {
-    type Decoded = (Vec<i64>, Vec<f64>);
-    thread_local! {
-        static DECODED: RefCell<Decoded> = const { RefCell::new((Vec::new(), Vec::new())) };
-    }
-    DECODED.with_borrow_mut(|(timestamps, values)| {
-        timestamps.clear();
-        values.clear();
-        for frame in run.frames.iter().flat_map(|f| chunk::frames(f).map(move |at| (f, at))) {
-            let (frames, at) = frame;
-            let (offset, header) = at?;
-            let bytes = &frames[offset..];
-            header.verify(bytes)?;
-            Decoder::new(bytes, &header)?.read_all(timestamps, values)?;
-        }
-        let Some(before) = &run.before else { return Ok(Column::new(timestamps, values)) };
-        let first = timestamps.partition_point(|time_ms| *time_ms <= before.max_ms());
-        let (mut all_timestamps, mut all_values) = before.samples();
-        all_timestamps.extend_from_slice(&timestamps[first..]);
-        all_values.extend_from_slice(&values[first..]);
-        Ok(Column::new(&all_timestamps, &all_values))
-    })
-}
-
 fn location(key: Option<&[u8]>) -> String {
     key.map_or_else(|| "the head".to_owned(), |key| format!("block {}", keys::printable(key)))
 }
@@ -473,10 +453,18 @@ impl Cursor for PartsCursor<'_> {
                     if batch.is_full() {
                         return Ok(Advance::Full);
                     }
-                    self.open_next()?;
+                    if self.is_seen(next) {
+                        self.open_next()?;
+                    } else {
+                        self.next += 1;
+                    }
                 }
             }
         }
+    }
+
+    fn look_through(&mut self, windows: Windows) {
+        self.windows = Some(windows);
     }
 }
 
@@ -498,14 +486,24 @@ impl PartsCursor<'_> {
                 }
             },
             Open::Column { column, at } => {
-                *at += column.read(*at, until_ms, batch);
+                *at += match &self.windows {
+                    Some(windows) => column.read_windows(*at, until_ms, windows, batch),
+                    None => column.read(*at, until_ms, batch),
+                };
                 column.advance(*at, batch)
             }
             Open::Histograms(_) => self.next_histograms(until_ms, batch)?,
             Open::Raw { rest, starts } => {
-                let taken = push_samples(rest, starts, until_ms, batch);
-                *rest = &rest[taken..];
-                *starts = starts.get(taken..).unwrap_or_default();
+                let mut taken = 1;
+                while taken > 0 {
+                    // Without windows there is one look at most, and one more that finds nothing.
+                    let (passed, end_ms) = seen(rest, until_ms, self.windows.as_ref());
+                    *rest = &rest[passed..];
+                    *starts = starts.get(passed..).unwrap_or_default();
+                    taken = push_samples(rest, starts, end_ms, batch);
+                    *rest = &rest[taken..];
+                    *starts = starts.get(taken..).unwrap_or_default();
+                }
                 after(rest, batch)
             }
             Open::RawHistograms { rest } => {
@@ -542,10 +540,42 @@ impl PartsCursor<'_> {
         })
     }
 
+    /// Whether the next part is to be opened: not a frame of plain floats that lies in a gap of
+    /// the windows. What is decoded to be kept is decoded whole all the same, or its block would
+    /// have to be read by each query.
+    fn is_seen(&self, next: &Part) -> bool {
+        let (Some(windows), None, Part::Frame(frame)) = (&self.windows, &self.parts.ranks, next)
+        else {
+            return true;
+        };
+        // A damaged header would hide samples.
+        let may_be_passed = frame.header.as_ref().is_ok_and(|header| {
+            matches!(header.encoding, Encoding::Gorilla | Encoding::Packed)
+                && windows.from(header.min_ms).0 >= header.max_ms
+                && header.verify(&frame.bytes).is_ok()
+        });
+        !may_be_passed
+    }
+
     /// At the end of the range there is nothing to come, whatever the parts still hold.
     fn reached(&self, until_ms: i64) -> Advance {
         if until_ms >= self.end_ms { Advance::End } else { Advance::Reached }
     }
+}
+
+/// How many of the next samples up to a bound no window sees, and up to when those behind them
+/// are seen.
+#[inline]
+fn seen(samples: &[(i64, f64)], until_ms: i64, windows: Option<&Windows>) -> (usize, i64) {
+    let (Some(windows), Some((first_ms, _))) = (windows, samples.first()) else {
+        return (0, until_ms);
+    };
+    let mut window = windows.from(*first_ms);
+    let passed = samples.partition_point(|(time_ms, _)| *time_ms <= window.0.min(until_ms));
+    if let Some((next_ms, _)) = samples.get(passed) {
+        window = windows.from(*next_ms);
+    }
+    (passed, window.1.min(until_ms))
 }
 
 fn push_samples(

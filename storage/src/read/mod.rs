@@ -10,6 +10,7 @@ mod merge;
 mod names;
 mod newest;
 mod order;
+mod run;
 pub(crate) mod select;
 mod series;
 mod set;

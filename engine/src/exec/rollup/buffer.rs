@@ -1,6 +1,6 @@
 //! The samples of one series that ranges can still see, and the loop that moves ranges over them.
 
-use model::{SampleBatch, is_stale};
+use model::{SampleBatch, Windows, is_stale};
 
 use crate::error::QueryError;
 use crate::exec::watch::Watch;
@@ -165,6 +165,12 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
+    /// What the steps see, where something lies between that none sees.
+    pub(super) fn windows(&self) -> Option<Windows> {
+        let back_ms = self.range_ms.saturating_add(self.margin.back_ms);
+        self.times.windows(Reach { back_ms, ..self.margin }, false)
+    }
+
     /// The time of the last sample that a step sees.
     pub(super) fn until_ms(&self, step: usize) -> i64 {
         self.times.time(step).saturating_add(self.margin.ahead_ms)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Cursor, Histogram, HistogramSample, SampleBatch};
+use model::{Advance, Cursor, Histogram, HistogramSample, SampleBatch, Windows};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -65,12 +65,29 @@ pub(super) enum GridSample<'a> {
 }
 
 impl<'a> Feed<'a> {
-    pub(super) fn new(ctx: &'a Context, origin: &'a Origin, series: &[u32]) -> Feed<'a> {
+    /// The samples of some series; those of loaded ones that no window sees may be left out.
+    pub(super) fn new(
+        ctx: &'a Context,
+        origin: &'a Origin,
+        series: &[u32],
+        windows: Option<Windows>,
+    ) -> Feed<'a> {
         match origin {
-            Origin::Set(set) => Feed::Cursors {
-                cursors: series.iter().map(|index| Some(set.cursor(*index as usize))).collect(),
-                batch: SampleBatch::new(),
-            },
+            Origin::Set(set) => {
+                let open = |index: &u32| {
+                    let mut cursor = set.cursor(*index as usize);
+                    // What a histogram says of its counter refers to the one before it.
+                    let windows = windows.filter(|_| !set.has_histograms(*index as usize));
+                    if let Some(windows) = windows {
+                        cursor.look_through(windows);
+                    }
+                    Some(cursor)
+                };
+                Feed::Cursors {
+                    cursors: series.iter().map(open).collect(),
+                    batch: SampleBatch::new(),
+                }
+            }
             Origin::Operator(operator) => Feed::Grid(GridFeed {
                 ctx,
                 reader: operator.open(series),

@@ -400,7 +400,7 @@ impl RollupOperator {
         Box::new(RollupReader {
             operator: self,
             rows,
-            feed: Feed::new(&self.ctx, &self.origin, series),
+            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows()),
             step: 0,
             charged_bytes,
             charge,

@@ -43,7 +43,7 @@ pub fn raw_series(
         ctx.budget.check()?;
         let are_decoded = matches!(origin, Origin::Set(_));
         let mut intake = Intake::new(&ctx.budget, are_decoded)?;
-        let read = read(Feed::new(ctx, origin, &[index as u32]), until_ms, &mut intake)?;
+        let read = read(Feed::new(ctx, origin, &[index as u32], None), until_ms, &mut intake)?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
         let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));
         let histograms = seen(&|bound| read.histograms.partition_point(|(t, _)| *t <= bound));
