@@ -86,7 +86,8 @@ impl Frame<'_> {
     }
 }
 
-/// Ranges that see equally many samples each, all of them evenly spaced.
+/// Ranges that see equally many samples each, the first and the last of them as far from the
+/// borders in each.
 pub(super) struct EvenRanges<'a> {
     /// All samples in memory.
     pub(super) samples: Samples<'a>,
@@ -94,7 +95,7 @@ pub(super) struct EvenRanges<'a> {
     pub(super) entered: usize,
     /// The samples of the first range; at least one.
     pub(super) first: std::ops::Range<usize>,
-    /// How many samples a range moves on.
+    /// How many samples a range moves on, among those in memory.
     pub(super) stride: usize,
     /// How many ranges there are; at least one.
     pub(super) count: usize,
@@ -118,6 +119,8 @@ impl EvenRanges<'_> {
 pub(super) trait Kernel: Send {
     /// Whether a value may cost as much as the range is long.
     const LOOKS_AT_ALL: bool = false;
+    /// Whether [`Kernel::roll_evenly`] may give anything.
+    const ROLLS_EVENLY: bool = false;
 
     /// A sample has come into the range, which begins at `lo`; it is now the last one.
     #[inline]
@@ -290,7 +293,13 @@ impl Buffer {
         presence: &mut [u64],
         watch: &mut Watch,
     ) -> Result<(), QueryError> {
-        if let Some(even) = self.even_ranges(ranges, first_step, values.len())
+        let count = values.len();
+        let even = || {
+            let of_even = self.even_ranges(ranges, first_step, count);
+            of_even.or_else(|| self.apart_ranges(ranges, first_step, count))
+        };
+        if K::ROLLS_EVENLY
+            && let Some(even) = even()
             && kernel.roll_evenly(&even, values)
         {
             let moved = even.moved();
@@ -350,12 +359,17 @@ impl Buffer {
         }
         let end_ms = ranges.times.time(first_step);
         let start_ms = end_ms.checked_sub(ranges.range_ms)?;
-        // No range begins before the first even sample: each leaves one out at least.
-        if start_ms < first_ms {
+        // No range begins more than one distance before the first even sample, or where it sees
+        // one before that: else those to come would see more.
+        let is_before = start_ms < first_ms;
+        let sees_uneven = || self.even_from > 0 && self.times[self.even_from - 1] > start_ms;
+        if is_before && (first_ms - start_ms > self.even_step_ms || sees_uneven()) {
             return None;
         }
-        let place =
-            |time_ms: i64| self.even_from + ((time_ms - first_ms) / self.even_step_ms) as usize + 1;
+        let place = |time_ms: i64| {
+            let passed = (time_ms - first_ms).div_euclid(self.even_step_ms) + 1;
+            self.even_from + usize::try_from(passed).unwrap_or(0)
+        };
         let even = EvenRanges {
             samples: self.samples(),
             entered: self.hi,
@@ -367,5 +381,48 @@ impl Buffer {
         };
         let is_all_there = even.first.end + even.moved() <= self.times.len();
         (is_all_there && !even.first.is_empty()).then_some(even)
+    }
+
+    /// The ranges of some steps between which there may be gaps, if each sees samples at the same
+    /// distance from its borders as the others.
+    fn apart_ranges(
+        &self,
+        ranges: &Ranges,
+        first_step: usize,
+        count: usize,
+    ) -> Option<EvenRanges<'_>> {
+        let Ranges { times, range_ms, margin } = *ranges;
+        if margin.back_ms != 0 || margin.ahead_ms != 0 || times.step_ms < range_ms.max(1) {
+            return None;
+        }
+        let end_ms = times.time(first_step);
+        let start_ms = end_ms.checked_sub(range_ms)?;
+        // What has entered before is not later than the end of the range before.
+        let rest = &self.times[self.hi..];
+        let lo = self.hi + rest.partition_point(|time_ms| *time_ms <= start_ms);
+        let until = |time_ms: i64| lo + self.times[lo..].partition_point(|t| *t <= time_ms);
+        let (hi, next) = (until(end_ms), until(start_ms.checked_add(times.step_ms)?));
+        let stride = next - lo;
+        if lo == hi || hi + stride * (count - 1) > self.times.len() {
+            return None;
+        }
+        let mut are_alike = true;
+        for at in 1..count {
+            let (first, end) = (lo + at * stride, hi + at * stride);
+            let moved_ms = at as i64 * times.step_ms;
+            are_alike &= (self.times[first] - self.times[lo] == moved_ms)
+                & (self.times[end - 1] - self.times[hi - 1] == moved_ms)
+                & (self.times[first - 1] - start_ms <= moved_ms)
+                & self.times.get(end).is_none_or(|time_ms| time_ms - end_ms > moved_ms);
+        }
+        are_alike.then_some(EvenRanges {
+            samples: self.samples(),
+            entered: self.hi,
+            first: lo..hi,
+            stride,
+            count,
+            start_ms,
+            end_ms,
+        })
     }
 }

@@ -54,23 +54,15 @@ impl Kernel for Extrapolated {
         Some(rise * self.factor(&span, first_value, rise))
     }
 
+    const ROLLS_EVENLY: bool = true;
+
     fn roll_evenly(&mut self, ranges: &EvenRanges<'_>, out: &mut [f64]) -> bool {
         let EvenRanges { samples, first, stride, .. } = ranges;
         let last = first.end - 1;
-        if last == first.start {
+        if last == first.start || self.is_counter && !self.resets.enter_evenly(ranges) {
             return false;
         }
         let moved = ranges.moved();
-        if self.is_counter {
-            self.resets.forget_up_to(samples.number(first.start));
-            // Those that have entered before are known.
-            let entered = ranges.entered.max(first.start + 1).min(last + moved + 1);
-            let new = &samples.values[entered - 1..last + moved + 1];
-            let falls = new.windows(2).fold(false, |falls, pair| falls | (pair[1] < pair[0]));
-            if falls || !self.resets.is_empty() {
-                return false;
-            }
-        }
         let times = (samples.times[first.start], samples.times[last]);
         let span = self.span(times, last - first.start, ranges.start_ms, ranges.end_ms);
         let factor = self.whole_factor(span.to_start, &span);
@@ -88,6 +80,7 @@ impl Kernel for Extrapolated {
                 *out = rise * self.factor(&span, *first_value, rise);
             }
         }
+        self.correct_evenly(ranges, &span, out);
         true
     }
 
@@ -106,6 +99,27 @@ struct Sampled {
 }
 
 impl Extrapolated {
+    /// Writes the values of those of some ranges that hold a reset.
+    fn correct_evenly(&mut self, ranges: &EvenRanges<'_>, span: &Sampled, out: &mut [f64]) {
+        let EvenRanges { samples, first, stride, .. } = ranges;
+        if self.resets.is_empty() {
+            return;
+        }
+        for (at, out) in out.iter_mut().enumerate() {
+            let (lo, hi) = (first.start + at * stride, first.end + at * stride);
+            let moved_ms = samples.times[lo] - samples.times[first.start];
+            let some = self.resets.between(samples.number(lo), samples.number(hi));
+            if some.is_empty() {
+                continue;
+            }
+            let first_value = samples.values[lo];
+            let range = (ranges.start_ms + moved_ms, ranges.end_ms + moved_ms);
+            let rise = self.resets.add_some(samples.values[hi - 1] - first_value, some, range);
+            *out = rise * self.factor(span, first_value, rise);
+        }
+        self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
+    }
+
     /// How the samples of a range lie in it, of which are known the first and the last time and
     /// how many distances there are.
     #[inline]
@@ -195,6 +209,32 @@ impl Resets {
         }
     }
 
+    /// Takes the samples that come into some ranges. False where resets are too many for these
+    /// to be few that hold any; then nothing has happened but that earlier ones are forgotten.
+    fn enter_evenly(&mut self, ranges: &EvenRanges<'_>) -> bool {
+        let EvenRanges { samples, first, stride, .. } = ranges;
+        self.forget_up_to(samples.number(first.start));
+        // Those that have entered before are known.
+        let entered = ranges.entered.max(first.start + 1);
+        let end = (first.end + ranges.moved()).max(entered);
+        let pairs = samples.values[entered - 1..end].windows(2);
+        if !pairs.clone().fold(false, |falls, pair| falls | (pair[1] < pair[0])) {
+            return true;
+        }
+        // Between two ranges that touch, nobody sees a fall.
+        let is_border =
+            |at: usize| *stride == first.len() && (at - first.start).is_multiple_of(*stride);
+        let falls = (entered..).zip(pairs).filter(|(_, pair)| pair[1] < pair[0]);
+        let falls = falls.filter(|(at, _)| !is_border(*at));
+        if self.entries.len() + falls.clone().count() > RESETS_ADDED_MAX {
+            return false;
+        }
+        for (at, pair) in falls {
+            self.push(samples.number(at), samples.times[at - 1], pair[0]);
+        }
+        true
+    }
+
     /// Takes the number of the sample after a reset, and time and value of the one before.
     pub(super) fn push(&mut self, number: u64, time_ms: i64, value: f64) {
         self.entries.push_back(Reset { number, time_ms, value });
@@ -221,9 +261,14 @@ impl Resets {
         (after, before): (u64, u64),
         range: (i64, i64),
     ) -> f64 {
+        self.add_some(rise, self.between(after, before), range)
+    }
+
+    /// The places of those resets of which the sample after lies between two others.
+    fn between(&self, after: u64, before: u64) -> Range<usize> {
         let from = self.entries.partition_point(|reset| reset.number <= after);
         let to = self.entries.partition_point(|reset| reset.number < before);
-        self.add_some(rise, from..to.max(from), range)
+        from..to.max(from)
     }
 
     #[inline(never)]
