@@ -10,6 +10,7 @@ mod merge;
 mod names;
 mod newest;
 mod order;
+mod raw;
 mod run;
 pub(crate) mod select;
 mod series;

@@ -1,0 +1,48 @@
+//! Handing over floats that are decoded already.
+
+use model::{SampleBatch, Windows};
+
+use crate::head::series::push_starts;
+
+/// How many of the next samples up to a bound no window sees, and up to when those behind them
+/// are seen.
+#[inline]
+pub(super) fn seen(
+    samples: &[(i64, f64)],
+    until_ms: i64,
+    windows: Option<&Windows>,
+) -> (usize, i64) {
+    let (Some(windows), Some((first_ms, _))) = (windows, samples.first()) else {
+        return (0, until_ms);
+    };
+    let mut window = windows.from(*first_ms);
+    let passed = samples.partition_point(|(time_ms, _)| *time_ms <= window.0.min(until_ms));
+    if let Some((next_ms, _)) = samples.get(passed) {
+        window = windows.from(*next_ms);
+    }
+    (passed, window.1.min(until_ms))
+}
+
+/// Appends samples and their starts up to a bound to a batch, until it is full; how many.
+pub(super) fn push_samples(
+    samples: &[(i64, f64)],
+    starts: &[i64],
+    until_ms: i64,
+    batch: &mut SampleBatch,
+) -> usize {
+    let room = model::SAMPLE_BATCH_LEN - batch.len;
+    let window = &samples[..room.min(samples.len())];
+    let take = window.partition_point(|(t, _)| *t <= until_ms);
+    push_starts(&mut batch.starts, batch.len, &starts[..take.min(starts.len())]);
+    let start = batch.len;
+    for (timestamp_ms, value) in &window[..take] {
+        batch.push(*timestamp_ms, *value);
+    }
+    if let [(first_ms, _), (second_ms, _), ..] = window[..take] {
+        let step_ms = second_ms - first_ms;
+        if window[..take].windows(2).all(|pair| pair[1].0 - pair[0].0 == step_ms) {
+            batch.note_even(start, step_ms);
+        }
+    }
+    take
+}
