@@ -296,10 +296,10 @@ impl Inner {
         self.index.remove(partition);
     }
 
-    /// Whether someone commits.
+    /// Whether writes are being committed.
     #[cfg(test)]
-    pub(crate) fn queue_is_led(&self) -> bool {
-        self.queue.is_led()
+    pub(crate) fn is_committing(&self) -> bool {
+        self.queue.is_committing()
     }
 
     fn note_refused(&self, error: &StoreError) {

@@ -184,6 +184,12 @@ impl Queue {
         self.lock().is_led
     }
 
+    /// Whether a group has been taken and is not done.
+    #[cfg(test)]
+    pub(crate) fn is_committing(&self) -> bool {
+        self.lock().taken_at.is_some()
+    }
+
     /// Weight of the samples that wait or are being committed.
     pub(crate) fn weight(&self) -> usize {
         self.lock().weight

@@ -164,10 +164,9 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
                 let store = Arc::clone(&store);
                 async move { write(&store, "b", 2).await }
             });
-            while !store.inner().queue_is_led() {
+            while !store.inner().is_committing() {
                 tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
             let second = write(&store, "c", 3).await;
             let stalled = |may_be_stored| StoreError::Stalled { waited: PATIENCE, may_be_stored };
             assert_eq!(first.await.unwrap(), Err(stalled(true)));
