@@ -1,7 +1,7 @@
 //! How many queries run at once, and how many may wait for a place.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,6 +18,7 @@ pub struct Gate {
     trials: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
+    entered: AtomicU64,
 }
 
 /// Why there is no place for a query.
@@ -63,20 +64,21 @@ impl Gate {
             trials: Arc::new(Semaphore::new(TRIALS_MAX)),
             waiting: AtomicUsize::new(0),
             waiting_max,
+            entered: AtomicU64::new(0),
         }
     }
 
     /// A place if one is free, which none is while others wait.
     pub fn try_enter(&self) -> Option<Place> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        Some(Place { _permit: permit, waited: Duration::ZERO })
+        Some(self.place(permit, Duration::ZERO))
     }
 
     /// A place for a query that may hold and do little, and that waits for another place where
     /// that is not enough for it. So short queries do not wait for long ones.
     pub fn try_trial(&self) -> Option<Place> {
         let permit = Arc::clone(&self.trials).try_acquire_owned().ok()?;
-        Some(Place { _permit: permit, waited: Duration::ZERO })
+        Some(self.place(permit, Duration::ZERO))
     }
 
     /// Whether as many queries wait as may.
@@ -103,7 +105,17 @@ impl Gate {
             Err(_) => return Err(GateError::TimedOut),
         };
         drop(guard);
-        Ok(Place { _permit: permit, waited: started.elapsed() })
+        Ok(self.place(permit, started.elapsed()))
+    }
+
+    fn place(&self, permit: OwnedSemaphorePermit, waited: Duration) -> Place {
+        self.entered.fetch_add(1, Ordering::Relaxed);
+        Place { _permit: permit, waited }
+    }
+
+    /// How many places have been given away since the start.
+    pub fn entered(&self) -> u64 {
+        self.entered.load(Ordering::Relaxed)
     }
 
     /// How many places there are.

@@ -20,9 +20,13 @@ use crate::cli::Args;
 use crate::config::{Config, ConfigError};
 use crate::http;
 use crate::ingest::{IngestMetrics, RemoteWrite, self_metrics};
+use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits};
 use crate::metrics::Metrics;
 use crate::query::{Evaluate, Queries, millis};
+
+/// How often it is looked whether memory can be given back.
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the store may take to write out what is in memory when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -239,7 +243,9 @@ async fn serve_until_stopped(
     shared.set_store(&store);
     info!("Tessella is ready.");
     let (stop_writing, writing) = write_self_metrics(&shared, &store, address);
+    let giving_back = tokio::spawn(give_back_memory(Arc::clone(&shared)));
     signals.stop_asked(&shared).await;
+    giving_back.abort();
     info!("Tessella is stopping.");
     shared.begin_stop();
     tokio::spawn(signals.end_at_next());
@@ -267,6 +273,21 @@ async fn serve_until_stopped(
                  acknowledged is in the log, which the next start reads."
             );
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Gives memory that queries have used back to the system once none has run for a while.
+async fn give_back_memory(shared: Arc<Shared>) {
+    let mut given_after = 0;
+    loop {
+        tokio::time::sleep(GIVE_BACK_INTERVAL).await;
+        let gate = shared.queries.gate();
+        let entered = gate.entered();
+        if entered != given_after && gate.running() == 0 {
+            given_after = entered;
+            // Where it fails, the next one is as good.
+            let _ = tokio::task::spawn_blocking(allocator::give_back).await;
         }
     }
 }

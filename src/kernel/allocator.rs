@@ -2,7 +2,9 @@
 //!
 //! By default it has eight heaps for each core, and once a large buffer has been freed it takes
 //! buffers of that size from the heaps, of which only the ends go back to the system. What a seal
-//! or a query has needed for a moment would stay with the process.
+//! or a query has needed for a moment would stay with the process. More heaps than cores are hardly
+//! faster, and keep half as much again. What they keep free is given back once queries have come to
+//! rest.
 
 #![allow(unsafe_code)]
 
@@ -29,6 +31,17 @@ pub fn set_up() {
         set("MALLOC_ARENA_MAX", libc::M_ARENA_MAX, heaps);
         set("MALLOC_MMAP_THRESHOLD_", libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
         set("MALLOC_TRIM_THRESHOLD_", libc::M_TRIM_THRESHOLD, FREE_BYTES_MAX);
+    }
+}
+
+/// Gives what is free in all heaps back to the system. It takes a millisecond or a few.
+///
+/// Does nothing where the C library is another one.
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call takes a number, locks each heap, and only unmaps pages that are free.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

@@ -390,16 +390,17 @@ impl RollupOperator {
         kernel: impl Fn() -> K,
     ) -> Box<dyn TileReader + 'a> {
         let spare = lock(&self.spare).pop();
-        let Spare { buffers, charge, charged_bytes } =
+        let Spare { buffers: mut idle, charge, charged_bytes } =
             spare.unwrap_or(Spare { buffers: Vec::new(), charge: None, charged_bytes: 0 });
-        let rows = series
-            .iter()
-            .zip(buffers.into_iter().chain(std::iter::repeat_with(Buffer::default)))
-            .map(|(series, buffer)| Row { series: *series, buffer, kernel: kernel(), mixed: None })
-            .collect();
+        let row = |series: &u32| {
+            let buffer = idle.pop().unwrap_or_default();
+            Row { series: *series, buffer, kernel: kernel(), mixed: None }
+        };
+        let rows = series.iter().map(row).collect();
         Box::new(RollupReader {
             operator: self,
             rows,
+            idle,
             feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows()),
             step: 0,
             charged_bytes,
@@ -411,6 +412,8 @@ impl RollupOperator {
 struct RollupReader<'a, K> {
     operator: &'a RollupOperator,
     rows: Vec<Row<K>>,
+    /// Room for more rows than there are.
+    idle: Vec<Buffer>,
     feed: Feed<'a>,
     step: usize,
     charged_bytes: u64,
@@ -430,8 +433,10 @@ impl<K> Drop for RollupReader<'_, K> {
     /// Leaves the room for another reader, with what is charged for it.
     fn drop(&mut self) {
         let rows = std::mem::take(&mut self.rows);
+        let mut buffers = std::mem::take(&mut self.idle);
+        buffers.extend(rows.into_iter().map(|row| row.buffer.emptied()));
         lock(&self.operator.spare).push(Spare {
-            buffers: rows.into_iter().map(|row| row.buffer.emptied()).collect(),
+            buffers,
             charge: self.charge.take(),
             charged_bytes: self.charged_bytes,
         });
