@@ -9,7 +9,7 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::each_tile;
-use crate::tile::{HistogramCell, Tile, copy_bits, histogram_bytes, set_absent};
+use crate::tile::{HistogramCell, Tile, copy_bits, histogram_bytes, set_absent, stripe_rows};
 use crate::window::Steps;
 
 /// Label sets of more bytes are charged by every matrix that holds them.
@@ -204,7 +204,8 @@ impl Matrix {
         let steps = self.steps;
         let words = self.words;
         let shape = ctx.tile_shape_for(steps);
-        ctx.for_each(self.row_runs_mut(shape.series), |(first, values, presence), pace| {
+        let height = shape.series.min(stripe_rows(self.values.len() / steps.count.max(1)));
+        ctx.for_each(self.row_runs_mut(height), |(first, values, presence), pace| {
             let rows = values.len() / steps.count;
             let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
             each_tile(ctx, pace, operator, &series, shape, |step, width, tile| {

@@ -18,7 +18,7 @@ use crate::exec::unique::{SAME_LABELSET, unique};
 use crate::exec::watch::Watch;
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, SampleValue, Value};
-use crate::tile::{HistogramCell, TileShape, copy_bits, histogram_bytes, is_present};
+use crate::tile::{HistogramCell, TileShape, copy_bits, histogram_bytes, is_present, stripe_rows};
 
 /// Executes a plan over loaded series.
 ///
@@ -107,9 +107,10 @@ fn finished(meta: &SeriesMeta) -> SeriesMeta {
 fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryError> {
     let shape = ctx.tile_shape_of(operator);
     let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
-    let stripes = ctx.map(indices.chunks(shape.series), |series, pace| {
-        stripe(ctx, pace, operator, series, shape)
-    })?;
+    let stripes = ctx
+        .map(indices.chunks(shape.series.min(stripe_rows(indices.len()))), |series, pace| {
+            stripe(ctx, pace, operator, series, shape)
+        })?;
     let (stripes, _charges): (Vec<_>, Vec<Charge>) = stripes.into_iter().unzip();
     let rows: Vec<Row> = stripes.into_iter().flatten().collect();
     let mut watch = Watch::new(&ctx.budget);

@@ -4,7 +4,7 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::turn::Pace;
-use crate::tile::{Tile, TileShape};
+use crate::tile::{Tile, TileShape, stripe_rows};
 
 /// Shows all tiles of the listed series to `visit`, with the series of the rows and the index
 /// of the first step. Tiles of one stripe come in the order of their steps, stripes in any.
@@ -17,7 +17,8 @@ pub fn scan(
     visit: impl Fn(&[u32], usize, &Tile) + Sync,
 ) -> Result<(), QueryError> {
     let shape = ctx.tile_shape_of(operator);
-    ctx.for_each(series.chunks(shape.series.max(1)), |stripe, pace| {
+    let height = shape.series.min(stripe_rows(series.len())).max(1);
+    ctx.for_each(series.chunks(height), |stripe, pace| {
         each_tile(ctx, pace, operator, stripe, shape, |first_step, _, tile| {
             visit(stripe, first_step, tile);
             Ok(())

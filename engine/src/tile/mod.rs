@@ -25,6 +25,16 @@ pub struct TileShape {
     pub steps: usize,
 }
 
+/// Stripes that some thousand rows make at least, so that threads have something to share; below
+/// so many rows a stripe is not worth a thread.
+const STRIPES_MIN: usize = 8;
+const STRIPE_ROWS_MIN: usize = 64;
+
+/// How many of so many rows one thread takes at a time: a tile's, or fewer where there are few.
+pub fn stripe_rows(row_count: usize) -> usize {
+    (row_count / STRIPES_MIN).clamp(STRIPE_ROWS_MIN, TILE_SERIES)
+}
+
 impl Default for TileShape {
     fn default() -> Self {
         TileShape { series: TILE_SERIES, steps: TILE_STEPS }

@@ -21,7 +21,7 @@ use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::quantile::quantile;
 use crate::exec::watch::Watch;
-use crate::tile::{TILE_SERIES, Tile, TileShape, set_present};
+use crate::tile::{TILE_SERIES, Tile, TileShape, set_present, stripe_rows};
 use crate::window::Steps;
 
 /// What is taken from each column; parameters are one a step.
@@ -141,13 +141,14 @@ impl Reducer<'_> {
     }
 }
 
-/// Runs of whole groups, of as few rows as that allows but not fewer than a tile has.
+/// Runs of whole groups, of as few rows as that allows but not fewer than a stripe has.
 fn runs(groups: &Groups) -> Vec<Range<usize>> {
+    let rows_min = stripe_rows(groups.order.len());
     let mut runs = Vec::new();
     let mut first = 0;
     for group in 0..groups.len() {
         let rows = groups.rows(group).end - groups.rows(first).start;
-        if rows >= TILE_SERIES || group + 1 == groups.len() {
+        if rows >= rows_min || group + 1 == groups.len() {
             runs.push(first..group + 1);
             first = group + 1;
         }

@@ -19,12 +19,8 @@ use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::exec::turn::Pace;
-use crate::tile::{TILE_SERIES, Tile, TileShape, copy_bits};
+use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
 use crate::window::Steps;
-
-/// Rows of a stripe, at least; of small groups less than twice as many.
-const STRIPE_ROWS: usize = TILE_SERIES;
-
 /// Evaluates an aggregation that merges, out of tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
@@ -57,16 +53,16 @@ struct Stripe {
 
 /// Cuts the leaves into stripes. Small groups are not cut, so that few leave borders.
 fn stripes(groups: &Groups, leaves: &Leaves) -> Vec<Stripe> {
+    let rows_min = stripe_rows(leaves.order.len());
     let mut stripes = Vec::new();
     let mut first = 0;
     for leaf in 0..leaves.len() {
         let next = leaf + 1;
         let group = leaves.group(leaf);
         let is_last = next == leaves.len();
-        let may_cut =
-            groups.rows(group).len() > STRIPE_ROWS || is_last || leaves.group(next) != group;
+        let may_cut = groups.rows(group).len() > rows_min || is_last || leaves.group(next) != group;
         let rows = leaves.rows(leaf).end - leaves.rows(first).start;
-        if is_last || (may_cut && rows >= STRIPE_ROWS) {
+        if is_last || (may_cut && rows >= rows_min) {
             stripes.push(Stripe { leaves: first..next, whole: leaves.whole_groups(first..next) });
             first = next;
         }
