@@ -98,6 +98,20 @@ pub struct Args {
     #[arg(long = "storage.cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub cache_bytes_max: u64,
 
+    /// Folder on a local disk for what has been read of an object store behind a network, and
+    /// for nothing else; without it nothing is kept on disk.
+    #[arg(long = "storage.disk-cache.folder", value_name = "PATH")]
+    pub disk_cache_folder: Option<PathBuf>,
+
+    /// How much of that disk may be taken, as a size.
+    #[arg(long = "storage.disk-cache.size", value_name = "SIZE", default_value = "10GiB", value_parser = parse_positive_bytes)]
+    pub disk_cache_bytes_max: u64,
+
+    /// How far back from now days are read ahead of queries after a start, as a duration, as far
+    /// as the caches hold them; 0 reads none.
+    #[arg(long = "storage.warm-up-span", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    pub warm_up_span: Duration,
+
     /// How much memory the index of sealed days may take, as a size; 0 reads it for each query.
     #[arg(long = "storage.index-cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub index_cache_bytes_max: u64,
@@ -412,6 +426,13 @@ impl Args {
             ("storage.cache-size", format_bytes(self.cache_bytes_max)),
             ("storage.columns-cache-size", format_bytes(self.columns_bytes_max)),
             ("storage.commit-interval", format_duration(self.commit_interval)),
+            (
+                "storage.disk-cache.folder",
+                self.disk_cache_folder
+                    .as_ref()
+                    .map_or_else(String::new, |p| p.display().to_string()),
+            ),
+            ("storage.disk-cache.size", format_bytes(self.disk_cache_bytes_max)),
             ("storage.exemplars.exemplars-limit", self.exemplars_max.to_string()),
             ("storage.index-cache-size", format_bytes(self.index_cache_bytes_max)),
             ("storage.log-size", format_bytes(self.log_bytes_max)),
@@ -421,6 +442,7 @@ impl Args {
             ),
             ("storage.read-timeout", format_duration(self.storage_read_timeout)),
             ("storage.retention.time", format_duration(self.retention)),
+            ("storage.warm-up-span", format_duration(self.warm_up_span)),
             ("storage.write-timeout", format_duration(self.storage_write_timeout)),
             ("storage.url", storage::without_credentials(&self.storage_url)),
             ("web.cors.origin", self.cors_origin.source.clone()),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use engine::Engine;
 use model::Source;
-use storage::{Store, StoreError, StoreOptions, without_credentials};
+use storage::{DiskCacheOptions, Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
@@ -232,7 +232,8 @@ async fn serve_until_stopped(
         Some(Ok(store)) => store,
         Some(Err(error)) => {
             error!(%error, "Store cannot be opened.");
-            let is_flag = matches!(error, StoreError::InvalidUrl { .. });
+            let is_flag =
+                matches!(error, StoreError::InvalidUrl { .. } | StoreError::InvalidSetting { .. });
             return if is_flag { ExitCode::from(2) } else { ExitCode::FAILURE };
         }
         None => {
@@ -333,6 +334,11 @@ fn store_options(args: &Args, config: &Config) -> StoreOptions {
         write_timeout: args.storage_write_timeout,
         read_timeout: args.storage_read_timeout,
         cache_bytes_max: usize::try_from(args.cache_bytes_max).unwrap_or(usize::MAX),
+        disk_cache: args
+            .disk_cache_folder
+            .clone()
+            .map(|folder| DiskCacheOptions { folder, bytes_max: args.disk_cache_bytes_max }),
+        warm_up_span_ms: (!args.warm_up_span.is_zero()).then(|| millis(args.warm_up_span)),
         index_cache_bytes_max: usize::try_from(args.index_cache_bytes_max).unwrap_or(usize::MAX),
         columns_bytes_max: usize::try_from(args.columns_bytes_max).unwrap_or(usize::MAX),
         log_bytes_max: args.log_bytes_max,

@@ -412,6 +412,7 @@ impl WriteError {
                 | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
                 StoreError::Corrupt { .. }
                 | StoreError::InvalidUrl { .. }
+                | StoreError::InvalidSetting { .. }
                 | StoreError::Remote { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             },
             WriteError::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -9,7 +9,13 @@ use super::Own;
 type Figure = fn(&StoreStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
-const GAUGES: [(&str, &str, Figure); 15] = [
+const GAUGES: [(&str, &str, Figure); 17] = [
+    (
+        "tessella_storage_block_cache_bytes",
+        "Bytes of blocks of files that are kept in memory.",
+        |s| s.block_cache_bytes as u64,
+    ),
+    ("tessella_storage_disk_cache_bytes", "Bytes of the cache on disk.", |s| s.disk_cache_bytes),
     ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
     ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
         s.queue_samples as u64
@@ -54,7 +60,42 @@ const GAUGES: [(&str, &str, Figure); 15] = [
 ];
 
 /// Name, help and figure of what only grows.
-const COUNTERS: [(&str, &str, Figure); 23] = [
+const COUNTERS: [(&str, &str, Figure); 30] = [
+    (
+        "tessella_storage_block_cache_hits_total",
+        "Look-ups of blocks and indexes of files that were in memory.",
+        |s| s.block_cache_hits,
+    ),
+    (
+        "tessella_storage_block_cache_misses_total",
+        "Look-ups of blocks and indexes of files that were not in memory.",
+        |s| s.block_cache_misses,
+    ),
+    (
+        "tessella_storage_disk_cache_hits_total",
+        "Parts of files that were in the cache on disk when they were wanted.",
+        |s| s.disk_cache_hits,
+    ),
+    (
+        "tessella_storage_disk_cache_misses_total",
+        "Parts of files that had to be fetched because the cache on disk did not have them.",
+        |s| s.disk_cache_misses,
+    ),
+    (
+        "tessella_storage_disk_cache_evicted_total",
+        "Parts of files that left the cache on disk to make room for others.",
+        |s| s.disk_cache_evicted,
+    ),
+    (
+        "tessella_storage_disk_cache_failures_total",
+        "Parts of files that could not be written to the cache on disk.",
+        |s| s.disk_cache_failures,
+    ),
+    (
+        "tessella_storage_warmed_bytes_total",
+        "Bytes of blocks that were read ahead of queries after the start.",
+        |s| s.warmed_bytes,
+    ),
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
     (
         "tessella_storage_histograms_appended_total",

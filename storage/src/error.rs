@@ -15,6 +15,14 @@ pub enum StoreError {
         /// What is wrong with it.
         detail: String,
     },
+    /// Mend the setting.
+    #[error("{setting} cannot be used: {detail}")]
+    InvalidSetting {
+        /// What was set.
+        setting: String,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// Mend the settings of the object store, or the object store itself.
     #[error("the object store {store} {problem}: {advice}")]
     Remote {

@@ -201,6 +201,13 @@ pub(crate) fn directories(partition_number: i64) -> Vec<u8> {
     key
 }
 
+/// The prefix of the blocks of a partition.
+pub(crate) fn blocks(partition_number: i64) -> Vec<u8> {
+    let mut key = partition(partition_number);
+    key.push(b'b');
+    key
+}
+
 /// The prefix of a metric's run directories.
 pub(crate) fn directories_of_metric(partition_number: i64, metric: u64) -> Vec<u8> {
     let mut key = directories(partition_number);

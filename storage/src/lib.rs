@@ -34,7 +34,7 @@ pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
 pub use lsm::SharedMemory;
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
-pub use options::{Clock, EXEMPLARS_MAX, ManualClock, StoreOptions, SystemClock};
+pub use options::{Clock, DiskCacheOptions, EXEMPLARS_MAX, ManualClock, StoreOptions, SystemClock};
 pub use outcome::{
     AppendOutcome, ExemplarCounts, ExemplarOutcome, REJECTIONS_MAX, RejectReason, Rejection,
     SampleKind,

@@ -1,6 +1,7 @@
 //! What can be set when a store is opened.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -84,6 +85,10 @@ pub struct StoreOptions {
     pub background: bool,
     /// Bytes of decoded blocks that are kept in memory.
     pub cache_bytes_max: usize,
+    /// The cache on disk of an object store behind a network; `None` keeps nothing there.
+    pub disk_cache: Option<DiskCacheOptions>,
+    /// The span up to now whose days are read ahead of queries after a start; `None` reads none.
+    pub warm_up_span_ms: Option<i64>,
     /// Bytes of the index of sealed days that are kept in memory; 0 reads it for each query.
     pub index_cache_bytes_max: usize,
     /// Bytes of decoded floats that are kept in memory, of sealed blocks and of the head; 0
@@ -94,6 +99,15 @@ pub struct StoreOptions {
     pub object_store_retries_max: Option<u32>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
+}
+
+/// A cache on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskCacheOptions {
+    /// Its folder, which holds nothing else. It is created.
+    pub folder: PathBuf,
+    /// Bytes of files in it.
+    pub bytes_max: u64,
 }
 
 impl Default for StoreOptions {
@@ -111,6 +125,8 @@ impl Default for StoreOptions {
             exemplars_max: EXEMPLARS_MAX,
             background: true,
             cache_bytes_max: 128 << 20,
+            disk_cache: None,
+            warm_up_span_ms: None,
             index_cache_bytes_max: 128 << 20,
             columns_bytes_max: 128 << 20,
             object_store_retries_max: None,

@@ -75,6 +75,24 @@ pub struct StoreStats {
     pub metadata_evicted: u64,
     /// Stored values of exemplars and metadata that cannot be read.
     pub damaged_values: usize,
+    /// Bytes of blocks and indexes of the tree's files that are kept in memory.
+    pub block_cache_bytes: usize,
+    /// Look-ups of such that were kept.
+    pub block_cache_hits: u64,
+    /// Look-ups of such that were not.
+    pub block_cache_misses: u64,
+    /// Bytes of files in the cache on disk.
+    pub disk_cache_bytes: u64,
+    /// Parts of the tree's files that were there when they were wanted.
+    pub disk_cache_hits: u64,
+    /// Parts that were not.
+    pub disk_cache_misses: u64,
+    /// Parts that were let go of to make room.
+    pub disk_cache_evicted: u64,
+    /// Parts that could not be written to the disk.
+    pub disk_cache_failures: u64,
+    /// Bytes of blocks that were read ahead of queries after the start.
+    pub warmed_bytes: u64,
     /// Bytes of the index of sealed days that are kept in memory.
     pub index_cache_bytes: usize,
     /// Look-ups in it of what was known.
@@ -102,6 +120,7 @@ pub(crate) struct Counters {
     rejected: AtomicU64,
     out_of_order: AtomicU64,
     writes_stalled: AtomicU64,
+    warmed_bytes: AtomicU64,
     log_records: AtomicU64,
     log_bytes_written: AtomicU64,
     log_bytes: AtomicU64,
@@ -126,6 +145,7 @@ impl Default for Counters {
             rejected: AtomicU64::new(0),
             out_of_order: AtomicU64::new(0),
             writes_stalled: AtomicU64::new(0),
+            warmed_bytes: AtomicU64::new(0),
             log_records: AtomicU64::new(0),
             log_bytes_written: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
@@ -170,6 +190,16 @@ impl Counters {
         self.writes_stalled.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts bytes that were read ahead of queries.
+    pub(crate) fn note_warmed(&self, bytes: u64) {
+        self.warmed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that were read ahead of queries.
+    pub(crate) fn warmed_bytes(&self) -> u64 {
+        self.warmed_bytes.load(Ordering::Relaxed)
+    }
+
     /// Sets what the log holds.
     pub(crate) fn note_log(&self, log_bytes: u64, newest_ms: i64) {
         self.log_bytes.store(log_bytes, Ordering::Relaxed);
@@ -209,6 +239,7 @@ impl Counters {
             samples_out_of_order: self.out_of_order.load(Ordering::Relaxed),
             queue_samples,
             writes_stalled: self.writes_stalled.load(Ordering::Relaxed),
+            warmed_bytes: self.warmed_bytes(),
             log_records: self.log_records.load(Ordering::Relaxed),
             log_bytes_written: self.log_bytes_written.load(Ordering::Relaxed),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),

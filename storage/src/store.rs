@@ -21,6 +21,7 @@ use crate::lsm::{Location, Lsm, SharedMemory, WriteSet};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::outcome::AppendOutcome;
+use crate::read::warm::warm_up;
 use crate::seal;
 use crate::stats::{Counters, StoreStats};
 use crate::value;
@@ -33,6 +34,8 @@ const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
 pub struct Store {
     inner: Arc<Inner>,
     background: Mutex<Option<JoinHandle<()>>>,
+    /// Reads ahead of queries.
+    warming: Option<JoinHandle<()>>,
 }
 
 /// What the tasks of a store share.
@@ -128,7 +131,11 @@ impl Store {
         inner.lsm.commit(set).await?;
         seal::drop_dead_log(&inner, &mut *inner.sealing.lock().await).await?;
         let task = background.then(|| tokio::spawn(maintain_forever(Arc::clone(&inner))));
-        Ok(Store { inner, background: Mutex::new(task) })
+        let warming = inner
+            .options
+            .warm_up_span_ms
+            .map(|span_ms| tokio::spawn(warm_up(Arc::clone(&inner), span_ms)));
+        Ok(Store { inner, background: Mutex::new(task), warming })
     }
 
     /// Appends samples, exemplars and metadata; what the outcome calls accepted is durable, and
@@ -189,7 +196,17 @@ impl Store {
             self.inner.index.stats(),
         );
         let columns = self.inner.columns.stats();
+        let blocks = self.inner.lsm.block_cache_stats();
+        let disk = self.inner.lsm.disk_cache_stats();
         StoreStats {
+            block_cache_bytes: blocks.bytes,
+            block_cache_hits: blocks.hits,
+            block_cache_misses: blocks.misses,
+            disk_cache_bytes: disk.bytes,
+            disk_cache_hits: disk.hits,
+            disk_cache_misses: disk.misses,
+            disk_cache_evicted: disk.evictions,
+            disk_cache_failures: disk.failures,
             file_bytes: self.inner.lsm.file_bytes(),
             columns_bytes: columns.bytes,
             columns_bytes_max: columns.bytes_max,
@@ -202,6 +219,9 @@ impl Store {
 
     /// Commits what waits, writes everything out, and closes. Later writes are refused.
     pub async fn close(&self) -> Result<(), StoreError> {
+        if let Some(task) = &self.warming {
+            task.abort();
+        }
         let task = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             // Not in the middle of a window: that would be safe, but its work would be lost.
@@ -238,6 +258,9 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(task) = self.background.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+        if let Some(task) = &self.warming {
             task.abort();
         }
     }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
+mod caches;
 mod nodes;
 mod outage;
 #[path = "../support/remote_write.rs"]

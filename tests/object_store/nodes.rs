@@ -226,10 +226,15 @@ pub fn encoded(samples: &Contents) -> Vec<u8> {
     body
 }
 
+/// Asks a server for all that it has of the test's metric: the status and the text.
+pub fn query(address: &str) -> (u16, String) {
+    let query = percent_encode(&format!("{METRIC}[10d]"));
+    get(address, &format!("/api/v1/query?query={query}"))
+}
+
 /// Everything that a server has of the test's metric.
 pub fn read(address: &str) -> Contents {
-    let query = percent_encode(&format!("{METRIC}[10d]"));
-    let (status, text) = get(address, &format!("/api/v1/query?query={query}"));
+    let (status, text) = query(address);
     assert_eq!(status, 200, "{text}");
     let answer: Value = serde_json::from_str(&text).unwrap();
     let mut contents = Contents::new();

@@ -12,13 +12,13 @@ use crate::support::s3::S3Server;
 use crate::{now_ms, samples, wait_for};
 
 /// Passes bytes on to a server, or drops every connection.
-struct Proxy {
-    address: String,
+pub struct Proxy {
+    pub address: String,
     is_dropping: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    fn start(server: &str) -> Proxy {
+    pub fn start(server: &str) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let is_dropping = Arc::new(AtomicBool::new(false));
@@ -40,7 +40,7 @@ impl Proxy {
         Proxy { address, is_dropping }
     }
 
-    fn drop_all(&self, is_dropping: bool) {
+    pub fn drop_all(&self, is_dropping: bool) {
         self.is_dropping.store(is_dropping, Ordering::SeqCst);
     }
 }

@@ -105,6 +105,11 @@ impl IndexCache {
         self.entries().partitions.remove(&partition);
     }
 
+    /// Whether more would make some of it go.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries().bytes() >= self.bytes_max
+    }
+
     /// Makes room where facts have grown too large.
     pub(crate) fn trim(&self) {
         let mut entries = self.entries();

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -18,6 +19,16 @@ const ENTRY_BYTES: usize = 128;
 pub(crate) struct BlockCache {
     bytes_max: usize,
     generations: Mutex<Generations>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// Figures of the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BlockCacheStats {
+    pub(crate) bytes: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
 }
 
 #[derive(Default)]
@@ -25,20 +36,44 @@ struct Generations {
     young: HashMap<CachedKey, CachedEntry>,
     old: HashMap<CachedKey, CachedEntry>,
     young_bytes: usize,
+    old_bytes: usize,
 }
 
 impl BlockCache {
     /// A cache that holds up to so many bytes.
     pub(crate) fn new(bytes_max: usize) -> BlockCache {
-        BlockCache { bytes_max, generations: Mutex::default() }
+        BlockCache {
+            bytes_max,
+            generations: Mutex::default(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// The figures.
+    pub(crate) fn stats(&self) -> BlockCacheStats {
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        BlockCacheStats {
+            bytes: generations.young_bytes + generations.old_bytes,
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
     }
 
     fn get(&self, key: &CachedKey) -> Option<CachedEntry> {
+        let found = self.find(key);
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    fn find(&self, key: &CachedKey) -> Option<CachedEntry> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = generations.young.get(key) {
             return Some(entry.clone());
         }
         let entry = generations.old.remove(key)?;
+        generations.old_bytes -= entry.size() + ENTRY_BYTES;
         self.put(&mut generations, key.clone(), entry.clone());
         Some(entry)
     }
@@ -50,7 +85,7 @@ impl BlockCache {
         }
         if generations.young_bytes > self.bytes_max / 2 {
             generations.old = mem::take(&mut generations.young);
-            generations.young_bytes = 0;
+            generations.old_bytes = mem::take(&mut generations.young_bytes);
         }
     }
 }
@@ -80,7 +115,9 @@ impl DbCache for BlockCache {
 
     async fn remove(&self, key: &CachedKey) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        generations.old.remove(key);
+        if let Some(entry) = generations.old.remove(key) {
+            generations.old_bytes -= entry.size() + ENTRY_BYTES;
+        }
         if let Some(entry) = generations.young.remove(key) {
             generations.young_bytes -= entry.size() + ENTRY_BYTES;
         }

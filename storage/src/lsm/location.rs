@@ -84,6 +84,11 @@ impl Location {
         }
     }
 
+    /// Whether it is behind a network.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
     /// Looks whether an object store can be used, and what it can do.
     ///
     /// Takes some requests, and 20 s at most; nothing on a local disk or in memory.

@@ -4,6 +4,7 @@
 //! that is durable when it returns, scans that read ahead, a cache, our own errors.
 
 mod cache;
+mod disk;
 mod drain;
 mod garbage;
 mod location;
@@ -25,8 +26,11 @@ use slatedb::{
 };
 use std::time::Duration;
 
+use cache::BlockCacheStats;
+use disk::{DiskCache, DiskCacheStats};
 pub(crate) use location::Location;
 pub use location::SharedMemory;
+use slatedb::db_cache::DbCache;
 
 use crate::error::StoreError;
 use crate::keys;
@@ -65,6 +69,8 @@ pub(crate) struct Lsm {
     dead: drain::Dead,
     reads: garbage::Reads,
     read_timeout: Duration,
+    blocks: Arc<cache::BlockCache>,
+    disk: Option<Box<dyn Fn() -> DiskCacheStats + Send + Sync>>,
 }
 
 /// Writes that become visible and durable together.
@@ -117,18 +123,26 @@ impl Lsm {
             GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
                 .with_options(collector_options(location, options))
                 .with_gc_filter(Arc::new(garbage::Unread::new(reads.clone())));
-        let db = Db::builder(location.path.clone(), Arc::clone(&location.object_store))
+        let mut objects = Arc::clone(&location.object_store);
+        let mut disk: Option<Box<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
+        if let Some(cache) = open_disk_cache(location, options)? {
+            disk = Some(Box::new(cache.figures()));
+            objects = Arc::new(cache);
+        }
+        let blocks = Arc::new(cache::BlockCache::new(options.cache_bytes_max));
+        let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
+        let db = Db::builder(location.path.clone(), objects)
             .with_settings(settings)
             .with_sst_block_size(SstBlockSize::Block64Kib)
             .with_segment_extractor(Arc::new(Segments))
             .with_compactor_builder(compactor)
             .with_gc_builder(collector)
             .with_block_cache_policy(cache_policy())
-            .with_db_cache(Arc::new(cache::BlockCache::new(options.cache_bytes_max)), 0)
+            .with_db_cache(cache, 0)
             .build()
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Lsm { db, dead, reads, read_timeout: options.read_timeout })
+        Ok(Lsm { db, dead, reads, read_timeout: options.read_timeout, blocks, disk })
     }
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
@@ -172,6 +186,16 @@ impl Lsm {
         let mut seen = HashSet::new();
         let views = manifest.all_sst_views().filter(|view| seen.insert(view.sst.id));
         views.map(|view| view.sst.estimate_size()).sum()
+    }
+
+    /// Figures of the cache of blocks in memory.
+    pub(crate) fn block_cache_stats(&self) -> BlockCacheStats {
+        self.blocks.stats()
+    }
+
+    /// Figures of the cache on disk, all 0 without one.
+    pub(crate) fn disk_cache_stats(&self) -> DiskCacheStats {
+        self.disk.as_ref().map(|stats| stats()).unwrap_or_default()
     }
 
     /// Writes everything of a set or nothing; it is durable on return.
@@ -225,6 +249,24 @@ impl Lsm {
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
         self.db.close().await.map_err(|e| store_error(&e))
     }
+}
+
+/// The cache on disk, where one is wanted.
+fn open_disk_cache(
+    location: &Location,
+    options: &StoreOptions,
+) -> Result<Option<DiskCache>, StoreError> {
+    let Some(cache) = &options.disk_cache else { return Ok(None) };
+    let invalid = |detail: String| StoreError::InvalidSetting {
+        setting: format!("the disk cache {}", cache.folder.display()),
+        detail,
+    };
+    if !location.is_remote() {
+        return Err(invalid("it is for object stores behind a network".to_owned()));
+    }
+    let objects = Arc::clone(&location.object_store);
+    let opened = DiskCache::open(objects, &cache.folder, cache.bytes_max);
+    opened.map(Some).map_err(|error| invalid(error.to_string()))
 }
 
 /// A scan under way.

@@ -16,3 +16,4 @@ pub(crate) mod select;
 mod series;
 mod set;
 pub(crate) mod shares;
+pub(crate) mod warm;

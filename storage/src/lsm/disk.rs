@@ -1,0 +1,284 @@
+//! Parts of the tree's files, kept on a local disk: for object stores behind a network.
+//!
+//! Files of the tree never change, so a part of one is right for as long as it is whole. Those that
+//! the log is written to, and all small ones that name the others, are not kept, and merges go past
+//! the cache.
+//!
+//! ```text
+//! folder/name of the file.number of the part, in hexadecimal
+//!   crc32c:4 LE of the rest │ bytes of the whole file:8 LE │ bytes of the part
+//! ```
+//!
+//! What cannot be read or written, or is damaged, is fetched instead. What was asked for longest
+//! ago makes room.
+
+mod files;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, BoxStream, StreamExt};
+use slatedb::object_store::path::Path;
+use slatedb::object_store::{
+    CopyOptions, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+use slatedb::object_store_tag::{ObjectStoreCallTag, SstType, TableStoreKind};
+use tokio::sync::Semaphore;
+
+pub(crate) use files::DiskCacheStats;
+use files::Files;
+
+/// Bytes of a part: of what is read ahead, a quarter.
+const PART_BYTES: u64 = if cfg!(test) { 64 } else { 256 << 10 };
+/// Writes to the disk in flight; what comes beyond is not kept.
+const WRITES_MAX: usize = 32;
+
+/// An object store with a cache in front of it.
+pub(crate) struct DiskCache {
+    objects: Arc<dyn ObjectStore>,
+    files: Arc<Files>,
+    writes: Arc<Semaphore>,
+}
+
+/// A part of a file, and how long the file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    file_bytes: u64,
+    bytes: Bytes,
+}
+
+impl DiskCache {
+    /// A cache in a folder, which is created; what is there is used.
+    ///
+    /// Errors: the folder cannot be used.
+    pub(crate) fn open(
+        objects: Arc<dyn ObjectStore>,
+        folder: &FilePath,
+        bytes_max: u64,
+    ) -> std::io::Result<DiskCache> {
+        let files = Arc::new(Files::open(folder, bytes_max)?);
+        Ok(DiskCache { objects, files, writes: Arc::new(Semaphore::new(WRITES_MAX)) })
+    }
+
+    /// What tells the figures.
+    pub(crate) fn figures(&self) -> impl Fn() -> DiskCacheStats + Send + Sync + 'static {
+        let files = Arc::clone(&self.files);
+        move || files.stats()
+    }
+
+    /// The range of a read that may be answered from here.
+    fn kept_range(options: &GetOptions) -> Option<(Range<u64>, bool)> {
+        let tag = ObjectStoreCallTag::from_extensions(&options.extensions)?;
+        let is_unconditional = options.if_match.is_none()
+            && options.if_none_match.is_none()
+            && options.if_modified_since.is_none()
+            && options.if_unmodified_since.is_none()
+            && options.version.is_none();
+        match &options.range {
+            Some(GetRange::Bounded(range))
+                if tag.kind == TableStoreKind::Main
+                    && tag.sst_type == SstType::Compacted
+                    && is_unconditional
+                    && !options.head
+                    && !range.is_empty() =>
+            {
+                Some((range.clone(), tag.retry.is_some()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The parts from here; with `is_wrong` none, and they are let go of.
+    async fn parts_on_disk(
+        &self,
+        name: &str,
+        parts: Range<u64>,
+        is_wrong: bool,
+    ) -> Vec<Option<Part>> {
+        let (files, name) = (Arc::clone(&self.files), name.to_owned());
+        let count = (parts.end - parts.start) as usize;
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = |number| {
+                if is_wrong {
+                    files.remove(&name, number);
+                    return None;
+                }
+                files.read(&name, number)
+            };
+            parts.map(read).collect()
+        });
+        // A read that was cut off is as good as one that finds nothing.
+        reading.await.unwrap_or_else(|_| vec![None; count])
+    }
+
+    /// Keeps parts once they are written, in nobody's way.
+    fn keep(&self, name: &str, parts: Vec<(u64, Part)>) {
+        let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else { return };
+        let (files, name) = (Arc::clone(&self.files), name.to_owned());
+        tokio::task::spawn_blocking(move || {
+            for (number, part) in parts {
+                files.write(&name, number, part.file_bytes, &part.bytes);
+            }
+            drop(permit);
+        });
+    }
+
+    async fn read(
+        &self,
+        from: &Path,
+        name: &str,
+        wanted: Range<u64>,
+        is_wrong: bool,
+        options: GetOptions,
+    ) -> Result<GetResult> {
+        let first = wanted.start / PART_BYTES;
+        let parts = first..wanted.end.div_ceil(PART_BYTES);
+        let mut found = self.parts_on_disk(name, parts, is_wrong).await;
+        let known_bytes = found.iter().flatten().map(|part| part.file_bytes).next();
+        if let Some(file_bytes) = known_bytes {
+            // The last parts may lie behind the end of the file.
+            found.truncate(file_bytes.div_ceil(PART_BYTES).saturating_sub(first) as usize);
+        }
+        let missing = |part: &Option<Part>| part.is_none();
+        let mut meta = None;
+        if let (Some(start), Some(end)) =
+            (found.iter().position(missing), found.iter().rposition(missing))
+        {
+            let range = (first + start as u64) * PART_BYTES..(first + end as u64 + 1) * PART_BYTES;
+            let range = range.start..known_bytes.map_or(range.end, |bytes| range.end.min(bytes));
+            let options = GetOptions { range: Some(GetRange::Bounded(range)), ..options };
+            let fetched = self.objects.get_opts(from, options).await?;
+            meta = Some(fetched.meta.clone());
+            let start_byte = fetched.range.start;
+            let bytes = fetched.bytes().await?;
+            let fetched = split(start_byte, &bytes, meta.as_ref().map_or(0, |meta| meta.size));
+            if fetched.len() < end + 1 - start {
+                // The file ends there.
+                found.truncate(start + fetched.len());
+            }
+            for (number, part) in &fetched {
+                if let Some(place) = found.get_mut((number - first) as usize) {
+                    *place = Some(part.clone());
+                }
+            }
+            self.keep(name, fetched);
+        }
+        let file_bytes = found.iter().flatten().map(|part| part.file_bytes).next().unwrap_or(0);
+        let meta = meta.unwrap_or_else(|| ObjectMeta {
+            location: from.clone(),
+            last_modified: std::time::SystemTime::UNIX_EPOCH.into(),
+            size: file_bytes,
+            e_tag: None,
+            version: None,
+        });
+        Ok(answer(meta, wanted, first, &found))
+    }
+}
+
+/// Fetched bytes as parts: whole ones, or the last of the file.
+fn split(start: u64, bytes: &Bytes, file_bytes: u64) -> Vec<(u64, Part)> {
+    let mut parts = Vec::new();
+    for (at, chunk) in (0..bytes.len()).step_by(PART_BYTES as usize).enumerate() {
+        let end = bytes.len().min(chunk + PART_BYTES as usize);
+        let is_whole = end - chunk == PART_BYTES as usize || start + end as u64 == file_bytes;
+        if is_whole {
+            let part = Part { file_bytes, bytes: bytes.slice(chunk..end) };
+            parts.push((start / PART_BYTES + at as u64, part));
+        }
+    }
+    parts
+}
+
+/// The wanted bytes of the parts from `first` on.
+fn answer(meta: ObjectMeta, wanted: Range<u64>, first: u64, parts: &[Option<Part>]) -> GetResult {
+    let range = wanted.start..wanted.end.min(meta.size);
+    let mut bytes = BytesMut::with_capacity((range.end - range.start.min(range.end)) as usize);
+    for (at, part) in parts.iter().enumerate() {
+        let Some(part) = part else { break };
+        let start = (first + at as u64) * PART_BYTES;
+        let from = range.start.saturating_sub(start).min(part.bytes.len() as u64) as usize;
+        let to = range.end.saturating_sub(start).min(part.bytes.len() as u64) as usize;
+        bytes.extend_from_slice(&part.bytes[from..to.max(from)]);
+    }
+    let bytes = bytes.freeze();
+    let payload = GetResultPayload::Stream(stream::once(async move { Ok(bytes) }).boxed());
+    GetResult {
+        payload,
+        meta,
+        range,
+        attributes: Default::default(),
+        extensions: Extensions::new(),
+    }
+}
+
+impl fmt::Display for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DiskCache({})", self.objects)
+    }
+}
+
+impl fmt::Debug for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DiskCache({:?})", self.objects)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for DiskCache {
+    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.objects.put_opts(to, bytes, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        to: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(to, how).await
+    }
+
+    async fn get_opts(&self, from: &Path, options: GetOptions) -> Result<GetResult> {
+        match (DiskCache::kept_range(&options), from.filename()) {
+            (Some((wanted, is_wrong)), Some(name)) => {
+                self.read(from, name, wanted, is_wrong, options).await
+            }
+            _ => self.objects.get_opts(from, options).await,
+        }
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, how).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

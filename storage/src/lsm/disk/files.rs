@@ -1,0 +1,240 @@
+//! The files of the cache, and which of them go first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::{PART_BYTES, Part};
+
+/// Bytes in front of those of the part.
+const HEADER_BYTES: usize = 12;
+/// What a file is called until it is whole.
+const UNFINISHED: &str = "unfinished";
+
+/// The files of a folder, bounded.
+pub(super) struct Files {
+    folder: PathBuf,
+    bytes_max: u64,
+    entries: Mutex<Entries>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: AtomicU64,
+    /// Numbers files that are being written, and failures.
+    unfinished: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// Figures of the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DiskCacheStats {
+    pub(crate) bytes: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) evictions: u64,
+    pub(crate) failures: u64,
+}
+
+#[derive(Default)]
+struct Entries {
+    files: HashMap<String, Entry>,
+    /// Names by when they were asked for, the longest ago first.
+    by_use: BTreeMap<u64, String>,
+    bytes: u64,
+    clock: u64,
+}
+
+struct Entry {
+    bytes: u64,
+    used: u64,
+}
+
+impl Entries {
+    fn touch(&mut self, name: &str) -> bool {
+        let Some(entry) = self.files.get_mut(name) else { return false };
+        let name = self.by_use.remove(&entry.used).unwrap_or_else(|| name.to_owned());
+        self.clock += 1;
+        entry.used = self.clock;
+        self.by_use.insert(self.clock, name);
+        true
+    }
+
+    fn insert(&mut self, name: String, bytes: u64) {
+        self.remove(&name);
+        self.clock += 1;
+        self.bytes += bytes;
+        self.by_use.insert(self.clock, name.clone());
+        self.files.insert(name, Entry { bytes, used: self.clock });
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(entry) = self.files.remove(name) {
+            self.by_use.remove(&entry.used);
+            self.bytes -= entry.bytes;
+        }
+    }
+
+    /// Lets go of what was asked for longest ago until no more is held.
+    fn shrink(&mut self, bytes_max: u64) -> Vec<String> {
+        let mut gone = Vec::new();
+        while self.bytes > bytes_max
+            && let Some((_, name)) = self.by_use.pop_first()
+        {
+            if let Some(entry) = self.files.remove(&name) {
+                self.bytes -= entry.bytes;
+            }
+            gone.push(name);
+        }
+        gone
+    }
+}
+
+impl Files {
+    pub(super) fn open(folder: &Path, bytes_max: u64) -> io::Result<Files> {
+        std::fs::create_dir_all(folder)?;
+        let mut found: Vec<(SystemTime, String, u64)> = Vec::new();
+        for file in std::fs::read_dir(folder)? {
+            let file = file?;
+            let Ok(name) = file.file_name().into_string() else { continue };
+            if name.ends_with(UNFINISHED) {
+                std::fs::remove_file(file.path())?;
+            } else if is_part(&name) {
+                let metadata = file.metadata()?;
+                found.push((metadata.modified()?, name, metadata.len()));
+            }
+        }
+        found.sort_unstable();
+        let mut entries = Entries::default();
+        for (_, name, bytes) in found {
+            entries.insert(name, bytes);
+        }
+        let files = Files {
+            folder: folder.to_owned(),
+            bytes_max,
+            entries: Mutex::new(entries),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            unfinished: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        };
+        files.make_room();
+        Ok(files)
+    }
+
+    /// A part, if it is there and whole.
+    pub(super) fn read(&self, file: &str, number: u64) -> Option<Part> {
+        let name = part_name(file, number);
+        // Unlocked again before the file is read, which may have to be let go of.
+        let is_kept = self.entries().touch(&name);
+        let part = if is_kept { self.read_part(&name) } else { None };
+        let counter = if part.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        part
+    }
+
+    fn read_part(&self, name: &str) -> Option<Part> {
+        let part = std::fs::read(self.folder.join(name)).ok().and_then(decode);
+        if part.is_none() {
+            tracing::warn!(name, "a part in the disk cache is missing or damaged; it is fetched");
+            self.drop_part(name);
+        }
+        part
+    }
+
+    /// Keeps a part.
+    pub(super) fn write(&self, file: &str, number: u64, file_bytes: u64, bytes: &Bytes) {
+        let name = part_name(file, number);
+        let encoded = encode(file_bytes, bytes);
+        let count = self.unfinished.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let unfinished = self.folder.join(format!("{name}.{process}.{count}.{UNFINISHED}"));
+        let written = std::fs::write(&unfinished, &encoded)
+            .and_then(|()| std::fs::rename(&unfinished, self.folder.join(&name)));
+        match written {
+            Ok(()) => {
+                self.entries().insert(name, encoded.len() as u64);
+                self.make_room();
+            }
+            Err(error) => {
+                let _ = std::fs::remove_file(&unfinished);
+                // A full disk fails each time: the first is told, the others are counted.
+                if self.failures.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!(%error, "the disk cache cannot be written");
+                }
+            }
+        }
+    }
+
+    /// Lets go of a part.
+    pub(super) fn remove(&self, file: &str, number: u64) {
+        self.drop_part(&part_name(file, number));
+    }
+
+    pub(super) fn stats(&self) -> DiskCacheStats {
+        DiskCacheStats {
+            bytes: self.entries().bytes,
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    fn drop_part(&self, name: &str) {
+        self.entries().remove(name);
+        // It may not have been there.
+        let _ = std::fs::remove_file(self.folder.join(name));
+    }
+
+    fn make_room(&self) {
+        let gone = self.entries().shrink(self.bytes_max);
+        for name in gone {
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+            // Another process may have removed it.
+            let _ = std::fs::remove_file(self.folder.join(name));
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn part_name(file: &str, number: u64) -> String {
+    format!("{file}.{number:x}")
+}
+
+/// Whether a name is one of ours.
+fn is_part(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(file, number)| {
+        file.ends_with(".sst") && u64::from_str_radix(number, 16).is_ok()
+    })
+}
+
+fn encode(file_bytes: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut rest = Vec::with_capacity(HEADER_BYTES + bytes.len());
+    rest.extend_from_slice(&[0; 4]);
+    rest.extend_from_slice(&file_bytes.to_le_bytes());
+    rest.extend_from_slice(bytes);
+    let checksum = crc32c::crc32c(&rest[4..]);
+    rest[..4].copy_from_slice(&checksum.to_le_bytes());
+    rest
+}
+
+fn decode(encoded: Vec<u8>) -> Option<Part> {
+    let (checksum, rest) = encoded.split_first_chunk::<4>()?;
+    if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    let (file_bytes, bytes) = rest.split_first_chunk::<8>()?;
+    if bytes.is_empty() || bytes.len() as u64 > PART_BYTES {
+        return None;
+    }
+    let file_bytes = u64::from_le_bytes(*file_bytes);
+    Some(Part { file_bytes, bytes: Bytes::from(encoded).slice(HEADER_BYTES..) })
+}

@@ -1,0 +1,66 @@
+//! Caches of a store behind a network: on disk, and warm after a start.
+
+use std::process::Command;
+
+use crate::nodes::{Processes, encoded, metric, read, s3_args};
+use crate::outage::Proxy;
+use crate::remote_write::Connection;
+use crate::support::s3::S3Server;
+use crate::support::{Server, temporary_directory};
+use crate::{DAY_MS, now_ms, samples, wait_for};
+
+/// Ends a server as an operator does, so that all is in files of the tree.
+fn stop(mut server: Server) {
+    let process = server.child.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+    assert!(server.child.0.wait().unwrap().success());
+}
+
+#[test]
+fn sealed_days_are_read_from_disk_or_ahead_of_queries() {
+    let Some(s3) = S3Server::versitygw("caches") else { return };
+    let proxy = Proxy::start(&s3.address);
+    let endpoint = s3_args(&format!("http://{}", proxy.address));
+    let endpoint: Vec<&str> = endpoint.iter().map(String::as_str).collect();
+    let place = Processes::on_s3(&s3).with_args(&endpoint);
+    let disk = temporary_directory("disk-cache");
+    let folder = format!("--storage.disk-cache.folder={}", disk.path().display());
+    let all = samples(now_ms() / 1000 * 1000 - DAY_MS);
+
+    let server = place.start(&["--storage.log-size=1"]);
+    let mut sender = Connection::open(&server.address).unwrap();
+    assert_eq!(sender.write(&encoded(&all)).unwrap().0, 204);
+    wait_for("seal", || metric(&server.address, "tessella_storage_seals_total") >= 1);
+    stop(server);
+
+    // The first query fills the disk, which the next process reads, as memory is kept out of it.
+    let server = place.start(&[&folder]);
+    assert_eq!(read(&server.address), all);
+    assert!(metric(&server.address, "tessella_storage_disk_cache_misses_total") > 0);
+    wait_for("part on disk", || metric(&server.address, "tessella_storage_disk_cache_bytes") > 0);
+    stop(server);
+    let server = place.start(&[&folder]);
+    assert_eq!(read(&server.address), all);
+    assert!(metric(&server.address, "tessella_storage_disk_cache_hits_total") > 0);
+    stop(server);
+
+    // Read ahead into memory: what is asked for the first time is there without the object store.
+    let server = place.start(&["--storage.warm-up-span=2d", "--storage.read-timeout=1s"]);
+    wait_for("warm cache", || metric(&server.address, "tessella_storage_warmed_bytes_total") > 0);
+    wait_for("index", || metric(&server.address, "tessella_storage_index_cache_bytes") > 0);
+    proxy.drop_all(true);
+    assert_eq!(read(&server.address), all);
+    assert!(metric(&server.address, "tessella_storage_block_cache_hits_total") > 0);
+    proxy.drop_all(false);
+    stop(server);
+
+    // A cold one cannot.
+    let server = place.start(&["--storage.read-timeout=1s"]);
+    proxy.drop_all(true);
+    let (status, text) = crate::nodes::query(&server.address);
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("the object store has not answered a read for 1 s"), "{text}");
+    proxy.drop_all(false);
+    wait_for("answer", || crate::nodes::query(&server.address).0 == 200);
+    assert_eq!(read(&server.address), all);
+}
