@@ -35,6 +35,19 @@ pub fn stripe_rows(row_count: usize) -> usize {
     (row_count / STRIPES_MIN).clamp(STRIPE_ROWS_MIN, TILE_SERIES)
 }
 
+/// The most steps of a tile that is read row by row.
+const WIDE_STEPS: usize = 512;
+
+impl TileShape {
+    /// A tile of as many cells that holds more steps of fewer series: for those who read it row
+    /// by row. What a series costs beside its cells, it costs once a tile.
+    pub fn wide(self, step_count: usize) -> TileShape {
+        let cells = self.series * self.steps;
+        let steps = step_count.min(WIDE_STEPS).min(cells).max(self.steps);
+        TileShape { series: (cells / steps).max(1), steps }
+    }
+}
+
 impl Default for TileShape {
     fn default() -> Self {
         TileShape { series: TILE_SERIES, steps: TILE_STEPS }

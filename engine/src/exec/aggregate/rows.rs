@@ -30,6 +30,7 @@ pub(super) fn reduce(
     groups: &Groups,
     fold: Fold,
 ) -> Result<Matrix, QueryError> {
+    let shape = shape.wide(steps.count);
     let mut output = Matrix::new(ctx, groups.metas.clone(), steps)?;
     let leaves = Leaves::new(ctx, input.series(), groups)?;
     let stripes = stripes(groups, &leaves);

@@ -293,54 +293,82 @@ impl Buffer {
         presence: &mut [u64],
         watch: &mut Watch,
     ) -> Result<(), QueryError> {
-        let count = values.len();
-        let even = || {
-            let of_even = self.even_ranges(ranges, first_step, count);
-            of_even.or_else(|| self.apart_ranges(ranges, first_step, count))
-        };
-        if K::ROLLS_EVENLY
-            && let Some(even) = even()
-            && kernel.roll_evenly(&even, values)
-        {
-            let moved = even.moved();
-            (self.lo, self.hi) = (even.first.start + moved, even.first.end + moved);
-            set_all_present(presence, 0..values.len());
-            return Ok(());
+        let mut step = first_step;
+        for (values, word) in values.chunks_mut(64).zip(presence) {
+            if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
+                set_all_present(std::slice::from_mut(word), 0..values.len());
+            } else {
+                *word = self.walk(kernel, ranges, step, values, watch)?;
+            }
+            step += values.len();
         }
+        Ok(())
+    }
+
+    /// The same for up to 64 steps that all have a value, where there is a short cut.
+    #[inline]
+    fn roll_evenly<K: Kernel>(
+        &mut self,
+        kernel: &mut K,
+        ranges: &Ranges,
+        first_step: usize,
+        values: &mut [f64],
+    ) -> bool {
+        let of_even = self.even_ranges(ranges, first_step, values.len());
+        let Some(even) = of_even.or_else(|| self.apart_ranges(ranges, first_step, values.len()))
+        else {
+            return false;
+        };
+        if !kernel.roll_evenly(&even, values) {
+            return false;
+        }
+        let moved = even.moved();
+        (self.lo, self.hi) = (even.first.start + moved, even.first.end + moved);
+        true
+    }
+
+    /// The same for up to 64 steps, one after the other. Returns which have a value.
+    ///
+    /// Errors: those of the watch.
+    #[inline]
+    fn walk<K: Kernel>(
+        &mut self,
+        kernel: &mut K,
+        ranges: &Ranges,
+        first_step: usize,
+        values: &mut [f64],
+        watch: &mut Watch,
+    ) -> Result<u64, QueryError> {
         let samples = self.samples();
         let (mut lo, mut hi) = (self.lo, self.hi);
-        let mut step = first_step;
-        for (values, presence) in values.chunks_mut(64).zip(presence) {
-            let mut word = 0;
-            for (bit, out) in values.iter_mut().enumerate() {
-                let end_ms = ranges.times.time(step);
-                let start_ms = end_ms.saturating_sub(ranges.range_ms);
-                let until_ms = end_ms.saturating_add(ranges.margin.ahead_ms);
-                let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
-                while hi < samples.times.len() && samples.times[hi] <= until_ms {
-                    kernel.enter(samples, lo, hi);
-                    hi += 1;
-                }
-                while lo < hi && samples.times[lo] <= after_ms {
-                    kernel.leave(samples, lo, hi);
-                    lo += 1;
-                }
-                if lo < hi {
-                    if K::LOOKS_AT_ALL {
-                        watch.work(hi - lo)?;
-                    }
-                    let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
-                    if let Some(value) = kernel.value(&frame) {
-                        *out = value;
-                        word |= 1 << bit;
-                    }
-                }
-                step += 1;
+        let mut word = 0;
+        for (bit, out) in values.iter_mut().enumerate() {
+            let step = first_step + bit;
+            let end_ms = ranges.times.time(step);
+            let start_ms = end_ms.saturating_sub(ranges.range_ms);
+            let until_ms = end_ms.saturating_add(ranges.margin.ahead_ms);
+            let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
+            while hi < samples.times.len() && samples.times[hi] <= until_ms {
+                kernel.enter(samples, lo, hi);
+                hi += 1;
             }
-            *presence = word;
+            while lo < hi && samples.times[lo] <= after_ms {
+                kernel.leave(samples, lo, hi);
+                lo += 1;
+            }
+            if lo < hi {
+                if K::LOOKS_AT_ALL {
+                    watch.work(hi - lo)?;
+                }
+                let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
+                if let Some(value) = kernel.value(&frame) {
+                    *out = value;
+                    word |= 1 << bit;
+                }
+            }
         }
         (self.lo, self.hi) = (lo, hi);
-        Ok(())
+        Ok(word)
     }
 
     /// The ranges of some steps, if all of them move on evenly.
