@@ -69,7 +69,7 @@ async fn list(
                     inner.head.label_values(name, matchers, limit, &mut watch)?
                 }
             };
-            union.add(found.iter().map(String::as_str))?;
+            union.add_own(found)?;
         }
         let partitions = inner.partitions_between(start_ms, end_ms);
         for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
@@ -174,10 +174,43 @@ struct Union {
 }
 
 impl Union {
+    /// Adds texts, given in order, each once.
+    ///
+    /// Errors: those of the budget.
+    fn add_own(&mut self, sorted: Vec<String>) -> Result<(), BudgetError> {
+        if !self.texts.is_empty() || sorted.len() > self.limit {
+            return self.add(sorted.iter().map(String::as_str));
+        }
+        self.watch.work(TEXT_WORK.saturating_mul(sorted.len()))?;
+        self.charge.add(sorted.iter().map(|text| TEXT_BYTES + text.len()).sum())?;
+        self.texts = sorted;
+        Ok(())
+    }
+
+    /// Whether all of the texts, given in order, are there. What one place has, the next mostly
+    /// has as well.
+    fn has_all<'t>(&mut self, sorted: impl Iterator<Item = &'t str>) -> Result<bool, BudgetError> {
+        let mut known = self.texts.iter();
+        for text in sorted {
+            self.watch.work(TEXT_WORK)?;
+            let next = known.find(|known| known.as_str() >= text);
+            if next.is_none_or(|next| next != text) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Adds texts, given in order.
     ///
     /// Errors: those of the budget.
-    fn add<'t>(&mut self, sorted: impl Iterator<Item = &'t str>) -> Result<(), BudgetError> {
+    fn add<'t>(
+        &mut self,
+        sorted: impl Iterator<Item = &'t str> + Clone,
+    ) -> Result<(), BudgetError> {
+        if self.has_all(sorted.clone())? {
+            return Ok(());
+        }
         let mut known = std::mem::take(&mut self.texts).into_iter().peekable();
         let mut sorted = sorted.peekable();
         while self.texts.len() < self.limit {
