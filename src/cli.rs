@@ -36,7 +36,8 @@ pub struct Args {
     #[arg(long = "web.cors.origin", value_name = "REGEX", default_value = ".*", value_parser = parse_origin)]
     pub cors_origin: Origin,
 
-    /// Enable the admin endpoints of the API (their operations are not built yet and say so).
+    /// Enable the admin endpoints of the API, which delete series, clean up behind that, and copy
+    /// the store.
     #[arg(long = "web.enable-admin-api", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_admin_api: bool,
 
@@ -79,6 +80,11 @@ pub struct Args {
     /// How long samples are kept, as a duration; 0 keeps them for ever.
     #[arg(long = "storage.retention.time", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub retention: Duration,
+
+    /// How many bytes the files of the store may take, as a size: the oldest days are deleted
+    /// beyond it, but for the newest one; 0 sets no bound.
+    #[arg(long = "storage.retention.size", value_name = "SIZE", default_value = "0B", value_parser = parse_bytes)]
+    pub retention_bytes: u64,
 
     /// The least time between two commits of the log, as a duration: more of it costs fewer
     /// requests to an object store, and lets senders wait longer.
@@ -441,6 +447,7 @@ impl Args {
                 self.out_of_order_window.map_or_else(String::new, format_duration),
             ),
             ("storage.read-timeout", format_duration(self.storage_read_timeout)),
+            ("storage.retention.size", format_bytes(self.retention_bytes)),
             ("storage.retention.time", format_duration(self.retention)),
             ("storage.warm-up-span", format_duration(self.warm_up_span)),
             ("storage.write-timeout", format_duration(self.storage_write_timeout)),

@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// Serves from a store, and writes to it, from now on.
-    fn set_store(&self, store: &Arc<Store>) {
+    pub(crate) fn set_store(&self, store: &Arc<Store>) {
         let watched = Arc::clone(store);
         self.metrics.watch_store(move || watched.stats());
         // A process opens one store.
@@ -329,6 +329,7 @@ fn store_options(args: &Args, config: &Config) -> StoreOptions {
     StoreOptions {
         remote: args.object_store.over(config.storage.remote()),
         retention_ms: (!args.retention.is_zero()).then(|| millis(args.retention)),
+        retention_bytes: (args.retention_bytes > 0).then_some(args.retention_bytes),
         out_of_order_window_ms: args.out_of_order_window.map(millis),
         commit_interval_min: args.commit_interval,
         write_timeout: args.storage_write_timeout,

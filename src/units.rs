@@ -91,17 +91,21 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "MB" | "MiB" => 20,
         "GB" | "GiB" => 30,
         "TB" | "TiB" => 40,
+        "PB" | "PiB" => 50,
+        "EB" | "EiB" => 60,
         _ => return Err(format!("not a valid size: {text:?} (examples: 65536, 64KiB, 2GB)")),
     };
     let count: u64 = digits
         .parse()
         .map_err(|_| format!("not a valid size: {text:?} (examples: 65536, 64KiB, 2GB)"))?;
-    count.checked_mul(1 << shift).ok_or_else(|| format!("size out of range: {text:?}"))
+    count.checked_mul(1_u64 << shift).ok_or_else(|| format!("size out of range: {text:?}"))
 }
 
 /// Writes a size in the largest unit that divides it.
 pub fn format_bytes(bytes: u64) -> String {
-    for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+    for (unit, shift) in
+        [("EiB", 60), ("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
+    {
         if bytes > 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{}{unit}", bytes >> shift);
         }

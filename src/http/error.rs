@@ -65,11 +65,6 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unavailable", message)
     }
 
-    /// The endpoint has a name but no body yet.
-    pub(crate) fn not_built(message: impl Into<String>) -> ApiError {
-        ApiError::new(StatusCode::NOT_IMPLEMENTED, "unavailable", message)
-    }
-
     /// The fault is ours, or the data's.
     pub(crate) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)

@@ -98,7 +98,8 @@ async fn selectors(
     Ok(shared.queries.compute_apart(move || texts.parse()).await?)
 }
 
-fn times(params: &Params) -> Result<(i64, i64), ApiError> {
+/// The range of time of a request.
+pub(super) fn times(params: &Params) -> Result<(i64, i64), ApiError> {
     let start = params.time_or("start", MIN)?;
     let end = params.time_or("end", MAX)?;
     Ok((start.lookup_ms(), end.lookup_ms()))

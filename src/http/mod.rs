@@ -3,6 +3,7 @@
 //! A handler extracts, makes one call, and encodes. The shapes of the answers are in
 //! [`json`], the parameters in [`params`] and [`time`], the errors in [`error`].
 
+mod admin;
 mod error;
 mod exemplars;
 mod json;

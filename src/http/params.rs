@@ -186,9 +186,20 @@ impl SelectorTexts {
 
     /// The matchers of each selector. Compiling many regular expressions takes a while.
     ///
-    /// Errors: the parser's, a selector that would match every series, and more selectors, or
-    /// more matchers and regular expressions in all of them, than a request may have.
+    /// Errors: those of [`SelectorTexts::parse_any`], and a selector that would match every series.
     pub(crate) fn parse(self) -> Result<Vec<Vec<Matcher>>, String> {
+        let selectors = self.parse_any()?;
+        for selector in &selectors {
+            require_condition(selector).map_err(|error| error.to_string())?;
+        }
+        Ok(selectors)
+    }
+
+    /// The same; `{}` is every series.
+    ///
+    /// Errors: the parser's, and more selectors, or more matchers and regular expressions in all
+    /// of them, than a request may have.
+    pub(crate) fn parse_any(self) -> Result<Vec<Vec<Matcher>>, String> {
         if self.0.len() > SELECTORS_MAX {
             return Err(format!(
                 "request has more than {SELECTORS_MAX} selectors, which is the limit"
@@ -212,9 +223,6 @@ impl SelectorTexts {
                 }
             }
             selectors.push(selector);
-        }
-        for selector in &selectors {
-            require_condition(selector).map_err(|error| error.to_string())?;
         }
         Ok(selectors)
     }

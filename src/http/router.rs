@@ -14,7 +14,7 @@ use model::Source;
 use tower_http::compression::CompressionLayer;
 
 use super::error::ApiError;
-use super::{exemplars, labels, landing, lifecycle, metadata, query, status, write};
+use super::{admin, exemplars, labels, landing, lifecycle, metadata, query, status, write};
 use crate::server::{Readiness, Shared};
 
 /// Tells a client that is refused whether the server is about to stop.
@@ -83,9 +83,10 @@ fn statuses(mut routes: Routes) -> Routes {
     for (path, data) in status::EMPTY_ANSWERS {
         routes = add(routes, path, GET, move || status::constant(data));
     }
-    for path in status::ADMIN_PATHS {
-        routes = add(routes, path, POST_PUT, status::admin);
-    }
+    let tombstones = "/api/v1/admin/tsdb/clean_tombstones";
+    routes = add(routes, tombstones, POST_PUT, admin::clean_tombstones);
+    routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, admin::delete_series);
+    routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT, admin::snapshot);
     // Preflight requests are answered whatever they ask for.
     routes.route(
         "/api/v1/{*path}",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{Uri, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::error::ApiError;
@@ -13,7 +13,7 @@ use super::json::text::push_text;
 use super::time::format_rfc3339;
 use crate::metrics::to_text;
 use crate::server::Shared;
-use crate::units::format_duration;
+use crate::units::{format_bytes, format_duration};
 
 /// The version of Prometheus whose API this is. Grafana decides by it which endpoints and
 /// parameters it may use; our own version stands behind it.
@@ -31,25 +31,9 @@ pub(super) const EMPTY_ANSWERS: [(&str, &str); 7] = [
     ("/api/v1/targets/metadata", "[]"),
 ];
 
-/// Endpoints of the admin API.
-pub(super) const ADMIN_PATHS: [&str; 3] = [
-    "/api/v1/admin/tsdb/clean_tombstones",
-    "/api/v1/admin/tsdb/delete_series",
-    "/api/v1/admin/tsdb/snapshot",
-];
-
 /// An answer that is always the same.
 pub(super) async fn constant(data: &'static str) -> Response {
     success(Ready(data.as_bytes().to_vec()), &[], &[])
-}
-
-/// The admin endpoints.
-pub(super) async fn admin(State(shared): State<Arc<Shared>>, uri: Uri) -> ApiError {
-    if !shared.args.enable_admin_api {
-        return ApiError::disabled("admin APIs disabled");
-    }
-    let operation = uri.path().rsplit('/').next().unwrap_or_default();
-    ApiError::not_built(format!("{operation} is not built yet"))
 }
 
 /// `/api/v1/status/buildinfo`. `features` is absent: Grafana takes a server that has it for
@@ -80,10 +64,10 @@ pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
 pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
     let directory = std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let retention = match shared.args.retention {
-        retention if retention.is_zero() => String::new(),
-        retention => format_duration(retention),
-    };
+    let (time, bytes) = (shared.args.retention, shared.args.retention_bytes);
+    let time = (!time.is_zero()).then(|| format_duration(time));
+    let size = (bytes > 0).then(|| format_bytes(bytes));
+    let retention = time.into_iter().chain(size).collect::<Vec<_>>().join(" or ");
     let mut json = object([
         ("startTime", format_rfc3339(shared.started)),
         ("CWD", directory),

@@ -15,6 +15,7 @@ use model::{BoxFuture, Budget, BudgetError, Labels, Source, SourceError};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
+mod admin;
 mod beside;
 mod reuse;
 mod with_engine;
@@ -570,10 +571,11 @@ async fn lifecycle_and_admin_endpoints_follow_their_flags() {
         ("POST /-/reload", 200, ""),
         ("POST /-/quit", 200, "Requesting termination... Goodbye!"),
         ("POST /-/quit", 200, "Termination already in progress."),
+        // The tests have a source without a store.
         (
             "PUT /api/v1/admin/tsdb/delete_series",
-            501,
-            &error("unavailable", "delete_series is not built yet"),
+            503,
+            &error("unavailable", "the store is not open yet"),
         ),
     ];
     check(&ready(&["--web.enable-lifecycle", "--web.enable-admin-api"]), cases).await;

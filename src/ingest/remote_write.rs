@@ -413,7 +413,9 @@ impl WriteError {
                 StoreError::Corrupt { .. }
                 | StoreError::InvalidUrl { .. }
                 | StoreError::InvalidSetting { .. }
-                | StoreError::Remote { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+                | StoreError::Remote { .. }
+                | StoreError::NewerFormat { .. }
+                | StoreError::LimitExceeded(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
             WriteError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }

@@ -33,6 +33,17 @@ pub enum StoreError {
         /// What can be done.
         advice: String,
     },
+    /// Use another version: the store has been written in a format of a later one.
+    #[error(
+        "the store has format {found}, and this version reads formats up to {supported}: open it \
+         with the version that wrote it, or a later one"
+    )]
+    NewerFormat {
+        /// The format of the store.
+        found: u32,
+        /// The newest that is understood.
+        supported: u32,
+    },
     /// Retry later: more samples wait for the log than the limit allows.
     #[error("{waiting} samples are waiting to be written, the limit is {limit}")]
     Overloaded {
@@ -55,6 +66,9 @@ pub enum StoreError {
         /// Whether the write is under way, and can still be stored.
         may_be_stored: bool,
     },
+    /// Ask for less, or clean up first: a limit has been reached, which the text names.
+    #[error("{0}")]
+    LimitExceeded(String),
     /// Retry: the object store does not answer.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),

@@ -10,9 +10,12 @@
 //!                 d  name 00 01  value 00 01  partition:8                    (empty value)
 //! store           m  e                                     next and first log epoch
 //!                 m  o                                     who writes to the store
+//!                 m  v                                     format of the store
 //!                 m  p  partition:8                        registered series of a partition
 //!                 m  w  window:8                           window sealed up to this epoch
-//!                 m  i  epoch:4  number:4                  intent: blocks not yet visible
+//!                 m  i  epoch:4  number:4                  intent: blocks that are not listed
+//!                 m  t  epoch:4                            tombstone: what is deleted up to it
+//!                 m  g  partition:8                        ids of a partition that are no more
 //! metadata        n  metric 00 01                          what is known of a metric
 //! exemplars       x  number:8                              those of one commit, from this on
 //! partition       p  partition:8  b  metric:8  window:1  run:4  first id:4   series block
@@ -115,6 +118,8 @@ pub(crate) fn parse_log(key: &[u8]) -> Option<(u32, u64)> {
     Some((u32::from_be_bytes(*epoch), u64::from_be_bytes(sequence)))
 }
 
+/// The format of the store; absent in the first one.
+pub(crate) const FORMAT: &[u8] = b"mv";
 /// Who writes to the store; absent once it has been closed.
 pub(crate) const OWNER: &[u8] = b"mo";
 /// The next log epoch, and the first one whose records count.
@@ -125,6 +130,30 @@ pub(crate) const PARTITIONS_PREFIX: &[u8] = b"mp";
 pub(crate) const WATERMARKS_PREFIX: &[u8] = b"mw";
 /// The prefix of the intents.
 pub(crate) const INTENTS_PREFIX: &[u8] = b"mi";
+
+/// The prefix of the tombstones.
+pub(crate) const TOMBSTONES_PREFIX: &[u8] = b"mt";
+/// The prefix of the ids that are no more.
+pub(crate) const GONE_PREFIX: &[u8] = b"mg";
+
+/// The tombstone of a log epoch.
+pub(crate) fn tombstone(epoch: u32) -> Vec<u8> {
+    let mut key = TOMBSTONES_PREFIX.to_vec();
+    key.extend_from_slice(&epoch.to_be_bytes());
+    key
+}
+
+/// The epoch of a tombstone's key.
+pub(crate) fn parse_tombstone(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.strip_prefix(TOMBSTONES_PREFIX)?.try_into().ok()?))
+}
+
+/// The ids of a partition that are no more.
+pub(crate) fn gone(partition: i64) -> Vec<u8> {
+    let mut key = GONE_PREFIX.to_vec();
+    push_ordered(&mut key, partition);
+    key
+}
 
 /// The entry of a partition.
 pub(crate) fn partition_entry(partition: i64) -> Vec<u8> {
@@ -413,7 +442,7 @@ mod tests {
         fn any_bytes_are_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = (parse_postings(&bytes), parse_log(&bytes), parse_directory(&bytes));
             let _ = (parse_forward_page(&bytes), parse_ordered(&bytes, b"mp"));
-            let _ = (parse_metadata(&bytes), parse_exemplars(&bytes));
+            let _ = (parse_metadata(&bytes), parse_exemplars(&bytes), parse_tombstone(&bytes));
         }
     }
 
@@ -427,6 +456,7 @@ mod tests {
         assert_eq!(segment_len(&block(7, -1, 2, 3)), Some(partition(-1).len()));
         assert_eq!(parse_directory(&directory(7, -1, 2)), Some((7, 11, 2)));
         assert_eq!(parse_exemplars(&exemplars(9)), Some(9));
+        assert_eq!(parse_tombstone(&tombstone(9)), Some(9));
         assert_eq!(directory_of_block(&block(7, -1, 2, 3)), Some(directory(7, -1, 2)));
     }
 

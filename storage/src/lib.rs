@@ -11,6 +11,7 @@
 mod changes;
 pub mod chunk;
 mod columns;
+mod delete;
 mod error;
 mod exemplar;
 mod head;
@@ -30,6 +31,7 @@ mod tests;
 mod value;
 mod window;
 
+pub use delete::{TOMBSTONE_BYTES_MAX, TOMBSTONES_BYTES_MAX, TOMBSTONES_MAX};
 pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
 pub use lsm::SharedMemory;

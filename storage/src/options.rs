@@ -59,6 +59,9 @@ pub struct StoreOptions {
     /// Samples older than this are refused, and whole days of them deleted; `None` keeps
     /// everything.
     pub retention_ms: Option<i64>,
+    /// Bytes of files from which the oldest days are deleted, but for the newest one; `None` sets
+    /// no bound.
+    pub retention_bytes: Option<u64>,
     /// How far behind the newest sample of the store a late one may lie; `None` takes samples
     /// of any age within the retention. 0 takes what Prometheus takes by default.
     pub out_of_order_window_ms: Option<i64>,
@@ -115,6 +118,7 @@ impl Default for StoreOptions {
         StoreOptions {
             remote: RemoteOptions::default(),
             retention_ms: None,
+            retention_bytes: None,
             out_of_order_window_ms: None,
             ahead_max_ms: Some(10 * 60 * 1000),
             commit_interval_min: Duration::ZERO,

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use model::Batch;
+use model::{Batch, Matcher};
+use roaring::RoaringBitmap;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::columns::ColumnCache;
+use crate::delete::{TOMBSTONES_MAX, Tombstones};
 use crate::error::StoreError;
 use crate::exemplar::Exemplars;
 use crate::head::Head;
@@ -17,7 +19,7 @@ use crate::head::commit::{self, Bounds, Done, Log, Pending, Queue};
 use crate::index::cache::IndexCache;
 use crate::index::facts::Facts;
 use crate::keys;
-use crate::lsm::{Location, Lsm, SharedMemory, WriteSet};
+use crate::lsm::{Location, Lsm, Reads, SharedMemory, Snapshot, WriteSet};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::outcome::AppendOutcome;
@@ -45,6 +47,10 @@ pub(crate) struct Inner {
     /// Decoded floats of what has been read.
     pub(crate) columns: Arc<ColumnCache>,
     pub(crate) options: StoreOptions,
+    /// Selections under way: what they may still want stays.
+    pub(crate) selections: Reads,
+    /// What has been deleted and is still in files.
+    pub(crate) tombstones: Tombstones,
     /// The one writer of log and head.
     pub(crate) log: tokio::sync::Mutex<Log>,
     pub(crate) counters: Counters,
@@ -92,7 +98,14 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Store, StoreError> {
         let lsm = Lsm::open(location, &options).await?;
-        let meta = seal::recover(&lsm).await?;
+        let mut meta = match seal::recover(&lsm).await {
+            Ok(meta) => meta,
+            Err(error @ StoreError::NewerFormat { .. }) => {
+                lsm.close().await?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(owner) = &meta.owner {
             tracing::warn!(
                 owner,
@@ -101,8 +114,8 @@ impl Store {
         }
         let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
         let head = Head::new(exemplars, Metadata::open(&lsm).await?);
-        let log = commit::replay(&lsm, &head, meta.first_epoch, meta.next_epoch, &meta.watermarks)
-            .await?;
+        let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
+        let log = commit::replay(&lsm, &head, &meta, &tombstones).await?;
         tracing::info!(
             epoch = log.epoch,
             series = head.series_count(),
@@ -110,15 +123,21 @@ impl Store {
             "the log has been replayed; this process writes to the store now"
         );
         let background = options.background;
+        let index = IndexCache::new(options.index_cache_bytes_max);
+        for (partition, gone) in std::mem::take(&mut meta.gone) {
+            index.set_gone(partition, gone);
+        }
         let inner = Arc::new(Inner {
             lsm,
             head,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
             log: tokio::sync::Mutex::new(log),
+            selections: Reads::default(),
+            tombstones,
             counters: Counters::default(),
             sealing: tokio::sync::Mutex::new(seal::State::new(&meta)),
             partitions: RwLock::new(meta.partitions),
-            index: IndexCache::new(options.index_cache_bytes_max),
+            index,
             is_closing: AtomicBool::new(false),
             queue: Queue::default(),
             idle: Notify::new(),
@@ -128,6 +147,10 @@ impl Store {
         let mut set = WriteSet::default();
         let owner = format!("process {}", std::process::id());
         set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner.as_bytes()));
+        if meta.format < seal::FORMAT {
+            // Nothing is to be converted: what is new is in keys of its own.
+            set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, seal::FORMAT));
+        }
         inner.lsm.commit(set).await?;
         seal::drop_dead_log(&inner, &mut *inner.sealing.lock().await).await?;
         let task = background.then(|| tokio::spawn(maintain_forever(Arc::clone(&inner))));
@@ -174,9 +197,68 @@ impl Store {
         })
     }
 
+    /// Deletes the samples, from `start_ms` to `end_ms`, of all series that pass every matcher of
+    /// one of the selectors. It is durable on return, and no later selection sees them; what is
+    /// written from then on does not count, whatever its time.
+    ///
+    /// Errors: more than [`TOMBSTONES_MAX`](crate::TOMBSTONES_MAX) deletes wait to be cleaned up;
+    /// after another error, whether the samples are deleted is not known. It waits for
+    /// [`StoreOptions::write_timeout`] at most, and goes on behind that.
+    pub async fn delete(
+        &self,
+        selectors: Vec<Vec<Matcher>>,
+        start_ms: i64,
+        end_ms: i64,
+    ) -> Result<(), StoreError> {
+        if start_ms > end_ms || selectors.is_empty() {
+            return Ok(());
+        }
+        if let Some(error) = self.inner.queue.refusal() {
+            return Err(error);
+        }
+        // Goes on where the caller stops waiting: what is durable has to be applied.
+        let deleting = tokio::spawn(delete(Arc::clone(&self.inner), selectors, start_ms, end_ms));
+        let patience = self.inner.options.write_timeout;
+        match tokio::time::timeout(patience, deleting).await {
+            Ok(deleted) => deleted.map_err(|error| StoreError::Unavailable(error.to_string()))?,
+            Err(_) => Err(StoreError::Stalled { waited: patience, may_be_stored: true }),
+        }
+    }
+
     /// Seals whatever the head holds, open windows included.
     pub async fn seal_all(&self) -> Result<(), StoreError> {
         seal::seal(&self.inner, seal::Which::All).await.map(drop)
+    }
+
+    /// Takes deleted samples out of the files, and gives their space back. Answers do not change.
+    ///
+    /// Errors: what cannot be read stays, and its deletes with it.
+    pub async fn clean_tombstones(&self) -> Result<(), StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let cleaning = tokio::spawn(async move { seal::clean_tombstones(&inner).await });
+        cleaning.await.map_err(|error| StoreError::Unavailable(error.to_string()))?.map(drop)
+    }
+
+    /// Copies the store as it is into `snapshots/NAME` beside its files, from where it is opened as
+    /// any other store. Without the head, what is not sealed yet is left out.
+    ///
+    /// Errors: the object store does not answer; then nothing is left of the copy.
+    pub async fn snapshot(&self, name: &str, with_head: bool) -> Result<(), StoreError> {
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        let copying = tokio::spawn(async move {
+            let copy = inner.lsm.snapshot(&name).await?;
+            // No record in the copy has a later epoch.
+            let next_epoch = inner.log.lock().await.epoch + 1;
+            let finished = finish_snapshot(&copy, &inner.options, next_epoch, with_head).await;
+            match finished {
+                Ok(()) => copy.finish().await,
+                Err(error) => {
+                    copy.give_up().await;
+                    Err(error)
+                }
+            }
+        });
+        copying.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
     }
 
     /// Seals windows that have closed, and deletes partitions beyond the retention. The
@@ -275,13 +357,14 @@ impl std::fmt::Debug for Store {
 impl Inner {
     /// The earliest time that is still shown: the start of the first partition kept.
     pub(crate) fn visible_min_ms(&self) -> i64 {
-        match self.options.retention_ms {
+        // What has been hidden once stays so, even where the clock is set back.
+        self.head.changes.kept_from_ms().max(match self.options.retention_ms {
             None => i64::MIN,
             Some(retention_ms) => {
                 let oldest_ms = self.options.clock.now_ms().saturating_sub(retention_ms);
                 partition_end_ms(partition_of_window(window_of(oldest_ms)) - 1)
             }
-        }
+        })
     }
 
     /// The partitions that overlap a range of time, as they are now.
@@ -297,13 +380,26 @@ impl Inner {
         })
     }
 
-    fn read_partitions<T>(&self, read: impl FnOnce(&BTreeMap<i64, u32>) -> T) -> T {
+    /// One partition as it is now, if there is one.
+    pub(crate) fn partition(&self, partition: i64) -> Option<Arc<Facts>> {
+        self.read_partitions(|all| {
+            all.get(&partition).map(|count| self.index.facts(partition, *count))
+        })
+    }
+
+    pub(crate) fn read_partitions<T>(&self, read: impl FnOnce(&BTreeMap<i64, u32>) -> T) -> T {
         read(&self.partitions.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How many series are registered in a partition.
     pub(crate) fn series_count(&self, partition: i64) -> u32 {
         self.read_partitions(|partitions| partitions.get(&partition).copied().unwrap_or(0))
+    }
+
+    /// Notes of which series of a partition nothing is left.
+    pub(crate) fn set_gone(&self, partition: i64, gone: RoaringBitmap) {
+        // Together with the number of series, as in the look-ups.
+        self.read_partitions(|_| self.index.set_gone(partition, gone));
     }
 
     /// Notes how many series are registered in a partition.
@@ -336,7 +432,9 @@ impl Inner {
         let before = |span: Option<i64>| span.map_or(TIME_MIN_MS, |ms| now_ms.saturating_sub(ms));
         let ahead = self.options.ahead_max_ms;
         Bounds {
-            min_ms: before(self.options.retention_ms).max(TIME_MIN_MS),
+            min_ms: before(self.options.retention_ms)
+                .max(self.head.changes.kept_from_ms())
+                .max(TIME_MIN_MS),
             max_ms: ahead.map_or(TIME_MAX_MS, |ms| now_ms.saturating_add(ms)).min(TIME_MAX_MS),
             out_of_order_window_ms: self.options.out_of_order_window_ms,
         }
@@ -400,9 +498,54 @@ fn note(inner: &Inner, done: Done) {
     }
 }
 
+/// Deletes samples: durable, then dropped and masked, then acknowledged.
+async fn delete(
+    inner: Arc<Inner>,
+    selectors: Vec<Vec<Matcher>>,
+    start_ms: i64,
+    end_ms: i64,
+) -> Result<(), StoreError> {
+    let mut log = inner.log.lock().await;
+    inner.tombstones.admit(&selectors)?;
+    let tombstone = log.end_epoch(&inner.lsm, selectors, (start_ms, end_ms)).await?;
+    let (shared, selectors) = (Arc::clone(&inner), tombstone.selectors.clone());
+    // Before the head drops anything: what a seal under way has taken from it is masked.
+    inner.tombstones.put(tombstone);
+    let dropping =
+        tokio::task::spawn_blocking(move || shared.head.delete(&selectors, start_ms, end_ms));
+    let dropped = dropping.await.map_err(|error| StoreError::Unavailable(error.to_string()));
+    // Last, as for a write.
+    inner.head.changes.note(start_ms);
+    dropped?
+}
+
+/// Opens a copy once, so that it is known to be whole, and makes it nobody's.
+async fn finish_snapshot(
+    copy: &Snapshot,
+    options: &StoreOptions,
+    next_epoch: u32,
+    with_head: bool,
+) -> Result<(), StoreError> {
+    // The cache on disk is that of the store, which goes on with it.
+    let options = StoreOptions { disk_cache: None, ..options.clone() };
+    let lsm = Lsm::open(&copy.location(), &options).await?;
+    let mut set = WriteSet::default();
+    set.delete(keys::OWNER);
+    if !with_head {
+        set.put(keys::EPOCH.to_vec(), seal::encode_epochs(next_epoch, next_epoch));
+        lsm.drop_log_before(next_epoch);
+    }
+    let committed = lsm.commit(set).await;
+    committed.and(lsm.close().await)
+}
+
 /// Says whether anything has been sealed.
 async fn maintain(inner: &Arc<Inner>) -> Result<bool, StoreError> {
     seal::delete_expired(inner).await?;
+    seal::tidy(inner).await?;
+    if inner.tombstones.counts().0 >= TOMBSTONES_MAX / 2 {
+        seal::clean_tombstones(inner).await?;
+    }
     let is_large = inner.log.lock().await.bytes() > inner.options.log_bytes_max;
     let which = if is_large { seal::Which::All } else { seal::Which::Closed };
     seal::seal(inner, which).await

@@ -92,6 +92,25 @@ impl MemorySource {
         }
     }
 
+    /// Forgets the samples of matching series from one time to another.
+    pub fn delete(&mut self, matchers: &[Matcher], start_ms: i64, end_ms: i64) {
+        let is_left = |time_ms: i64| !(start_ms..=end_ms).contains(&time_ms);
+        for (labels, samples) in &mut self.series {
+            if !matchers.iter().all(|m| m.matches(labels.get(m.name()))) {
+                continue;
+            }
+            let samples = Arc::make_mut(samples);
+            let kept: Vec<bool> = samples.timestamps.iter().map(|t| is_left(*t)).collect();
+            let mut places = kept.iter();
+            samples.values.retain(|_| places.next() == Some(&true));
+            let mut places = kept.iter();
+            samples.starts.retain(|_| places.next() == Some(&true));
+            samples.timestamps.retain(|t| is_left(*t));
+            samples.histograms.retain(|sample| is_left(sample.timestamp_ms));
+        }
+        self.series.retain(|_, s| !s.timestamps.is_empty() || !s.histograms.is_empty());
+    }
+
     /// The latest histogram of a series.
     pub fn last_histogram(&self, labels: &Labels) -> Option<&HistogramSample> {
         self.series.get(labels)?.histograms.last()

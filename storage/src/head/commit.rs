@@ -23,9 +23,11 @@ use super::Head;
 use super::decide::weight_of;
 use super::record::Columns;
 use super::series::{HeadSeries, Scratch};
+use crate::delete::{Tombstone, Tombstones};
 use crate::error::StoreError;
 use crate::lsm::{Lsm, WriteSet};
 use crate::outcome::{AppendOutcome, ExemplarCounts};
+use crate::seal::Meta;
 use crate::window::window_of;
 use crate::{exemplar, keys, metadata};
 
@@ -179,6 +181,11 @@ impl Queue {
         self.lock().failed.get_or_insert_with(|| error.clone());
     }
 
+    /// Why later writes are refused, if they are.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.lock().failed.clone()
+    }
+
     /// Whether someone commits.
     pub(crate) fn is_led(&self) -> bool {
         self.lock().is_led
@@ -235,7 +242,7 @@ pub(crate) struct Log {
     /// When the last record was written.
     pub(crate) committed_at: Option<Instant>,
     /// Why the last commit failed.
-    failed: Option<StoreError>,
+    pub(super) failed: Option<StoreError>,
     scratch: Scratch,
     pub(super) columns: Columns,
     /// The slot of each run of `columns`.
@@ -501,18 +508,20 @@ impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
 }
 
 /// Rebuilds the head from the log: everything but the windows that `watermarks` call sealed
-/// up to an epoch. The next record goes to a new epoch.
+/// up to an epoch, and what has been deleted. The next record goes to a new epoch.
 pub(crate) async fn replay(
     lsm: &Lsm,
     head: &Head,
-    first_epoch: u32,
-    next_epoch: u32,
-    watermarks: &BTreeMap<i64, u32>,
+    meta: &Meta,
+    tombstones: &Tombstones,
 ) -> Result<Log, StoreError> {
-    let mut log = Log::new(next_epoch);
+    let Meta { first_epoch, next_epoch, watermarks, .. } = meta;
+    let mut log = Log::new(*next_epoch);
+    let tombstones = tombstones.all();
+    let mut deletes = tombstones.range(first_epoch..).map(|(_, tombstone)| tombstone).peekable();
     let mut slots_of_refs: Vec<u32> = Vec::new();
     let mut epoch_before = None;
-    let mut scan = lsm.scan(&keys::log_epoch(first_epoch), keys::LOG_END).await?;
+    let mut scan = lsm.scan(&keys::log_epoch(*first_epoch), keys::LOG_END).await?;
     while let Some((key, value)) = scan.next().await? {
         let corrupt = |detail: String| StoreError::Corrupt {
             location: format!("log record {}", keys::printable(&key)),
@@ -523,6 +532,9 @@ pub(crate) async fn replay(
         if epoch_before != Some(epoch) {
             slots_of_refs.clear();
             epoch_before = Some(epoch);
+            while let Some(tombstone) = deletes.next_if(|tombstone| tombstone.epoch < epoch) {
+                delete(head, tombstone)?;
+            }
         }
         let info = log.epochs.entry(epoch).or_default();
         if sequence != info.record_count {
@@ -548,7 +560,17 @@ pub(crate) async fn replay(
         log.newest_ms = log.newest_ms.max(newest_ms);
         log.epoch = log.epoch.max(epoch + 1);
     }
+    for tombstone in deletes {
+        delete(head, tombstone)?;
+    }
+    if let Some((epoch, _)) = tombstones.last_key_value() {
+        log.epoch = log.epoch.max(epoch + 1);
+    }
     Ok(log)
+}
+
+fn delete(head: &Head, tombstone: &Tombstone) -> Result<(), StoreError> {
+    head.delete(&tombstone.selectors, tombstone.start_ms, tombstone.end_ms)
 }
 
 /// Finds or creates the series that a record defines.

@@ -5,6 +5,7 @@
 
 pub(crate) mod commit;
 mod decide;
+mod drop;
 mod order;
 pub(crate) mod record;
 pub(crate) mod series;

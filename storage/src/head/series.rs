@@ -34,9 +34,9 @@ pub(crate) struct HeadSeries {
     /// The id in the index of `partition`, or [`NONE`].
     pub(crate) partition_id: u32,
     /// Where the last append went.
-    recent: u32,
+    pub(super) recent: u32,
     /// Sorted by window, then epoch.
-    windows: Vec<OpenWindow>,
+    pub(super) windows: Vec<OpenWindow>,
 }
 
 /// A histogram that has been accepted.

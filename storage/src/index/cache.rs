@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use roaring::RoaringBitmap;
 
 use super::facts::Facts;
 
@@ -39,6 +40,8 @@ pub(crate) struct IndexCacheStats {
 #[derive(Default)]
 struct Entries {
     partitions: HashMap<i64, Entry, RandomState>,
+    /// Ids of which nothing is left, by partition: those of few partitions, and never let go of.
+    gone: HashMap<i64, Arc<RoaringBitmap>, RandomState>,
     /// Goes on with each look-up.
     clock: u64,
 }
@@ -82,7 +85,8 @@ impl IndexCache {
             Some(entry) => entry.facts.grown(series_count),
             None => {
                 let results_max = self.bytes_max / 4;
-                Facts::new(partition, series_count, results_max, Arc::clone(&self.usage))
+                let gone = entries.gone.get(&partition).cloned().unwrap_or_default();
+                Facts::new(partition, series_count, gone, results_max, Arc::clone(&self.usage))
             }
         };
         let facts = Arc::new(facts);
@@ -100,9 +104,18 @@ impl IndexCache {
         }
     }
 
+    /// Sets of which ids of a partition nothing is left.
+    pub(crate) fn set_gone(&self, partition: i64, gone: RoaringBitmap) {
+        let mut entries = self.entries();
+        entries.gone.insert(partition, Arc::new(gone));
+        entries.partitions.remove(&partition);
+    }
+
     /// Forgets a partition: it is deleted.
     pub(crate) fn remove(&self, partition: i64) {
-        self.entries().partitions.remove(&partition);
+        let mut entries = self.entries();
+        entries.partitions.remove(&partition);
+        entries.gone.remove(&partition);
     }
 
     /// Whether more would make some of it go.

@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) number: i64,
     /// Registered series: ids count from 0.
     pub(crate) series_count: u32,
+    /// Ids of which nothing is left: they are nobody's any more.
+    pub(crate) gone: Arc<RoaringBitmap>,
     index: Arc<IndexFacts>,
     /// What is known of its runs.
     pub(crate) runs: Arc<RunFacts>,
@@ -82,11 +84,12 @@ impl Facts {
     pub(crate) fn new(
         number: i64,
         series_count: u32,
+        gone: Arc<RoaringBitmap>,
         results_max: usize,
         usage: Arc<Usage>,
     ) -> Facts {
         let index = Arc::new(IndexFacts::new(results_max));
-        Facts { number, series_count, index, runs: Arc::default(), usage }
+        Facts { number, series_count, gone, index, runs: Arc::default(), usage }
     }
 
     /// The facts of the partition with more series: full pages stay what they are.
@@ -99,7 +102,7 @@ impl Facts {
         *lock(&index.pages) = pages;
         let (number, usage) = (self.number, Arc::clone(&self.usage));
         let (index, runs) = (Arc::new(index), Arc::clone(&self.runs));
-        Facts { number, series_count, index, runs, usage }
+        Facts { number, series_count, gone: Arc::clone(&self.gone), index, runs, usage }
     }
 
     /// The facts of the partition with runs that are not known yet.
@@ -107,6 +110,7 @@ impl Facts {
         Facts {
             number: self.number,
             series_count: self.series_count,
+            gone: Arc::clone(&self.gone),
             index: Arc::clone(&self.index),
             runs: Arc::default(),
             usage: Arc::clone(&self.usage),
@@ -148,7 +152,9 @@ impl Facts {
             }
             terms.push((term, ids));
         }
-        Ok(combine(|| (0..self.series_count).collect(), &terms))
+        let mut ids = combine(|| (0..self.series_count).collect(), &terms);
+        ids -= &*self.gone;
+        Ok(ids)
     }
 
     /// Whether it is known which series a matcher's term names.
@@ -298,6 +304,7 @@ impl Facts {
             let (_, value) = parse_postings(&key)?;
             let mut ids = decode_postings(&key, &bytes)?;
             ids.remove_range(self.series_count..);
+            ids -= &*self.gone;
             if ids.is_empty() {
                 continue;
             }
@@ -334,8 +341,8 @@ impl Facts {
             breather.work(1).await?;
             let (name, _) = parse_postings(&key)?;
             start = keys::postings_after_name(self.number, &name);
-            let is_registered =
-                decode_postings(&key, &bytes)?.min().is_some_and(|id| id < self.series_count);
+            let is_there = |id: u32| id < self.series_count && !self.gone.contains(id);
+            let is_registered = decode_postings(&key, &bytes)?.min().is_some_and(is_there);
             if is_registered || !self.table(lsm, &name, breather).await?.is_empty() {
                 names.push(name.into());
             }
@@ -565,7 +572,8 @@ pub(crate) fn encode_postings(key: &[u8], ids: &RoaringBitmap) -> Vec<u8> {
     value::encode(key, &body)
 }
 
-fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap, StoreError> {
+/// The ids of a postings value.
+pub(crate) fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap, StoreError> {
     let body = value::decode(key, bytes)?;
     RoaringBitmap::deserialize_from(body).map_err(|e| value::corrupt(key, e.to_string()))
 }

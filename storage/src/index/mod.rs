@@ -13,14 +13,14 @@ mod ids;
 mod labels;
 pub(crate) mod partition;
 mod results;
-mod runs;
+pub(crate) mod runs;
 
 use std::ops::Deref;
 
 use model::Matcher;
 use roaring::RoaringBitmap;
 
-pub(crate) use facts::encode_postings;
+pub(crate) use facts::{decode_postings, encode_postings};
 pub(crate) use ids::Ids;
 pub(crate) use labels::LabelIndex;
 

@@ -12,8 +12,9 @@ use super::facts::{Facts, Order};
 use super::results::Resolved;
 use super::runs::Run;
 use super::{Lookup, Term, term};
+use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
-use crate::head::series::Parts;
+use crate::head::series::{Part, Parts};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::blocks::{self, Place, Want, WantedRun};
@@ -45,6 +46,7 @@ const METRICS_LOOKED_AT: usize = 4096;
 pub(crate) async fn load(
     inner: &Inner,
     facts: &Arc<Facts>,
+    tombstones: &Snapshot,
     matchers: &[Matcher],
     range: (i64, i64),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
@@ -57,15 +59,14 @@ pub(crate) async fn load(
         return Ok(Loaded { series: Vec::new() });
     }
     let resolved = facts.series(lsm, &inner.head, matchers, &mut breather).await?;
-    let Resolved { labels, metrics } = &*resolved;
+    let labels = &resolved.labels;
     if labels.is_empty() {
         return Ok(Loaded { series: Vec::new() });
     }
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
-    let runs = wanted_runs(lsm, facts, metrics, &windows, range).await?;
-    budget.check()?;
-    let place = Place { lsm, columns: &inner.columns };
-    let parts = blocks::load(&place, runs, labels, range, charge, &mut breather).await?;
+    let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
+    let wanted = (&windows, range);
+    let parts = load_parts(inner, facts, &resolved, &masks, wanted, charge, &mut breather).await?;
     let found = labels
         .iter()
         .zip(parts)
@@ -73,6 +74,37 @@ pub(crate) async fn load(
         .map(|((id, labels), parts)| (*id, (labels.clone(), parts)))
         .collect();
     Ok(Loaded { series: in_order(facts, found, budget).await? })
+}
+
+/// What a partition holds of some series, given by id, in a range of time and its windows.
+async fn load_parts(
+    inner: &Inner,
+    facts: &Facts,
+    resolved: &Resolved,
+    masks: &Masks,
+    (windows, range): (&RangeInclusive<i64>, (i64, i64)),
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+    breather: &mut Breather,
+) -> Result<Vec<Parts>, SourceError> {
+    let runs = wanted_runs(&inner.lsm, facts, &resolved.metrics, windows, range).await?;
+    let place = Place { lsm: &inner.lsm, columns: &inner.columns, masks };
+    blocks::load(&place, runs, &resolved.labels, range, charge, breather).await
+}
+
+/// What has been deleted of some series.
+async fn masks_of(
+    lsm: &Lsm,
+    facts: &Facts,
+    tombstones: &Snapshot,
+    range: (i64, i64),
+    labels: &[(u32, Labels)],
+    breather: &mut Breather,
+) -> Result<Masks, SourceError> {
+    if tombstones.is_empty() {
+        return Ok(Masks::default());
+    }
+    let ids = labels.iter().map(|(id, _)| *id).collect();
+    Masks::of(lsm, facts, tombstones, range, &ids, breather).await
 }
 
 /// Whether a partition may hold samples of matching series in a range of time, as far as the
@@ -124,16 +156,51 @@ async fn in_order<T>(
     Ok(found.into_iter().map(|(_, series)| series).collect())
 }
 
-/// The labels of the series of a partition that match, in order.
+/// Which series of a partition are listed.
+pub(crate) struct Wanted<'a> {
+    pub(crate) facts: &'a Arc<Facts>,
+    pub(crate) tombstones: &'a Snapshot,
+    pub(crate) matchers: &'a [Matcher],
+    pub(crate) range: (i64, i64),
+}
+
+/// The labels of the series of a partition that match, in order; without those of which
+/// something has been deleted, and nothing is left in the range.
+///
+/// Source: chunks that tombstones cover are passed over in `blockBaseSeriesSet` of
+/// `tsdb/querier.go` of Prometheus, and series without any other.
 pub(crate) async fn matching_labels(
     inner: &Inner,
-    facts: &Arc<Facts>,
-    matchers: &[Matcher],
+    wanted: &Wanted<'_>,
+    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
+    let Wanted { facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
     let resolved = facts.series(&inner.lsm, &inner.head, matchers, &mut breather).await?;
-    let found = resolved.labels.iter().map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
+    let labels = &resolved.labels;
+    let masks = masks_of(&inner.lsm, facts, tombstones, range, labels, &mut breather).await?;
+    let mut without = RoaringBitmap::new();
+    if !masks.is_empty() {
+        let doubtful =
+            facts.labels_of(&inner.lsm, &inner.head, &masks.ids(), &mut breather).await?;
+        let doubtful = Resolved::new(doubtful);
+        let windows = window_of(range.0)..=window_of(range.1);
+        let wanted = (&windows, range);
+        let parts =
+            load_parts(inner, facts, &doubtful, &masks, wanted, charge, &mut breather).await?;
+        for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
+            let overlaps = |part: &Part| {
+                let (min_ms, max_ms) = part.times();
+                min_ms <= range.1 && max_ms >= range.0
+            };
+            if !parts.iter().any(overlaps) {
+                without.insert(*id);
+            }
+        }
+    }
+    let listed = labels.iter().filter(|(id, _)| !without.contains(*id));
+    let found = listed.map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
     let in_order = in_order(facts, found, budget).await?;
     Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
 }

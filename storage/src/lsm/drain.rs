@@ -1,13 +1,16 @@
-//! Which files are merged when: as slatedb would by itself, but for two kinds of segments.
+//! Which files are merged when: as slatedb would by itself, but for three kinds of segments.
 //!
 //! Those of deleted partitions and of log epochs that are sealed whole go with all their files,
 //! which are not read for it. And the log is not merged: its keys ascend, so that its files do
-//! not overlap, and it is read once, at a start, if at all.
+//! not overlap, and it is read once, at a start, if at all. Partitions of which much has been
+//! deleted are merged whole, so that their files give the space back.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use slatedb::VersionedCompactions;
 use slatedb::compactor::{
     CompactionScheduler, CompactionSchedulerSupplier, CompactionSpec, CompactorStateView,
     SizeTieredCompactionSchedulerSupplier, SourceId,
@@ -21,7 +24,7 @@ use crate::keys;
 /// many files a tree can have.
 const LOG_FILES_MAX: usize = 256;
 
-/// Which segments hold nothing that is wanted.
+/// Which segments hold nothing that is wanted, or much that is not.
 #[derive(Debug, Clone)]
 pub(crate) struct Dead(Arc<Bounds>);
 
@@ -29,12 +32,27 @@ pub(crate) struct Dead(Arc<Bounds>);
 struct Bounds {
     partition: AtomicI64,
     epoch: AtomicU32,
+    /// Partitions that are to be merged whole.
+    shrinking: Mutex<BTreeMap<i64, Shrinking>>,
+}
+
+/// A partition that is to be merged whole.
+#[derive(Debug)]
+struct Shrinking {
+    /// The first manifest that has everything that has been deleted.
+    manifest_id: u64,
+    /// What is being merged, once that has begun.
+    sources: Vec<SourceId>,
 }
 
 impl Default for Dead {
     /// None.
     fn default() -> Self {
-        Dead(Arc::new(Bounds { partition: AtomicI64::new(i64::MIN), epoch: AtomicU32::new(0) }))
+        Dead(Arc::new(Bounds {
+            partition: AtomicI64::new(i64::MIN),
+            epoch: AtomicU32::new(0),
+            shrinking: Mutex::default(),
+        }))
     }
 }
 
@@ -49,7 +67,18 @@ impl Dead {
         self.0.epoch.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    fn contains(&self, prefix: &[u8]) -> bool {
+    /// Merges a partition whole, as it is in a manifest or a later one.
+    pub(crate) fn shrink(&self, partition: i64, manifest_id: u64) {
+        let shrinking = Shrinking { manifest_id, sources: Vec::new() };
+        self.shrinking().insert(partition, shrinking);
+    }
+
+    fn shrinking(&self) -> MutexGuard<'_, BTreeMap<i64, Shrinking>> {
+        self.0.shrinking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a segment holds nothing that is wanted.
+    pub(crate) fn contains(&self, prefix: &[u8]) -> bool {
         let partition = self.0.partition.load(Ordering::Relaxed);
         let epoch = self.0.epoch.load(Ordering::Relaxed);
         keys::parse_partition(prefix).is_some_and(|number| number < partition)
@@ -85,12 +114,39 @@ impl CompactionScheduler for Scheduler {
         let is_long_log = |prefix: &Bytes| {
             segments.iter().any(|s| s.prefix() == prefix && s.l0().len() > LOG_FILES_MAX)
         };
+        let mut shrinking = self.dead.shrinking();
         let is_wanted = |spec: &CompactionSpec| {
             let prefix = spec.segment();
             let is_log = keys::parse_log_epoch(prefix).is_some();
-            !self.dead.contains(prefix) && (!is_log || is_long_log(prefix))
+            let is_whole =
+                keys::parse_partition(prefix).is_some_and(|p| shrinking.contains_key(&p));
+            !self.dead.contains(prefix) && (!is_log || is_long_log(prefix)) && !is_whole
         };
         proposed.extend(self.merging.propose(state).into_iter().filter(is_wanted));
+        shrinking.retain(|partition, shrinking| {
+            let prefix = keys::partition(*partition);
+            let segment = segments.iter().find(|segment| *segment.prefix() == prefix);
+            let Some(segment) = segment.filter(|_| !self.dead.contains(&prefix)) else {
+                return state.manifest().id() < shrinking.manifest_id;
+            };
+            if state.manifest().id() < shrinking.manifest_id || is_active(state, segment.prefix()) {
+                return true;
+            }
+            let sources = sources(segment);
+            let is_left =
+                |source| matches!(source, &SourceId::SstView(_)) && sources.contains(source);
+            let is_merged = !shrinking.sources.is_empty() && !shrinking.sources.iter().any(is_left);
+            if is_merged || sources.is_empty() {
+                return false;
+            }
+            let lowest = segment.compacted().iter().map(|run| run.id).min();
+            let into = lowest.unwrap_or_else(|| fresh_run(state, &proposed));
+            shrinking.sources.clone_from(&sources);
+            let is_only_runs = sources.iter().all(|s| matches!(s, SourceId::SortedRun(_)));
+            proposed.push(CompactionSpec::for_segment(segment.prefix().clone(), sources, into));
+            // Runs keep their numbers, so it does not show that they have been merged.
+            !is_only_runs
+        });
         proposed
     }
 
@@ -110,7 +166,23 @@ fn is_active(state: &CompactorStateView, prefix: &Bytes) -> bool {
 }
 
 fn drain(segment: &Segment) -> CompactionSpec {
+    CompactionSpec::drain_segment(segment.prefix().clone(), sources(segment))
+}
+
+/// All that a segment consists of, the newest first.
+fn sources(segment: &Segment) -> Vec<SourceId> {
     let newest = segment.l0().iter().map(|file| SourceId::SstView(file.id));
     let merged = segment.compacted().iter().map(|run| SourceId::SortedRun(run.id));
-    CompactionSpec::drain_segment(segment.prefix().clone(), newest.chain(merged).collect())
+    newest.chain(merged).collect()
+}
+
+/// A number that no run of any segment has or is about to get.
+fn fresh_run(state: &CompactorStateView, proposed: &[CompactionSpec]) -> u32 {
+    let manifest = state.manifest();
+    let of_segments = manifest.segments().iter().flat_map(Segment::compacted);
+    let runs = manifest.compacted().iter().chain(of_segments).map(|run| run.id);
+    let jobs = state.compactions().into_iter().flat_map(VersionedCompactions::recent_compactions);
+    let merging = jobs.filter_map(|job| job.spec().destination());
+    let proposed = proposed.iter().filter_map(CompactionSpec::destination);
+    runs.chain(merging).chain(proposed).max().map_or(0, |id| id + 1)
 }

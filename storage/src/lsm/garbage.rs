@@ -47,6 +47,16 @@ impl Reads {
         Read { reads: self.clone(), number }
     }
 
+    /// The number of the next read.
+    pub(crate) fn next(&self) -> u64 {
+        self.next_and_lowest().0
+    }
+
+    /// Whether all reads before one have ended.
+    pub(crate) fn have_ended_before(&self, number: u64) -> bool {
+        self.next_and_lowest().1 >= number
+    }
+
     /// The number of the next read, and the lowest of those under way or that one.
     fn next_and_lowest(&self) -> (u64, u64) {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,7 +18,7 @@ mod remote;
 use remote::{Kind, Remote};
 
 /// The folder of the tree under the store's path.
-const ROOT: &str = "tessella";
+pub(super) const ROOT: &str = "tessella";
 
 /// How often files of no use are looked for, and on a local disk.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);

@@ -8,8 +8,9 @@ mod disk;
 mod drain;
 mod garbage;
 mod location;
+mod snapshot;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,9 +29,11 @@ use std::time::Duration;
 
 use cache::BlockCacheStats;
 use disk::{DiskCache, DiskCacheStats};
+pub(crate) use garbage::{Read, Reads};
 pub(crate) use location::Location;
 pub use location::SharedMemory;
 use slatedb::db_cache::DbCache;
+pub(crate) use snapshot::Snapshot;
 
 use crate::error::StoreError;
 use crate::keys;
@@ -71,6 +74,7 @@ pub(crate) struct Lsm {
     read_timeout: Duration,
     blocks: Arc<cache::BlockCache>,
     disk: Option<Box<dyn Fn() -> DiskCacheStats + Send + Sync>>,
+    files: snapshot::Files,
 }
 
 /// Writes that become visible and durable together.
@@ -142,7 +146,12 @@ impl Lsm {
             .build()
             .await
             .map_err(|e| store_error(&e))?;
-        Ok(Lsm { db, dead, reads, read_timeout: options.read_timeout, blocks, disk })
+        let files = snapshot::Files {
+            object_store: Arc::clone(&location.object_store),
+            path: location.path.clone(),
+        };
+        files.remove_unfinished(&db).await?;
+        Ok(Lsm { db, dead, reads, read_timeout: options.read_timeout, blocks, disk, files })
     }
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
@@ -153,6 +162,12 @@ impl Lsm {
     /// Lets go of the files of log epochs before one. No start reads them again.
     pub(crate) fn drop_log_before(&self, epoch: u32) {
         self.dead.drop_log_before(epoch);
+    }
+
+    /// Merges the files of a partition into one run, so that what has been deleted gives its space
+    /// back. It has been written to files.
+    pub(crate) fn shrink(&self, partition: i64) {
+        self.dead.shrink(partition, self.db.manifest().id());
     }
 
     /// Writes what is in memory to files of their segments.
@@ -178,6 +193,26 @@ impl Lsm {
         let has_files =
             |s: &&slatedb::manifest::Segment| !s.l0().is_empty() || !s.compacted().is_empty();
         manifest.segments().iter().filter(has_files).map(|s| s.prefix().clone()).collect()
+    }
+
+    /// Bytes of the files by partition, and of all others; what is about to go does not count.
+    pub(crate) fn live_bytes(&self) -> (BTreeMap<i64, u64>, u64) {
+        let manifest = self.db.manifest();
+        let (mut partitions, mut others) = (BTreeMap::new(), 0);
+        for segment in manifest.segments() {
+            let prefix = segment.prefix();
+            if self.dead.contains(prefix) {
+                continue;
+            }
+            let runs = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
+            let views = segment.l0().iter().chain(runs);
+            let bytes: u64 = views.map(|view| view.sst.estimate_size()).sum();
+            match keys::parse_partition(prefix) {
+                Some(partition) => *partitions.entry(partition).or_default() += bytes,
+                None => others += bytes,
+            }
+        }
+        (partitions, others)
     }
 
     /// Bytes of the files that hold what is here, those of the write-ahead log aside.

@@ -14,6 +14,7 @@ use super::breather::Breather;
 use super::shares::in_shares;
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
+use crate::delete::{self, Masks};
 use crate::error::StoreError;
 use crate::head::series::{Frame, Part, Parts, Run};
 use crate::keys;
@@ -52,6 +53,30 @@ pub(crate) enum Want {
 pub(crate) struct Place<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) columns: &'a ColumnCache,
+    /// What has been deleted of the series.
+    pub(crate) masks: &'a Masks,
+}
+
+impl Place<'_> {
+    /// Adds what is not deleted of the parts of a series in a run.
+    fn push(
+        &self,
+        parts: Parts,
+        (id, labels): &(u32, Labels),
+        run: u32,
+        charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+        found: &mut Parts,
+    ) -> Result<(), SourceError> {
+        let deleted = self.masks.times(*id, run);
+        if deleted.is_empty() {
+            found.extend(parts);
+            return Ok(());
+        }
+        let kept = delete::kept_parts(parts, &deleted, labels)?;
+        charge(kept.iter().map(Part::bytes).sum())?;
+        found.extend(kept);
+        Ok(())
+    }
 }
 
 /// The parts of some series in a range, the earlier write first.
@@ -65,7 +90,10 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
-    if let Some(kept) = all_kept(place.columns, &runs, labels, range).await? {
+    // What is deleted lies on columns too.
+    if place.masks.is_empty()
+        && let Some(kept) = all_kept(place.columns, &runs, labels, range).await?
+    {
         charge(kept.bytes)?;
         place.columns.count_hits(kept.column_count);
         return Ok(kept.parts);
@@ -106,7 +134,14 @@ pub(crate) async fn load(
                             column.min_ms() <= range.1 && column.max_ms() >= range.0
                         });
                         for (at, column) in overlapping {
-                            parts[*at].push(Part::Column(Arc::clone(column)));
+                            let part = Part::Column(Arc::clone(column));
+                            place.push(
+                                Parts::from_iter([part]),
+                                &labels[*at],
+                                *run,
+                                charge,
+                                &mut parts[*at],
+                            )?;
                         }
                     }
                     Want::Bytes => {
@@ -116,7 +151,7 @@ pub(crate) async fn load(
                         let block_key =
                             BlockKey { metric: *metric, window: *window, run: *run, first_id };
                         let block = ReadBlock { key, bytes, block_key, labels, range };
-                        block.push_parts(place.columns, &mut parts)?;
+                        block.push_parts(place, charge, &mut parts)?;
                     }
                 }
             }
@@ -223,19 +258,28 @@ impl ReadBlock<'_> {
     /// Adds what the block holds of the wanted series to their parts.
     ///
     /// Errors: damaged bytes.
-    fn push_parts(&self, columns: &ColumnCache, parts: &mut [Parts]) -> Result<(), SourceError> {
+    fn push_parts(
+        &self,
+        place: &Place<'_>,
+        charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
+        parts: &mut [Parts],
+    ) -> Result<(), SourceError> {
+        let columns = place.columns;
         let series = block::decode_block(&self.key, &self.bytes)?;
         let slots = (columns.bytes_max() > 0)
             .then(|| columns.add_block(self.block_key, series.iter().map(|(id, _)| *id)));
         for (at, (id, frames)) in series.into_iter().enumerate() {
             if let Ok(index) = self.labels.binary_search_by_key(&id, |(id, _)| *id) {
                 let frames = self.bytes.slice(frames);
-                self.push_frames(
-                    &self.labels[index].1,
-                    &frames,
-                    (slots.as_ref(), at),
-                    &mut parts[index],
-                )?;
+                let (series, run) = (&self.labels[index], self.block_key.run);
+                let found = &mut parts[index];
+                if place.masks.is_empty() {
+                    self.push_frames(&series.1, &frames, (slots.as_ref(), at), found)?;
+                    continue;
+                }
+                let mut of_block = Parts::new();
+                self.push_frames(&series.1, &frames, (slots.as_ref(), at), &mut of_block)?;
+                place.push(of_block, series, run, charge, found)?;
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 use model::{Budget, BudgetError, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
 use super::breather::Breather;
+use super::select::Pin;
 use super::set::Charge;
 use crate::index::facts::Facts;
 use crate::index::{Ids, is_restricted, partition};
@@ -31,29 +32,32 @@ enum Wanted<'a> {
 /// The names of the labels of matching series, sorted.
 pub(super) async fn label_names(
     inner: &Inner,
+    pin: &Pin,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    list(inner, Wanted::Names, query, budget).await
+    list(inner, pin, Wanted::Names, query, budget).await
 }
 
 /// The values of a label among matching series, sorted.
 pub(super) async fn label_values(
     inner: &Inner,
+    pin: &Pin,
     name: &str,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    list(inner, Wanted::Values(name), query, budget).await
+    list(inner, pin, Wanted::Values(name), query, budget).await
 }
 
 async fn list(
     inner: &Inner,
+    pin: &Pin,
     wanted: Wanted<'_>,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    let (start_ms, end_ms) = (query.start_ms.max(inner.visible_min_ms()), query.end_ms);
+    let (start_ms, end_ms) = (query.start_ms.max(pin.visible_min_ms), query.end_ms);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let (texts, charge, watch) = (Vec::new(), Charge::new(budget), Watch::new(budget));
     let mut union = Union { texts, limit, charge, watch };

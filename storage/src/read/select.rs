@@ -18,6 +18,7 @@ use super::shares::{SERIES_HERE, apart, in_shares};
 use crate::head::Matching;
 use crate::head::series::{Part, Parts, TailRoom};
 use crate::index::partition::{self, Loaded};
+use crate::lsm::Read;
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
@@ -31,7 +32,9 @@ impl Source for Store {
         selection: &'a Selection,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
-        Box::pin(select(self.inner(), selection, budget))
+        // All selections of a query are made before the first is polled: they see one border.
+        let pin = Pin::new(self.inner());
+        Box::pin(select(self.inner(), pin, selection, budget))
     }
 
     fn series<'a>(
@@ -39,7 +42,8 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
-        Box::pin(async move { series::series(self.inner(), query, budget).await })
+        let pin = Pin::new(self.inner());
+        Box::pin(async move { series::series(self.inner(), &pin, query, budget).await })
     }
 
     fn label_names<'a>(
@@ -47,7 +51,8 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        Box::pin(async move { names::label_names(self.inner(), query, budget).await })
+        let pin = Pin::new(self.inner());
+        Box::pin(async move { names::label_names(self.inner(), &pin, query, budget).await })
     }
 
     fn label_values<'a>(
@@ -56,7 +61,8 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        Box::pin(async move { names::label_values(self.inner(), name, query, budget).await })
+        let pin = Pin::new(self.inner());
+        Box::pin(async move { names::label_values(self.inner(), &pin, name, query, budget).await })
     }
 
     fn version(&self) -> Option<u64> {
@@ -65,8 +71,7 @@ impl Source for Store {
 
     fn unchanged_since(&self, version: u64) -> Range<i64> {
         let changes = &self.inner().head.changes;
-        let kept_from_ms = changes.kept_from_ms().max(self.inner().visible_min_ms());
-        kept_from_ms..changes.earliest_since(version)
+        self.inner().visible_min_ms()..changes.earliest_since(version)
     }
 
     fn exemplars(
@@ -82,12 +87,32 @@ impl Source for Store {
     }
 }
 
+/// What a selection holds on to until it has loaded everything: nothing that it sees is deleted
+/// meanwhile.
+pub(super) struct Pin {
+    /// The earliest time that is shown to it.
+    pub(super) visible_min_ms: i64,
+    _read: Read,
+}
+
+impl Pin {
+    /// Holds on to what is shown now.
+    fn new(inner: &Inner) -> Pin {
+        // In this order: what the border hides may go once all who began before have ended.
+        let read = inner.selections.begin();
+        Pin { visible_min_ms: inner.visible_min_ms(), _read: read }
+    }
+}
+
 async fn select(
     inner: &Arc<Inner>,
+    pin: Pin,
     selection: &Selection,
     budget: &Budget,
 ) -> Result<Arc<dyn SeriesSet>, SourceError> {
-    let (start_ms, end_ms) = (selection.start_ms.max(inner.visible_min_ms()), selection.end_ms);
+    let (start_ms, end_ms) = (selection.start_ms.max(pin.visible_min_ms), selection.end_ms);
+    // Before the head: what a delete takes from that later, it masks later too.
+    let tombstones = inner.tombstones.all();
     let mut charge = Charge::new(budget);
     let InHead { found, newest } =
         select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
@@ -99,6 +124,7 @@ async fn select(
         let Loaded { series } = partition::load(
             inner,
             &facts,
+            &tombstones,
             &selection.matchers,
             (start_ms, end_ms),
             &mut |bytes| charge.add(bytes).map_err(SourceError::from),

@@ -7,10 +7,10 @@ use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
 use super::breather::Breather;
 use super::order::{Found, merge};
-use super::select::{SERIES_BYTES, matching_in_order};
+use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
 use crate::head::series::{HeadSeries, Parts};
-use crate::index::partition;
+use crate::index::partition::{self, Wanted};
 use crate::store::Inner;
 
 /// Series of the head that are visited before other tasks may run.
@@ -19,22 +19,27 @@ const VISITED_AT_ONCE: usize = 256;
 /// The label sets that pass any of the selectors, sorted, each once, at most so many.
 pub(super) async fn series(
     inner: &Arc<Inner>,
+    pin: &Pin,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let (start_ms, end_ms) = (query.start_ms.max(inner.visible_min_ms()), query.end_ms);
+    let (start_ms, end_ms) = (query.start_ms.max(pin.visible_min_ms), query.end_ms);
+    let range = (start_ms, end_ms);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let mut charge = Charge::new(budget);
+    let tombstones = inner.tombstones.all();
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     let mut lists = Vec::new();
     for matchers in selectors {
-        let head = of_head(inner, matchers, (start_ms, end_ms), &mut charge, budget).await?;
+        let head = of_head(inner, matchers, range, &mut charge, budget).await?;
         lists.push(head);
         let partitions = inner.partitions_between(start_ms, end_ms);
         for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
             budget.check()?;
-            let labels = partition::matching_labels(inner, &facts, matchers, budget).await?;
+            let wanted = Wanted { facts: &facts, tombstones: &tombstones, matchers, range };
+            let charge_of = &mut |bytes| charge.add(bytes).map_err(SourceError::from);
+            let labels = partition::matching_labels(inner, &wanted, charge_of, budget).await?;
             charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
             lists.push(labels);
         }

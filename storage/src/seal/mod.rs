@@ -19,12 +19,13 @@
 //! window go through the same and become another run, numbered by its later epoch.
 
 pub(crate) mod block;
+mod clean;
 mod publish;
 mod recover;
 mod register;
 mod retention;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,7 +37,8 @@ use crate::lsm::WriteSet;
 use crate::store::Inner;
 use crate::window::{WINDOW_MS, window_of};
 
-pub(crate) use recover::{Meta, drop_dead_log, recover};
+pub(crate) use clean::{clean_tombstones, tidy};
+pub(crate) use recover::{FORMAT, Meta, drop_dead_log, encode_epochs, recover};
 pub(crate) use retention::delete_expired;
 
 /// How long after its end a window stays open for samples that come a little late.
@@ -68,6 +70,11 @@ pub(crate) struct State {
     closed_window: i64,
     /// Samples of each window that were open at the last look.
     open: BTreeMap<i64, u64>,
+    /// Blocks that are deleted once nobody reads them.
+    leaving_blocks: VecDeque<clean::Leaving>,
+    /// The first partition that is kept, and the first selection that sees none before it: those
+    /// are deleted once all selections before have ended.
+    leaving_before: Option<(i64, u64)>,
 }
 
 impl State {
@@ -78,6 +85,8 @@ impl State {
             first_epoch: meta.first_epoch,
             closed_window: i64::MIN,
             open: BTreeMap::new(),
+            leaving_blocks: VecDeque::new(),
+            leaving_before: None,
         }
     }
 }
@@ -180,6 +189,14 @@ async fn forget_idle(inner: &Inner, now_ms: i64) {
     let log = inner.log.lock().await;
     let idle_since_ms = now_ms.min(log.newest_ms).saturating_sub(IDLE_MS);
     inner.head.forget(|series| series.newest_ms < idle_since_ms);
+}
+
+/// Runs something that takes a while where it holds nobody up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| StoreError::Unavailable(format!("sealing was stopped: {error}")))
 }
 
 /// The series that hold something of a window, by metric and id.

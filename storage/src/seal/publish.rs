@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Cursor, HistogramSample, SampleBatch, SourceError};
 
 use super::block::{self, BlockBuilder, BlockEntry};
-use super::{Item, State, gather, recover, register};
+use super::{Item, State, blocking, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
 use crate::head::series::{Floats, Part, Parts, Scratch};
@@ -18,7 +18,7 @@ use crate::value;
 use crate::window::partition_of_window;
 
 /// Bytes of blocks that go into one write; few in tests, so that there are several writes.
-const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
+pub(super) const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
 /// Samples in a frame that is encoded anew.
 const FRAME_LEN: usize = 240;
 
@@ -82,14 +82,6 @@ pub(super) async fn seal_window(
     inner.counters.note_seal(block_count, block_bytes);
     tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
     recover::drop_dead_log(inner, state).await
-}
-
-/// Runs something that takes a while where it holds nobody up.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, StoreError> {
-    let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|error| StoreError::Unavailable(format!("sealing was stopped: {error}")))
 }
 
 /// Makes the blocks of a window count, and its log records not.
@@ -193,7 +185,7 @@ fn damaged(error: &SourceError) -> StoreError {
 }
 
 /// The frames of a series end to end, in order, packed where that is shorter.
-fn frames_of(
+pub(super) fn frames_of(
     parts: &SeriesParts,
     labels: &model::Labels,
     batch: &mut SampleBatch,

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use roaring::RoaringBitmap;
+
 use super::State;
+use crate::delete::{self, Tombstone};
 use crate::error::StoreError;
 use crate::head::record::{push_varint, take_count};
+use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::store::Inner;
@@ -13,9 +17,15 @@ use crate::value;
 /// Keys that are deleted in one write.
 const DELETE_KEYS: usize = 10_000;
 
+/// The format that is written. 1 was without the marker; 2 has deletes, which a version that does
+/// not know them would take back.
+pub(crate) const FORMAT: u32 = 2;
+
 /// What the store says of itself.
 #[derive(Debug, Default)]
 pub(crate) struct Meta {
+    /// In which format it has been written.
+    pub(crate) format: u32,
     /// Who wrote to the store last, if it was not closed.
     pub(crate) owner: Option<String>,
     /// The first log epoch whose records count.
@@ -26,11 +36,21 @@ pub(crate) struct Meta {
     pub(crate) watermarks: BTreeMap<i64, u32>,
     /// How many series are registered in each partition.
     pub(crate) partitions: BTreeMap<i64, u32>,
+    /// What has been deleted.
+    pub(crate) tombstones: Vec<Tombstone>,
+    /// Ids of which nothing is left, by partition.
+    pub(crate) gone: BTreeMap<i64, RoaringBitmap>,
 }
 
 /// Reads what the store says of itself, and deletes what a seal that was cut off has left.
 pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
-    let mut meta = Meta::default();
+    let mut meta = Meta { format: 1, ..Meta::default() };
+    if let Some(bytes) = lsm.get(keys::FORMAT).await? {
+        meta.format = value::decode_u32(keys::FORMAT, &bytes)?;
+        if meta.format > FORMAT {
+            return Err(StoreError::NewerFormat { found: meta.format, supported: FORMAT });
+        }
+    }
     if let Some(bytes) = lsm.get(keys::OWNER).await? {
         let owner = value::decode(keys::OWNER, &bytes)?;
         meta.owner = Some(String::from_utf8_lossy(owner).into_owned());
@@ -40,27 +60,41 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     }
     meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
     meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
+    let mut scan = lsm.scan_prefix(keys::TOMBSTONES_PREFIX).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        meta.tombstones.push(delete::decode(&key, &bytes)?);
+    }
+    let mut scan = lsm.scan_prefix(keys::GONE_PREFIX).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let partition = keys::parse_ordered(&key, keys::GONE_PREFIX)
+            .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
+        meta.gone.insert(partition, decode_postings(&key, &bytes)?);
+    }
     let mut scan = lsm.scan_prefix(keys::INTENTS_PREFIX).await?;
     let mut intents = Vec::new();
     while let Some((key, bytes)) = scan.next().await? {
-        let blocks = decode_intent(&key, &bytes)?;
-        intents.push((key, blocks));
+        intents.push((key, bytes));
     }
-    for (key, blocks) in intents {
-        let mut set = WriteSet::default();
-        for block in &blocks {
-            // A seal that failed and was repeated by the same process may have published them.
-            let directory = keys::directory_of_block(block)
-                .ok_or_else(|| value::corrupt(&key, "malformed block key"))?;
-            if lsm.get(&directory).await?.is_none() {
-                set.delete(block);
-            }
-        }
-        set.delete(&key);
-        lsm.commit(set).await?;
+    for (key, bytes) in intents {
+        undo_intent(lsm, &key, &bytes).await?;
     }
     lsm.drop_log_before(meta.first_epoch);
     Ok(meta)
+}
+
+/// Deletes the blocks of an intent that no directory lists, and the intent.
+pub(super) async fn undo_intent(lsm: &Lsm, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    let mut set = WriteSet::default();
+    for block in decode_intent(key, bytes)? {
+        // A seal that failed and was repeated by the same process may have published them.
+        let directory = keys::directory_of_block(&block)
+            .ok_or_else(|| value::corrupt(key, "malformed block key"))?;
+        if lsm.get(&directory).await?.is_none() {
+            set.delete(&block);
+        }
+    }
+    set.delete(key);
+    lsm.commit(set).await
 }
 
 /// Deletes every key from `start` on and before `end`.
@@ -117,7 +151,7 @@ async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, St
 }
 
 /// The value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
-pub(super) fn encode_epochs(next: u32, first: u32) -> Vec<u8> {
+pub(crate) fn encode_epochs(next: u32, first: u32) -> Vec<u8> {
     value::encode(keys::EPOCH, &[next.to_le_bytes(), first.to_le_bytes()].concat())
 }
 

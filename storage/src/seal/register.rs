@@ -1,6 +1,7 @@
 //! Giving series their ids in a partition, and filing them in its index.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use model::Labels;
 use roaring::RoaringBitmap;
@@ -62,6 +63,7 @@ async fn find_known(
     unknown: &mut HashMap<Labels, usize>,
     items: &mut [Item],
 ) -> Result<(), StoreError> {
+    let gone = inner.partition(partition).map(|facts| Arc::clone(&facts.gone)).unwrap_or_default();
     let mut scan = inner.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)
@@ -69,6 +71,7 @@ async fn find_known(
         for (at, labels) in block::decode_page(&key, &bytes)?.into_iter().enumerate() {
             let id = page * PAGE_IDS + at as u32;
             if id < series_count
+                && !gone.contains(id)
                 && let Some(at) = unknown.remove(&labels)
             {
                 items[at].id = id;

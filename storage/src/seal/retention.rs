@@ -18,13 +18,25 @@ const DELETE_KEYS: usize = 10_000;
 /// They are out of view first; the entry of a partition goes last, so that a deletion that
 /// was cut off is begun again.
 pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
-    if inner.options.retention_ms.is_none() {
+    let options = &inner.options;
+    if options.retention_ms.is_none() && options.retention_bytes.is_none() {
         return Ok(());
     }
     let mut state = inner.sealing.lock().await;
-    let first_kept = partition_of_window(window_of(inner.visible_min_ms()));
-    let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
+    let by_time =
+        options.retention_ms.map(|_| partition_of_window(window_of(inner.visible_min_ms())));
+    let by_size = options.retention_bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
+    let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
+    let Some(first_kept) = by_time.max(by_size).max(leaving) else { return Ok(()) };
     inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+    // Selections that have begun before see what is before the border, and see all of it.
+    let (first_kept, unread_from) =
+        *state.leaving_before.get_or_insert_with(|| (first_kept, inner.selections.next()));
+    if !inner.selections.have_ended_before(unread_from) {
+        return Ok(());
+    }
+    state.leaving_before = None;
+    let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
     let expired: Vec<i64> = {
         let partitions = inner.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.range(..first_kept).map(|(number, _)| *number).collect()
@@ -57,6 +69,23 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// The first partition that is kept, if all files take more than so many bytes: without those
+/// before it they do not, or it is the newest.
+fn first_that_fits(inner: &Inner, bytes_max: u64) -> Option<i64> {
+    let (partitions, others) = inner.lsm.live_bytes();
+    let mut bytes = others + partitions.values().sum::<u64>();
+    let (newest, _) = partitions.last_key_value()?;
+    let mut first_kept = None;
+    for (partition, of_partition) in partitions.range(..newest) {
+        if bytes <= bytes_max {
+            break;
+        }
+        bytes -= of_partition;
+        first_kept = Some(partition + 1);
+    }
+    first_kept
+}
+
 async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let mut count = 0;
@@ -77,6 +106,7 @@ async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreErro
     recover::delete_range(&inner.lsm, &start, &end).await?;
     let mut set = WriteSet::default();
     set.delete(&keys::partition_entry(partition));
+    set.delete(&keys::gone(partition));
     let first_window = partition.saturating_mul(PARTITION_WINDOWS);
     for window in first_window..first_window + PARTITION_WINDOWS {
         set.delete(&keys::watermark(window));

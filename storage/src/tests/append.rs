@@ -98,6 +98,33 @@ fn times_outside_of_retention_and_clock_are_out_of_bounds() {
 }
 
 #[test]
+fn a_store_of_a_later_format_is_refused_and_left_alone() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        let set = |format: u32| {
+            let mut set = crate::lsm::WriteSet::default();
+            let key = crate::keys::FORMAT;
+            set.put(key.to_vec(), crate::value::encode_u32(key, format));
+            set
+        };
+        store.append(batch(&labels(&[("a", "b")]), &[(1, 1.0)])).await.unwrap();
+        store.inner().lsm.commit(set(9)).await.unwrap();
+        store.close().await.unwrap();
+        let error = open(&objects).await.unwrap_err();
+        assert_eq!(error, crate::StoreError::NewerFormat { found: 9, supported: 2 });
+        assert!(error.to_string().contains("format 9"), "{error}");
+        assert!(error.to_string().contains("up to 2"), "{error}");
+        let (location, options) = (crate::lsm::Location::on(objects.clone()), harness::options());
+        let lsm = crate::lsm::Lsm::open(&location, &options).await.unwrap();
+        assert!(lsm.get(crate::keys::OWNER).await.unwrap().is_none());
+        lsm.commit(set(2)).await.unwrap();
+        lsm.close().await.unwrap();
+        assert_eq!(harness::read_all(&open(&objects).await.unwrap()).await.unwrap().len(), 1);
+    });
+}
+
+#[test]
 fn long_labels_are_refused_and_the_rest_is_kept() {
     harness::run(async {
         let store = open(&harness::memory()).await.unwrap();
@@ -187,6 +214,81 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
         drop(store);
         let store = open_with(&objects, options).await.unwrap();
         assert_eq!(read_all(&store).await.unwrap(), left);
+    });
+}
+
+#[test]
+fn the_oldest_days_go_where_files_take_too_much() {
+    harness::run(async {
+        let objects = harness::memory();
+        let series = labels(&[("__name__", "a")]);
+        let store = open(&objects).await.unwrap();
+        for day in 0..4 {
+            let samples: Vec<(i64, f64)> =
+                (0..200).map(|i| (day * PARTITION_MS + i * 1000, (i * i) as f64)).collect();
+            store.append(batch(&series, &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        crate::seal::write_out(store.inner()).await.unwrap();
+        let (partitions, others) = store.inner().lsm.live_bytes();
+        assert_eq!(partitions.len(), 4);
+        store.close().await.unwrap();
+        let first_two: u64 = partitions.range(..2).map(|(_, bytes)| bytes).sum();
+        let all = others + partitions.values().sum::<u64>();
+        for (bytes_max, kept) in [(all + 8192, 4), (all - first_two, 2), (1, 1)] {
+            let options = StoreOptions { retention_bytes: Some(bytes_max), ..harness::options() };
+            let store = open_with(&objects, options).await.unwrap();
+            store.maintain().await.unwrap();
+            let left = read_all(&store).await.unwrap();
+            assert!(left[0].1.len() <= kept * 200, "of {bytes_max} bytes: {}", left[0].1.len());
+            assert!(left[0].1.len() >= 200, "the newest stays");
+            assert_eq!(left[0].1.last().unwrap().0, 3 * PARTITION_MS + 199_000);
+            if kept == 4 {
+                assert_eq!(left[0].1.len(), 4 * 200);
+            }
+            if kept == 1 {
+                let late = store.append(batch(&series, &[(1000, 1.0)])).await.unwrap();
+                assert_eq!(late.rejections[0].reason, RejectReason::OutOfBounds);
+            }
+            store.close().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_selection_under_way_sees_a_day_whole_while_it_goes() {
+    harness::run(async {
+        let clock = Arc::new(ManualClock::new(100 * PARTITION_MS));
+        let options = StoreOptions {
+            retention_ms: Some(2 * PARTITION_MS),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            ..harness::options()
+        };
+        let store = open_with(&harness::memory(), options).await.unwrap();
+        let series = labels(&[("__name__", "a")]);
+        let day_ms = 99 * PARTITION_MS;
+        store.append(batch(&series, &[(day_ms, 1.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        store.append(batch(&series, &[(day_ms + 1, 2.0)])).await.unwrap();
+        let selection = Selection {
+            matchers: Vec::new(),
+            start_ms: i64::MIN,
+            end_ms: i64::MAX,
+            only_newest: false,
+        };
+        let budget = Budget::unlimited();
+        let under_way = Source::select(&store, &selection, &budget);
+        clock.set(103 * PARTITION_MS);
+        store.maintain().await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), vec![], "later ones see nothing");
+        assert_eq!(store.stats().partitions_deleted, 0);
+        let set = under_way.await.unwrap();
+        assert_eq!(set.sample_count_estimate(0), 2, "what is sealed, and what is open");
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 1);
+        // The clock is set back: what has been hidden does not come back.
+        clock.set(100 * PARTITION_MS);
+        assert_eq!(read_all(&store).await.unwrap(), vec![]);
     });
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use model::{Batch, Labels};
+use model::{Batch, Labels, Matcher};
 use proptest::prelude::*;
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
@@ -138,9 +138,20 @@ impl MultipartUpload for FaultyUpload {
     }
 }
 
-/// What was sent: by series and time whether it was acknowledged. The value follows from both.
+/// What was sent: what is known of it by series and time. The value follows from both.
 #[derive(Default)]
-struct Sent(BTreeMap<(Labels, i64), bool>);
+struct Sent(BTreeMap<(Labels, i64), Known>);
+
+/// What is known of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It was acknowledged.
+    There,
+    /// It was deleted, and that was acknowledged.
+    Gone,
+    /// Whether it is there is not known.
+    Unsure,
+}
 
 fn series(number: u8) -> Labels {
     let number = number.to_string();
@@ -154,6 +165,8 @@ fn value(number: u8, timestamp_ms: i64) -> f64 {
 #[derive(Debug, Clone)]
 enum Step {
     Append(Vec<(u8, i64)>),
+    Delete(u8, i64, i64),
+    Clean,
     Seal,
     Reopen,
 }
@@ -163,6 +176,9 @@ fn step() -> impl Strategy<Value = Step> {
     let samples = proptest::collection::vec((0_u8..15, time), 1..40);
     prop_oneof![
         5 => samples.prop_map(Step::Append),
+        2 => (0_u8..15, -3 * WINDOW_MS..3 * WINDOW_MS, 0..4 * WINDOW_MS)
+            .prop_map(|(n, t, length)| Step::Delete(n, t, t + length)),
+        1 => Just(Step::Clean),
         2 => Just(Step::Seal),
         1 => Just(Step::Reopen),
     ]
@@ -176,9 +192,34 @@ impl Sent {
         }
         let result = store.append(batch).await;
         for (number, timestamp_ms) in samples {
-            *self.0.entry((series(*number), *timestamp_ms)).or_default() |= result.is_ok();
+            let known = self.0.entry((series(*number), *timestamp_ms)).or_insert(Known::Unsure);
+            match (result.is_ok(), *known) {
+                (true, _) => *known = Known::There,
+                (false, Known::Gone) => *known = Known::Unsure,
+                (false, Known::There | Known::Unsure) => {}
+            }
         }
         result.map(|outcome| assert_eq!(outcome.rejected, 0))
+    }
+
+    async fn delete(
+        &mut self,
+        store: &Store,
+        number: u8,
+        (start_ms, end_ms): (i64, i64),
+    ) -> Result<(), StoreError> {
+        let labels = series(number);
+        let matchers = vec![Matcher::equal("n", labels.get("n"))];
+        let result = store.delete(vec![matchers], start_ms, end_ms).await;
+        let range = (labels.clone(), start_ms)..=(labels, end_ms);
+        for (_, known) in self.0.range_mut(range) {
+            match (result.is_ok(), *known) {
+                (true, _) => *known = Known::Gone,
+                (false, Known::There) => *known = Known::Unsure,
+                (false, Known::Gone | Known::Unsure) => {}
+            }
+        }
+        result
     }
 
     async fn check(&self, store: &Store) {
@@ -191,8 +232,10 @@ impl Sent {
                 found.insert((labels.clone(), timestamp_ms), ());
             }
         }
-        for (sample, acknowledged) in &self.0 {
-            assert!(!acknowledged || found.contains_key(sample), "{sample:?} is lost");
+        for (sample, known) in &self.0 {
+            let is_found = found.contains_key(sample);
+            assert!(*known != Known::There || is_found, "{sample:?} is lost");
+            assert!(*known != Known::Gone || !is_found, "{sample:?} is back");
         }
     }
 }
@@ -214,6 +257,10 @@ async fn attempt(
                 }
                 result?;
             }
+            Step::Delete(number, start_ms, end_ms) => {
+                sent.delete(&store, *number, (*start_ms, *end_ms)).await?;
+            }
+            Step::Clean => store.clean_tombstones().await?,
             Step::Seal => store.seal_all().await?,
             Step::Reopen => {
                 drop(store);
@@ -251,6 +298,54 @@ proptest! {
             sent.check(&store).await;
         });
     }
+}
+
+/// Writes, deletes and cleans, sealed and open: every write of it fails once.
+#[test]
+fn deletes_hold_after_a_crash_at_every_write() {
+    let samples = |times: std::ops::Range<i64>| -> Step {
+        let all = times.flat_map(|t| (0..5).map(move |n| (n, t * WINDOW_MS / 7)));
+        Step::Append(all.collect())
+    };
+    let steps = [
+        samples(-9..9),
+        Step::Seal,
+        samples(5..12),
+        Step::Delete(1, -WINDOW_MS, WINDOW_MS),
+        Step::Delete(2, i64::MIN, i64::MAX),
+        samples(0..3),
+        Step::Seal,
+        Step::Delete(3, 0, WINDOW_MS / 2),
+        Step::Clean,
+        samples(2..4),
+        Step::Delete(4, 0, WINDOW_MS),
+        Step::Clean,
+        Step::Seal,
+        Step::Clean,
+    ];
+    let mut writes = 0;
+    let mut is_done = false;
+    while !is_done {
+        for last_lands in [false, true] {
+            is_done = harness::run(async {
+                let objects = harness::memory();
+                let mut sent = Sent::default();
+                let faulty = Faulty::on(&objects, writes, last_lands);
+                let done = attempt(&faulty, &steps, &mut sent).await.is_ok();
+                let store = open(&objects).await.unwrap();
+                sent.check(&store).await;
+                store.clean_tombstones().await.unwrap();
+                sent.check(&store).await;
+                store.seal_all().await.unwrap();
+                drop(store);
+                let store = open(&objects).await.unwrap();
+                sent.check(&store).await;
+                done
+            });
+        }
+        writes += 1;
+    }
+    assert!(writes > 40, "{writes} writes only");
 }
 
 #[test]

@@ -25,6 +25,9 @@ enum Op {
     Run(u8, i64, u16, i64, Option<u16>),
     SealAll,
     SealClosed(i64),
+    /// Deletes a range of time of some series.
+    Delete(u8, i64, i64),
+    Clean,
     /// Reads, which fills the caches.
     Read,
     Close,
@@ -55,6 +58,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(s, t, n, d, k)| Op::Run(s, t, n, d, k)),
         1 => Just(Op::SealAll),
         1 => (-20_i64..20).prop_map(|w| Op::SealClosed(w * WINDOW_MS)),
+        2 => (0_u8..5, time(), 0_i64..3 * WINDOW_MS).prop_map(|(m, t, n)| Op::Delete(m, t, n)),
+        1 => Just(Op::Clean),
         2 => Just(Op::Read),
         1 => Just(Op::Close),
         1 => Just(Op::Crash),
@@ -257,6 +262,18 @@ async fn check_reads(store: &Store, twin: &MemorySource, around_ms: i64) {
     }
 }
 
+/// Which series a delete means, by a small number.
+fn selectors(number: u8) -> Vec<Vec<Matcher>> {
+    let one = |number: &str| vec![Matcher::equal("instance", number)];
+    match number {
+        0 => vec![vec![Matcher::equal("__name__", "a")]],
+        1 => vec![one("3"), one("4")],
+        2 => vec![vec![Matcher::new(MatchOp::Regex, "instance", "1.*").unwrap()]],
+        3 => vec![vec![Matcher::new(MatchOp::NotEqual, "even", "yes").unwrap()]],
+        _ => vec![vec![Matcher::new(MatchOp::Regex, "__name__", ".+").unwrap()]],
+    }
+}
+
 async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usize) {
     let objects = harness::memory();
     let clock = Arc::new(ManualClock::new(0));
@@ -302,6 +319,16 @@ async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usiz
                 clock.set(now_ms);
                 store.maintain().await.unwrap();
             }
+            Op::Delete(number, start_ms, length_ms) => {
+                let selectors = selectors(number);
+                let end_ms = start_ms + length_ms;
+                for matchers in &selectors {
+                    twin.delete(matchers, start_ms, end_ms);
+                }
+                store.delete(selectors, start_ms, end_ms).await.unwrap();
+                last_ms = end_ms;
+            }
+            Op::Clean => store.clean_tombstones().await.unwrap(),
             Op::Read => check_reads(&store, &twin, last_ms).await,
             Op::Close => {
                 store.close().await.unwrap();

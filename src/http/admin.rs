@@ -1,0 +1,108 @@
+//! `/api/v1/admin/tsdb/…`: deleting series, cleaning up behind that, snapshots.
+//!
+//! Source: `deleteSeries`, `cleanTombstones` and `snapshot` of Prometheus' API.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use storage::{Store, StoreError};
+
+use super::error::ApiError;
+use super::json::body::{Ready, success};
+use super::labels;
+use super::params::Params;
+use super::time::format_rfc3339;
+use crate::server::Shared;
+use crate::units::quoted;
+
+/// `delete_series`.
+pub(super) async fn delete_series(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let store = store_of(&shared)?;
+    params.check()?;
+    if !params.has("match[]") {
+        return Err(ApiError::bad_data("no match[] parameter provided"));
+    }
+    let (start_ms, end_ms) = labels::times(&params)?;
+    let texts = params.selectors();
+    // As in Prometheus, `{}` deletes everything.
+    let selectors = shared.queries.compute_apart(move || texts.parse_any()).await?;
+    let selectors = selectors.map_err(|error| ApiError::invalid_parameter("match[]", error))?;
+    store.delete(selectors, start_ms, end_ms).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `clean_tombstones`.
+pub(super) async fn clean_tombstones(
+    State(shared): State<Arc<Shared>>,
+) -> Result<Response, ApiError> {
+    store_of(&shared)?.clean_tombstones().await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `snapshot`.
+pub(super) async fn snapshot(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let store = store_of(&shared)?;
+    let skips_head = match params.text("skip_head")? {
+        "" => false,
+        text => parse_bool(text).map_err(|error| {
+            let message = format!("unable to parse boolean: {error}");
+            ApiError::invalid_parameter("skip_head", message)
+        })?,
+    };
+    // Taken from the hasher's seed: nobody guesses at it, and two requests of one second differ.
+    let random = std::hash::BuildHasher::hash_one(
+        &std::collections::hash_map::RandomState::new(),
+        std::process::id(),
+    );
+    let second = &format_rfc3339(SystemTime::now())[..19].replace(['-', ':'], "");
+    let name = format!("{second}Z-{:016x}", random >> 1);
+    store
+        .snapshot(&name, !skips_head)
+        .await
+        .map_err(|error| ApiError::internal(format!("create snapshot: {error}")))?;
+    Ok(success(Ready(format!("{{\"name\":\"{name}\"}}").into_bytes()), &[], &[]))
+}
+
+/// The store, if the flag lets it be changed.
+fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
+    if !shared.args.enable_admin_api {
+        return Err(ApiError::disabled("admin APIs disabled"));
+    }
+    shared.store().ok_or_else(|| ApiError::overloaded("the store is not open yet"))
+}
+
+/// Reads a truth value as `strconv.ParseBool` of Go does, with its error.
+fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(text))),
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        match error {
+            StoreError::LimitExceeded(_) => ApiError::bad_data(error.to_string()),
+            StoreError::Overloaded { .. }
+            | StoreError::Unavailable(_)
+            | StoreError::Stalled { .. } => ApiError::overloaded(error.to_string()),
+            StoreError::Fenced
+            | StoreError::Closed
+            | StoreError::InvalidUrl { .. }
+            | StoreError::NewerFormat { .. }
+            | StoreError::Remote { .. }
+            | StoreError::InvalidSetting { .. }
+            | StoreError::Corrupt { .. } => ApiError::internal(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The admin endpoints, on a store.
+
+use model::{Batch, Labels};
+use storage::{Store, StoreOptions};
+
+use super::*;
+
+fn success(data: &str) -> String {
+    format!(r#"{{"status":"success","data":{data}}}"#)
+}
+
+async fn with_store(args: &[&str]) -> (axum::Router, Arc<Store>) {
+    let shared = shared_with(args, Scripted::default());
+    let options = StoreOptions { background: false, ..StoreOptions::default() };
+    let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+    let mut batch = Batch::default();
+    for job in ["x", "y"] {
+        let labels = Labels::from_pairs([("__name__", "up"), ("job", job)]);
+        batch.push(&labels, &[(1000, 1.0), (2000, 2.0)]);
+    }
+    store.append(batch).await.unwrap();
+    shared.set_store(&store);
+    (router(shared), store)
+}
+
+#[tokio::test]
+async fn deletes_are_answered_as_prometheus_does() {
+    let (router, _store) = with_store(&["--web.enable-admin-api"]).await;
+    let path = "/api/v1/admin/tsdb/delete_series";
+    let cases: &[(&str, u16, &str)] = &[
+        (&format!("POST {path}"), 400, &error("bad_data", "no match[] parameter provided")),
+        (
+            &format!("POST {path}?match[]=up&start=x"),
+            400,
+            &error(
+                "bad_data",
+                "invalid parameter \\\"start\\\": invalid time value for 'start': cannot parse \
+                 \\\"x\\\" to a valid timestamp",
+            ),
+        ),
+        (&format!("PUT {path}?match[]=up{{job=%22x%22}}&start=2&end=3"), 204, ""),
+        (
+            "GET /api/v1/series?match[]=up&start=1.5&end=3",
+            200,
+            &success(r#"[{"__name__":"up","job":"y"}]"#),
+        ),
+        (&format!("POST {path}?match[]=up{{job=%22y%22}}&match[]=gone"), 204, ""),
+        ("GET /api/v1/series?match[]=up", 200, &success(r#"[{"__name__":"up","job":"x"}]"#)),
+        ("POST /api/v1/admin/tsdb/clean_tombstones", 204, ""),
+        (&format!("POST {path}?match[]=up&start=5&end=1"), 204, ""),
+        ("GET /api/v1/series?match[]=up", 200, &success(r#"[{"__name__":"up","job":"x"}]"#)),
+        (&format!("GET {path}?match[]=up"), 405, "Method Not Allowed\n"),
+        (&format!("POST {path}?match[]={{}}"), 204, ""),
+        ("GET /api/v1/series?match[]=up", 200, &success("[]")),
+    ];
+    check(&router, cases).await;
+    let answer = ask(&router, "POST", &format!("{path}?match[]=up{{")).await;
+    assert_eq!(answer.status, 400);
+    assert!(answer.text.contains("invalid parameter \\\"match[]\\\""), "{}", answer.text);
+}
+
+#[tokio::test]
+async fn snapshots_have_names_of_their_own() {
+    let (router, _store) = with_store(&["--web.enable-admin-api"]).await;
+    let mut names = std::collections::HashSet::new();
+    for query in ["", "?skip_head=true", "?skip_head=0"] {
+        let path = format!("/api/v1/admin/tsdb/snapshot{query}");
+        let answer = ask(&router, "POST", &path).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let name = answer.text.strip_prefix(r#"{"status":"success","data":{"name":""#);
+        let name = name.and_then(|rest| rest.strip_suffix(r#""}}"#)).expect("a name");
+        let (time, random) = name.split_once("Z-").expect("a time and a number");
+        assert_eq!((time.len(), random.len()), (15, 16), "{name}");
+        assert!(names.insert(name.to_owned()));
+    }
+    let answer = ask(&router, "POST", "/api/v1/admin/tsdb/snapshot?skip_head=maybe").await;
+    assert_eq!(answer.status, 400);
+    let expected = "invalid parameter \\\"skip_head\\\": unable to parse boolean: \
+                    strconv.ParseBool: parsing \\\"maybe\\\": invalid syntax";
+    assert_eq!(answer.text, error("bad_data", expected));
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_without_the_flag() {
+    let (router, _store) = with_store(&[]).await;
+    let disabled = error("unavailable", "admin APIs disabled");
+    let cases: &[(&str, u16, &str)] = &[
+        ("POST /api/v1/admin/tsdb/delete_series?match[]=up", 500, &disabled),
+        ("PUT /api/v1/admin/tsdb/clean_tombstones", 500, &disabled),
+        ("POST /api/v1/admin/tsdb/snapshot", 500, &disabled),
+    ];
+    check(&router, cases).await;
+}

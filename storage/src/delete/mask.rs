@@ -1,0 +1,167 @@
+//! What tombstones leave of the parts of a series.
+//!
+//! Masks lie on what is read, after every cache: a column that is kept holds what its block does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{
+    Advance, Cursor, HistogramSample, Labels, Matcher, ResetHint, SampleBatch, SourceError,
+};
+use roaring::RoaringBitmap;
+
+use super::{Snapshot, Tombstone};
+use crate::head::series::{Floats, Part, Parts, push_starts};
+use crate::index::facts::Facts;
+use crate::lsm::Lsm;
+use crate::read::breather::Breather;
+use crate::read::cursor::{PartsCursor, SeriesParts};
+use crate::window::{PARTITION_MS, partition_end_ms};
+
+/// Deleted times of series of one partition, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Masks(BTreeMap<u32, Vec<Deleted>>);
+
+/// Times that are deleted from runs up to an epoch.
+#[derive(Debug, Clone, Copy)]
+struct Deleted {
+    epoch: u32,
+    start_ms: i64,
+    end_ms: i64,
+}
+
+impl Masks {
+    /// What is deleted of some series of a partition in a range of time.
+    ///
+    /// Errors: those of reading the index.
+    pub(crate) async fn of(
+        lsm: &Lsm,
+        facts: &Facts,
+        tombstones: &Snapshot,
+        (start_ms, end_ms): (i64, i64),
+        ids: &RoaringBitmap,
+        breather: &mut Breather,
+    ) -> Result<Masks, SourceError> {
+        let mut masks = Masks::default();
+        let partition_end_ms = partition_end_ms(facts.number);
+        let first_ms = start_ms.max(partition_end_ms.saturating_sub(PARTITION_MS));
+        let last_ms = end_ms.min(partition_end_ms - 1);
+        let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, 0));
+        for tombstone in relevant {
+            let Tombstone { epoch, start_ms, end_ms, .. } = **tombstone;
+            for id in covered(lsm, facts, &tombstone.selectors, ids, breather).await? {
+                breather.work(1).await?;
+                masks.0.entry(id).or_default().push(Deleted { epoch, start_ms, end_ms });
+            }
+        }
+        Ok(masks)
+    }
+
+    /// Whether nothing is deleted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The ids of which something is deleted.
+    pub(crate) fn ids(&self) -> RoaringBitmap {
+        self.0.keys().copied().collect()
+    }
+
+    /// The times that are deleted of a series in a run.
+    pub(crate) fn times(&self, id: u32, run: u32) -> Vec<(i64, i64)> {
+        let all = self.0.get(&id).map_or(&[][..], Vec::as_slice);
+        let of_run = all.iter().filter(|deleted| deleted.epoch >= run);
+        of_run.map(|deleted| (deleted.start_ms, deleted.end_ms)).collect()
+    }
+}
+
+/// Of some ids those whose series a tombstone covers.
+async fn covered(
+    lsm: &Lsm,
+    facts: &Facts,
+    selectors: &[Vec<Matcher>],
+    ids: &RoaringBitmap,
+    breather: &mut Breather,
+) -> Result<RoaringBitmap, SourceError> {
+    let mut covered = RoaringBitmap::new();
+    for matchers in selectors {
+        covered |= facts.resolve(lsm, matchers, breather).await? & ids;
+    }
+    Ok(covered)
+}
+
+/// What is left of parts of a series, given in the order of their writing, without some times.
+///
+/// Of a histogram behind a gap nothing is known of a reset. Errors: damaged bytes.
+pub(crate) fn kept_parts(
+    parts: Parts,
+    deleted: &[(i64, i64)],
+    labels: &Labels,
+) -> Result<Parts, SourceError> {
+    let mut kept = Parts::new();
+    for part in parts {
+        let is_readable = !matches!(&part, Part::Frame(frame) if frame.header.is_err());
+        let (min_ms, max_ms) = part.times();
+        if !is_readable || deleted.iter().all(|(start, end)| *start > max_ms || *end < min_ms) {
+            // One that cannot be read is for its reader to report.
+            kept.push(part);
+        } else if !deleted.iter().any(|(start, end)| *start <= min_ms && *end >= max_ms) {
+            let parts = SeriesParts::new(Parts::from_iter([part]), i64::MIN, i64::MAX, labels)?;
+            let Kept { floats, histograms } = Kept::of(&parts, deleted, labels)?;
+            kept.extend((!floats.samples.is_empty()).then_some(Part::Floats(Box::new(floats))));
+            kept.extend((!histograms.is_empty()).then_some(Part::Histograms(histograms)));
+        }
+    }
+    Ok(kept)
+}
+
+/// Samples that are not deleted, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) floats: Floats,
+    pub(crate) histograms: Vec<HistogramSample>,
+}
+
+impl Kept {
+    /// Those of parts.
+    pub(crate) fn of(
+        parts: &SeriesParts,
+        deleted: &[(i64, i64)],
+        labels: &Labels,
+    ) -> Result<Kept, SourceError> {
+        let is_deleted = |time_ms: i64| deleted.iter().any(|(s, e)| (*s..=*e).contains(&time_ms));
+        let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX, None);
+        let mut batch = SampleBatch::new();
+        let mut kept = Kept::default();
+        let mut is_behind_gap = true;
+        loop {
+            batch.clear();
+            let advance = cursor.next_batch(i64::MAX, &mut batch)?;
+            let (timestamps, values) = batch.samples();
+            for (at, (timestamp_ms, value)) in timestamps.iter().zip(values).enumerate() {
+                if is_deleted(*timestamp_ms) {
+                    continue;
+                }
+                if batch.start(at) != 0 {
+                    let Floats { samples, starts } = &mut kept.floats;
+                    push_starts(starts, samples.len(), &[batch.start(at)]);
+                }
+                kept.floats.samples.push((*timestamp_ms, *value));
+            }
+            for mut sample in batch.histograms.drain(..) {
+                if is_deleted(sample.timestamp_ms) {
+                    is_behind_gap = true;
+                    continue;
+                }
+                let hint = sample.histogram.reset_hint;
+                if std::mem::take(&mut is_behind_gap) && hint != ResetHint::Gauge {
+                    Arc::make_mut(&mut sample.histogram).reset_hint = ResetHint::Unknown;
+                }
+                kept.histograms.push(sample);
+            }
+            if advance != Advance::Full {
+                return Ok(kept);
+            }
+        }
+    }
+}

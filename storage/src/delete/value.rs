@@ -1,0 +1,123 @@
+//! The stored form of a tombstone; its epoch is in the key.
+//!
+//! ```text
+//! crc32c:4 LE of key and rest │ version:1 = 1 │ is cleaned:1
+//! zigzag(first time) │ zigzag(last time)
+//! selectors │ ( matchers │ ( op:1 │ length │ name │ length │ value ) × matchers ) × selectors
+//! ```
+//!
+//! *Op*: 0 `=`, 1 `!=`, 2 `=~`, 3 `!~`. Everything without a width is a LEB128 varint.
+
+use model::{MatchOp, Matcher};
+
+use super::Tombstone;
+use crate::error::StoreError;
+use crate::head::record::{push_varint, take_count, take_varint, unzigzag, zigzag};
+use crate::{keys, value};
+
+const VERSION: u8 = 1;
+const OPS: [MatchOp; 4] = [MatchOp::Equal, MatchOp::NotEqual, MatchOp::Regex, MatchOp::NotRegex];
+
+/// The value of a tombstone.
+pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
+    let mut body = vec![VERSION, u8::from(tombstone.is_cleaned)];
+    push_varint(&mut body, zigzag(tombstone.start_ms));
+    push_varint(&mut body, zigzag(tombstone.end_ms));
+    push_varint(&mut body, tombstone.selectors.len() as u64);
+    for matchers in &tombstone.selectors {
+        push_varint(&mut body, matchers.len() as u64);
+        for matcher in matchers {
+            let op = OPS.iter().position(|op| *op == matcher.op());
+            body.push(op.unwrap_or_default() as u8);
+            for text in [matcher.name(), matcher.value()] {
+                push_varint(&mut body, text.len() as u64);
+                body.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+    value::encode(key, &body)
+}
+
+/// The tombstone of a key and its value.
+///
+/// Errors: damaged bytes, and matchers that this version does not understand.
+pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Tombstone, StoreError> {
+    let epoch =
+        keys::parse_tombstone(key).ok_or_else(|| value::corrupt(key, "malformed tombstone key"))?;
+    let mut rest = value::decode(key, bytes)?;
+    let mut read = || {
+        let rest = &mut rest;
+        let ([version, is_cleaned], tail) = rest.split_first_chunk::<2>().ok_or("cut short")?;
+        if *version != VERSION {
+            return Err(format!("unknown version {version}"));
+        }
+        *rest = tail;
+        let start_ms = unzigzag(take_varint(rest)?);
+        let end_ms = unzigzag(take_varint(rest)?);
+        let selectors = (0..take_count(rest)?)
+            .map(|_| (0..take_count(rest)?).map(|_| take_matcher(rest)).collect())
+            .collect::<Result<Vec<Vec<Matcher>>, String>>()?;
+        match rest.len() {
+            0 => {}
+            len => return Err(format!("{len} bytes follow the tombstone")),
+        }
+        Ok(Tombstone { epoch, start_ms, end_ms, selectors, is_cleaned: *is_cleaned != 0 })
+    };
+    read().map_err(|detail| value::corrupt(key, detail))
+}
+
+fn take_matcher(rest: &mut &[u8]) -> Result<Matcher, String> {
+    let (op, tail) = rest.split_first().ok_or("cut short in a matcher")?;
+    *rest = tail;
+    let op = *OPS.get(usize::from(*op)).ok_or_else(|| format!("unknown operator {op}"))?;
+    let name = take_text(rest)?;
+    let value = take_text(rest)?;
+    Matcher::new(op, name, value).map_err(|error| error.to_string())
+}
+
+fn take_text(rest: &mut &[u8]) -> Result<String, String> {
+    let len = take_count(rest)?;
+    let (bytes, tail) = rest.split_at_checked(len).ok_or("cut short in a text")?;
+    *rest = tail;
+    String::from_utf8(bytes.to_vec()).map_err(|_| "a text is not UTF-8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tombstone() -> Tombstone {
+        let regex = Matcher::new(MatchOp::NotRegex, "a", "x.*|é").unwrap();
+        Tombstone {
+            epoch: 7,
+            start_ms: i64::MIN,
+            end_ms: i64::MAX,
+            selectors: vec![vec![Matcher::equal("__name__", "up"), regex], Vec::new()],
+            is_cleaned: true,
+        }
+    }
+
+    #[test]
+    fn a_tombstone_is_read_as_it_was_written() {
+        let key = keys::tombstone(7);
+        let read = decode(&key, &encode(&key, &tombstone())).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{:?}", tombstone()));
+    }
+
+    #[test]
+    fn damage_is_an_error_that_names_the_key() {
+        let key = keys::tombstone(7);
+        let bytes = encode(&key, &tombstone());
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            let error = decode(&key, &damaged).unwrap_err().to_string();
+            assert!(error.contains("key mt"), "{error}");
+            assert!(decode(&key, &bytes[..at]).is_err());
+            // Behind a good checksum too.
+            let cut = value::encode(&key, bytes.get(4..at).unwrap_or_default());
+            assert!(decode(&key, &cut).is_err());
+        }
+        assert!(decode(&keys::tombstone(8), &bytes).is_err(), "under another key");
+    }
+}

@@ -1,0 +1,172 @@
+//! Dropping deleted samples from the head. Nothing is appended to an epoch that has ended, so a
+//! window of it is built anew from what is left.
+
+use model::{HistogramSample, Labels, Matcher, ResetHint, SourceError, Watch};
+
+use super::Head;
+use super::commit::Log;
+use super::series::{Decided, Floats, HeadSeries, Parts, Scratch, TailRoom};
+use super::window::OpenWindow;
+use crate::chunk::HistogramBefore;
+use crate::delete::{self, Kept, Tombstone};
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::{Lsm, WriteSet};
+use crate::read::cursor::SeriesParts;
+
+impl Head {
+    /// Drops what the head holds of some series in a range of time. The log epoch of all of it
+    /// has ended, and the caller keeps commits out.
+    ///
+    /// Errors: something in memory cannot be read; it stays, the rest goes.
+    pub(crate) fn delete(
+        &self,
+        selectors: &[Vec<Matcher>],
+        start_ms: i64,
+        end_ms: i64,
+    ) -> Result<(), StoreError> {
+        let mut scratch = Scratch::new();
+        let mut result = Ok(());
+        for matchers in selectors {
+            let budget = model::Budget::unlimited();
+            let slots = self.index_read().select(matchers, &mut Watch::new(&budget));
+            let slots = slots.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+            for slot in slots {
+                let mut shard = self.shard(slot);
+                let Some(series) = shard.series(slot) else { continue };
+                if let Err(error) = series.delete(start_ms, end_ms, &mut scratch) {
+                    let location = "the head".to_owned();
+                    result = Err(StoreError::Corrupt { location, detail: error.to_string() });
+                }
+            }
+        }
+        result
+    }
+}
+
+impl Log {
+    /// Ends the epoch, so that a delete covers all that is in the log, and makes its tombstone
+    /// durable.
+    ///
+    /// Errors: after one, it is not known whether it is there, and the log takes nothing more.
+    pub(crate) async fn end_epoch(
+        &mut self,
+        lsm: &Lsm,
+        selectors: Vec<Vec<Matcher>>,
+        (start_ms, end_ms): (i64, i64),
+    ) -> Result<Tombstone, StoreError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let epoch = self.epoch;
+        let tombstone = Tombstone { epoch, start_ms, end_ms, selectors, is_cleaned: false };
+        let key = keys::tombstone(epoch);
+        let mut set = WriteSet::default();
+        set.put(key.clone(), delete::encode(&key, &tombstone));
+        self.epoch += 1;
+        if let Err(error) = lsm.commit(set).await {
+            self.failed = Some(error.clone());
+            return Err(error);
+        }
+        Ok(tombstone)
+    }
+}
+
+impl HeadSeries {
+    /// Drops the samples in a range of time.
+    fn delete(&mut self, start_ms: i64, end_ms: i64, s: &mut Scratch) -> Result<(), SourceError> {
+        let mut result = Ok(());
+        let labels = self.labels.clone();
+        self.windows.retain_mut(|open| {
+            if open.min_ms > end_ms || open.max_ms < start_ms {
+                return true;
+            }
+            match open.without(start_ms, end_ms, &labels, s) {
+                Ok(Some(left)) => {
+                    *open = left;
+                    true
+                }
+                Ok(None) => false,
+                Err(error) => {
+                    result = Err(error);
+                    true
+                }
+            }
+        });
+        self.windows.shrink_to_fit();
+        self.recent = 0;
+        if (start_ms..=end_ms).contains(&self.newest_ms) {
+            self.find_newest()?;
+        }
+        result
+    }
+
+    /// Notes the newest sample of those that are open, if there is one: no other is known.
+    fn find_newest(&mut self) -> Result<(), SourceError> {
+        (self.newest_ms, self.newest_bits, self.newest_histogram) = (i64::MIN, 0, None);
+        let Some(newest_ms) = self.windows.iter().map(|open| open.max_ms).max() else {
+            return Ok(());
+        };
+        let (mut parts, mut room) = (Parts::new(), TailRoom::default());
+        self.parts(newest_ms, newest_ms, false, (&mut parts, &mut room));
+        room.settle(parts.iter_mut());
+        let labels = self.labels.clone();
+        let parts = SeriesParts::new(parts, newest_ms, newest_ms, &labels)?;
+        let Kept { floats, histograms } = Kept::of(&parts, &[], &labels)?;
+        if let Some((timestamp_ms, value)) = floats.samples.last() {
+            self.note_newest(*timestamp_ms, *value);
+        }
+        if let Some(sample) = histograms.last() {
+            self.note_newest_histogram(sample);
+        }
+        Ok(())
+    }
+}
+
+impl OpenWindow {
+    /// What is left without a range of time, if anything is.
+    fn without(
+        &self,
+        start_ms: i64,
+        end_ms: i64,
+        labels: &Labels,
+        s: &mut Scratch,
+    ) -> Result<Option<OpenWindow>, SourceError> {
+        if start_ms <= self.min_ms && end_ms >= self.max_ms {
+            return Ok(None);
+        }
+        let (mut parts, mut room) = (Parts::new(), TailRoom::default());
+        self.parts(i64::MIN, i64::MAX, false, (&mut parts, &mut room));
+        room.settle(parts.iter_mut());
+        let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, labels)?;
+        let Kept { floats, histograms } = Kept::of(&parts, &[(start_ms, end_ms)], labels)?;
+        if floats.samples.is_empty() && histograms.is_empty() {
+            return Ok(None);
+        }
+        let mut left = OpenWindow::new(self.window, self.epoch);
+        left.append_all(&floats, histograms, s);
+        Ok(Some(left))
+    }
+
+    /// Adds samples to a window without any, in the order of their times.
+    fn append_all(&mut self, floats: &Floats, histograms: Vec<HistogramSample>, s: &mut Scratch) {
+        let mut histograms = histograms.into_iter().peekable();
+        let mut before: Option<HistogramBefore> = None;
+        let mut append_histogram = |open: &mut OpenWindow, sample: HistogramSample| {
+            let is_claim = sample.histogram.reset_hint == ResetHint::NotReset;
+            let this = HistogramBefore::of(&sample);
+            let before = before.replace(this).filter(|_| is_claim);
+            open.append_histogram(&Decided { sample, before });
+        };
+        for (at, (timestamp_ms, value)) in floats.samples.iter().enumerate() {
+            while let Some(sample) = histograms.next_if(|h| h.timestamp_ms < *timestamp_ms) {
+                append_histogram(self, sample);
+            }
+            let start_ms = floats.starts.get(at).copied().unwrap_or(0);
+            self.append(*timestamp_ms, *value, start_ms, s);
+        }
+        for sample in histograms {
+            append_histogram(self, sample);
+        }
+    }
+}

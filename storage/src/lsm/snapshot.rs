@@ -1,0 +1,165 @@
+//! Copies of the tree as it is at one time, each a tree of its own beside it.
+//!
+//! ```text
+//! P/tessella/…                     the tree
+//! P/snapshots/NAME/tessella/…      a copy, which is opened as P/snapshots/NAME
+//! ```
+//!
+//! A checkpoint keeps the files of one manifest from being deleted while they are copied: on a
+//! local disk as links, which take no room and no time, in a bucket by the object store. The
+//! manifest is copied last, so that half a copy is no tree. The checkpoint bears the name of the
+//! copy: what a crash has left of both is removed at the next start.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use slatedb::CheckpointCreateResult;
+use slatedb::admin::Admin;
+use slatedb::config::{CheckpointOptions, CheckpointScope};
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{self, ObjectStore, ObjectStoreExt};
+
+use super::location::ROOT;
+use super::{Location, Lsm, store_error};
+use crate::error::StoreError;
+
+/// The folder of the copies.
+const FOLDER: &str = "snapshots";
+/// How the names of our checkpoints begin.
+const CHECKPOINT_PREFIX: &str = "snapshot ";
+/// Files that are copied at once.
+const COPIES_MAX: usize = 8;
+
+/// Where the files of a tree lie.
+#[derive(Clone)]
+pub(super) struct Files {
+    pub(super) object_store: Arc<dyn ObjectStore>,
+    pub(super) path: ObjectPath,
+}
+
+impl Files {
+    fn admin(&self) -> Admin {
+        Admin::builder(self.path.clone(), Arc::clone(&self.object_store)).build()
+    }
+
+    /// Where a copy lies.
+    fn copy(&self, name: &str) -> Files {
+        let mut parts: Vec<_> = self.path.parts().collect();
+        parts.pop();
+        let parent = ObjectPath::from_iter(parts);
+        let path = parent.join(FOLDER).join(name).join(ROOT);
+        Files { object_store: Arc::clone(&self.object_store), path }
+    }
+
+    /// Removes everything.
+    async fn remove(&self) -> Result<(), StoreError> {
+        let files = self.object_store.list(Some(&self.path)).map_ok(|file| file.location);
+        let deleted = self.object_store.delete_stream(files.boxed());
+        deleted.try_collect::<Vec<_>>().await.map(drop).map_err(|e| unavailable(&e))
+    }
+
+    /// Removes checkpoints of ours, and what has been copied for them: nobody copies now.
+    pub(super) async fn remove_unfinished(&self, db: &slatedb::Db) -> Result<(), StoreError> {
+        for checkpoint in db.manifest().checkpoints() {
+            let name = checkpoint.name.as_deref().unwrap_or_default();
+            if let Some(name) = name.strip_prefix(CHECKPOINT_PREFIX) {
+                tracing::warn!(name, "an unfinished snapshot is removed");
+                self.copy(name).remove().await?;
+                let deleted = self.admin().delete_checkpoint(checkpoint.id).await;
+                deleted.map_err(|e| store_error(&e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lsm {
+    /// Copies the tree with all that has been committed. The copy may be opened; it stays if
+    /// [`Snapshot::finish`] is called.
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<Snapshot, StoreError> {
+        let options = CheckpointOptions {
+            name: Some(format!("{CHECKPOINT_PREFIX}{name}")),
+            ..CheckpointOptions::default()
+        };
+        let created = self.db.create_checkpoint(CheckpointScope::All, &options).await;
+        let created = created.map_err(|e| store_error(&e))?;
+        let (of, files) = (self.files.clone(), self.files.copy(name));
+        let snapshot = Snapshot { of, files, checkpoint: created };
+        match snapshot.copy_files(snapshot.checkpoint.manifest_id).await {
+            Ok(()) => Ok(snapshot),
+            Err(error) => {
+                snapshot.give_up().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A copy of the tree.
+pub(crate) struct Snapshot {
+    of: Files,
+    files: Files,
+    checkpoint: CheckpointCreateResult,
+}
+
+impl Snapshot {
+    /// The place of the copy.
+    pub(crate) fn location(&self) -> Location {
+        let mut location = Location::on(Arc::clone(&self.files.object_store));
+        location.path = self.files.path.clone();
+        location.has_conditional_overwrite = false;
+        location
+    }
+
+    /// Lets go of the files that have been copied.
+    pub(crate) async fn finish(&self) -> Result<(), StoreError> {
+        let deleted = self.of.admin().delete_checkpoint(self.checkpoint.id).await;
+        deleted.map_err(|e| store_error(&e))
+    }
+
+    /// Removes the copy: there is an error already, so that others are for the log alone. What is
+    /// left is removed at the next start.
+    pub(crate) async fn give_up(&self) {
+        let removed = self.files.remove().await;
+        if let Err(error) = removed.and(self.finish().await) {
+            tracing::warn!(%error, "an unfinished snapshot cannot be removed");
+        }
+    }
+
+    async fn copy_files(&self, manifest_id: u64) -> Result<(), StoreError> {
+        let manifest = self.of.admin().read_manifest(Some(manifest_id)).await;
+        let manifest = manifest.map_err(|e| store_error(&e))?.ok_or_else(|| {
+            StoreError::Unavailable(format!("manifest {manifest_id} of the checkpoint is missing"))
+        })?;
+        let mut names: Vec<String> = manifest
+            .all_sst_views()
+            .map(|view| format!("compacted/{}.sst", view.sst.id.value()))
+            .collect();
+        // Parts of one file count as files here.
+        names.sort_unstable();
+        names.dedup();
+        // Made before they are polled: a stream that calls a closure is not seen to be `Send`.
+        let copies: Vec<BoxFuture<'_, _>> =
+            names.iter().map(|name| self.copy_file(name).boxed()).collect();
+        stream::iter(copies).buffer_unordered(COPIES_MAX).try_collect::<Vec<_>>().await?;
+        self.copy_file(&format!("manifest/{manifest_id:020}.manifest")).await?;
+        // What the checkpoints of the tree are for is not here.
+        let copied = self.files.admin();
+        for checkpoint in manifest.checkpoints() {
+            copied.delete_checkpoint(checkpoint.id).await.map_err(|e| store_error(&e))?;
+        }
+        Ok(())
+    }
+
+    async fn copy_file(&self, name: &str) -> Result<(), StoreError> {
+        let place = |files: &Files| name.split('/').fold(files.path.clone(), ObjectPath::join);
+        let (from, to) = (place(&self.of), place(&self.files));
+        self.of.object_store.copy(&from, &to).await.map_err(|e| unavailable(&e))
+    }
+}
+
+fn unavailable(error: &object_store::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}

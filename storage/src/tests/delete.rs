@@ -1,0 +1,282 @@
+//! Deleted samples never return, whatever comes afterwards; what is written later is there.
+
+use std::sync::Arc;
+
+use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source};
+
+use super::harness::{
+    self, Contents, at, batch, histogram, histogram_batch, labels, open, read, read_all, read_full,
+};
+use crate::window::WINDOW_MS;
+use crate::{Store, StoreError, TOMBSTONE_BYTES_MAX, TOMBSTONES_MAX};
+
+fn series(number: i64) -> Labels {
+    labels(&[("__name__", "a"), ("n", &number.to_string())])
+}
+
+fn of(number: i64) -> Vec<Vec<Matcher>> {
+    vec![vec![Matcher::equal("n", number.to_string())]]
+}
+
+fn contents(samples: &[(i64, &[(i64, f64)])]) -> Contents {
+    let bits = |s: &&[(i64, f64)]| s.iter().map(|(t, v)| (*t, v.to_bits())).collect();
+    samples.iter().map(|(number, samples)| (series(*number), bits(samples))).collect()
+}
+
+async fn series_between(store: &Store, start_ms: i64, end_ms: i64) -> Vec<Labels> {
+    let selectors = vec![vec![Matcher::equal("__name__", "a")]];
+    let query = MetadataQuery { selectors, start_ms, end_ms, limit: 0 };
+    store.series(&query, &Budget::unlimited()).await.unwrap()
+}
+
+async fn values(store: &Store) -> Vec<String> {
+    let query = MetadataQuery { selectors: vec![], start_ms: 0, end_ms: WINDOW_MS, limit: 0 };
+    store.label_values("n", &query, &Budget::unlimited()).await.unwrap()
+}
+
+#[test]
+fn deleted_samples_stay_away_over_seals_and_restarts() {
+    harness::run(async {
+        let objects = harness::memory();
+        let mut store = open(&objects).await.unwrap();
+        for number in 1..4 {
+            let samples = [(1000, 1.0), (2000, 2.0), (3000, 3.0)];
+            store.append(batch(&series(number), &samples)).await.unwrap();
+        }
+        // Sealed, in the log of a sealed epoch, and in the head.
+        store.seal_all().await.unwrap();
+        store.append(batch(&series(1), &[(4000, 4.0)])).await.unwrap();
+        store.delete(of(1), 2000, 4000).await.unwrap();
+        store.delete(of(2), i64::MIN, i64::MAX).await.unwrap();
+        let all = [(1000, 1.0), (2000, 2.0), (3000, 3.0)];
+        let expected = contents(&[(1, &all[..1]), (3, &all)]);
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        // The same value at the same time is a new sample.
+        store.append(batch(&series(1), &[(4000, 4.0), (2000, 2.5)])).await.unwrap();
+        let expected = contents(&[(1, &[(1000, 1.0), (2000, 2.5), (4000, 4.0)]), (3, &all)]);
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        for step in 0..4 {
+            match step {
+                0 => store.seal_all().await.unwrap(),
+                2 => store.clean_tombstones().await.unwrap(),
+                _ => {
+                    drop(store);
+                    store = open(&objects).await.unwrap();
+                }
+            }
+            assert_eq!(read_all(&store).await.unwrap(), expected, "after step {step}");
+        }
+        assert_eq!(store.inner().tombstones.counts(), (0, 0), "nothing is left to be covered");
+    });
+}
+
+#[test]
+fn the_newest_sample_can_be_written_again() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();
+        store.delete(of(1), 2000, 2000).await.unwrap();
+        let outcome = store.append(batch(&series(1), &[(2000, 7.0)])).await.unwrap();
+        assert_eq!((outcome.accepted, outcome.rejected), (1, 0));
+        // What is left is still known.
+        store.delete(of(1), 2000, 2000).await.unwrap();
+        let outcome = store.append(batch(&series(1), &[(1000, 1.0)])).await.unwrap();
+        assert_eq!((outcome.accepted, outcome.duplicates), (0, 1));
+        let outcome = store.append(batch(&series(1), &[(1000, 9.0)])).await.unwrap();
+        assert_eq!(outcome.rejected, 1);
+    });
+}
+
+#[test]
+fn nothing_is_known_of_a_reset_behind_a_gap() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let samples: Vec<_> = (0..6).map(|i| at(i * 1000, histogram(&[1 + i as u32, 2]))).collect();
+        store.append(histogram_batch(&series(1), &samples)).await.unwrap();
+        for is_sealed in [false, true] {
+            if is_sealed {
+                store.append(histogram_batch(&series(1), &samples)).await.unwrap();
+                store.seal_all().await.unwrap();
+            }
+            store.delete(of(1), 2000, 3000).await.unwrap();
+            let full = read_full(&store, vec![], i64::MIN, i64::MAX).await.unwrap();
+            let times: Vec<i64> = full[0].1.iter().map(|read| read.timestamp_ms).collect();
+            assert_eq!(times, [0, 1000, 4000, 5000]);
+            let hint = full[0].1[2].histogram().unwrap().reset_hint;
+            assert_eq!(hint, model::ResetHint::Unknown);
+        }
+    });
+}
+
+#[test]
+fn series_without_samples_are_not_listed() {
+    harness::run(async {
+        let objects = harness::memory();
+        let mut store = open(&objects).await.unwrap();
+        for number in 1..9 {
+            let samples = [(1000, 1.0), (WINDOW_MS + 1000, 2.0)];
+            store.append(batch(&series(number), &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        store.delete(of(1), 0, WINDOW_MS * 2).await.unwrap();
+        store.delete(of(2), 0, WINDOW_MS - 1).await.unwrap();
+        let others: Vec<Labels> = (3..9).map(series).collect();
+        let with = |first: &[i64]| -> Vec<Labels> {
+            first.iter().map(|number| series(*number)).chain(others.clone()).collect()
+        };
+        assert_eq!(series_between(&store, 0, WINDOW_MS - 1).await, others);
+        assert_eq!(series_between(&store, 0, WINDOW_MS * 2).await, with(&[2]));
+        assert_eq!(values(&store).await.len(), 8, "as in Prometheus, names stay until then");
+        for is_reopened in [false, true] {
+            if is_reopened {
+                drop(store);
+                store = open(&objects).await.unwrap();
+            }
+            store.clean_tombstones().await.unwrap();
+            assert_eq!(series_between(&store, 0, WINDOW_MS * 2).await, with(&[2]));
+            let absent = vec![vec![Matcher::new(MatchOp::NotEqual, "x", "y").unwrap()]];
+            let query = MetadataQuery { selectors: absent, start_ms: 0, end_ms: 9, limit: 0 };
+            let found = store.series(&query, &Budget::unlimited()).await.unwrap();
+            assert_eq!(found, with(&[2]));
+            assert_eq!(values(&store).await.len(), 7);
+        }
+        // It comes back with a sample.
+        store.append(batch(&series(1), &[(1000, 5.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        assert_eq!(series_between(&store, 0, 9000).await, with(&[1, 2]));
+        let found = read(&store, of(1).remove(0), 0, WINDOW_MS).await.unwrap();
+        assert_eq!(found, contents(&[(1, &[(1000, 5.0)])]));
+    });
+}
+
+#[test]
+fn selections_under_way_go_on_with_the_blocks_they_have_found() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();
+        store.append(batch(&series(2), &[(1000, 1.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        let facts = store.inner().partition(0).unwrap();
+        let metric = crate::keys::metric_hash("a");
+        let old = facts.runs_of(&store.inner().lsm, &[metric]).await.unwrap().remove(0);
+        let key = crate::keys::block(metric, 0, old[0].run, old[0].blocks[0].first_id);
+        let selection = store.inner().selections.begin();
+        store.delete(of(1), 2000, 2000).await.unwrap();
+        store.clean_tombstones().await.unwrap();
+        let expected = contents(&[(1, &[(1000, 1.0)]), (2, &[(1000, 1.0)])]);
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        store.maintain().await.unwrap();
+        assert!(store.inner().lsm.get(&key).await.unwrap().is_some(), "it may be read");
+        drop(selection);
+        store.maintain().await.unwrap();
+        assert!(store.inner().lsm.get(&key).await.unwrap().is_none());
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+    });
+}
+
+#[test]
+fn limits_of_deletes_are_named() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let huge = vec![vec![Matcher::equal("n", "x".repeat(TOMBSTONE_BYTES_MAX))]];
+        let error = store.delete(huge, 0, 1).await.unwrap_err();
+        assert!(matches!(error, StoreError::LimitExceeded(_)), "{error}");
+        assert!(error.to_string().contains("65536"), "{error}");
+        for _ in 0..TOMBSTONES_MAX {
+            store.delete(of(1), 0, 1).await.unwrap();
+        }
+        let error = store.delete(of(1), 0, 1).await.unwrap_err().to_string();
+        assert!(error.contains("1001") && error.contains("clean tombstones"), "{error}");
+        store.clean_tombstones().await.unwrap();
+        store.delete(of(1), 0, 1).await.unwrap();
+        // A range that ends before it begins deletes nothing.
+        store.append(batch(&series(1), &[(1000, 1.0)])).await.unwrap();
+        store.delete(of(1), 2000, 500).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), contents(&[(1, &[(1000, 1.0)])]));
+    });
+}
+
+#[test]
+fn kept_answers_know_of_deletes() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        store.append(batch(&series(1), &[(1000, 1.0), (9000, 2.0)])).await.unwrap();
+        let version = store.version().unwrap();
+        assert_eq!(store.unchanged_since(version).end, i64::MAX);
+        store.delete(of(1), 5000, 6000).await.unwrap();
+        assert_eq!(store.unchanged_since(version).end, 5000);
+    });
+}
+
+#[test]
+fn space_is_given_back() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        for number in 0..40 {
+            let mut seed = number as u64 + 1;
+            let mut value = || {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                f64::from_bits(seed >> 12 | 0x3ff0_0000_0000_0000)
+            };
+            let samples: Vec<(i64, f64)> = (0..1000).map(|t| (t * 1000, value())).collect();
+            store.append(batch(&series(number), &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        crate::seal::write_out(store.inner()).await.unwrap();
+        let partition = || store.inner().lsm.live_bytes().0.get(&0).copied().unwrap_or_default();
+        let before = partition();
+        let selector = Matcher::new(MatchOp::Regex, "n", "[1-3].").unwrap();
+        store.delete(vec![vec![selector]], i64::MIN, i64::MAX).await.unwrap();
+        assert!(partition() >= before);
+        store.clean_tombstones().await.unwrap();
+        // The merge runs by itself.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while partition() > before / 2 {
+            assert!(std::time::Instant::now() < limit, "{} of {before} bytes", partition());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(read_all(&store).await.unwrap().len(), 10);
+    });
+}
+
+#[test]
+fn deletes_beside_seals_and_writes_hold() {
+    harness::run(async {
+        let objects = harness::memory();
+        let mut store = Arc::new(open(&objects).await.unwrap());
+        let mut kept: Vec<(i64, f64)> = Vec::new();
+        for round in 0..25_i64 {
+            let start_ms = round * WINDOW_MS / 3;
+            let samples: Vec<(i64, f64)> = (0..50).map(|i| (start_ms + i * 1000, 1.0)).collect();
+            let mut all = Batch::default();
+            all.push(&series(1), &samples);
+            all.push(&series(2), &samples);
+            store.append(all).await.unwrap();
+            let (sealing, cleaning) = (Arc::clone(&store), Arc::clone(&store));
+            let seal = tokio::spawn(async move { sealing.seal_all().await });
+            let clean = (round % 3 == 0)
+                .then(|| tokio::spawn(async move { cleaning.clean_tombstones().await }));
+            for _ in 0..round % 7 {
+                tokio::task::yield_now().await;
+            }
+            store.delete(of(1), start_ms + 10_000, start_ms + 19_000).await.unwrap();
+            kept.extend(
+                samples.iter().filter(|(t, _)| !(10_000..=19_000).contains(&(t - start_ms))),
+            );
+            let found = read(&*store, of(1).remove(0), 0, i64::MAX).await.unwrap();
+            assert_eq!(found, contents(&[(1, &kept)]), "round {round}");
+            seal.await.unwrap().unwrap();
+            if let Some(clean) = clean {
+                clean.await.unwrap().unwrap();
+            }
+            if round % 5 == 4 {
+                drop(store);
+                store = Arc::new(open(&objects).await.unwrap());
+            }
+            let found = read(&*store, of(1).remove(0), 0, i64::MAX).await.unwrap();
+            assert_eq!(found, contents(&[(1, &kept)]), "after round {round}");
+        }
+        assert_eq!(read_all(&*store).await.unwrap()[1].1.len(), 25 * 50);
+    });
+}
