@@ -59,20 +59,26 @@ pub(crate) async fn clean_tombstones(inner: &Arc<Inner>) -> Result<bool, StoreEr
     let mut state = inner.sealing.lock().await;
     delete_left(inner, &mut state).await?;
     recover::drop_dead_log(inner, &mut state).await?;
-    let tombstones = inner.tombstones.all();
-    if tombstones.values().all(|tombstone| tombstone.is_cleaned) {
-        forget_spent(inner, &state).await?;
-        return Ok(false);
-    }
-    let run = {
+    let (tombstones, run) = {
         let mut log = inner.log.lock().await;
         if let Some(error) = log.failed() {
             return Err(error);
         }
-        // A seal takes the number before that of the log's epoch: not this one.
-        let run = log.epoch + 1;
-        log.epoch = run + 2;
-        run
+        // Under the lock: a delete that has ended an epoch before this number has its tombstone
+        // among them, or what it covers would come back with the run.
+        let tombstones = inner.tombstones.all();
+        let is_wanted = tombstones.values().any(|tombstone| !tombstone.is_cleaned);
+        let run = is_wanted.then(|| {
+            // A seal takes the number before that of the log's epoch: not this one.
+            let run = log.epoch + 1;
+            log.epoch = run + 2;
+            run
+        });
+        (tombstones, run)
+    };
+    let Some(run) = run else {
+        forget_spent(inner, &state).await?;
+        return Ok(false);
     };
     let partitions: Vec<i64> = inner.read_partitions(|all| all.keys().copied().collect());
     let mut cleaning = Cleaning { inner, run, intents: 0, shrunk: Vec::new() };

@@ -280,3 +280,38 @@ fn deletes_beside_seals_and_writes_hold() {
         assert_eq!(read_all(&*store).await.unwrap()[1].1.len(), 25 * 50);
     });
 }
+
+#[test]
+fn a_delete_under_way_when_cleaning_begins_stays() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        let samples = [(1000, 1.0), (2000, 2.0), (3000, 3.0)];
+        for number in 1..4 {
+            store.append(batch(&series(number), &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        // The window of the next delete is rewritten for this one.
+        store.delete(of(1), 1000, 1000).await.unwrap();
+        let log = store.inner().log.lock().await;
+        let release = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            drop(log);
+        };
+        // Both wait for the log, cleaning first.
+        let (cleaned, deleted, ()) =
+            tokio::join!(store.clean_tombstones(), store.delete(of(2), 2000, 2000), release);
+        cleaned.unwrap();
+        deleted.unwrap();
+        let expected =
+            contents(&[(1, &samples[1..]), (2, &[(1000, 1.0), (3000, 3.0)]), (3, &samples)]);
+        assert_eq!(read_all(&store).await.unwrap(), expected);
+        store.clean_tombstones().await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), expected, "cleaned again");
+        drop(store);
+        let store = open(&objects).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), expected, "opened again");
+    });
+}
