@@ -139,6 +139,10 @@ pub struct Args {
     #[arg(long = "query.lookback-delta", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub lookback_delta: Duration,
 
+    /// Queries that take longer are logged with what they cost, as a duration; 0 logs none.
+    #[arg(long = "query.log-slower-than", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    pub query_logged_from: Duration,
+
     /// How long a query may take, waiting for its turn included, as a duration.
     #[arg(long = "query.timeout", value_name = "DURATION", default_value = "2m", value_parser = parse_positive_duration)]
     pub query_timeout: Duration,
@@ -150,6 +154,10 @@ pub struct Args {
     /// How many series one query may select.
     #[arg(long = "query.max-series", value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_series_max: u64,
+
+    /// How many reads of the object store one query may make; what a cache holds is none.
+    #[arg(long = "query.max-object-store-reads", value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub query_object_store_reads_max: u64,
 
     /// How many steps a query or a subquery may have.
     #[arg(long = "query.max-steps", value_name = "COUNT", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -409,9 +417,11 @@ impl Args {
             ("query.delayed-name-removal", self.delayed_name_removal.to_string()),
             ("query.experimental", self.experimental.to_string()),
             ("query.lookback-delta", format_duration(self.lookback_delta)),
+            ("query.log-slower-than", format_duration(self.query_logged_from)),
             ("query.max-concurrency", self.query_concurrency_max.to_string()),
             ("query.max-memory", format_bytes(self.query_memory_bytes_max)),
             ("query.max-memory-total", format_bytes(self.query_memory_total_bytes_max)),
+            ("query.max-object-store-reads", self.query_object_store_reads_max.to_string()),
             ("query.max-queue", self.query_queue_max.to_string()),
             ("query.max-samples", self.query_samples_max.to_string()),
             ("query.max-series", self.query_series_max.to_string()),

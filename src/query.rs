@@ -19,9 +19,13 @@ const TRIAL: BudgetLimits = BudgetLimits {
     samples_max: 100_000,
     memory_bytes_max: 4 << 20,
     series_max: 1_000,
+    object_store_reads_max: u64::MAX,
     timeout: None,
     pool: None,
 };
+
+/// Characters of a slow query that are logged.
+const LOGGED_CHARS_MAX: usize = 4096;
 
 /// What a client may set for one query.
 #[derive(Debug, Clone, Default)]
@@ -213,6 +217,8 @@ pub(crate) struct Queries {
     pool: Arc<MemoryPool>,
     timeout: Duration,
     lookback_delta: Duration,
+    /// Queries that take longer are logged; 0 logs none.
+    logged_from: Duration,
     /// Who may compute apart: so many as there are cores.
     computers: Arc<Semaphore>,
 }
@@ -229,12 +235,14 @@ impl Queries {
                 samples_max: args.query_samples_max,
                 memory_bytes_max: args.query_memory_bytes_max,
                 series_max: args.query_series_max,
+                object_store_reads_max: args.query_object_store_reads_max,
                 timeout: None,
                 pool: Some(Arc::clone(&pool)),
             },
             pool,
             timeout: args.query_timeout,
             lookback_delta: args.lookback_delta,
+            logged_from: args.query_logged_from,
             computers: Arc::new(Semaphore::new(cores)),
         }
     }
@@ -287,14 +295,54 @@ impl Queries {
             started: Instant::now(),
             timeout: settings.timeout.map_or(self.timeout, |t| t.min(self.timeout)),
         };
+        let outcome = self.run_asked(&asked, metrics).await;
+        self.log_slow(&asked, &outcome);
+        outcome
+    }
+
+    async fn run_asked(
+        &self,
+        asked: &Asked<'_>,
+        metrics: &Metrics,
+    ) -> Result<Answer, QueryFailure> {
         let place = match self.gate.try_enter() {
             Some(place) => place,
-            None => match self.try_short(&asked, metrics).await {
+            None => match self.try_short(asked, metrics).await {
                 Some(outcome) => return outcome,
-                None => self.wait(&asked).await?,
+                None => self.wait(asked).await?,
             },
         };
-        self.answer(&asked, place, &self.limits, metrics).await
+        self.answer(asked, place, &self.limits, metrics).await
+    }
+
+    /// Says what a query cost that took long.
+    fn log_slow(&self, asked: &Asked<'_>, outcome: &Result<Answer, QueryFailure>) {
+        let elapsed = asked.started.elapsed();
+        if self.logged_from.is_zero() || elapsed < self.logged_from {
+            return;
+        }
+        let query: String = asked.query.chars().take(LOGGED_CHARS_MAX).collect();
+        let seconds = elapsed.as_secs_f64();
+        match outcome {
+            Ok(answer) => {
+                let stats = &answer.output.stats;
+                tracing::warn!(
+                    query,
+                    seconds,
+                    queue_seconds = answer.place.waited.as_secs_f64(),
+                    load_seconds = stats.load_seconds,
+                    execute_seconds = stats.execute_seconds,
+                    series = stats.series_count,
+                    samples = stats.sample_count,
+                    memory_bytes_peak = stats.memory_bytes_peak,
+                    object_store_reads = stats.object_store.reads,
+                    object_store_read_bytes = stats.object_store.read_bytes,
+                    cached_bytes = stats.object_store.cached_bytes,
+                    "slow query"
+                );
+            }
+            Err(error) => tracing::warn!(query, seconds, %error, "slow query"),
+        }
     }
 
     /// Answers a query without a free place if that costs little, and refuses one that will be

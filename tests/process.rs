@@ -235,3 +235,17 @@ fn the_configuration_is_reloaded_and_a_faulty_one_refused() {
     assert_eq!(process.post("/-/quit"), (200, "Requesting termination... Goodbye!".to_owned()));
     assert!(process.end().0.success());
 }
+
+#[test]
+fn slow_queries_are_logged_with_what_they_read() {
+    let directory = temporary_directory("slow");
+    let mut process = Process::start(directory.path(), &["--query.log-slower-than=1ms"]);
+    // 300,000 inner steps take longer in any build.
+    let query = "sum_over_time(vector(1)[300000s:1s])";
+    let (status, answer) = process.get(&format!("/api/v1/query?query={query}&stats=true"));
+    assert!(status == 200 && answer.contains(r#""storage":{"reads":0,"#), "{status} {answer}");
+    let line = process.line_with("slow query");
+    for part in [query, "object_store_reads=0", "cached_bytes=0", "samples=", "seconds="] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+}

@@ -454,6 +454,7 @@ impl Task {
             sample_count: budget.sample_count(),
             series_count: budget.series_count(),
             memory_bytes_peak: budget.memory_bytes_peak(),
+            object_store: budget.object_store_cost(),
             ..self.stats
         };
         let explained = if self.explain { Some(self.explained()?) } else { None };

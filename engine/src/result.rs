@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Histogram, Labels};
+use model::{Histogram, Labels, ObjectStoreCost};
 
 use crate::annotations::Annotations;
 use crate::plan::Explained;
@@ -46,6 +46,8 @@ pub struct QueryStats {
     pub series_count: u64,
     /// The most bytes held at once.
     pub memory_bytes_peak: u64,
+    /// What was read of the object store.
+    pub object_store: ObjectStoreCost,
     /// Seconds spent parsing and planning.
     pub prepare_seconds: f64,
     /// Seconds spent waiting for and loading series.

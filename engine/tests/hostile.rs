@@ -52,6 +52,7 @@ fn options() -> QueryOptions {
         samples_max: SAMPLES_MAX,
         memory_bytes_max: MEMORY_BYTES_MAX,
         series_max: 100_000,
+        object_store_reads_max: u64::MAX,
         timeout: Some(Duration::from_secs(60)),
         pool: None,
     };

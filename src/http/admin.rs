@@ -92,7 +92,9 @@ fn parse_bool(text: &str) -> Result<bool, String> {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
-            StoreError::LimitExceeded(_) => ApiError::bad_data(error.to_string()),
+            StoreError::LimitExceeded(_) | StoreError::Budget(_) => {
+                ApiError::bad_data(error.to_string())
+            }
             StoreError::Overloaded { .. }
             | StoreError::Unavailable(_)
             | StoreError::Stalled { .. } => ApiError::overloaded(error.to_string()),

@@ -411,6 +411,7 @@ impl WriteError {
                 | StoreError::Fenced
                 | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
                 StoreError::Corrupt { .. }
+                | StoreError::Budget(_)
                 | StoreError::InvalidUrl { .. }
                 | StoreError::InvalidSetting { .. }
                 | StoreError::Remote { .. }

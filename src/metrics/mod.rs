@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Counter, Encoder, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    Opts, Registry, TextEncoder,
+    Counter, Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, Opts, Registry, TextEncoder,
 };
 
 use engine::result::QueryStats;
@@ -25,6 +25,9 @@ use self::store::StoreMetrics;
 /// Upper bounds of the duration histograms, in seconds.
 const DURATION_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
+
+/// Upper bounds of the histogram of reads.
+const READS_BUCKETS: [f64; 10] = [0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 10_000.0];
 
 /// Every metric of the server, and the registry that others add theirs to.
 pub struct Metrics {
@@ -42,6 +45,8 @@ pub struct Metrics {
     query_seconds: HistogramVec,
     query_samples: IntCounter,
     query_series: IntCounter,
+    query_reads: Histogram,
+    query_cached_bytes: IntCounter,
     query_failures: IntCounterVec,
     queries_running: IntGauge,
     queries_waiting: IntGauge,
@@ -93,6 +98,15 @@ impl Metrics {
                 .int_counter("tessella_engine_query_samples_total", "Samples decoded by queries."),
             query_series: own
                 .int_counter("tessella_engine_query_series_total", "Series selected by queries."),
+            query_reads: own.histogram(
+                "tessella_engine_query_object_store_reads",
+                "Reads (GETs) of the object store that a query made.",
+                &READS_BUCKETS,
+            ),
+            query_cached_bytes: own.int_counter(
+                "tessella_engine_query_cached_bytes_total",
+                "Bytes of the store's files that queries found in the cache.",
+            ),
             query_failures: own.int_counter_vec(
                 "tessella_engine_query_failures_total",
                 "Queries that ended in an error, by its type.",
@@ -147,6 +161,8 @@ impl Metrics {
         }
         self.query_samples.inc_by(stats.sample_count);
         self.query_series.inc_by(stats.series_count);
+        self.query_reads.observe(stats.object_store.reads as f64);
+        self.query_cached_bytes.inc_by(stats.object_store.cached_bytes);
     }
 
     /// Counts a query that ended in an error.
@@ -251,6 +267,11 @@ impl Own<'_> {
         self.add(IntCounterVec::new(Opts::new(name, help), labels))
     }
 
+    fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(Histogram::with_opts(options))
+    }
+
     fn histogram_vec(&self, name: &str, help: &str, label: &str) -> HistogramVec {
         let options = HistogramOpts::new(name, help).buckets(DURATION_BUCKETS.to_vec());
         self.add(HistogramVec::new(options, &[label]))
@@ -260,18 +281,25 @@ impl Own<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::ObjectStoreCost;
 
     #[test]
     fn text_holds_what_was_counted() {
         let metrics = Metrics::new(20);
         metrics.request("/api/v1/query", 200, Duration::from_millis(3));
-        metrics.query(&QueryStats { sample_count: 7, ..QueryStats::default() }, Duration::ZERO);
+        let object_store = ObjectStoreCost { reads: 3, read_bytes: 9, cached_bytes: 8 };
+        let stats = QueryStats { sample_count: 7, object_store, ..QueryStats::default() };
+        metrics.query(&stats, Duration::ZERO);
         metrics.query_failed("timeout");
         let text = String::from_utf8(to_text(&metrics.gather()).unwrap()).unwrap();
         for line in [
             "tessella_http_requests_total{code=\"200\",handler=\"/api/v1/query\"} 1",
             "tessella_http_request_duration_seconds_bucket{handler=\"/api/v1/query\",le=\"0.005\"} 1",
             "tessella_engine_query_samples_total 7",
+            "tessella_engine_query_object_store_reads_bucket{le=\"2\"} 0",
+            "tessella_engine_query_object_store_reads_bucket{le=\"5\"} 1",
+            "tessella_engine_query_object_store_reads_sum 3",
+            "tessella_engine_query_cached_bytes_total 8",
             "tessella_engine_query_failures_total{type=\"timeout\"} 1",
             "tessella_engine_queries_concurrent_max 20",
             concat!("tessella_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),

@@ -1,7 +1,7 @@
 //! The figures of the store.
 
-use prometheus::{Gauge, IntCounter, IntGauge};
-use storage::StoreStats;
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
+use storage::{Reader, StoreStats};
 
 use super::Own;
 
@@ -9,7 +9,7 @@ use super::Own;
 type Figure = fn(&StoreStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
-const GAUGES: [(&str, &str, Figure); 17] = [
+const GAUGES: [(&str, &str, Figure); 18] = [
     (
         "tessella_storage_block_cache_bytes",
         "Bytes of blocks of files that are kept in memory.",
@@ -25,6 +25,11 @@ const GAUGES: [(&str, &str, Figure); 17] = [
         "tessella_storage_file_bytes",
         "Bytes of the files in use; those of the write-ahead log are not among them.",
         |s| s.file_bytes,
+    ),
+    (
+        "tessella_storage_unmerged_segments",
+        "Days, and the dictionary of all, whose files are not merged into one run.",
+        |s| s.unmerged_segments as u64,
     ),
     ("tessella_storage_partitions", "Partitions that hold something sealed.", |s| {
         s.partitions as u64
@@ -183,6 +188,8 @@ pub(super) struct StoreMetrics {
     exemplar_oldest_seconds: Gauge,
     gauges: Vec<(IntGauge, Figure)>,
     counters: Vec<(IntCounter, Figure)>,
+    reads: IntCounterVec,
+    read_bytes: IntCounterVec,
 }
 
 impl StoreMetrics {
@@ -200,6 +207,16 @@ impl StoreMetrics {
             ),
             gauges: GAUGES.map(gauge).to_vec(),
             counters: COUNTERS.map(counter).to_vec(),
+            reads: own.int_counter_vec(
+                "tessella_storage_object_store_reads_total",
+                "Reads (GETs) of the object store, by who makes them.",
+                &["reader"],
+            ),
+            read_bytes: own.int_counter_vec(
+                "tessella_storage_object_store_read_bytes_total",
+                "Bytes that reads of the object store fetched, by who makes them.",
+                &["reader"],
+            ),
         }
     }
 
@@ -212,6 +229,12 @@ impl StoreMetrics {
         for (counter, figure) in &self.counters {
             // The figures only grow.
             counter.inc_by(figure(stats).saturating_sub(counter.get()));
+        }
+        for (reader, count) in Reader::ALL.iter().zip(&stats.object_store_reads) {
+            for (metric, figure) in [(&self.reads, count.reads), (&self.read_bytes, count.bytes)] {
+                let counter = metric.with_label_values(&[reader.name()]);
+                counter.inc_by(figure.saturating_sub(counter.get()));
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::SourceError;
+use model::{BudgetError, SourceError};
 
 /// Why the store cannot do what it was asked, by what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +72,9 @@ pub enum StoreError {
     /// Retry: the object store does not answer.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
+    /// Ask for less: a query has read as much of the store as it may.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
     /// Give up: another process has opened the same store and writes to it now.
     #[error("another process has taken over this store; this one may no longer write to it")]
     Fenced,
@@ -95,6 +98,7 @@ fn seconds(span: Duration) -> String {
 impl From<StoreError> for SourceError {
     fn from(error: StoreError) -> SourceError {
         match error {
+            StoreError::Budget(error) => SourceError::Budget(error),
             StoreError::Corrupt { location, detail } => {
                 SourceError::Corrupt { series: "(unknown)".to_owned(), location, detail }
             }

@@ -355,12 +355,31 @@ pub(crate) fn parse_postings(key: &[u8]) -> Option<(String, String)> {
     (rest.len() == 4).then_some((name, value))
 }
 
+/// The prefix of the dictionary of all partitions.
+pub(crate) const DICTIONARY_PREFIX: &[u8] = b"d";
+
 /// The prefix of the partitions that hold a label pair.
 pub(crate) fn dictionary_of_pair(name: &str, value: &str) -> Vec<u8> {
-    let mut key = b"d".to_vec();
+    let mut key = DICTIONARY_PREFIX.to_vec();
     push_text(&mut key, name);
     push_text(&mut key, value);
     key
+}
+
+/// The prefix of the pairs of a label whose values begin so.
+pub(crate) fn dictionary_of_value_prefix(name: &str, value_prefix: &str) -> Vec<u8> {
+    let mut key = DICTIONARY_PREFIX.to_vec();
+    push_text(&mut key, name);
+    push_text_open(&mut key, value_prefix);
+    key
+}
+
+/// The value and the partition of an entry for a label.
+pub(crate) fn parse_dictionary(key: &[u8], name: &str) -> Option<(String, i64)> {
+    let of_name = dictionary_of_value_prefix(name, "");
+    let mut rest = key.strip_prefix(&of_name[..])?;
+    let value = take_text(&mut rest)?;
+    Some((value, parse_ordered(rest, b"")?))
 }
 
 /// That a partition holds a label pair.

@@ -35,6 +35,7 @@ pub use delete::{TOMBSTONE_BYTES_MAX, TOMBSTONES_BYTES_MAX, TOMBSTONES_MAX};
 pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
 pub use lsm::SharedMemory;
+pub use lsm::{ReadCount, Reader};
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
 pub use options::{Clock, DiskCacheOptions, EXEMPLARS_MAX, ManualClock, StoreOptions, SystemClock};
 pub use outcome::{

@@ -83,6 +83,11 @@ pub struct StoreOptions {
     pub log_bytes_max: u64,
     /// Exemplars that are kept in all; the oldest make room. 0 keeps none.
     pub exemplars_max: usize,
+    /// How long nothing must have been added to a day for its files to be merged into one run,
+    /// which takes the fewest reads: longer than it is from one seal to the next.
+    pub settled_after: Duration,
+    /// How often files to be merged are looked for; `None` is every 5 s.
+    pub merge_interval: Option<Duration>,
     /// Whether a background task seals closed windows and applies the retention. Tests turn
     /// it off and call [`Store::maintain`](crate::Store::maintain) themselves.
     pub background: bool,
@@ -127,6 +132,8 @@ impl Default for StoreOptions {
             queue_samples_max: 4 << 20,
             log_bytes_max: 1 << 30,
             exemplars_max: EXEMPLARS_MAX,
+            settled_after: Duration::from_secs(3 * 60 * 60),
+            merge_interval: None,
             background: true,
             cache_bytes_max: 128 << 20,
             disk_cache: None,

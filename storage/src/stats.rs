@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::exemplar::RingStats;
 use crate::head::commit::Done;
 use crate::index::cache::IndexCacheStats;
+use crate::lsm::{ReadCount, Reader};
 use crate::metadata::TableStats;
 
 /// What a store holds, and what it has done since it was opened.
@@ -93,6 +94,11 @@ pub struct StoreStats {
     pub disk_cache_failures: u64,
     /// Bytes of blocks that were read ahead of queries after the start.
     pub warmed_bytes: u64,
+    /// Partitions, and the dictionary of all, whose files are not merged into one run: a query
+    /// reads each run by itself.
+    pub unmerged_segments: usize,
+    /// Reads of the object store since the start, in the order of [`Reader::ALL`].
+    pub object_store_reads: [ReadCount; Reader::ALL.len()],
     /// Bytes of the index of sealed days that are kept in memory.
     pub index_cache_bytes: usize,
     /// Look-ups in it of what was known.

@@ -290,6 +290,8 @@ impl Store {
             disk_cache_evicted: disk.evictions,
             disk_cache_failures: disk.failures,
             file_bytes: self.inner.lsm.file_bytes(),
+            unmerged_segments: self.inner.lsm.unmerged_segments(),
+            object_store_reads: self.inner.lsm.read_counts(),
             columns_bytes: columns.bytes,
             columns_bytes_max: columns.bytes_max,
             columns_hits: columns.hits,

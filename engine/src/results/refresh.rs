@@ -222,6 +222,9 @@ fn add(stats: &mut QueryStats, more: &QueryStats) {
     stats.sample_count += more.sample_count;
     stats.series_count += more.series_count;
     stats.memory_bytes_peak = stats.memory_bytes_peak.max(more.memory_bytes_peak);
+    stats.object_store.reads += more.object_store.reads;
+    stats.object_store.read_bytes += more.object_store.read_bytes;
+    stats.object_store.cached_bytes += more.object_store.cached_bytes;
     stats.prepare_seconds += more.prepare_seconds;
     stats.load_seconds += more.load_seconds;
     stats.execute_seconds += more.execute_seconds;

@@ -174,6 +174,7 @@ fn options() -> QueryOptions {
         samples_max: 2_000_000,
         memory_bytes_max: 64 << 20,
         series_max: 10_000,
+        object_store_reads_max: u64::MAX,
         timeout: Some(Duration::from_secs(10)),
         pool: None,
     };

@@ -338,7 +338,8 @@ fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
 /// Of its phases only some exist here: evaluation is loading and computing, the inner part is
 /// computing, and results need no sorting of their own. Prometheus holds 16 bytes a sample,
 /// so the peak in samples is that of the memory by 16. What a query has seen counts a sample at
-/// each step that sees it; where that is not known, what has been decoded stands for it.
+/// each step that sees it; where that is not known, what has been decoded stands for it. What was
+/// read of the object store has no counterpart there.
 fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
     let stats = &cost.stats;
     let evaluate_seconds = stats.load_seconds + stats.execute_seconds;
@@ -374,6 +375,16 @@ fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
     }
     push_name(out, 1, "peakSamples");
     push_integer(out, stats.memory_bytes_peak / 16);
+    out.extend_from_slice(b"},\"storage\":{");
+    let storage = [
+        ("reads", stats.object_store.reads),
+        ("readBytes", stats.object_store.read_bytes),
+        ("cachedBytes", stats.object_store.cached_bytes),
+    ];
+    for (position, (name, count)) in storage.into_iter().enumerate() {
+        push_name(out, position, name);
+        push_integer(out, count);
+    }
     out.extend_from_slice(b"}}");
 }
 
@@ -447,7 +458,7 @@ mod tests {
     use super::*;
     use engine::Annotations;
     use engine::result::QueryStats;
-    use model::Span;
+    use model::{ObjectStoreCost, Span};
 
     fn json(value: Value, cost: Option<QueryCost>) -> String {
         let output = QueryOutput {
@@ -621,6 +632,7 @@ mod tests {
         let stats = QueryStats {
             sample_count: 7,
             memory_bytes_peak: 64,
+            object_store: ObjectStoreCost { reads: 3, read_bytes: 4096, cached_bytes: 5 },
             prepare_seconds: 0.5,
             load_seconds: 0.25,
             execute_seconds: 0.125,
@@ -636,7 +648,8 @@ mod tests {
                 r#"{"resultType":"scalar","result":[0,"1"],"stats":{"timings":{"#,
                 r#""evalTotalTime":0.375,"resultSortTime":0,"queryPreparationTime":0.5,"#,
                 r#""innerEvalTime":0.125,"execQueueTime":1,"execTotalTime":1.875},"#,
-                r#""samples":{"totalQueryableSamples":7,"samplesRead":7,"peakSamples":4}}}"#
+                r#""samples":{"totalQueryableSamples":7,"samplesRead":7,"peakSamples":4},"#,
+                r#""storage":{"reads":3,"readBytes":4096,"cachedBytes":5}}}"#
             )
         );
     }

@@ -207,6 +207,7 @@ async fn samples_are_counted_as_prometheus_does() {
             assert_eq!(samples[format!("{name}PerStep")], serde_json::json!(steps), "{query}");
             assert_eq!(samples[name], counts.iter().sum::<u64>(), "{name} of {query}");
         }
+        assert!(answer["data"]["stats"]["storage"]["reads"].is_u64());
         assert!(samples["peakSamples"].is_u64() && answer["data"]["stats"]["timings"].is_object());
     }
     for (query, count) in [("up[2s]", 2), ("down[4s:1s]", 1), ("up", 2)] {

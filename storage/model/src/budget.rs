@@ -13,6 +13,8 @@ pub struct BudgetLimits {
     pub memory_bytes_max: u64,
     /// Series that selectors may touch.
     pub series_max: u64,
+    /// Reads of the object store that may be made.
+    pub object_store_reads_max: u64,
     /// How long the query may run.
     pub timeout: Option<Duration>,
     /// What all queries may hold together, none for any amount.
@@ -25,6 +27,7 @@ impl Default for BudgetLimits {
             samples_max: u64::MAX,
             memory_bytes_max: u64::MAX,
             series_max: u64::MAX,
+            object_store_reads_max: u64::MAX,
             timeout: None,
             pool: None,
         }
@@ -137,6 +140,20 @@ struct Account {
     memory_bytes: AtomicU64,
     memory_bytes_peak: AtomicU64,
     series: AtomicU64,
+    object_store_reads: AtomicU64,
+    object_store_bytes: AtomicU64,
+    cached_bytes: AtomicU64,
+}
+
+/// What a query took from the object store, and from what is kept of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ObjectStoreCost {
+    /// Reads (GETs), those that failed and were repeated included.
+    pub reads: u64,
+    /// Bytes that they fetched.
+    pub read_bytes: u64,
+    /// Bytes of blocks and indexes of files that a cache had instead.
+    pub cached_bytes: u64,
 }
 
 impl Budget {
@@ -150,6 +167,9 @@ impl Budget {
             memory_bytes: AtomicU64::new(0),
             memory_bytes_peak: AtomicU64::new(0),
             series: AtomicU64::new(0),
+            object_store_reads: AtomicU64::new(0),
+            object_store_bytes: AtomicU64::new(0),
+            cached_bytes: AtomicU64::new(0),
         }))
     }
 
@@ -166,6 +186,32 @@ impl Budget {
     /// Makes every later [`Budget::check`] fail: the client has left.
     pub fn cancel(&self) {
         self.0.canceled.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a read of the object store that is about to be made. Whoever makes it may be a task
+    /// that cannot end the query: [`Budget::check_object_store`] does.
+    pub fn note_object_store_read(&self) {
+        self.0.object_store_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a read of the object store has fetched.
+    pub fn note_object_store_bytes(&self, bytes: u64) {
+        self.0.object_store_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of the store's files that a cache had.
+    pub fn note_cached_bytes(&self, bytes: u64) {
+        self.0.cached_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether the query may read on: so many requests may have been passed as were under way at
+    /// once.
+    ///
+    /// Errors: more reads of the object store than it may make.
+    pub fn check_object_store(&self) -> Result<(), BudgetError> {
+        let reached = self.0.object_store_reads.load(Ordering::Relaxed);
+        let limit = self.0.limits.object_store_reads_max;
+        within(reached, limit, "reads of the object store", "query.max-object-store-reads")
     }
 
     /// Whether the query may go on. Cheap enough for every tile and every batch of
@@ -222,6 +268,15 @@ impl Budget {
         self.0.series.load(Ordering::Relaxed)
     }
 
+    /// What has been read of the object store so far.
+    pub fn object_store_cost(&self) -> ObjectStoreCost {
+        ObjectStoreCost {
+            reads: self.0.object_store_reads.load(Ordering::Relaxed),
+            read_bytes: self.0.object_store_bytes.load(Ordering::Relaxed),
+            cached_bytes: self.0.cached_bytes.load(Ordering::Relaxed),
+        }
+    }
+
     /// The most bytes that were held at once.
     pub fn memory_bytes_peak(&self) -> u64 {
         self.0.memory_bytes_peak.load(Ordering::Relaxed)
@@ -267,6 +322,25 @@ mod tests {
             error.to_string(),
             "query needs 11 samples, the limit is 10 (--query.max-samples)"
         );
+    }
+
+    #[test]
+    fn reads_of_the_object_store_are_limited_too() {
+        let limits = BudgetLimits { object_store_reads_max: 2, ..BudgetLimits::default() };
+        let budget = Budget::new(limits);
+        for _ in 0..2 {
+            budget.note_object_store_read();
+            assert!(budget.check_object_store().is_ok());
+        }
+        budget.note_object_store_read();
+        budget.note_object_store_bytes(7);
+        assert_eq!(
+            budget.check_object_store().unwrap_err().to_string(),
+            "query needs 3 reads of the object store, the limit is 2 \
+             (--query.max-object-store-reads)"
+        );
+        let cost = ObjectStoreCost { reads: 3, read_bytes: 7, cached_bytes: 0 };
+        assert_eq!(budget.object_store_cost(), cost);
     }
 
     #[test]

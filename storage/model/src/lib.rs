@@ -20,7 +20,7 @@ pub mod source;
 pub mod watch;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
-pub use budget::{Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool};
+pub use budget::{Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool, ObjectStoreCost};
 pub use cursor::{
     Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch, Windows,
 };

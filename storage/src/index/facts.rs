@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::HashMap;
 use model::{Labels, MatchOp, Matcher, SourceError};
@@ -183,7 +185,7 @@ impl Facts {
         }
         match lookup {
             Lookup::Values(values) => match values[..] {
-                [only] => self.ids_of_pair(lsm, matcher.name(), only, breather).await,
+                [only] => self.ids_of_pair(lsm, matcher.name(), only).await,
                 _ => {
                     let ids = self.ids_of_values(lsm, matcher.name(), &values, breather).await?;
                     Ok(self.keep_result(key, ids))
@@ -196,7 +198,8 @@ impl Facts {
         }
     }
 
-    async fn ids_of_values(
+    /// The ids under any of some values of a label.
+    pub(super) async fn ids_of_values(
         &self,
         lsm: &Lsm,
         name: &str,
@@ -207,8 +210,12 @@ impl Facts {
             self.table(lsm, name, breather).await?;
         }
         let mut union = RoaringBitmap::new();
-        for value in values {
-            union |= &*self.ids_of_pair(lsm, name, value, breather).await?;
+        let reads: Vec<BoxFuture<'_, _>> =
+            values.iter().map(|value| self.ids_of_pair(lsm, name, value).boxed()).collect();
+        let mut reads = stream::iter(reads).buffered(READS_MAX);
+        while let Some(ids) = reads.try_next().await? {
+            breather.work(1).await?;
+            union |= &*ids;
         }
         Ok(union)
     }
@@ -219,7 +226,6 @@ impl Facts {
         lsm: &Lsm,
         name: &str,
         label_value: &str,
-        breather: &mut Breather,
     ) -> Result<Arc<RoaringBitmap>, SourceError> {
         let key = MatcherRef { op: MatchOp::Equal, name, value: label_value };
         if let Some(known) = self.result(key) {
@@ -238,7 +244,6 @@ impl Facts {
         let mut scan =
             lsm.scan_prefix(&keys::postings_of_pair(self.number, name, label_value)).await?;
         while let Some((key, bytes)) = scan.next().await? {
-            breather.work(1).await?;
             ids |= decode_postings(&key, &bytes)?;
         }
         Ok(self.keep_result(key, ids))
@@ -337,7 +342,7 @@ impl Facts {
         let mut start = keys::postings(self.number);
         let end = keys::postings_end(self.number);
         // A scan for each name: it may have any number of values.
-        while let Some((key, bytes)) = lsm.scan(&start, &end).await?.next().await? {
+        while let Some((key, bytes)) = lsm.first(&start, &end).await? {
             breather.work(1).await?;
             let (name, _) = parse_postings(&key)?;
             start = keys::postings_after_name(self.number, &name);
@@ -359,11 +364,15 @@ impl Facts {
         lock(&self.index.tables).get(name).cloned()
     }
 
-    fn result(&self, key: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
+    pub(super) fn result(&self, key: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
         lock(&self.index.results).ids(key)
     }
 
-    fn keep_result(&self, key: MatcherRef<'_>, mut ids: RoaringBitmap) -> Arc<RoaringBitmap> {
+    pub(super) fn keep_result(
+        &self,
+        key: MatcherRef<'_>,
+        mut ids: RoaringBitmap,
+    ) -> Arc<RoaringBitmap> {
         ids.remove_range(self.series_count..);
         let ids = Arc::new(ids);
         self.keep(|results| results.keep_ids(key, Arc::clone(&ids)));
@@ -578,7 +587,6 @@ pub(crate) fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap,
     RoaringBitmap::deserialize_from(body).map_err(|e| value::corrupt(key, e.to_string()))
 }
 
-/// What is locked here stays whole where another thread panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

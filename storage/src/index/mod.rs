@@ -12,6 +12,7 @@ pub(crate) mod facts;
 mod ids;
 mod labels;
 pub(crate) mod partition;
+mod prune;
 mod results;
 pub(crate) mod runs;
 
@@ -23,6 +24,7 @@ use roaring::RoaringBitmap;
 pub(crate) use facts::{decode_postings, encode_postings};
 pub(crate) use ids::Ids;
 pub(crate) use labels::LabelIndex;
+pub(crate) use prune::prune;
 
 /// What becomes of the series that a matcher's term names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Reading a partition: from matchers to ids, to labels, to the frames in its blocks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use roaring::RoaringBitmap;
 use super::facts::{Facts, Order};
 use super::results::Resolved;
 use super::runs::Run;
-use super::{Lookup, Term, term};
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::series::{Part, Parts};
@@ -22,7 +21,6 @@ use crate::read::breather::Breather;
 use crate::read::shares::apart;
 use crate::seal::block::BlockEntry;
 use crate::store::Inner;
-use crate::value;
 use crate::window::window_of;
 
 /// Ids in a page of the forward index; few in tests, so that there are several pages.
@@ -53,7 +51,7 @@ pub(crate) async fn load(
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
     let mut breather = Breather::new(budget);
-    let lsm = &inner.lsm;
+    let lsm = &inner.lsm.for_query(budget);
     let windows = window_of(range.0)..=window_of(range.1);
     if !may_hold(lsm, facts, matchers, &windows, range, &mut breather).await? {
         return Ok(Loaded { series: Vec::new() });
@@ -66,7 +64,8 @@ pub(crate) async fn load(
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     let wanted = (&windows, range);
-    let parts = load_parts(inner, facts, &resolved, &masks, wanted, charge, &mut breather).await?;
+    let place = Place { lsm, columns: &inner.columns, masks: &masks };
+    let parts = load_parts(&place, facts, &resolved, wanted, charge, &mut breather).await?;
     let found = labels
         .iter()
         .zip(parts)
@@ -78,17 +77,15 @@ pub(crate) async fn load(
 
 /// What a partition holds of some series, given by id, in a range of time and its windows.
 async fn load_parts(
-    inner: &Inner,
+    place: &Place<'_>,
     facts: &Facts,
     resolved: &Resolved,
-    masks: &Masks,
     (windows, range): (&RangeInclusive<i64>, (i64, i64)),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
-    let runs = wanted_runs(&inner.lsm, facts, &resolved.metrics, windows, range).await?;
-    let place = Place { lsm: &inner.lsm, columns: &inner.columns, masks };
-    blocks::load(&place, runs, &resolved.labels, range, charge, breather).await
+    let runs = wanted_runs(place.lsm, facts, &resolved.metrics, windows, range).await?;
+    blocks::load(place, runs, &resolved.labels, range, charge, breather).await
 }
 
 /// What has been deleted of some series.
@@ -177,18 +174,18 @@ pub(crate) async fn matching_labels(
 ) -> Result<Vec<Labels>, SourceError> {
     let Wanted { facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
-    let resolved = facts.series(&inner.lsm, &inner.head, matchers, &mut breather).await?;
+    let lsm = &inner.lsm.for_query(budget);
+    let resolved = facts.series(lsm, &inner.head, matchers, &mut breather).await?;
     let labels = &resolved.labels;
-    let masks = masks_of(&inner.lsm, facts, tombstones, range, labels, &mut breather).await?;
+    let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     let mut without = RoaringBitmap::new();
     if !masks.is_empty() {
-        let doubtful =
-            facts.labels_of(&inner.lsm, &inner.head, &masks.ids(), &mut breather).await?;
+        let doubtful = facts.labels_of(lsm, &inner.head, &masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.0)..=window_of(range.1);
         let wanted = (&windows, range);
-        let parts =
-            load_parts(inner, facts, &doubtful, &masks, wanted, charge, &mut breather).await?;
+        let place = Place { lsm, columns: &inner.columns, masks: &masks };
+        let parts = load_parts(&place, facts, &doubtful, wanted, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
             let overlaps = |part: &Part| {
                 let (min_ms, max_ms) = part.times();
@@ -244,37 +241,4 @@ async fn wanted_runs(
         }
     }
     Ok(found)
-}
-
-/// Of some partitions those that can hold series which pass every matcher, by the dictionary.
-/// Of which that is known without it are left to what is known.
-pub(crate) async fn prune(
-    lsm: &Lsm,
-    mut partitions: Vec<Arc<Facts>>,
-    matchers: &[Matcher],
-) -> Result<Vec<Arc<Facts>>, StoreError> {
-    for matcher in matchers {
-        let Some((Term::Keep, Lookup::Values(values))) = term(matcher) else { continue };
-        if partitions.iter().filter(|facts| !facts.knows(matcher)).count() < 2 {
-            continue;
-        }
-        let mut holding = BTreeSet::new();
-        for value in values {
-            let prefix = keys::dictionary_of_pair(matcher.name(), value);
-            let mut scan = lsm.scan_prefix(&prefix).await?;
-            while let Some((key, _)) = scan.next().await? {
-                let number = keys::parse_ordered(&key, &prefix)
-                    .ok_or_else(|| value::corrupt(&key, "malformed dictionary key"))?;
-                holding.insert(number);
-            }
-        }
-        partitions.retain(|facts| {
-            let may_hold = holding.contains(&facts.number);
-            if !may_hold {
-                facts.note_none(matcher);
-            }
-            may_hold
-        });
-    }
-    Ok(partitions)
 }

@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
 
+use super::account;
+
 /// Entries count this much beside their own bytes.
 const ENTRY_BYTES: usize = 128;
 
@@ -64,6 +66,9 @@ impl BlockCache {
         let found = self.find(key);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = &found {
+            account::with_budget(|budget| budget.note_cached_bytes(entry.size() as u64));
+        }
         found
     }
 

@@ -1,6 +1,7 @@
 //! Which files are merged when: as slatedb would by itself, but for three kinds of segments.
 //!
-//! Those of deleted partitions and of log epochs that are sealed whole go with all their files,
+//! Those to which nothing has been added for a while, as to a day that has passed, are merged into
+//! one run: a query reads each run by itself, its index first. Those of deleted partitions and of log epochs that are sealed whole go with all their files,
 //! which are not read for it. And the log is not merged: its keys ascend, so that its files do
 //! not overlap, and it is read once, at a start, if at all. Partitions of which much has been
 //! deleted are merged whole, so that their files give the space back.
@@ -8,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use slatedb::VersionedCompactions;
@@ -16,13 +18,15 @@ use slatedb::compactor::{
     SizeTieredCompactionSchedulerSupplier, SourceId,
 };
 use slatedb::config::CompactorOptions;
-use slatedb::manifest::Segment;
+use slatedb::manifest::{Segment, SortedRun};
 
 use crate::keys;
 
 /// Files of one log epoch, from which they are merged all the same: there is a limit to how
 /// many files a tree can have.
 const LOG_FILES_MAX: usize = 256;
+/// Merges under way from which no segment is merged whole: there is time for that.
+const SETTLING_MAX: usize = 2;
 
 /// Which segments hold nothing that is wanted, or much that is not.
 #[derive(Debug, Clone)]
@@ -86,19 +90,78 @@ impl Dead {
     }
 }
 
-impl CompactionSchedulerSupplier for Dead {
+/// What decides which files are merged.
+pub(crate) struct Schedule {
+    dead: Dead,
+    settled_after: Duration,
+}
+
+impl Schedule {
+    /// A segment is settled once nothing has been added to it for so long.
+    pub(crate) fn new(dead: &Dead, settled_after: Duration) -> Schedule {
+        Schedule { dead: dead.clone(), settled_after }
+    }
+}
+
+impl CompactionSchedulerSupplier for Schedule {
     fn compaction_scheduler(
         &self,
         options: &CompactorOptions,
     ) -> Box<dyn CompactionScheduler + Send + Sync> {
         let merging = SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(options);
-        Box::new(Scheduler { dead: self.clone(), merging })
+        Box::new(Scheduler { dead: self.dead.clone(), settled_after: self.settled_after, merging })
     }
 }
 
 struct Scheduler {
     dead: Dead,
+    settled_after: Duration,
     merging: Box<dyn CompactionScheduler + Send + Sync>,
+}
+
+impl Scheduler {
+    /// Merges of all files of settled segments. `proposed` are those that have been proposed.
+    fn settle(
+        &self,
+        state: &CompactorStateView,
+        proposed: &[CompactionSpec],
+    ) -> Vec<CompactionSpec> {
+        let segments = state.manifest().segments();
+        let active = || {
+            let jobs = state.compactions().into_iter();
+            jobs.flat_map(VersionedCompactions::recent_compactions).filter(|job| job.active())
+        };
+        let free = SETTLING_MAX.saturating_sub(active().count());
+        let settled_before = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .saturating_sub(self.settled_after)
+            .as_millis();
+        let is_settled = |segment: &&Segment| {
+            let runs = segment.compacted().iter().flat_map(SortedRun::sst_views);
+            let newest = segment.l0().iter().chain(runs).map(|f| f.sst.id.value().timestamp_ms());
+            newest.max().is_some_and(|newest_ms| u128::from(newest_ms) <= settled_before)
+        };
+        let runs = segments.iter().flat_map(Segment::compacted).map(|run| run.id);
+        let jobs = active().filter_map(|job| job.spec().destination());
+        let others = proposed.iter().filter_map(CompactionSpec::destination);
+        let mut next_run = runs.chain(jobs).chain(others).max().map_or(0, |id| id + 1);
+        segments
+            .iter()
+            .filter(|segment| segment.l0().len() + segment.compacted().len() > 1)
+            .filter(|segment| keys::parse_log_epoch(segment.prefix()).is_none())
+            .filter(|segment| !self.dead.contains(segment.prefix()))
+            .filter(is_settled)
+            .filter(|segment| !is_active(state, segment.prefix()))
+            .filter(|segment| !proposed.iter().any(|spec| spec.segment() == segment.prefix()))
+            .take(free)
+            .map(|segment| {
+                let into = segment.compacted().iter().map(|run| run.id).min().unwrap_or(next_run);
+                next_run = next_run.max(into + 1);
+                CompactionSpec::for_segment(segment.prefix().clone(), sources(segment), into)
+            })
+            .collect()
+    }
 }
 
 impl CompactionScheduler for Scheduler {
@@ -147,6 +210,8 @@ impl CompactionScheduler for Scheduler {
             // Runs keep their numbers, so it does not show that they have been merged.
             !is_only_runs
         });
+        let settling = self.settle(state, &proposed);
+        proposed.extend(settling);
         proposed
     }
 

@@ -8,6 +8,7 @@ use slatedb::object_store::ObjectStore;
 use slatedb::object_store::local::LocalFileSystem;
 use slatedb::object_store::memory::InMemory;
 use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use crate::error::StoreError;
 use crate::remote::{RemoteOptions, without_credentials};
@@ -40,7 +41,7 @@ pub(crate) struct Location {
 
 /// Objects in memory that outlive the stores on them, as a bucket outlives a process.
 #[derive(Debug, Clone)]
-pub struct SharedMemory(Arc<InMemory>);
+pub struct SharedMemory(Arc<dyn ObjectStore>);
 
 impl Default for SharedMemory {
     /// Empty.
@@ -51,7 +52,13 @@ impl Default for SharedMemory {
 
 impl SharedMemory {
     pub(crate) fn location(&self) -> Location {
-        Location::on(Arc::clone(&self.0) as Arc<dyn ObjectStore>)
+        Location::on(Arc::clone(&self.0))
+    }
+
+    /// The same objects, but each read takes so long more, as over a network.
+    pub fn delayed(&self, delay: Duration) -> SharedMemory {
+        let config = ThrottleConfig { wait_get_per_call: delay, ..ThrottleConfig::default() };
+        SharedMemory(Arc::new(ThrottledStore::new(Arc::clone(&self.0), config)))
     }
 }
 

@@ -3,7 +3,9 @@
 //! Leaves to others what keys and values mean ([`crate::keys`]). Adds to slatedb: one commit
 //! that is durable when it returns, scans that read ahead, a cache, our own errors.
 
+mod account;
 mod cache;
+mod counted;
 mod disk;
 mod drain;
 mod garbage;
@@ -17,10 +19,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use model::Budget;
 use slatedb::config::{
-    CompactorOptions, DurabilityLevel, FlushOptions, FlushType, GarbageCollectorDirectoryOptions,
-    GarbageCollectorOptions, ReadOptions, ScanOptions, Settings,
+    CompactionWorkerOptions, CompactorOptions, DurabilityLevel, FlushOptions, FlushType,
+    GarbageCollectorDirectoryOptions, GarbageCollectorOptions, ReadOptions, ScanOptions, Settings,
 };
+use slatedb::object_store::ObjectStore;
 use slatedb::{
     BlockCachePolicy, CacheTarget, CloseReason, CompactorBuilder, Db, ErrorKind,
     GarbageCollectorBuilder, PrefixExtractor, PrefixTarget, SstBlockSize, WriteBatch,
@@ -28,6 +32,7 @@ use slatedb::{
 use std::time::Duration;
 
 use cache::BlockCacheStats;
+pub use counted::{ReadCount, Reader};
 use disk::{DiskCache, DiskCacheStats};
 pub(crate) use garbage::{Read, Reads};
 pub(crate) use location::Location;
@@ -39,10 +44,11 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::options::StoreOptions;
 
-/// Bytes that one request of a scan fetches. SlateDB's default is one block.
-const READ_AHEAD_BYTES: usize = 1 << 20;
+/// Bytes that one request of a scan fetches, or all of its range: scans end where what is wanted
+/// does. SlateDB's default is one block.
+const READ_AHEAD_BYTES: usize = 4 << 20;
 /// Requests of one scan in flight.
-const FETCH_TASKS_MAX: usize = 4;
+const FETCH_TASKS_MAX: usize = 3;
 /// The size from which the memtable is written out. It holds little but the log, of which the head
 /// has a copy that takes a third of it.
 const MEMTABLE_BYTES: usize = 8 << 20;
@@ -66,15 +72,20 @@ const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 /// How long is waited for files to be written out.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An open tree.
+/// An open tree. Copies share it.
+#[derive(Clone)]
 pub(crate) struct Lsm {
     db: Db,
     dead: drain::Dead,
     reads: garbage::Reads,
     read_timeout: Duration,
     blocks: Arc<cache::BlockCache>,
-    disk: Option<Box<dyn Fn() -> DiskCacheStats + Send + Sync>>,
     files: snapshot::Files,
+    disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
+    counters: Arc<counted::ReadCounters>,
+    idle: account::Idle,
+    /// Who pays for reads, if not the store itself.
+    account: Option<Arc<account::Account>>,
 }
 
 /// Writes that become visible and durable together.
@@ -116,21 +127,26 @@ impl Lsm {
         location: &Location,
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
+        let counters = Arc::<counted::ReadCounters>::default();
+        let objects: Arc<dyn ObjectStore> = Arc::new(counted::Counted::new(
+            Arc::clone(&location.object_store),
+            Arc::clone(&counters),
+        ));
         let settings = settings(options);
         let dead = drain::Dead::default();
-        let compactor =
-            CompactorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
-                .with_options(compactor_options())
-                .with_scheduler_supplier(Arc::new(dead.clone()));
+        let schedule = drain::Schedule::new(&dead, options.settled_after);
+        let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&objects))
+            .with_options(compactor_options(options.merge_interval))
+            .with_scheduler_supplier(Arc::new(schedule));
         let reads = garbage::Reads::default();
-        let collector =
-            GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&location.object_store))
-                .with_options(collector_options(location, options))
-                .with_gc_filter(Arc::new(garbage::Unread::new(reads.clone())));
-        let mut objects = Arc::clone(&location.object_store);
-        let mut disk: Option<Box<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
-        if let Some(cache) = open_disk_cache(location, options)? {
-            disk = Some(Box::new(cache.figures()));
+        let collector = GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&objects))
+            .with_options(collector_options(location, options))
+            .with_gc_filter(Arc::new(garbage::Unread::new(reads.clone())));
+        let counted = objects;
+        let mut objects = Arc::clone(&counted);
+        let mut disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
+        if let Some(cache) = open_disk_cache(location, counted, options)? {
+            disk = Some(Arc::new(cache.figures()));
             objects = Arc::new(cache);
         }
         let blocks = Arc::new(cache::BlockCache::new(options.cache_bytes_max));
@@ -151,7 +167,29 @@ impl Lsm {
             path: location.path.clone(),
         };
         files.remove_unfinished(&db).await?;
-        Ok(Lsm { db, dead, reads, read_timeout: options.read_timeout, blocks, disk, files })
+        Ok(Lsm {
+            db,
+            dead,
+            reads,
+            read_timeout: options.read_timeout,
+            blocks,
+            disk,
+            files,
+            counters,
+            idle: account::Idle::default(),
+            account: None,
+        })
+    }
+
+    /// The tree, with reads that count for a query and stop where it has made too many.
+    pub(crate) fn for_query(&self, budget: &Budget) -> Lsm {
+        let account = Some(Arc::new(account::Account::new(budget.clone(), &self.idle)));
+        Lsm { account, ..self.clone() }
+    }
+
+    /// The reads of the object store since the start, in the order of [`Reader::ALL`].
+    pub(crate) fn read_counts(&self) -> [ReadCount; Reader::ALL.len()] {
+        self.counters.counts()
     }
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
@@ -215,6 +253,17 @@ impl Lsm {
         (partitions, others)
     }
 
+    /// Partitions, and the dictionary of all, that have more than one run of files: each is read by
+    /// itself.
+    pub(crate) fn unmerged_segments(&self) -> usize {
+        let manifest = self.db.manifest();
+        let is_read = |prefix: &Bytes| {
+            keys::parse_partition(prefix).is_some() || keys::DICTIONARY_PREFIX == prefix
+        };
+        let segments = manifest.segments().iter().filter(|segment| is_read(segment.prefix()));
+        segments.filter(|segment| segment.l0().len() + segment.compacted().len() > 1).count()
+    }
+
     /// Bytes of the files that hold what is here, those of the write-ahead log aside.
     pub(crate) fn file_bytes(&self) -> u64 {
         let manifest = self.db.manifest();
@@ -255,7 +304,8 @@ impl Lsm {
             ..ReadOptions::default()
         };
         let _read = self.reads.begin();
-        bounded(self.read_timeout, self.db.get_with_options(key, &options)).await
+        let reading = self.db.get_with_options(key, &options);
+        bounded(self.read_timeout, self.account.as_deref(), reading).await
     }
 
     /// The keys that begin with a prefix, in order.
@@ -263,21 +313,43 @@ impl Lsm {
         let options = scan_options();
         let read = self.reads.begin();
         let opening = self.db.scan_prefix_with_options(prefix, .., &options);
-        let iterator = bounded(self.read_timeout, opening).await?;
-        Ok(Scan { open: Some((iterator, read)), timeout: self.read_timeout })
+        let iterator = bounded(self.read_timeout, self.account.as_deref(), opening).await?;
+        Ok(self.scanning(Some((iterator, read))))
     }
 
     /// The keys from `start` on and before `end`, in order.
     pub(crate) async fn scan(&self, start: &[u8], end: &[u8]) -> Result<Scan, StoreError> {
+        self.scan_with(start, end, &scan_options()).await
+    }
+
+    async fn scan_with(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        options: &ScanOptions,
+    ) -> Result<Scan, StoreError> {
         if start >= end {
-            return Ok(Scan { open: None, timeout: self.read_timeout });
+            return Ok(self.scanning(None));
         }
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
         let read = self.reads.begin();
-        let options = scan_options();
-        let opening = self.db.scan_with_options(range, &options);
-        let iterator = bounded(self.read_timeout, opening).await?;
-        Ok(Scan { open: Some((iterator, read)), timeout: self.read_timeout })
+        let opening = self.db.scan_with_options(range, options);
+        let iterator = bounded(self.read_timeout, self.account.as_deref(), opening).await?;
+        Ok(self.scanning(Some((iterator, read))))
+    }
+
+    /// The first key from `start` on and before `end`: no more is fetched than it takes.
+    pub(crate) async fn first(
+        &self,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        let options = scan_options().with_read_ahead_bytes(1).with_max_fetch_tasks(1);
+        self.scan_with(start, end, &options).await?.next().await
+    }
+
+    fn scanning(&self, open: Option<(slatedb::DbIterator, garbage::Read)>) -> Scan {
+        Scan { open, timeout: self.read_timeout, account: self.account.clone() }
     }
 
     /// Writes what is in memory to its final place, and closes.
@@ -289,6 +361,7 @@ impl Lsm {
 /// The cache on disk, where one is wanted.
 fn open_disk_cache(
     location: &Location,
+    objects: Arc<dyn ObjectStore>,
     options: &StoreOptions,
 ) -> Result<Option<DiskCache>, StoreError> {
     let Some(cache) = &options.disk_cache else { return Ok(None) };
@@ -299,7 +372,6 @@ fn open_disk_cache(
     if !location.is_remote() {
         return Err(invalid("it is for object stores behind a network".to_owned()));
     }
-    let objects = Arc::clone(&location.object_store);
     let opened = DiskCache::open(objects, &cache.folder, cache.bytes_max);
     opened.map(Some).map_err(|error| invalid(error.to_string()))
 }
@@ -309,19 +381,33 @@ pub(crate) struct Scan {
     /// None where the range is empty, which slatedb takes for a mistake.
     open: Option<(slatedb::DbIterator, garbage::Read)>,
     timeout: Duration,
+    account: Option<Arc<account::Account>>,
 }
 
 impl Scan {
     /// The next key and its value.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
         let Some((iterator, _)) = &mut self.open else { return Ok(None) };
-        let entry = bounded(self.timeout, iterator.next()).await?;
+        let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await?;
         Ok(entry.map(|entry| (entry.key, entry.value)))
     }
 }
 
 /// Waits for a read, but not for ever: the tree repeats requests that fail without end.
 async fn bounded<T>(
+    limit: Duration,
+    account: Option<&account::Account>,
+    read: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreError> {
+    let Some(account) = account else { return in_time(limit, read).await };
+    account.check()?;
+    let result = in_time(limit, account.on(read)).await;
+    // Also where nothing is read any more.
+    account.check()?;
+    result
+}
+
+async fn in_time<T>(
     limit: Duration,
     read: impl Future<Output = Result<T, slatedb::Error>>,
 ) -> Result<T, StoreError> {
@@ -347,10 +433,15 @@ fn scan_options() -> ScanOptions {
         .with_cache_blocks(true)
 }
 
-fn compactor_options() -> CompactorOptions {
+fn compactor_options(interval: Option<Duration>) -> CompactorOptions {
     CompactorOptions {
-        poll_interval: poll_interval(5),
+        poll_interval: interval.unwrap_or(poll_interval(5)),
         checkpoint_lifetime: MERGED_FILES_KEPT,
+        // A merge in parts makes a file of each, and every file has an index to be read.
+        worker: Some(CompactionWorkerOptions {
+            max_subcompactions: 1,
+            ..CompactionWorkerOptions::default()
+        }),
         ..CompactorOptions::default()
     }
 }

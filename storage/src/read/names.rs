@@ -11,7 +11,8 @@ use super::breather::Breather;
 use super::select::Pin;
 use super::set::Charge;
 use crate::index::facts::Facts;
-use crate::index::{Ids, is_restricted, partition};
+use crate::index::{Ids, is_restricted, prune};
+use crate::lsm::Lsm;
 use crate::store::Inner;
 
 /// Bytes that a text counts beside its own.
@@ -76,9 +77,10 @@ async fn list(
             union.add_own(found)?;
         }
         let partitions = inner.partitions_between(start_ms, end_ms);
-        for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
+        for facts in prune(&inner.lsm.for_query(budget), partitions, matchers, budget).await? {
             budget.check()?;
-            let sealed = Sealed { inner, facts: &facts, matchers };
+            let lsm = inner.lsm.for_query(budget);
+            let sealed = Sealed { inner, lsm, facts: &facts, matchers };
             sealed.add_to(&mut union, wanted, &mut breather).await?;
         }
     }
@@ -89,6 +91,7 @@ async fn list(
 /// The matching series of one partition.
 struct Sealed<'a> {
     inner: &'a Inner,
+    lsm: Lsm,
     facts: &'a Facts,
     matchers: &'a [Matcher],
 }
@@ -100,7 +103,7 @@ impl Sealed<'_> {
         wanted: Wanted<'_>,
         breather: &mut Breather,
     ) -> Result<(), SourceError> {
-        let lsm = &self.inner.lsm;
+        let lsm = &self.lsm;
         if !is_restricted(self.matchers) {
             match wanted {
                 Wanted::Names => {

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use model::watch::sort_by;
 use model::{
     Answer, BoxFuture, Budget, BudgetError, ExemplarQuery, KnownMetric, Labels, Matcher,
@@ -15,14 +17,19 @@ use super::order::{Found, Ordered, order};
 use super::series;
 use super::set::{Charge, LoadedSet};
 use super::shares::{SERIES_HERE, apart, in_shares};
+use crate::delete::Snapshot;
 use crate::head::Matching;
 use crate::head::series::{Part, Parts, TailRoom};
-use crate::index::partition::{self, Loaded};
+use crate::index::facts::Facts;
+use crate::index::partition;
+use crate::index::prune;
 use crate::lsm::Read;
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
 pub(super) const SERIES_BYTES: usize = 128;
+/// Partitions that are loaded at once. Most of it is waiting for the object store.
+const PARTITIONS_AT_ONCE: usize = 16;
 /// Series that are visited, copied and charged for together.
 const VISITED_AT_ONCE: usize = 64;
 
@@ -118,19 +125,16 @@ async fn select(
         select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
     let mut lists = Vec::new();
     let partitions = inner.partitions_between(start_ms, end_ms);
-    let partitions = partition::prune(&inner.lsm, partitions, &selection.matchers).await?;
-    for facts in partitions {
-        budget.check()?;
-        let Loaded { series } = partition::load(
-            inner,
-            &facts,
-            &tombstones,
-            &selection.matchers,
-            (start_ms, end_ms),
-            &mut |bytes| charge.add(bytes).map_err(SourceError::from),
-            budget,
-        )
-        .await?;
+    let partitions =
+        prune(&inner.lsm.for_query(budget), partitions, &selection.matchers, budget).await?;
+    let range = (start_ms, end_ms);
+    let loads: Vec<BoxFuture<'_, _>> = partitions
+        .iter()
+        .map(|facts| load_partition(inner, facts, &tombstones, selection, range, budget).boxed())
+        .collect();
+    let mut loads = stream::iter(loads).buffered(PARTITIONS_AT_ONCE);
+    while let Some((series, of_partition)) = loads.try_next().await? {
+        charge.absorb(of_partition);
         lists.push(series);
     }
     inner.index.trim();
@@ -145,6 +149,24 @@ async fn select(
     budget.charge_series(series.len() as u64)?;
     let columns = Arc::clone(&inner.columns);
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
+}
+
+/// Loads what a partition holds of a selection, and what that takes.
+async fn load_partition(
+    inner: &Arc<Inner>,
+    facts: &Arc<Facts>,
+    tombstones: &Snapshot,
+    selection: &Selection,
+    range: (i64, i64),
+    budget: &Budget,
+) -> Result<(Vec<Found>, Charge), SourceError> {
+    budget.check()?;
+    let mut charge = Charge::new(budget);
+    let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
+    let loaded =
+        partition::load(inner, facts, tombstones, &selection.matchers, range, &mut add, budget)
+            .await?;
+    Ok((loaded.series, charge))
 }
 
 /// The series of the head that match, in the order of their labels as far as it is known.

@@ -11,6 +11,7 @@ use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
 use crate::head::series::{HeadSeries, Parts};
 use crate::index::partition::{self, Wanted};
+use crate::index::prune;
 use crate::store::Inner;
 
 /// Series of the head that are visited before other tasks may run.
@@ -35,7 +36,7 @@ pub(super) async fn series(
         let head = of_head(inner, matchers, range, &mut charge, budget).await?;
         lists.push(head);
         let partitions = inner.partitions_between(start_ms, end_ms);
-        for facts in partition::prune(&inner.lsm, partitions, matchers).await? {
+        for facts in prune(&inner.lsm.for_query(budget), partitions, matchers, budget).await? {
             budget.check()?;
             let wanted = Wanted { facts: &facts, tombstones: &tombstones, matchers, range };
             let charge_of = &mut |bytes| charge.add(bytes).map_err(SourceError::from);

@@ -1,0 +1,192 @@
+//! Leaving partitions out that hold nothing of what is asked for, by the dictionary of all.
+//!
+//! ```text
+//! name="value"   the partitions of the pair: a range of the dictionary each
+//! name=~"regex"  all values of the label, each of which is matched once, and their partitions
+//! ```
+//!
+//! What is found is kept with the facts of the partitions, so that these are not asked again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use model::{Budget, Matcher, SourceError};
+
+use super::facts::Facts;
+use super::results::MatcherRef;
+use super::{Lookup, Term, term, wants};
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::Lsm;
+use crate::read::breather::Breather;
+use crate::value;
+
+/// Partitions that are asked at once.
+const PARTITIONS_AT_ONCE: usize = 16;
+/// Values that match, from which they are not looked up one by one if more than one value in so
+/// many does.
+const MATCHING_MAX: usize = 1024;
+const MATCHING_SHARE: usize = 8;
+/// Entries of partitions that are not asked for, from which the dictionary is left where they are
+/// more than so many times the others.
+const BESIDE_MAX: usize = 4096;
+const BESIDE_SHARE: usize = 3;
+/// Values that match, each counted in every partition.
+const FOUND_MAX: usize = 1 << 18;
+
+/// Of some partitions those that can hold series which pass every matcher, by the dictionary.
+/// Of which that is known without it are left to what is known.
+pub(crate) async fn prune(
+    lsm: &Lsm,
+    mut partitions: Vec<Arc<Facts>>,
+    matchers: &[Matcher],
+    budget: &Budget,
+) -> Result<Vec<Arc<Facts>>, SourceError> {
+    let mut breather = Breather::new(budget);
+    // What names values first: it leaves fewer partitions to the others.
+    let kept = |matcher| match term(matcher) {
+        Some((Term::Keep, lookup)) => Some((matcher, lookup)),
+        _ => None,
+    };
+    let (by_value, by_prefix): (Vec<_>, Vec<_>) = matchers
+        .iter()
+        .filter_map(kept)
+        .partition(|(_, lookup)| matches!(lookup, Lookup::Values(_)));
+    let are_kept = partitions.iter().all(|facts| facts.are_kept());
+    let by_prefix = by_prefix.into_iter().filter(|_| are_kept);
+    for (matcher, lookup) in by_value.into_iter().chain(by_prefix) {
+        partitions.retain(|facts| !facts.knows_none(matcher));
+        if partitions.iter().filter(|facts| !facts.knows(matcher)).count() < 2 {
+            continue;
+        }
+        let holding = match lookup {
+            Lookup::Values(values) => partitions_of(lsm, matcher, &values, &mut breather).await?,
+            Lookup::Prefix(prefix) => {
+                let found = matching(lsm, &partitions, matcher, prefix, &mut breather).await?;
+                let Some(found) = found else { continue };
+                note(lsm, &partitions, matcher, &found, budget).await?;
+                let known = partitions.iter().filter(|facts| facts.knows(matcher));
+                known.map(|facts| facts.number).chain(found.into_keys()).collect()
+            }
+        };
+        partitions.retain(|facts| {
+            let may_hold = holding.contains(&facts.number);
+            if !may_hold {
+                facts.note_none(matcher);
+            }
+            may_hold
+        });
+    }
+    Ok(partitions)
+}
+
+/// The partitions that hold any of some values of a label.
+async fn partitions_of(
+    lsm: &Lsm,
+    matcher: &Matcher,
+    values: &[&str],
+    breather: &mut Breather,
+) -> Result<BTreeSet<i64>, SourceError> {
+    let mut holding = BTreeSet::new();
+    for label_value in values {
+        let prefix = keys::dictionary_of_pair(matcher.name(), label_value);
+        let mut scan = lsm.scan_prefix(&prefix).await?;
+        while let Some((key, _)) = scan.next().await? {
+            breather.work(1).await?;
+            let number = keys::parse_ordered(&key, &prefix).ok_or_else(|| malformed(&key))?;
+            holding.insert(number);
+        }
+    }
+    Ok(holding)
+}
+
+/// The values that match in each of some partitions of which that is not known; nothing where they
+/// are too many, or the dictionary is mostly of other partitions.
+async fn matching(
+    lsm: &Lsm,
+    partitions: &[Arc<Facts>],
+    matcher: &Matcher,
+    prefix: &str,
+    breather: &mut Breather,
+) -> Result<Option<BTreeMap<i64, Vec<String>>>, SourceError> {
+    let unknown = partitions.iter().filter(|facts| !facts.knows(matcher));
+    let unknown: BTreeSet<i64> = unknown.map(|facts| facts.number).collect();
+    let mut found: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    let (mut value_before, mut is_wanted) = (None, false);
+    let (mut values, mut matching, mut asked, mut beside, mut found_count) = (0, 0, 0, 0, 0);
+    let name = matcher.name();
+    let mut scan = lsm.scan_prefix(&keys::dictionary_of_value_prefix(name, prefix)).await?;
+    while let Some((key, _)) = scan.next().await? {
+        breather.work(1).await?;
+        let (label_value, number) =
+            keys::parse_dictionary(&key, name).ok_or_else(|| malformed(&key))?;
+        if !unknown.contains(&number) {
+            beside += 1;
+            if beside > BESIDE_MAX + asked * BESIDE_SHARE {
+                return Ok(None);
+            }
+            continue;
+        }
+        asked += 1;
+        if value_before.as_ref() != Some(&label_value) {
+            is_wanted = wants(matcher, Term::Keep, &label_value);
+            values += 1;
+            matching += usize::from(is_wanted);
+            value_before = Some(label_value.clone());
+        }
+        if is_wanted {
+            found.entry(number).or_default().push(label_value);
+            found_count += 1;
+            let are_many = matching > MATCHING_MAX && matching * MATCHING_SHARE > values;
+            if are_many || found_count > FOUND_MAX {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Has each of some partitions note the series with the values that match there.
+async fn note(
+    lsm: &Lsm,
+    partitions: &[Arc<Facts>],
+    matcher: &Matcher,
+    found: &BTreeMap<i64, Vec<String>>,
+    budget: &Budget,
+) -> Result<(), SourceError> {
+    let with_values =
+        partitions.iter().filter_map(|facts| Some((facts, found.get(&facts.number)?)));
+    let notes: Vec<BoxFuture<'_, _>> = with_values
+        .map(|(facts, values)| facts.note_values(lsm, matcher, values, budget).boxed())
+        .collect();
+    stream::iter(notes).buffered(PARTITIONS_AT_ONCE).try_collect().await
+}
+
+impl Facts {
+    /// Whether it is known that a matcher's term names no series.
+    fn knows_none(&self, matcher: &Matcher) -> bool {
+        self.result(MatcherRef::of(matcher)).is_some_and(|ids| ids.is_empty())
+    }
+
+    /// Finds the series that a matcher's term names, all of which have one of some values.
+    async fn note_values(
+        &self,
+        lsm: &Lsm,
+        matcher: &Matcher,
+        values: &[String],
+        budget: &Budget,
+    ) -> Result<(), SourceError> {
+        let mut breather = Breather::new(budget);
+        let values: Vec<_> = values.iter().map(String::as_str).collect();
+        let ids = self.ids_of_values(lsm, matcher.name(), &values, &mut breather).await?;
+        self.keep_result(MatcherRef::of(matcher), ids);
+        Ok(())
+    }
+}
+
+fn malformed(key: &[u8]) -> StoreError {
+    value::corrupt(key, "malformed dictionary key")
+}

@@ -1,0 +1,168 @@
+//! An object store whose reads are counted: in all, and for the query that makes them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use model::Budget;
+use slatedb::object_store::path::Path;
+use slatedb::object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+use slatedb::object_store_tag::{ObjectStoreCallTag, TableStoreKind};
+
+use super::account;
+
+/// Who reads the object store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// A query, or a look-up of series and labels.
+    Query,
+    /// The store itself: starts, seals, deletions.
+    Store,
+    /// What merges files.
+    Merge,
+    /// Everyone, for the lists of files, and what deletes old ones.
+    Manifest,
+}
+
+impl Reader {
+    /// All of them.
+    pub const ALL: [Reader; 4] = [Reader::Query, Reader::Store, Reader::Merge, Reader::Manifest];
+
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reader::Query => "query",
+            Reader::Store => "store",
+            Reader::Merge => "merge",
+            Reader::Manifest => "manifest",
+        }
+    }
+}
+
+/// Reads of the object store, and the bytes that they fetched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCount {
+    /// Requests.
+    pub reads: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Counts by reader.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounters([(AtomicU64, AtomicU64); Reader::ALL.len()]);
+
+impl ReadCounters {
+    fn add(&self, reader: Reader, reads: u64, bytes: u64) {
+        let (all_reads, all_bytes) = &self.0[reader as usize];
+        all_reads.fetch_add(reads, Ordering::Relaxed);
+        all_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The counts, in the order of [`Reader::ALL`].
+    pub(crate) fn counts(&self) -> [ReadCount; Reader::ALL.len()] {
+        Reader::ALL.map(|reader| {
+            let (reads, bytes) = &self.0[reader as usize];
+            let [reads, bytes] = [reads, bytes].map(|count| count.load(Ordering::Relaxed));
+            ReadCount { reads, bytes }
+        })
+    }
+}
+
+/// The object store.
+#[derive(Debug)]
+pub(super) struct Counted {
+    objects: Arc<dyn ObjectStore>,
+    counters: Arc<ReadCounters>,
+}
+
+impl Counted {
+    /// An object store whose reads are counted.
+    pub(super) fn new(objects: Arc<dyn ObjectStore>, counters: Arc<ReadCounters>) -> Counted {
+        Counted { objects, counters }
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Counted {
+    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.objects.put_opts(to, bytes, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        to: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(to, how).await
+    }
+
+    async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
+        let budget = account::with_budget(Budget::clone);
+        let reader = match ObjectStoreCallTag::from_extensions(&how.extensions) {
+            _ if budget.is_some() => Reader::Query,
+            None => Reader::Manifest,
+            Some(tag) => match tag.kind {
+                TableStoreKind::Main | TableStoreKind::Reader => Reader::Store,
+                TableStoreKind::Compactor => Reader::Merge,
+                TableStoreKind::GC => Reader::Manifest,
+            },
+        };
+        let is_head = how.head;
+        self.counters.add(reader, 1, 0);
+        if let Some(budget) = &budget {
+            budget.note_object_store_read();
+        }
+        let result = self.objects.get_opts(from, how).await?;
+        if !is_head {
+            let bytes = result.range.end.saturating_sub(result.range.start);
+            self.counters.add(reader, 0, bytes);
+            if let Some(budget) = &budget {
+                budget.note_object_store_bytes(bytes);
+            }
+        }
+        Ok(result)
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, how).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, how: RenameOptions) -> Result<()> {
+        self.objects.rename_opts(from, to, how).await
+    }
+}

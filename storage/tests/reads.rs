@@ -1,0 +1,259 @@
+//! How often queries read the object store where nothing is known in memory: counts, so that they
+//! are the same on every machine.
+//!
+//! Each test fills a store, waits until its files are merged, and opens it anew for every query.
+
+use std::time::Duration;
+
+use model::{
+    Batch, Budget, BudgetError, BudgetLimits, Labels, MatchOp, Matcher, ObjectStoreCost, Selection,
+    Source, SourceError,
+};
+use storage::{Reader, SharedMemory, Store, StoreOptions};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+const HOUR_MS: i64 = 60 * 60 * 1000;
+const STEP_MS: i64 = 15_000;
+/// Series of the other metrics.
+const OTHERS_SERIES: usize = 5;
+/// The other metrics.
+const OTHERS: usize = 199;
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built")
+        .block_on(test)
+}
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        background: false,
+        ahead_max_ms: None,
+        settled_after: Duration::ZERO,
+        merge_interval: Some(Duration::from_millis(20)),
+        ..StoreOptions::default()
+    }
+}
+
+/// A number that looks random and is always the same.
+fn scramble(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ mixed >> 31
+}
+
+/// A counter's samples in a range of time; it grows by less than 100 a step.
+fn counter(series: usize, start_ms: i64, end_ms: i64, step_ms: i64) -> Vec<(i64, f64)> {
+    let mut value = 1000 * series as u64;
+    (start_ms..end_ms)
+        .step_by(step_ms as usize)
+        .map(|time_ms| {
+            value += scramble(value ^ time_ms as u64) % 100;
+            (time_ms, value as f64)
+        })
+        .collect()
+}
+
+fn labels(metric: &str, pod: &str) -> Labels {
+    let pairs = [("__name__", metric), ("job", "a job"), ("namespace", "production"), ("pod", pod)];
+    Labels::from_pairs(pairs)
+}
+
+/// Adds the series of a metric over a window, some series a write.
+async fn append(store: &Store, metric: &str, pods: &[String], times: (i64, i64), step_ms: i64) {
+    for (number, pods) in pods.chunks(250).enumerate() {
+        let mut batch = Batch::default();
+        for (at, pod) in pods.iter().enumerate() {
+            let samples = counter(number * 250 + at, times.0, times.1, step_ms);
+            batch.push(&labels(metric, pod), &samples);
+        }
+        store.append(batch).await.expect("the store takes samples");
+    }
+}
+
+fn pods(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("pod-{number:06}")).collect()
+}
+
+/// Fills days with one metric of so many series among 199 smaller ones, and seals each window.
+async fn fill(store: &Store, days: i64, series: usize) {
+    let (pods, of_others) = (pods(series), pods(OTHERS_SERIES));
+    for window in 0..days * 12 {
+        let times = (window * 2 * HOUR_MS, (window + 1) * 2 * HOUR_MS);
+        append(store, "wanted_total", &pods, times, STEP_MS).await;
+        for other in 0..OTHERS {
+            let metric = format!("other_{other:03}_total");
+            append(store, &metric, &of_others, times, 20 * STEP_MS).await;
+        }
+        store.seal_all().await.expect("a window can be sealed");
+    }
+}
+
+/// Closes a store once its files have been merged as far as they will be.
+async fn settle(memory: &SharedMemory, store: Store) {
+    store.close().await.expect("a store can be closed");
+    let store = Store::open_in(memory, options()).await.expect("the store can be opened");
+    for _ in 0..3000 {
+        if store.stats().unmerged_segments == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(store.stats().unmerged_segments, 0, "everything is merged within a minute");
+    store.close().await.expect("a store can be closed");
+}
+
+/// What a selection costs of which nothing is known, and how many series it has.
+async fn cold(memory: &SharedMemory, selection: &Selection) -> (ObjectStoreCost, usize) {
+    let (cost, found) = cold_within(memory, selection, BudgetLimits::default()).await;
+    (cost, found.expect("the selection can be loaded"))
+}
+
+async fn cold_within(
+    memory: &SharedMemory,
+    selection: &Selection,
+    limits: BudgetLimits,
+) -> (ObjectStoreCost, Result<usize, SourceError>) {
+    // Nothing is merged meanwhile.
+    let options = StoreOptions { merge_interval: None, ..options() };
+    let store = Store::open_in(memory, options).await.expect("the store can be opened");
+    let before = store.stats().object_store_reads;
+    let budget = Budget::new(limits);
+    let found = store.select(selection, &budget).await.map(|set| set.len());
+    let cost = budget.object_store_cost();
+    let after = store.stats().object_store_reads;
+    let query = Reader::ALL.iter().position(|reader| *reader == Reader::Query).expect("listed");
+    let counted =
+        (after[query].reads - before[query].reads, after[query].bytes - before[query].bytes);
+    assert_eq!(counted, (cost.reads, cost.read_bytes), "every read is the query's");
+    let store_reads = |counts: &[storage::ReadCount]| {
+        let of = Reader::ALL.iter().zip(counts).filter(|(reader, _)| **reader == Reader::Store);
+        of.map(|(_, count)| count.reads).sum::<u64>()
+    };
+    assert_eq!(store_reads(&before), store_reads(&after), "none of them is nobody's");
+    if found.is_ok() {
+        let again = Budget::unlimited();
+        store.select(selection, &again).await.expect("it can be loaded again");
+        assert_eq!(again.object_store_cost().reads, 0, "what was read is kept");
+    }
+    store.close().await.expect("the store can be closed");
+    (cost, found)
+}
+
+fn equal(name: &str, value: &str) -> Matcher {
+    Matcher::equal(name, value)
+}
+
+fn selection(matchers: Vec<Matcher>, start_ms: i64, end_ms: i64) -> Selection {
+    Selection { matchers, start_ms, end_ms, only_newest: false }
+}
+
+#[test]
+fn one_metric_among_many_takes_few_reads() {
+    run(async {
+        let memory = SharedMemory::default();
+        let store = Store::open_in(&memory, options()).await.expect("a store can be opened");
+        fill(&store, 2, 1000).await;
+        settle(&memory, store).await;
+        let wanted = || vec![equal("__name__", "wanted_total")];
+        let hour = selection(wanted(), 9 * HOUR_MS + 1, 10 * HOUR_MS - 1);
+        let (of_hour, found) = cold(&memory, &hour).await;
+        assert_eq!(found, 1000);
+        let (of_day, found) = cold(&memory, &selection(wanted(), 0, DAY_MS - 1)).await;
+        assert_eq!(found, 1000);
+        let (of_days, _) = cold(&memory, &selection(wanted(), 0, 2 * DAY_MS - 1)).await;
+        println!("hour {of_hour:?}, day {of_day:?}, two days {of_days:?}");
+        assert!(of_hour.reads <= 6, "{of_hour:?}");
+        assert!(of_day.reads <= 12, "{of_day:?}");
+        assert!(of_days.reads <= 2 * 8, "{of_days:?}");
+
+        // The blocks of the metric are what the set holds.
+        let store = Store::open_in(&memory, options()).await.expect("the store can be opened");
+        let day = selection(wanted(), 0, DAY_MS - 1);
+        let set = store.select(&day, &Budget::unlimited()).await.expect("it can be loaded");
+        let block_bytes = set.encoded_bytes() as u64;
+        println!("blocks {block_bytes}");
+        assert!(of_day.read_bytes * 2 <= block_bytes * 3, "{of_day:?} for {block_bytes}");
+
+        let limits = BudgetLimits { object_store_reads_max: 3, ..BudgetLimits::default() };
+        let (cost, refused) = cold_within(&memory, &day, limits).await;
+        let Err(SourceError::Budget(BudgetError::Exceeded { flag, limit, reached, .. })) = refused
+        else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((flag, limit), ("query.max-object-store-reads", 3));
+        assert!(reached > 3 && reached <= cost.reads && cost.reads <= 6, "{reached} {cost:?}");
+    });
+}
+
+#[test]
+fn days_without_a_needle_are_not_read() {
+    const DAYS: i64 = 90;
+    run(async {
+        let memory = SharedMemory::default();
+        let store = Store::open_in(&memory, options()).await.expect("a store can be opened");
+        for day in 0..DAYS {
+            let times = (day * DAY_MS, day * DAY_MS + 4 * STEP_MS);
+            let mut pods: Vec<String> = (0..20)
+                .map(|number| format!("pod-{}", scramble((day * 20 + number) as u64)))
+                .collect();
+            if day == 17 || day == 71 {
+                pods.push("needle".to_owned());
+            }
+            append(&store, "requests_total", &pods, times, STEP_MS).await;
+            store.seal_all().await.expect("a day can be sealed");
+        }
+        settle(&memory, store).await;
+        let times = (0, DAYS * DAY_MS - 1);
+        let absent = selection(vec![equal("pod", "nowhere")], times.0, times.1);
+        let (discarding, found) = cold(&memory, &absent).await;
+        assert_eq!(found, 0);
+        let needle = selection(vec![equal("pod", "needle")], times.0, times.1);
+        let (cost, found) = cold(&memory, &needle).await;
+        println!("discarding {discarding:?}, needle {cost:?}");
+        assert_eq!(found, 1);
+        assert!(discarding.reads <= 3, "{discarding:?}");
+        assert!(cost.reads <= 3 + 2 * 6, "{cost:?}");
+
+        // All of the label's values lie in one range of the dictionary, and most days hold none
+        // that matches.
+        let regex = Matcher::new(MatchOp::Regex, "pod", ".*eedl.*").expect("it is well-formed");
+        let (cost, found) = cold(&memory, &selection(vec![regex], times.0, times.1)).await;
+        println!("regex {cost:?}");
+        assert_eq!(found, 1);
+        assert!(cost.reads <= 3 + 2 * 6, "{cost:?}");
+    });
+}
+
+#[test]
+fn a_regex_over_many_values_scans_the_dictionary_once() {
+    const DAYS: i64 = 4;
+    const VALUES_A_DAY: usize = 25_000;
+    run(async {
+        let memory = SharedMemory::default();
+        let store = Store::open_in(&memory, options()).await.expect("a store can be opened");
+        for day in 0..DAYS {
+            let pods: Vec<String> = (0..VALUES_A_DAY)
+                .map(|number| format!("pod-{day}-{:016x}", scramble(number as u64)))
+                .collect();
+            let times = (day * DAY_MS, day * DAY_MS + STEP_MS);
+            append(&store, "requests_total", &pods, times, STEP_MS).await;
+            store.seal_all().await.expect("a day can be sealed");
+        }
+        settle(&memory, store).await;
+        let wanted = format!(".*-2-{:016x}|.*nowhere", scramble(7));
+        let matchers = vec![
+            equal("__name__", "requests_total"),
+            Matcher::new(MatchOp::Regex, "pod", wanted).expect("it is well-formed"),
+        ];
+        let (cost, found) = cold(&memory, &selection(matchers, 0, DAYS * DAY_MS - 1)).await;
+        println!("regex over many {cost:?}");
+        assert_eq!(found, 1);
+        // Its dictionary is 100,000 keys of some 50 bytes. One day is looked at further.
+        assert!(cost.reads <= 5 + 6, "{cost:?}");
+        assert!(cost.read_bytes <= 6 << 20, "{cost:?}");
+    });
+}
