@@ -30,9 +30,10 @@ pub(super) async fn delete_series(
     }
     let (start_ms, end_ms) = labels::times(&params)?;
     let texts = params.selectors();
-    // As in Prometheus, `{}` deletes everything.
     let selectors = shared.queries.compute_apart(move || texts.parse_any()).await?;
     let selectors = selectors.map_err(|error| ApiError::invalid_parameter("match[]", error))?;
+    // As in Prometheus, `{}` selects nothing here.
+    let selectors = selectors.into_iter().filter(|matchers| !matchers.is_empty()).collect();
     store.delete(selectors, start_ms, end_ms).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -51,6 +51,8 @@ async fn deletes_are_answered_as_prometheus_does() {
         ("GET /api/v1/series?match[]=up", 200, &success(r#"[{"__name__":"up","job":"x"}]"#)),
         (&format!("GET {path}?match[]=up"), 405, "Method Not Allowed\n"),
         (&format!("POST {path}?match[]={{}}"), 204, ""),
+        ("GET /api/v1/series?match[]=up", 200, &success(r#"[{"__name__":"up","job":"x"}]"#)),
+        (&format!("POST {path}?match[]={{__name__=~%22.%2B%22}}"), 204, ""),
         ("GET /api/v1/series?match[]=up", 200, &success("[]")),
     ];
     check(&router, cases).await;
