@@ -124,6 +124,8 @@ pub(crate) const FORMAT: &[u8] = b"mv";
 pub(crate) const OWNER: &[u8] = b"mo";
 /// The next log epoch, and the first one whose records count.
 pub(crate) const EPOCH: &[u8] = b"me";
+/// The first partition that is kept, while those before it are being deleted.
+pub(crate) const KEPT_FROM: &[u8] = b"mb";
 /// The prefix of the partitions' entries.
 pub(crate) const PARTITIONS_PREFIX: &[u8] = b"mp";
 /// The prefix of the windows' watermarks.

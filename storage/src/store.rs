@@ -1,7 +1,7 @@
 //! The store: opens, appends, seals and closes; reading is in [`crate::read`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_win
 
 /// How often the background task looks for something to seal or to delete.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
+/// How long after a failure deletes are cleaned up again by themselves.
+const CLEAN_AGAIN_MS: i64 = 3_600_000;
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
 pub struct Store {
@@ -62,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) index: IndexCache,
     /// Set once the store is to be closed: a seal ends before its next window.
     pub(crate) is_closing: AtomicBool,
+    /// When deletes may be cleaned up by themselves again, after it has failed.
+    clean_from_ms: AtomicI64,
     queue: Queue,
     /// Told when nobody leads any more.
     idle: Notify,
@@ -122,6 +126,9 @@ impl Store {
             log_bytes = log.bytes(),
             "the log has been replayed; this process writes to the store now"
         );
+        if let Some(first_kept) = meta.kept_from {
+            head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+        }
         let background = options.background;
         let index = IndexCache::new(options.index_cache_bytes_max);
         for (partition, gone) in std::mem::take(&mut meta.gone) {
@@ -139,6 +146,7 @@ impl Store {
             partitions: RwLock::new(meta.partitions),
             index,
             is_closing: AtomicBool::new(false),
+            clean_from_ms: AtomicI64::new(i64::MIN),
             queue: Queue::default(),
             idle: Notify::new(),
             log_is_large: Notify::new(),
@@ -545,12 +553,32 @@ async fn finish_snapshot(
 async fn maintain(inner: &Arc<Inner>) -> Result<bool, StoreError> {
     seal::delete_expired(inner).await?;
     seal::tidy(inner).await?;
-    if inner.tombstones.counts().0 >= TOMBSTONES_MAX / 2 {
-        seal::clean_tombstones(inner).await?;
-    }
     let is_large = inner.log.lock().await.bytes() > inner.options.log_bytes_max;
     let which = if is_large { seal::Which::All } else { seal::Which::Closed };
-    seal::seal(inner, which).await
+    let has_sealed = seal::seal(inner, which).await?;
+    clean_if_due(inner).await?;
+    Ok(has_sealed)
+}
+
+/// Cleans up where many deletes wait. What cannot be cleaned must not keep anything else from
+/// being done, and is not tried again soon.
+async fn clean_if_due(inner: &Arc<Inner>) -> Result<(), StoreError> {
+    let now_ms = inner.options.clock.now_ms();
+    let is_due = inner.tombstones.counts().0 >= TOMBSTONES_MAX / 2
+        && now_ms >= inner.clean_from_ms.load(Ordering::Relaxed);
+    if !is_due || inner.is_closing.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    match seal::clean_tombstones(inner).await {
+        Err(StoreError::Closed) if inner.is_closing.load(Ordering::Relaxed) => Ok(()),
+        Err(error @ (StoreError::Fenced | StoreError::Closed)) => Err(error),
+        Err(error) => {
+            tracing::error!(%error, "deletes cannot be cleaned up; it is tried again in an hour");
+            inner.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
 }
 
 async fn maintain_forever(inner: Arc<Inner>) {

@@ -86,7 +86,7 @@ impl State {
             closed_window: i64::MIN,
             open: BTreeMap::new(),
             leaving_blocks: VecDeque::new(),
-            leaving_before: None,
+            leaving_before: meta.kept_from.map(|first_kept| (first_kept, 0)),
         }
     }
 }

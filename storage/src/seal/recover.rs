@@ -36,6 +36,8 @@ pub(crate) struct Meta {
     pub(crate) watermarks: BTreeMap<i64, u32>,
     /// How many series are registered in each partition.
     pub(crate) partitions: BTreeMap<i64, u32>,
+    /// The first partition that is kept, if the deletion of those before it was cut off.
+    pub(crate) kept_from: Option<i64>,
     /// What has been deleted.
     pub(crate) tombstones: Vec<Tombstone>,
     /// Ids of which nothing is left, by partition.
@@ -57,6 +59,9 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     }
     if let Some(bytes) = lsm.get(keys::EPOCH).await? {
         (meta.next_epoch, meta.first_epoch) = decode_epochs(&bytes)?;
+    }
+    if let Some(bytes) = lsm.get(keys::KEPT_FROM).await? {
+        meta.kept_from = Some(decode_kept_from(&bytes)?);
     }
     meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
     meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
@@ -80,6 +85,17 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     }
     lsm.drop_log_before(meta.first_epoch);
     Ok(meta)
+}
+
+/// The value of [`keys::KEPT_FROM`].
+pub(super) fn encode_kept_from(partition: i64) -> Vec<u8> {
+    value::encode(keys::KEPT_FROM, &partition.to_le_bytes())
+}
+
+fn decode_kept_from(bytes: &[u8]) -> Result<i64, StoreError> {
+    let body = value::decode(keys::KEPT_FROM, bytes)?;
+    let body = body.try_into().map_err(|_| value::corrupt(keys::KEPT_FROM, "not 8 bytes"))?;
+    Ok(i64::from_le_bytes(body))
 }
 
 /// Deletes the blocks of an intent that no directory lists, and the intent.

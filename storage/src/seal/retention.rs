@@ -15,14 +15,17 @@ const DELETE_KEYS: usize = 10_000;
 
 /// Deletes partitions that have ended before the retention begins.
 ///
-/// They are out of view first; the entry of a partition goes last, so that a deletion that
-/// was cut off is begun again.
+/// They are out of view first, for a start in the middle as well; the entry of a partition goes
+/// last, so that a deletion that was cut off is begun again.
 pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     let options = &inner.options;
-    if options.retention_ms.is_none() && options.retention_bytes.is_none() {
+    let mut state = inner.sealing.lock().await;
+    if options.retention_ms.is_none()
+        && options.retention_bytes.is_none()
+        && state.leaving_before.is_none()
+    {
         return Ok(());
     }
-    let mut state = inner.sealing.lock().await;
     let by_time =
         options.retention_ms.map(|_| partition_of_window(window_of(inner.visible_min_ms())));
     let by_size = options.retention_bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
@@ -35,7 +38,6 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     if !inner.selections.have_ended_before(unread_from) {
         return Ok(());
     }
-    state.leaving_before = None;
     let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
     let expired: Vec<i64> = {
         let partitions = inner.partitions.read().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +57,13 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         }
         has_open
     };
-    for partition in expired {
+    if !expired.is_empty() {
+        let mut set = WriteSet::default();
+        set.put(keys::KEPT_FROM.to_vec(), recover::encode_kept_from(first_kept));
+        inner.lsm.commit(set).await?;
+    }
+    for partition in &expired {
+        let partition = *partition;
         delete_partition(inner, partition).await?;
         inner.remove_partition(partition);
         inner.counters.note_deleted();
@@ -66,6 +74,12 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         recover::drop_dead_log(inner, &mut state).await?;
     }
     state.watermarks.retain(|window, _| *window >= first_window);
+    if !expired.is_empty() {
+        let mut set = WriteSet::default();
+        set.delete(keys::KEPT_FROM);
+        inner.lsm.commit(set).await?;
+    }
+    state.leaving_before = None;
     Ok(())
 }
 

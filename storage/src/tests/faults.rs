@@ -16,9 +16,9 @@ use slatedb::object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
-use super::harness::{self, batch, labels, open, read_all};
-use crate::window::WINDOW_MS;
-use crate::{Store, StoreError};
+use super::harness::{self, batch, labels, open, open_with, read, read_all};
+use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::{Store, StoreError, StoreOptions};
 
 /// An object store that takes so many writes and no more, as if the machine had gone.
 #[derive(Debug)]
@@ -365,4 +365,55 @@ fn second_writer_fences_the_first_and_sees_its_samples() {
         assert_eq!(read_all(&second).await.unwrap(), vec![(series(1), bits.to_vec())]);
         second.close().await.unwrap();
     });
+}
+
+/// Days that go because the files take too much are there whole or not at all, whichever write is
+/// the last one.
+#[test]
+fn days_that_go_are_never_there_in_part_after_a_crash() {
+    let mut writes = 0;
+    let mut is_done = false;
+    let mut has_gone_in_part = false;
+    while !is_done {
+        for last_lands in [false, true] {
+            is_done = harness::run(async {
+                let objects = harness::memory();
+                let store = open(&objects).await.unwrap();
+                for day in 0..3 {
+                    let samples = (0..20).map(|i| (day * PARTITION_MS + i * 1000, i as f64));
+                    let samples: Vec<(i64, f64)> = samples.collect();
+                    for number in 0..3 {
+                        store.append(batch(&series(number), &samples)).await.unwrap();
+                    }
+                }
+                store.seal_all().await.unwrap();
+                crate::seal::write_out(store.inner()).await.unwrap();
+                store.close().await.unwrap();
+                let faulty = Faulty::on(&objects, writes, last_lands);
+                let options = StoreOptions { retention_bytes: Some(1), ..harness::options() };
+                let maintained = match open_with(&faulty, options).await {
+                    Ok(store) => store.maintain().await,
+                    Err(error) => Err(error),
+                };
+                // Without a bound, so that nothing but the store itself says what is to go.
+                let store = open(&objects).await.unwrap();
+                for round in 0..2 {
+                    let left = read_all(&store).await.unwrap();
+                    assert_eq!(left.len(), 3, "after {writes} writes, round {round}");
+                    for (labels, samples) in &left {
+                        assert_eq!(samples.len() % 20, 0, "after {writes} writes: {labels}");
+                        assert_eq!(samples.len(), left[0].1.len(), "after {writes} writes");
+                    }
+                    let by_value = vec![Matcher::equal("n", "1")];
+                    let of_one = read(&store, by_value, i64::MIN, i64::MAX).await.unwrap();
+                    assert_eq!(of_one[0].1.len(), left[0].1.len(), "after {writes} writes");
+                    has_gone_in_part |= maintained.is_err() && left[0].1.len() < 60;
+                    store.maintain().await.unwrap();
+                }
+                maintained.is_ok()
+            });
+        }
+        writes += 1;
+    }
+    assert!(has_gone_in_part, "no crash came into the middle");
 }
