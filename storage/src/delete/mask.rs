@@ -2,7 +2,6 @@
 //!
 //! Masks lie on what is read, after every cache: a column that is kept holds what its block does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
@@ -12,15 +11,21 @@ use roaring::RoaringBitmap;
 
 use super::{Snapshot, Tombstone};
 use crate::head::series::{Floats, Part, Parts, push_starts};
+use crate::index::bitmap_bytes;
 use crate::index::facts::Facts;
 use crate::lsm::Lsm;
 use crate::read::breather::Breather;
 use crate::read::cursor::{PartsCursor, SeriesParts};
 use crate::window::{PARTITION_MS, partition_end_ms};
 
-/// Deleted times of series of one partition, by id.
+/// Deleted times of series of one partition: a set of ids for each tombstone, which takes little
+/// where it covers many.
 #[derive(Debug, Default)]
-pub(crate) struct Masks(BTreeMap<u32, Vec<Deleted>>);
+pub(crate) struct Masks {
+    of_tombstones: Vec<(Deleted, RoaringBitmap)>,
+    /// All of these together.
+    ids: RoaringBitmap,
+}
 
 /// Times that are deleted from runs up to an epoch.
 #[derive(Debug, Clone, Copy)]
@@ -49,9 +54,11 @@ impl Masks {
         let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, 0));
         for tombstone in relevant {
             let Tombstone { epoch, start_ms, end_ms, .. } = **tombstone;
-            for id in covered(lsm, facts, &tombstone.selectors, ids, breather).await? {
-                breather.work(1).await?;
-                masks.0.entry(id).or_default().push(Deleted { epoch, start_ms, end_ms });
+            let covered = covered(lsm, facts, &tombstone.selectors, ids, breather).await?;
+            breather.work(1).await?;
+            if !covered.is_empty() {
+                masks.ids |= &covered;
+                masks.of_tombstones.push((Deleted { epoch, start_ms, end_ms }, covered));
             }
         }
         Ok(masks)
@@ -59,19 +66,39 @@ impl Masks {
 
     /// Whether nothing is deleted.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.ids.is_empty()
     }
 
     /// The ids of which something is deleted.
-    pub(crate) fn ids(&self) -> RoaringBitmap {
-        self.0.keys().copied().collect()
+    pub(crate) fn ids(&self) -> &RoaringBitmap {
+        &self.ids
     }
 
-    /// The times that are deleted of a series in a run.
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_tombstones = self.of_tombstones.iter().map(|(_, ids)| ids);
+        of_tombstones.chain([&self.ids]).map(|ids| size_of::<Deleted>() + bitmap_bytes(ids)).sum()
+    }
+
+    /// The times that are deleted of a series in a run, in order, none touching the next.
     pub(crate) fn times(&self, id: u32, run: u32) -> Vec<(i64, i64)> {
-        let all = self.0.get(&id).map_or(&[][..], Vec::as_slice);
-        let of_run = all.iter().filter(|deleted| deleted.epoch >= run);
-        of_run.map(|deleted| (deleted.start_ms, deleted.end_ms)).collect()
+        if !self.ids.contains(id) {
+            return Vec::new();
+        }
+        let covers =
+            |(deleted, ids): &&(Deleted, RoaringBitmap)| deleted.epoch >= run && ids.contains(id);
+        let of_run = self.of_tombstones.iter().filter(covers);
+        let mut times: Vec<(i64, i64)> =
+            of_run.map(|(deleted, _)| (deleted.start_ms, deleted.end_ms)).collect();
+        times.sort_unstable();
+        times.dedup_by(|next, before| {
+            let touches = next.0 <= before.1.saturating_add(1);
+            if touches {
+                before.1 = before.1.max(next.1);
+            }
+            touches
+        });
+        times
     }
 }
 

@@ -3,6 +3,8 @@
 
 use model::{HistogramSample, Labels, Matcher, ResetHint, SourceError, Watch};
 
+use roaring::RoaringBitmap;
+
 use super::Head;
 use super::commit::Log;
 use super::series::{Decided, Floats, HeadSeries, Parts, Scratch, TailRoom};
@@ -26,18 +28,19 @@ impl Head {
         end_ms: i64,
     ) -> Result<(), StoreError> {
         let mut scratch = Scratch::new();
-        let mut result = Ok(());
+        let mut all = RoaringBitmap::new();
         for matchers in selectors {
             let budget = model::Budget::unlimited();
             let slots = self.index_read().select(matchers, &mut Watch::new(&budget));
-            let slots = slots.map_err(|error| StoreError::Unavailable(error.to_string()))?;
-            for slot in slots {
-                let mut shard = self.shard(slot);
-                let Some(series) = shard.series(slot) else { continue };
-                if let Err(error) = series.delete(start_ms, end_ms, &mut scratch) {
-                    let location = "the head".to_owned();
-                    result = Err(StoreError::Corrupt { location, detail: error.to_string() });
-                }
+            all |= slots.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        }
+        let mut result = Ok(());
+        for slot in all {
+            let mut shard = self.shard(slot);
+            let Some(series) = shard.series(slot) else { continue };
+            if let Err(error) = series.delete(start_ms, end_ms, &mut scratch) {
+                let location = "the head".to_owned();
+                result = Err(StoreError::Corrupt { location, detail: error.to_string() });
             }
         }
         result

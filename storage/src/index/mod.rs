@@ -22,7 +22,7 @@ use model::Matcher;
 use roaring::RoaringBitmap;
 
 pub(crate) use facts::{decode_postings, encode_postings};
-pub(crate) use ids::Ids;
+pub(crate) use ids::{Ids, bitmap_bytes};
 pub(crate) use labels::LabelIndex;
 pub(crate) use prune::prune;
 

@@ -18,6 +18,7 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::blocks::{self, Place, Want, WantedRun};
 use crate::read::breather::Breather;
+use crate::read::set::Charge;
 use crate::read::shares::apart;
 use crate::seal::block::BlockEntry;
 use crate::store::Inner;
@@ -63,6 +64,7 @@ pub(crate) async fn load(
     }
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
+    charge(masks.bytes())?;
     let wanted = (&windows, range);
     let place = Place { lsm, columns: &inner.columns, masks: &masks };
     let parts = load_parts(&place, facts, &resolved, wanted, charge, &mut breather).await?;
@@ -169,7 +171,6 @@ pub(crate) struct Wanted<'a> {
 pub(crate) async fn matching_labels(
     inner: &Inner,
     wanted: &Wanted<'_>,
-    charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
     let Wanted { facts, tombstones, matchers, range } = *wanted;
@@ -180,7 +181,11 @@ pub(crate) async fn matching_labels(
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     let mut without = RoaringBitmap::new();
     if !masks.is_empty() {
-        let doubtful = facts.labels_of(lsm, &inner.head, &masks.ids(), &mut breather).await?;
+        // Of samples that are looked at here and let go of.
+        let mut of_samples = Charge::new(budget);
+        let charge = &mut |bytes| of_samples.add(bytes).map_err(SourceError::from);
+        charge(masks.bytes())?;
+        let doubtful = facts.labels_of(lsm, &inner.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.0)..=window_of(range.1);
         let wanted = (&windows, range);

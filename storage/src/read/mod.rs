@@ -14,6 +14,6 @@ mod raw;
 mod run;
 pub(crate) mod select;
 mod series;
-mod set;
+pub(crate) mod set;
 pub(crate) mod shares;
 pub(crate) mod warm;

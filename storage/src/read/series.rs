@@ -39,8 +39,7 @@ pub(super) async fn series(
         for facts in prune(&inner.lsm.for_query(budget), partitions, matchers, budget).await? {
             budget.check()?;
             let wanted = Wanted { facts: &facts, tombstones: &tombstones, matchers, range };
-            let charge_of = &mut |bytes| charge.add(bytes).map_err(SourceError::from);
-            let labels = partition::matching_labels(inner, &wanted, charge_of, budget).await?;
+            let labels = partition::matching_labels(inner, &wanted, budget).await?;
             charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
             lists.push(labels);
         }

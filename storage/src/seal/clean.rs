@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use model::{Budget, Labels, SampleBatch, SourceError};
@@ -211,13 +212,13 @@ impl Cleaning<'_> {
         if masks.is_empty() {
             return Ok(());
         }
-        let labels = facts.labels_of(lsm, &self.inner.head, &masks.ids(), &mut breather).await;
+        let labels = facts.labels_of(lsm, &self.inner.head, masks.ids(), &mut breather).await;
         let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
         for (id, labels) in labels.map_err(unreadable)? {
             let metric = keys::metric_hash(labels.metric_name());
             metrics.entry(metric).or_default().insert(id);
         }
-        let mut has_changed = false;
+        let (mut has_changed, mut first_error) = (false, None);
         for (metric, ids) in &metrics {
             let runs = facts.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
             let mut windows: BTreeMap<i64, Vec<Run>> = BTreeMap::new();
@@ -225,32 +226,62 @@ impl Cleaning<'_> {
                 windows.entry(run.window).or_default().push(run.clone());
             }
             for (window, runs) in windows {
-                if runs.iter().any(|run| is_covered(run, ids, tombstones)) {
-                    self.rewrite(state, (*metric, window), &runs, &masks).await?;
-                    has_changed = true;
+                if !runs.iter().any(|run| is_covered(run, ids, tombstones)) {
+                    continue;
+                }
+                if self.inner.is_closing.load(Ordering::Relaxed) {
+                    return Err(StoreError::Closed);
+                }
+                match self.rewrite(state, (*metric, window), &runs, &masks).await {
+                    Ok(()) => has_changed = true,
+                    Err(error @ StoreError::Corrupt { .. }) => {
+                        first_error.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
         if has_changed {
             self.shrunk.push(partition);
         }
+        if let Some(error) = first_error {
+            return Err(error);
+        }
         // In any case: a crash may have come before it the last time.
         self.forget_series(partition, &metrics).await
     }
 
-    /// Merges the runs of a metric's window into one, without what is deleted.
+    /// Merges the runs of a metric's window into one, without what is deleted. What was written
+    /// before it failed goes with the next look at what is left.
     async fn rewrite(
+        &mut self,
+        state: &mut State,
+        place: (u64, i64),
+        runs: &[Run],
+        masks: &Masks,
+    ) -> Result<(), StoreError> {
+        let mut written = Vec::new();
+        let result = self.merge(state, place, runs, masks, &mut written).await;
+        if result.is_err() && !written.is_empty() {
+            state.leaving_blocks.push_back(Leaving { unread_from: 0, intents: written });
+        }
+        result
+    }
+
+    /// The same; gives the intents of blocks that have been written and do not count yet.
+    async fn merge(
         &mut self,
         state: &mut State,
         (metric, window): (u64, i64),
         runs: &[Run],
         masks: &Masks,
+        written: &mut Vec<Vec<u8>>,
     ) -> Result<(), StoreError> {
         let inner = self.inner;
         let mut merging = Merging::new(inner, metric, window, runs, masks);
         let mut entries: Vec<BlockEntry> = Vec::new();
         let (mut set, mut keys_of_set) = (WriteSet::default(), Vec::new());
-        let (mut bytes, mut new_intents) = (0, Vec::new());
+        let mut bytes = 0;
         loop {
             let mut builder = BlockBuilder::default();
             while !builder.is_full() && merging.push_next(&mut builder).await? {}
@@ -262,7 +293,7 @@ impl Cleaning<'_> {
             set.put(key, block);
             entries.push(entry);
             if bytes >= WRITE_BYTES {
-                new_intents.push(self.put_intent(&mut set, &keys_of_set));
+                written.push(self.put_intent(&mut set, &keys_of_set));
                 inner.lsm.commit(std::mem::take(&mut set)).await?;
                 (bytes, keys_of_set) = (0, Vec::new());
             }
@@ -272,7 +303,7 @@ impl Cleaning<'_> {
             let bytes = block::encode_directory(&key, &entries);
             set.put(key, bytes);
         }
-        new_intents.iter().for_each(|intent| set.delete(intent));
+        written.iter().for_each(|intent| set.delete(intent));
         let mut intents = Vec::new();
         for run in runs {
             set.delete(&keys::directory(metric, window, run.run));

@@ -315,3 +315,32 @@ fn a_delete_under_way_when_cleaning_begins_stays() {
         assert_eq!(read_all(&store).await.unwrap(), expected, "opened again");
     });
 }
+
+#[test]
+fn what_cannot_be_cleaned_keeps_nothing_from_being_sealed() {
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();
+        store.seal_all().await.unwrap();
+        let block = crate::keys::blocks(0);
+        for (key, mut value) in super::damage::entries(&store, &block).await {
+            let middle = value.len() / 2;
+            value[middle] ^= 0xff;
+            super::damage::put(&store, &key, value).await;
+        }
+        for _ in 0..TOMBSTONES_MAX / 2 {
+            store.delete(of(1), 1000, 1000).await.unwrap();
+        }
+        let append = |window: i64| store.append(batch(&series(2), &[(WINDOW_MS * window, 1.0)]));
+        append(3).await.unwrap();
+        let before = store.stats().seals;
+        store.maintain().await.unwrap();
+        let after = store.stats().seals;
+        assert!(after > before, "the window that has ended is sealed");
+        // A try to clean would seal everything first: it is not made again soon.
+        append(4).await.unwrap();
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().seals, after);
+        assert!(store.clean_tombstones().await.is_err(), "the block is still damaged");
+    });
+}
