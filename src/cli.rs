@@ -1,7 +1,11 @@
 //! The command line: every flag with its unit and default, under Prometheus' name where
 //! Prometheus has one.
 
-mod object_store;
+mod flags;
+pub(crate) mod object_store;
+mod remote_write;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,25 +16,71 @@ use engine::EngineOptions;
 use engine::parse::ParseOptions;
 use regex::Regex;
 
+use crate::tools::Tool;
 use crate::units::{parse_bytes, parse_duration};
 use object_store::ObjectStoreArgs;
-use wire::{DECOMPRESSED_BYTES_CEILING, Limits};
+use remote_write::RemoteWriteArgs;
 
-/// What the process was started with.
+/// The shortest lag of a reader: each half of it costs a request.
+const LAG_MIN: Duration = Duration::from_millis(100);
+
+/// What the process was started with: the flags of the server, or a tool and its own.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "tessella",
     version,
-    about = "A Prometheus-compatible time series engine on object storage.",
+    about = ABOUT,
     long_about = None,
-    after_help = "Durations are written as in Prometheus: 15s, 5m, 1h30m, 7d. \
-                  Sizes are bytes or carry a unit counted in 1,024: 512MiB, 2GB.",
+    after_help = UNITS,
+    next_line_help = true,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
+pub struct CommandLine {
+    /// What is to be done instead of serving.
+    #[command(subcommand)]
+    pub tool: Option<Tool>,
+
+    /// How the server is set up.
+    #[command(flatten)]
+    pub server: Args,
+}
+
+const ABOUT: &str = "A Prometheus-compatible time series engine on object storage. Without a \
+                     command, it serves.";
+
+const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m, 1h30m, 7d. \
+                     Sizes are bytes or carry a unit counted in 1,024: 512MiB, 2GB.";
+
+/// How the server is set up.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "tessella",
+    version,
+    about = ABOUT,
+    long_about = None,
+    after_help = UNITS,
     next_line_help = true
 )]
 pub struct Args {
+    /// Whether the process writes to the store, or reads one that another process writes to. Of
+    /// readers there may be any number.
+    #[arg(long = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Writer)]
+    pub mode: Mode,
+
+    /// How far behind the writer's acknowledgements a reader may be, as a duration of at least
+    /// 100ms. It asks the object store for more each half of that.
+    #[arg(long = "reader.lag", value_name = "DURATION", default_value = "10s", value_parser = parse_lag)]
+    pub reader_lag: Duration,
+
     /// Address and port to listen on; port 0 takes any free one, which the log names.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9090", value_parser = parse_address)]
     pub listen_address: ListenAddress,
+
+    /// File in YAML that sets up TLS, headers, users and tokens, in the format of Prometheus; without
+    /// one, everybody who reaches the port may ask, unencrypted.
+    #[arg(long = "web.config.file", value_name = "PATH")]
+    pub web_config_file: Option<PathBuf>,
 
     /// Which origins' pages may read the API, as a regular expression that must match whole.
     #[arg(long = "web.cors.origin", value_name = "REGEX", default_value = ".*", value_parser = parse_origin)]
@@ -41,9 +91,28 @@ pub struct Args {
     #[arg(long = "web.enable-admin-api", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_admin_api: bool,
 
+    /// Enable the endpoint that takes metrics by OTLP, /api/v1/otlp/v1/metrics. What holds for a
+    /// remote write request (--remote-write.max-...) holds for its requests, too.
+    #[arg(long = "web.enable-otlp-receiver", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_otlp_receiver: bool,
+
+    /// Store data points of OTLP with delta temporality as they are, of unknown type, as Prometheus
+    /// does with its feature otlp-native-delta-ingestion; without it they are refused.
+    #[arg(long = "otlp.native-delta-ingestion", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub otlp_native_delta: bool,
+
     /// Enable shutting down and reloading the configuration by requests to /-/quit and /-/reload.
     #[arg(long = "web.enable-lifecycle", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_lifecycle: bool,
+
+    /// Log a line for each request once it is over: method, path, status, bytes sent, how long it
+    /// took, the client's address and what it calls itself.
+    #[arg(long = "web.request-log", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub request_log: bool,
+
+    /// How many names one request to the search endpoints may ask for; 0 sets no limit.
+    #[arg(long = "web.search.max-limit", value_name = "COUNT", default_value_t = 10_000)]
+    pub search_limit_max: u32,
 
     /// How many connections may be open at once; more wait to be accepted.
     #[arg(long = "web.max-connections", value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
@@ -77,14 +146,16 @@ pub struct Args {
     #[arg(long = "storage.out-of-order-window", value_name = "DURATION", value_parser = parse_duration)]
     pub out_of_order_window: Option<Duration>,
 
-    /// How long samples are kept, as a duration; 0 keeps them for ever.
-    #[arg(long = "storage.retention.time", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
-    pub retention: Duration,
+    /// How long samples are kept, as a duration; 0 keeps them for ever, as without the flag and
+    /// storage.retention in the configuration file.
+    #[arg(long = "storage.retention.time", value_name = "DURATION", value_parser = parse_duration)]
+    pub retention: Option<Duration>,
 
     /// How many bytes the files of the store may take, as a size: the oldest days are deleted
-    /// beyond it, but for the newest one; 0 sets no bound.
-    #[arg(long = "storage.retention.size", value_name = "SIZE", default_value = "0B", value_parser = parse_bytes)]
-    pub retention_bytes: u64,
+    /// beyond it, but for the newest one; 0 sets no bound, as without the flag and
+    /// storage.retention in the configuration file.
+    #[arg(long = "storage.retention.size", value_name = "SIZE", value_parser = parse_bytes)]
+    pub retention_bytes: Option<u64>,
 
     /// The least time between two commits of the log, as a duration: more of it costs fewer
     /// requests to an object store, and lets senders wait longer.
@@ -131,9 +202,42 @@ pub struct Args {
     #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub log_bytes_max: u64,
 
+    /// How much memory what is not sealed yet may take, as a size: it is sealed early from three
+    /// quarters on, new series are refused from seven eighths on, and all writes beyond, until
+    /// there is room; 0 sets no bound.
+    #[arg(long = "storage.head-size", value_name = "SIZE", default_value = "4GiB", value_parser = parse_bytes)]
+    pub head_bytes_max: u64,
+
     /// How many exemplars are kept in all; the oldest make room, and 0 keeps none.
     #[arg(long = "storage.exemplars.exemplars-limit", value_name = "COUNT", default_value_t = storage::EXEMPLARS_MAX as u32)]
     pub exemplars_max: u32,
+
+    /// How many samples a remote read may return for one query in the old format of plain
+    /// samples; 0 sets no limit. The streamed format has none of its own.
+    #[arg(
+        long = "storage.remote.read-sample-limit",
+        value_name = "COUNT",
+        default_value_t = 50_000_000
+    )]
+    pub remote_read_samples_max: u64,
+
+    /// How many remote reads are answered at once, within what queries may do together; 0 sets
+    /// no limit of its own.
+    #[arg(
+        long = "storage.remote.read-concurrent-limit",
+        value_name = "COUNT",
+        default_value_t = 10
+    )]
+    pub remote_read_concurrency_max: u32,
+
+    /// How large a frame of a streamed remote read may grow, in bytes; the chunk with which it is
+    /// reached may be beyond.
+    #[arg(
+        long = "storage.remote.read-max-bytes-in-frame",
+        value_name = "BYTES",
+        default_value_t = 1_048_576
+    )]
+    pub remote_read_frame_bytes_max: u32,
 
     /// How far back an instant selector looks for a sample, as a duration.
     #[arg(long = "query.lookback-delta", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
@@ -218,84 +322,6 @@ pub struct Args {
     pub log_format: LogFormat,
 }
 
-/// Limits of remote write.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct RemoteWriteArgs {
-    /// How large a remote write request may be as sent, as a size.
-    #[arg(long = "remote-write.max-body-size", value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
-    pub(crate) body_bytes_max: u64,
-
-    /// How large a remote write request may be once decompressed, as a size up to 1GiB.
-    #[arg(long = "remote-write.max-decompressed-size", value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
-    pub(crate) decompressed_bytes_max: u64,
-
-    /// How many series a remote write request may hold.
-    #[arg(
-        long = "remote-write.max-series-per-request",
-        value_name = "COUNT",
-        default_value_t = 100_000
-    )]
-    pub(crate) series_max: u32,
-
-    /// How many samples a remote write request may hold.
-    #[arg(
-        long = "remote-write.max-samples-per-request",
-        value_name = "COUNT",
-        default_value_t = 1_000_000
-    )]
-    pub(crate) samples_max: u32,
-
-    /// How many labels a series may have.
-    #[arg(
-        long = "remote-write.max-labels-per-series",
-        value_name = "COUNT",
-        default_value_t = 128
-    )]
-    pub(crate) labels_per_series_max: u32,
-
-    /// How long the name of a label may be, in bytes.
-    #[arg(
-        long = "remote-write.max-label-name-length",
-        value_name = "BYTES",
-        default_value_t = 1024
-    )]
-    pub(crate) label_name_bytes_max: u32,
-
-    /// How long the value of a label may be, in bytes.
-    #[arg(
-        long = "remote-write.max-label-value-length",
-        value_name = "BYTES",
-        default_value_t = 4096
-    )]
-    pub(crate) label_value_bytes_max: u32,
-
-    /// How many bytes all remote write requests may hold at once, as a size.
-    #[arg(long = "remote-write.max-inflight-size", value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
-    pub(crate) inflight_bytes_max: u64,
-
-    /// How long a client may take to send a remote write request, as a duration.
-    #[arg(long = "remote-write.body-timeout", value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
-    pub(crate) body_timeout: Duration,
-}
-
-impl RemoteWriteArgs {
-    /// The limits as the receiver takes them.
-    pub(crate) fn limits(&self) -> Limits {
-        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        Limits {
-            body_bytes_max: size(self.body_bytes_max),
-            decompressed_bytes_max: size(self.decompressed_bytes_max),
-            series_max: self.series_max as usize,
-            samples_max: self.samples_max as usize,
-            labels_per_series_max: self.labels_per_series_max as usize,
-            label_name_bytes_max: self.label_name_bytes_max as usize,
-            label_value_bytes_max: self.label_value_bytes_max as usize,
-            inflight_bytes_max: size(self.inflight_bytes_max),
-            body_timeout: self.body_timeout,
-        }
-    }
-}
-
 /// An address to listen on: a host, which may be a name or empty for all, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress(pub String);
@@ -320,6 +346,15 @@ impl Origin {
     }
 }
 
+/// What a process is to its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The one that writes to it.
+    Writer,
+    /// One of those that read it.
+    Reader,
+}
+
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
@@ -342,7 +377,7 @@ pub enum LogFormat {
     Json,
 }
 
-fn parse_address(text: &str) -> Result<ListenAddress, String> {
+pub(crate) fn parse_address(text: &str) -> Result<ListenAddress, String> {
     let wrong = || format!("{text:?} is not an address and port, such as 127.0.0.1:9090");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let _: u16 = port.parse().map_err(|_| wrong())?;
@@ -362,25 +397,21 @@ fn parse_origin(text: &str) -> Result<Origin, String> {
     Ok(Origin { source: text.to_owned(), pattern })
 }
 
-fn parse_positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => Err("must be greater than 0".to_owned()),
         duration => Ok(duration),
     }
 }
 
-fn parse_positive_bytes(text: &str) -> Result<u64, String> {
-    match parse_bytes(text)? {
-        0 => Err("must be greater than 0".to_owned()),
-        bytes => Ok(bytes),
-    }
+fn parse_lag(text: &str) -> Result<Duration, String> {
+    let lag = parse_duration(text)?;
+    if lag < LAG_MIN { Err("must be at least 100ms".to_owned()) } else { Ok(lag) }
 }
 
-fn parse_decompressed(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_positive_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
-        bytes if bytes > DECOMPRESSED_BYTES_CEILING as u64 => {
-            Err("must be at most 1GiB".to_owned())
-        }
+        0 => Err("must be greater than 0".to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -400,176 +431,6 @@ impl Args {
             steps_max: self.query_steps_max,
             use_start_timestamps: self.use_start_timestamps,
             ..EngineOptions::default()
-        }
-    }
-
-    /// Every flag with its value, sorted by name, as `/api/v1/status/flags` lists them.
-    pub fn flags(&self) -> Vec<(&'static str, String)> {
-        use crate::units::{format_bytes, format_duration};
-        let write = &self.remote_write;
-        let mut flags = vec![
-            (
-                "config.file",
-                self.config_file.as_ref().map_or_else(String::new, |p| p.display().to_string()),
-            ),
-            ("log.format", value_name(self.log_format)),
-            ("log.level", value_name(self.log_level)),
-            ("query.delayed-name-removal", self.delayed_name_removal.to_string()),
-            ("query.experimental", self.experimental.to_string()),
-            ("query.lookback-delta", format_duration(self.lookback_delta)),
-            ("query.log-slower-than", format_duration(self.query_logged_from)),
-            ("query.max-concurrency", self.query_concurrency_max.to_string()),
-            ("query.max-memory", format_bytes(self.query_memory_bytes_max)),
-            ("query.max-memory-total", format_bytes(self.query_memory_total_bytes_max)),
-            ("query.max-object-store-reads", self.query_object_store_reads_max.to_string()),
-            ("query.max-queue", self.query_queue_max.to_string()),
-            ("query.max-samples", self.query_samples_max.to_string()),
-            ("query.max-series", self.query_series_max.to_string()),
-            ("query.max-steps", self.query_steps_max.to_string()),
-            ("query.result-cache-size", format_bytes(self.query_results_bytes_max)),
-            ("query.timeout", format_duration(self.query_timeout)),
-            ("query.use-start-timestamps", self.use_start_timestamps.to_string()),
-            ("remote-write.body-timeout", format_duration(write.body_timeout)),
-            ("remote-write.max-body-size", format_bytes(write.body_bytes_max)),
-            ("remote-write.max-decompressed-size", format_bytes(write.decompressed_bytes_max)),
-            ("remote-write.max-inflight-size", format_bytes(write.inflight_bytes_max)),
-            ("remote-write.max-label-name-length", write.label_name_bytes_max.to_string()),
-            ("remote-write.max-label-value-length", write.label_value_bytes_max.to_string()),
-            ("remote-write.max-labels-per-series", write.labels_per_series_max.to_string()),
-            ("remote-write.max-samples-per-request", write.samples_max.to_string()),
-            ("remote-write.max-series-per-request", write.series_max.to_string()),
-            ("self-metrics", self.self_metrics.to_string()),
-            ("storage.cache-size", format_bytes(self.cache_bytes_max)),
-            ("storage.columns-cache-size", format_bytes(self.columns_bytes_max)),
-            ("storage.commit-interval", format_duration(self.commit_interval)),
-            (
-                "storage.disk-cache.folder",
-                self.disk_cache_folder
-                    .as_ref()
-                    .map_or_else(String::new, |p| p.display().to_string()),
-            ),
-            ("storage.disk-cache.size", format_bytes(self.disk_cache_bytes_max)),
-            ("storage.exemplars.exemplars-limit", self.exemplars_max.to_string()),
-            ("storage.index-cache-size", format_bytes(self.index_cache_bytes_max)),
-            ("storage.log-size", format_bytes(self.log_bytes_max)),
-            (
-                "storage.out-of-order-window",
-                self.out_of_order_window.map_or_else(String::new, format_duration),
-            ),
-            ("storage.read-timeout", format_duration(self.storage_read_timeout)),
-            ("storage.retention.size", format_bytes(self.retention_bytes)),
-            ("storage.retention.time", format_duration(self.retention)),
-            ("storage.warm-up-span", format_duration(self.warm_up_span)),
-            ("storage.write-timeout", format_duration(self.storage_write_timeout)),
-            ("storage.url", storage::without_credentials(&self.storage_url)),
-            ("web.cors.origin", self.cors_origin.source.clone()),
-            ("web.enable-admin-api", self.enable_admin_api.to_string()),
-            ("web.enable-lifecycle", self.enable_lifecycle.to_string()),
-            ("web.listen-address", self.listen_address.to_string()),
-            ("web.max-connections", self.connections_max.to_string()),
-            ("web.read-timeout", format_duration(self.read_timeout)),
-            ("web.shutdown-timeout", format_duration(self.shutdown_timeout)),
-        ];
-        flags.extend(self.object_store.flags());
-        flags.sort_unstable();
-        flags
-    }
-}
-
-fn value_name(value: impl ValueEnum + Copy) -> String {
-    value.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn parse(args: &[&str]) -> Result<Args, clap::Error> {
-        Args::try_parse_from(std::iter::once("tessella").chain(args.iter().copied()))
-    }
-
-    #[test]
-    fn every_flag_is_listed_with_its_value() {
-        let listed: Vec<_> = parse(&[]).unwrap().flags().iter().map(|(name, _)| *name).collect();
-        let command = Args::command();
-        let mut declared: Vec<_> = command.get_arguments().filter_map(|a| a.get_long()).collect();
-        declared.retain(|name| !matches!(*name, "help" | "version"));
-        declared.sort_unstable();
-        assert_eq!(listed, declared);
-    }
-
-    #[test]
-    fn limits_of_remote_write_default_to_those_of_the_receiver() {
-        let limits = parse(&[]).unwrap().remote_write.limits();
-        assert_eq!(format!("{limits:?}"), format!("{:?}", Limits::default()));
-    }
-
-    #[test]
-    fn the_limit_of_steps_is_that_of_the_engine() {
-        let steps_max = |args: &[&str]| parse(args).unwrap().engine_options().steps_max;
-        assert_eq!(steps_max(&[]), EngineOptions::default().steps_max);
-        assert_eq!(steps_max(&["--query.max-steps=7"]), 7);
-    }
-
-    #[test]
-    fn endpoints_are_enabled_with_and_without_a_value() {
-        for (value, is_enabled) in [("", true), ("=true", true), ("=false", false)] {
-            let [admin, lifecycle] =
-                ["admin-api", "lifecycle"].map(|name| format!("--web.enable-{name}{value}"));
-            let args = parse(&[&admin, &lifecycle]).unwrap();
-            assert_eq!((args.enable_admin_api, args.enable_lifecycle), (is_enabled, is_enabled));
-        }
-        assert!(!parse(&[]).unwrap().enable_lifecycle);
-    }
-
-    #[test]
-    fn every_flag_has_a_sentence() {
-        for argument in Args::command().get_arguments() {
-            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.len() > 20, "{argument} has no help");
-        }
-    }
-
-    #[test]
-    fn values_are_read_as_in_prometheus() {
-        let args = parse(&[
-            "--web.listen-address=:0",
-            "--query.timeout",
-            "1h30m",
-            "--query.max-memory=2GB",
-            "--self-metrics=false",
-            "--log.format=json",
-        ])
-        .unwrap();
-        assert_eq!(args.listen_address.0, "0.0.0.0:0");
-        assert_eq!(args.query_timeout, Duration::from_secs(5400));
-        assert_eq!(args.query_memory_bytes_max, 2 << 30);
-        assert!(!args.self_metrics);
-        assert_eq!(args.log_format, LogFormat::Json);
-    }
-
-    #[test]
-    fn wrong_flags_and_values_are_named() {
-        let cases = [
-            ("--web.listen", "unexpected argument '--web.listen'"),
-            ("--query.timeout=5", "not a valid duration string: \"5\""),
-            ("--query.timeout=0", "must be greater than 0"),
-            ("--query.max-memory=0", "must be greater than 0"),
-            ("--query.max-memory=lots", "not a valid size: \"lots\""),
-            ("--query.max-concurrency=0", "0 is not in 1..=4294967295"),
-            ("--web.listen-address=localhost", "is not an address and port"),
-            ("--web.listen-address=a b:90", "is not an address and port"),
-            ("--web.listen-address=localhost:99999", "is not an address and port"),
-            ("--remote-write.max-decompressed-size=2GiB", "must be at most 1GiB"),
-            ("--log.level=loud", "[possible values: debug, info, warn, error]"),
-            ("--self-metrics=maybe", "[possible values: true, false]"),
-            ("extra", "unexpected argument 'extra'"),
-        ];
-        for (argument, message) in cases {
-            let error = parse(&[argument]).unwrap_err();
-            assert!(error.to_string().contains(message), "{error}");
-            assert_eq!(error.exit_code(), 2);
         }
     }
 }

@@ -1,13 +1,18 @@
 //! The configuration file.
 
+mod otlp;
+mod retention;
 mod storage;
 
 use std::path::Path;
 use std::time::Duration;
 
+use ::storage::Retention;
 use serde::Deserialize;
 
+use crate::cli::Args;
 use crate::units::{format_duration, parse_duration};
+pub use otlp::OtlpConfig;
 pub use storage::StorageConfig;
 
 /// The largest configuration file that is read, in bytes.
@@ -19,8 +24,10 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 pub struct Config {
     /// What holds for everything.
     pub global: Global,
-    /// What holds for object stores, from the next start on.
+    /// What holds for object stores, from the next start on, and how long samples are kept.
     pub storage: StorageConfig,
+    /// How metrics of OpenTelemetry are translated.
+    pub otlp: OtlpConfig,
 }
 
 /// The section `global`.
@@ -67,6 +74,14 @@ pub enum ConfigError {
         /// What is wrong.
         message: String,
     },
+    /// The file says what does not go together with the command line.
+    #[error("{path}: {message}")]
+    Conflict {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
 }
 
 impl Config {
@@ -92,31 +107,43 @@ impl Config {
 
     /// The configuration that a text holds; an empty one stands for the default.
     pub fn parse(path: &str, text: &str) -> Result<Config, ConfigError> {
-        let config: Option<Config> = serde_saphyr::from_str(text).map_err(|error| {
-            let location = error.location();
-            ConfigError::Invalid {
-                path: path.to_owned(),
-                line: location.map_or(1, |l| l.line()),
-                column: location.map_or(1, |l| l.column()),
-                message: message(&error),
-            }
-        })?;
+        let config: Option<Config> =
+            serde_saphyr::from_str(text).map_err(|error| invalid(path, &error))?;
         Ok(config.unwrap_or_default())
+    }
+
+    /// How long samples are kept, where flags count more than the file.
+    ///
+    /// Errors: a rule keeps some of them for longer than everything is kept.
+    pub(crate) fn retention(&self, args: &Args) -> Result<Retention, ConfigError> {
+        self.storage.retention.under(args).map_err(|message| {
+            let path = args.config_file.as_ref().map(|path| path.display().to_string());
+            ConfigError::Conflict { path: path.unwrap_or_default(), message }
+        })
     }
 
     /// The configuration in force, as YAML; secrets are not shown.
     pub fn to_yaml(&self) -> String {
         let interval = format_duration(self.global.evaluation_interval);
-        format!("global:\n  evaluation_interval: {interval}\n{}", self.storage.to_yaml())
+        let global = format!("global:\n  evaluation_interval: {interval}\n");
+        [global, self.storage.to_yaml(), self.otlp.to_yaml()].concat()
     }
 }
 
-/// The error without its location and without the lines around it.
-fn message(error: &serde_saphyr::Error) -> String {
-    error.without_snippet().to_string()
+/// The error at its place, without the lines around it.
+pub(crate) fn invalid(path: &str, error: &serde_saphyr::Error) -> ConfigError {
+    let location = error.location();
+    ConfigError::Invalid {
+        path: path.to_owned(),
+        line: location.map_or(1, |l| l.line()),
+        column: location.map_or(1, |l| l.column()),
+        message: error.without_snippet().to_string(),
+    }
 }
 
-fn positive_duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+pub(super) fn positive_duration<'de, D: serde::Deserializer<'de>>(
+    input: D,
+) -> Result<Duration, D::Error> {
     use serde::de::Error;
     let text = String::deserialize(input)?;
     match parse_duration(&text).map_err(D::Error::custom)? {

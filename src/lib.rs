@@ -2,6 +2,8 @@
 //! process. Queries are answered by the engine, samples kept by the storage; neither knows
 //! the other, and they meet here.
 
+mod access;
+mod active;
 pub mod cli;
 pub mod config;
 pub mod gate;
@@ -13,6 +15,8 @@ pub mod logging;
 pub mod metrics;
 mod query;
 pub mod server;
+pub mod tools;
 pub mod units;
+mod web_config;
 
 pub use http::encode_value;

@@ -1,16 +1,17 @@
-//! The Tessella server.
+//! The Tessella server, and its tools.
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use tessella::cli::Args;
+use tessella::cli::CommandLine;
 use tessella::kernel::allocator;
-use tessella::{logging, server};
+use tessella::{logging, server, tools};
 
 fn main() -> ExitCode {
     allocator::set_up();
-    let args = Args::parse();
-    logging::start(args.log_level, args.log_format);
+    let CommandLine { tool, server: args } = CommandLine::parse();
+    let (level, format) = tool.as_ref().map_or((args.log_level, args.log_format), tools::Tool::log);
+    logging::start(level, format);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -18,5 +19,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    runtime.block_on(server::run(args))
+    match tool {
+        Some(tool) => runtime.block_on(tools::run(tool)),
+        None => runtime.block_on(server::run(args)),
+    }
 }

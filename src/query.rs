@@ -9,6 +9,7 @@ use model::{BoxFuture, Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool
 use model::{Source, SourceError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::active::{ActiveQueries, ActiveQuery, Client};
 use crate::cli::Args;
 use crate::gate::{Gate, GateError, Place};
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ const TRIAL: BudgetLimits = BudgetLimits {
     object_store_reads_max: u64::MAX,
     timeout: None,
     pool: None,
+    view: None,
 };
 
 /// Characters of a slow query that are logged.
@@ -40,6 +42,8 @@ pub(crate) struct QuerySettings {
     pub(crate) count_seen: bool,
     /// Whether answers that are kept may be used, and this one may be kept.
     pub(crate) may_reuse: bool,
+    /// Who asks.
+    pub(crate) client: Client,
 }
 
 /// When a query is evaluated.
@@ -180,6 +184,9 @@ pub(crate) enum QueryFailure {
     /// It did not end in time.
     #[error("query timed out in expression evaluation")]
     TimedOut,
+    /// Somebody ended it.
+    #[error("query was canceled in expression evaluation")]
+    Canceled,
 }
 
 /// A query on its way to an answer.
@@ -188,6 +195,7 @@ struct Asked<'a> {
     query: &'a str,
     when: When,
     settings: &'a QuerySettings,
+    active: &'a ActiveQuery,
     reading: Reading,
     started: Instant,
     /// How long it may take from then on.
@@ -201,6 +209,8 @@ pub(crate) struct Lookup {
     /// How long it may take.
     pub(crate) timeout: Duration,
     _place: Place,
+    /// Its place among remote reads, if it is one and they are limited.
+    _read_place: Option<Place>,
 }
 
 impl Drop for Lookup {
@@ -212,7 +222,10 @@ impl Drop for Lookup {
 /// The engine behind its gate.
 pub(crate) struct Queries {
     engine: Box<dyn Evaluate>,
+    active: ActiveQueries,
     gate: Gate,
+    /// How many of those that have a place may be remote reads.
+    reads: Option<Gate>,
     limits: BudgetLimits,
     pool: Arc<MemoryPool>,
     timeout: Duration,
@@ -228,9 +241,13 @@ impl Queries {
     pub(crate) fn new(args: &Args, engine: Box<dyn Evaluate>) -> Queries {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Arc::new(MemoryPool::new(args.query_memory_total_bytes_max));
+        let queue_max = args.query_queue_max as usize;
+        let reads_max = args.remote_read_concurrency_max as usize;
         Queries {
             engine,
-            gate: Gate::new(args.query_concurrency_max as usize, args.query_queue_max as usize),
+            active: ActiveQueries::default(),
+            gate: Gate::new(args.query_concurrency_max as usize, queue_max),
+            reads: (reads_max > 0).then(|| Gate::new(reads_max, queue_max)),
             limits: BudgetLimits {
                 samples_max: args.query_samples_max,
                 memory_bytes_max: args.query_memory_bytes_max,
@@ -238,6 +255,7 @@ impl Queries {
                 object_store_reads_max: args.query_object_store_reads_max,
                 timeout: None,
                 pool: Some(Arc::clone(&pool)),
+                view: None,
             },
             pool,
             timeout: args.query_timeout,
@@ -283,11 +301,13 @@ impl Queries {
         subquery_step: Duration,
         metrics: &Metrics,
     ) -> Result<Answer, QueryFailure> {
+        let listed = self.active.list(query, when, settings.client.clone());
         let asked = Asked {
             source,
             query,
             when,
             settings,
+            active: listed.query(),
             reading: Reading {
                 lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
                 subquery_step_ms: millis(subquery_step),
@@ -295,7 +315,10 @@ impl Queries {
             started: Instant::now(),
             timeout: settings.timeout.map_or(self.timeout, |t| t.min(self.timeout)),
         };
-        let outcome = self.run_asked(&asked, metrics).await;
+        let outcome = tokio::select! {
+            outcome = self.run_asked(&asked, metrics) => outcome,
+            () = asked.active.canceled() => Err(QueryFailure::Canceled),
+        };
         self.log_slow(&asked, &outcome);
         outcome
     }
@@ -323,12 +346,16 @@ impl Queries {
         }
         let query: String = asked.query.chars().take(LOGGED_CHARS_MAX).collect();
         let seconds = elapsed.as_secs_f64();
+        let client = asked.settings.client.to_string();
+        let user = asked.settings.client.user();
         match outcome {
             Ok(answer) => {
                 let stats = &answer.output.stats;
                 tracing::warn!(
                     query,
                     seconds,
+                    client,
+                    user,
                     queue_seconds = answer.place.waited.as_secs_f64(),
                     load_seconds = stats.load_seconds,
                     execute_seconds = stats.execute_seconds,
@@ -341,7 +368,7 @@ impl Queries {
                     "slow query"
                 );
             }
-            Err(error) => tracing::warn!(query, seconds, %error, "slow query"),
+            Err(error) => tracing::warn!(query, seconds, client, user, %error, "slow query"),
         }
     }
 
@@ -389,10 +416,12 @@ impl Queries {
         metrics: &Metrics,
     ) -> Result<Answer, QueryFailure> {
         let place = Arc::new(place);
+        asked.active.run();
+        let view = Some(asked.active.view.clone());
         let left = asked.timeout.saturating_sub(asked.started.elapsed());
         let evaluation = Evaluation {
             reading: asked.reading,
-            limits: BudgetLimits { timeout: Some(left), ..limits.clone() },
+            limits: BudgetLimits { timeout: Some(left), view, ..limits.clone() },
             explain: asked.settings.explain,
             count_seen: asked.settings.count_seen,
             may_reuse: asked.settings.may_reuse,
@@ -431,10 +460,29 @@ impl Queries {
     /// Begins a lookup of series or labels: it takes a place as a query does, under the same
     /// limits.
     pub(crate) async fn begin_lookup(&self) -> Result<Lookup, GateError> {
-        let place = self.gate.enter(self.timeout).await?;
-        let timeout = self.timeout.saturating_sub(place.waited);
+        self.begin_lookup_within(self.timeout, None).await
+    }
+
+    /// The same for a remote read, which takes a place among its like first.
+    pub(crate) async fn begin_read(&self) -> Result<Lookup, GateError> {
+        let read_place = match &self.reads {
+            Some(reads) => Some(reads.enter(self.timeout).await?),
+            None => None,
+        };
+        let waited = read_place.as_ref().map_or(Duration::ZERO, |place| place.waited);
+        self.begin_lookup_within(self.timeout.saturating_sub(waited), read_place).await
+    }
+
+    async fn begin_lookup_within(
+        &self,
+        timeout: Duration,
+        read_place: Option<Place>,
+    ) -> Result<Lookup, GateError> {
+        let place = self.gate.enter(timeout).await?;
+        let timeout = timeout.saturating_sub(place.waited);
         let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
-        Ok(Lookup { budget: Budget::new(limits), timeout, _place: place })
+        let budget = Budget::new(limits);
+        Ok(Lookup { budget, timeout, _place: place, _read_place: read_place })
     }
 
     /// The memory that all queries hold.
@@ -445,6 +493,17 @@ impl Queries {
     /// The answers that are kept, if any are.
     pub(crate) fn results(&self) -> Option<Arc<Results>> {
         self.engine.results()
+    }
+
+    /// How many remote reads wait for others of their kind.
+    #[cfg(test)]
+    pub(crate) fn reads_waiting(&self) -> usize {
+        self.reads.as_ref().map_or(0, Gate::waiting)
+    }
+
+    /// The queries that wait or run.
+    pub(crate) fn active(&self) -> &ActiveQueries {
+        &self.active
     }
 
     /// The gate.

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use engine::Engine;
 use model::Source;
-use storage::{DiskCacheOptions, Store, StoreError, StoreOptions, without_credentials};
+use storage::{DiskCacheOptions, Retention, Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::cli::Args;
+use crate::cli::{Args, Mode};
 use crate::config::{Config, ConfigError};
 use crate::http;
 use crate::ingest::{IngestMetrics, RemoteWrite, self_metrics};
@@ -24,9 +24,13 @@ use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits};
 use crate::metrics::Metrics;
 use crate::query::{Evaluate, Queries, millis};
+use crate::web_config::WebInForce;
 
 /// How often it is looked whether memory can be given back.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often a reader looks whether its store has been created.
+const STORE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long the store may take to write out what is in memory when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -47,6 +51,8 @@ pub(crate) enum Readiness {
 pub(crate) struct Shared {
     pub(crate) args: Args,
     config: RwLock<Arc<Config>>,
+    /// What holds for connections, and who may ask.
+    pub(crate) web: Arc<WebInForce>,
     readiness: AtomicU8,
     source: OnceLock<Arc<dyn Source>>,
     store: OnceLock<Arc<Store>>,
@@ -61,7 +67,12 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The state of a server that has not opened its store yet.
-    pub(crate) fn new(args: Args, config: Config, engine: Box<dyn Evaluate>) -> Arc<Shared> {
+    pub(crate) fn new(
+        args: Args,
+        config: Config,
+        web: WebInForce,
+        engine: Box<dyn Evaluate>,
+    ) -> Arc<Shared> {
         let queries = Queries::new(&args, engine);
         let metrics = Metrics::new(queries.gate().places_max());
         if let Some(results) = queries.results() {
@@ -70,6 +81,7 @@ impl Shared {
         let ingest_metrics = IngestMetrics::new(metrics.registry());
         Arc::new(Shared {
             config: RwLock::new(Arc::new(config)),
+            web: Arc::new(web),
             readiness: AtomicU8::new(Readiness::Starting as u8),
             source: OnceLock::new(),
             store: OnceLock::new(),
@@ -87,9 +99,13 @@ impl Shared {
     /// Serves from a store, and writes to it, from now on.
     pub(crate) fn set_store(&self, store: &Arc<Store>) {
         let watched = Arc::clone(store);
-        self.metrics.watch_store(move || watched.stats());
+        self.metrics.watch_store(move || (watched.stats(), watched.refused_series()));
         // A process opens one store.
         let _ = self.store.set(Arc::clone(store));
+        // It may have been set anew since the store began to open.
+        if let Ok(retention) = self.config().retention(&self.args) {
+            store.set_retention(retention);
+        }
         self.set_ready(Arc::clone(store) as Arc<dyn Source>);
     }
 
@@ -134,16 +150,30 @@ impl Shared {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the configuration file again. The one in force stays where it has a fault.
+    /// Reads the configuration file and that of the web again. What is in force of a file stays
+    /// where it has a fault.
     pub(crate) fn reload(&self) -> Result<(), ConfigError> {
-        let read = Config::load(self.args.config_file.as_deref());
-        self.metrics.config_read(read.is_ok());
+        let web = self.web.reload();
+        let main = self.reload_main();
+        self.metrics.config_read(web.is_ok() && main.is_ok());
+        main.and(web)
+    }
+
+    fn reload_main(&self) -> Result<(), ConfigError> {
+        let read = Config::load(self.args.config_file.as_deref())
+            .and_then(|config| Ok((config.retention(&self.args)?, config)));
         match read {
-            Ok(config) => {
-                if config.storage != self.config().storage {
-                    warn!("Changes of storage in the configuration count from the next start on.");
+            Ok((retention, config)) => {
+                if config.storage.has_other_remote(&self.config().storage) {
+                    warn!(
+                        "Changes of object stores in the configuration count from the next start \
+                         on."
+                    );
                 }
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                if let Some(store) = self.store() {
+                    store.set_retention(retention);
+                }
                 info!("Configuration is reloaded.");
                 Ok(())
             }
@@ -173,10 +203,18 @@ impl Shared {
 
 /// Runs the server until it is asked to stop.
 pub async fn run(args: Args) -> ExitCode {
-    let config = match Config::load(args.config_file.as_deref()) {
+    let read = Config::load(args.config_file.as_deref());
+    let config = match read.and_then(|config| config.retention(&args).map(|_| config)) {
         Ok(config) => config,
         Err(error) => {
             error!(%error, "Configuration cannot be read.");
+            return ExitCode::from(2);
+        }
+    };
+    let web = match WebInForce::load(args.web_config_file.as_deref()) {
+        Ok(web) => web,
+        Err(error) => {
+            error!(%error, "Web configuration cannot be read.");
             return ExitCode::from(2);
         }
     };
@@ -188,7 +226,8 @@ pub async fn run(args: Args) -> ExitCode {
         }
     };
     let store_url = without_credentials(&args.storage_url);
-    info!(%address, store = store_url, version = env!("CARGO_PKG_VERSION"), "Tessella is starting.");
+    let (version, tls) = (env!("CARGO_PKG_VERSION"), web.has_tls());
+    info!(%address, store = store_url, version, tls, "Tessella is starting.");
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -197,7 +236,7 @@ pub async fn run(args: Args) -> ExitCode {
         }
     };
     let engine = Engine::new(args.engine_options());
-    let shared = Shared::new(args, config, Box::new(engine));
+    let shared = Shared::new(args, config, web, Box::new(engine));
     serve_until_stopped(shared, listener, address, signals).await
 }
 
@@ -219,8 +258,9 @@ async fn serve_until_stopped(
         shutdown_timeout: shared.args.shutdown_timeout,
     };
     let router = http::router::router(Arc::clone(&shared));
+    let web = Arc::clone(&shared.web);
     let (stop_serving, serving_stops) = oneshot::channel::<()>();
-    let serving = tokio::spawn(listener::serve(listener, router, limits, async {
+    let serving = tokio::spawn(listener::serve(listener, router, web, limits, async {
         // A sender that is gone means the same.
         let _ = serving_stops.await;
     }));
@@ -302,7 +342,7 @@ fn write_self_metrics(
     let (stop, stopped) = oneshot::channel::<()>();
     let (shared, store) = (Arc::clone(shared), Arc::clone(store));
     let writing = tokio::spawn(async move {
-        if !shared.args.self_metrics {
+        if !shared.args.self_metrics || shared.args.mode == Mode::Reader {
             return;
         }
         let gather = || shared.gather_metrics();
@@ -318,18 +358,43 @@ fn write_self_metrics(
 
 async fn open_store(shared: &Shared) -> Result<Arc<Store>, StoreError> {
     let started = Instant::now();
-    let options = store_options(&shared.args, &shared.config());
-    let store = Store::open(&shared.args.storage_url, options).await?;
+    let config = shared.config();
+    // It has been checked.
+    let retention = config.retention(&shared.args).unwrap_or_default();
+    let options = store_options(&shared.args, &config, retention);
+    let store = match shared.args.mode {
+        Mode::Writer => Store::open(&shared.args.storage_url, options).await?,
+        Mode::Reader => open_to_read(shared, options).await?,
+    };
     let seconds = started.elapsed().as_secs_f64();
     info!(seconds, "Store is open.");
     Ok(Arc::new(store))
 }
 
-fn store_options(args: &Args, config: &Config) -> StoreOptions {
+/// Opens the store as a reader, once there is one.
+async fn open_to_read(shared: &Shared, options: StoreOptions) -> Result<Store, StoreError> {
+    let (url, lag) = (&shared.args.storage_url, shared.args.reader_lag);
+    let mut has_been_told = false;
+    loop {
+        match Store::open_reader(url, options.clone(), lag).await {
+            Err(StoreError::NoStore(detail)) => {
+                if !std::mem::replace(&mut has_been_told, true) {
+                    let url = without_credentials(url);
+                    warn!(url, detail, "There is no store yet. Its writer is waited for.");
+                }
+                tokio::time::sleep(STORE_INTERVAL.min(lag)).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOptions {
     StoreOptions {
         remote: args.object_store.over(config.storage.remote()),
-        retention_ms: (!args.retention.is_zero()).then(|| millis(args.retention)),
-        retention_bytes: (args.retention_bytes > 0).then_some(args.retention_bytes),
+        retention_ms: retention.time_ms,
+        retention_bytes: retention.bytes,
+        retention_rules: retention.rules,
         out_of_order_window_ms: args.out_of_order_window.map(millis),
         commit_interval_min: args.commit_interval,
         write_timeout: args.storage_write_timeout,
@@ -343,6 +408,9 @@ fn store_options(args: &Args, config: &Config) -> StoreOptions {
         index_cache_bytes_max: usize::try_from(args.index_cache_bytes_max).unwrap_or(usize::MAX),
         columns_bytes_max: usize::try_from(args.columns_bytes_max).unwrap_or(usize::MAX),
         log_bytes_max: args.log_bytes_max,
+        head_bytes_max: usize::try_from(args.head_bytes_max).unwrap_or(usize::MAX),
+        active_series_max: args.remote_write.active_series_max as usize,
+        active_series_per_metric_max: args.remote_write.active_series_per_metric_max as usize,
         exemplars_max: args.exemplars_max as usize,
         ..StoreOptions::default()
     }

@@ -48,7 +48,48 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total_ms))
 }
 
-/// Writes a duration in the units above; years and weeks only where nothing is left over.
+/// The units of Go's durations, in ns.
+const GO_DURATION_UNITS: [(&str, f64); 8] = [
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("µs", 1e3),
+    ("μs", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("m", 60e9),
+    ("h", 3600e9),
+];
+
+/// Reads a duration as Go's programs write it: decimal numbers with units from hours to
+/// nanoseconds, such as `1.5s`, `300ms` or `1h30m`; a bare `0` is one too. None is below zero.
+///
+/// Errors: the text for people.
+/// Source: `time.ParseDuration` of Go.
+pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("not a duration such as 500ms, 1.5s or 1m: {}", quoted(text));
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let (mut rest, mut total_ns) = (text, 0.0);
+    loop {
+        let (number, after) = split_while(rest, |c| c.is_ascii_digit() || c == '.');
+        let (unit, after) = split_while(after, |c| !c.is_ascii_digit() && c != '.');
+        let (_, unit_ns) =
+            GO_DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?;
+        total_ns += number.parse::<f64>().map_err(|_| invalid())? * unit_ns;
+        if after.is_empty() {
+            break;
+        }
+        rest = after;
+    }
+    // Go counts nanoseconds in a signed word.
+    if total_ns > i64::MAX as f64 {
+        return Err(format!("duration out of range: {}", quoted(text)));
+    }
+    Ok(Duration::from_nanos(total_ns as u64))
+}
+
+/// Writes a duration in the units of [`parse_duration`]; years and weeks only where nothing is left over.
 ///
 /// Source: `Duration.String` of Prometheus' common model.
 pub fn format_duration(duration: Duration) -> String {
@@ -164,6 +205,39 @@ mod tests {
         assert_eq!(parse_bytes("2GB"), Ok(2 << 30));
         for text in ["", "1 KB", "KB", "1.5GB", "99999999999TB", "-1"] {
             assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_of_go_are_read() {
+        for (text, ns) in [
+            ("0", 0),
+            ("0s", 0),
+            ("1ns", 1),
+            ("1.5s", 1_500_000_000),
+            (".5ms", 500_000),
+            ("5.us", 5_000),
+            ("20µs", 20_000),
+            ("1h2m3s", 3_723_000_000_000),
+            ("1s1h", 3_601_000_000_000),
+        ] {
+            assert_eq!(parse_go_duration(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for text in [
+            "",
+            "5",
+            "s",
+            "1d",
+            "-1s",
+            "+1s",
+            "1 s",
+            "1..5s",
+            ".s",
+            "1s5",
+            "1e3s",
+            "300000h30000000h",
+        ] {
+            assert!(parse_go_duration(text).is_err(), "{text}");
         }
     }
 }

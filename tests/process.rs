@@ -2,15 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
+#[path = "support/remote_write.rs"]
+mod remote_write;
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use remote_write::{Connection, RequestEncoder, encode_labels};
 use support::{Child, get, request, temporary_directory};
+
+const HOUR_MS: i64 = 3_600_000;
 
 fn tessella(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tessella"));
@@ -237,6 +242,48 @@ fn the_configuration_is_reloaded_and_a_faulty_one_refused() {
 }
 
 #[test]
+fn rules_of_the_retention_are_reloaded() {
+    let directory = temporary_directory("rules");
+    let config = directory.path().join("tessella.yml");
+    std::fs::write(&config, "storage:\n  retention:\n    time: 30d\n").unwrap();
+    let flag = format!("--config.file={}", config.display());
+    let args = ["--web.enable-lifecycle", "--self-metrics=false", &flag];
+    let mut process = Process::start(&directory.path().join("data"), &args);
+    assert!(process.get("/api/v1/status/runtimeinfo").1.contains(r#""storageRetention":"30d""#));
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let mut encoder = RequestEncoder::default();
+    for name in ["debug_x", "x"] {
+        encoder.push(&encode_labels([("__name__", name)]), [(now_ms - 9 * HOUR_MS, 1.0)]);
+    }
+    let mut body = Vec::new();
+    encoder.compress(&mut body);
+    let mut connection = Connection::open(&process.address).unwrap();
+    assert_eq!(connection.write(&body).unwrap().0, 204);
+    let names = "/api/v1/query?query=count+by+(__name__)(last_over_time({__name__=~\".%2B\"}[1d]))";
+    let both = process.get(names).1;
+    assert!(both.contains(r#""debug_x""#) && both.contains(r#""x""#), "{both}");
+    let rules = |time: &str| {
+        let rule = format!("    - match: '{{__name__=~\"debug_.*\"}}'\n      time: {time}\n");
+        std::fs::write(&config, format!("storage:\n  retention:\n    rules:\n{rule}")).unwrap();
+    };
+    rules("6h");
+    process.signal("-HUP");
+    process.get_until(names, r#"[{"metric":{"__name__":"x"}"#);
+    assert!(process.get("/api/v1/status/config").1.contains("time: 6h"));
+    // One of the two is refused, and named.
+    let (status, message) = connection.write(&body).unwrap();
+    assert!(status == 400 && message.contains("debug_x"), "{status} {message}");
+    rules("0s");
+    let (status, message) = process.post("/-/reload");
+    assert!(status == 500 && message.contains("tessella.yml:5:"), "{status} {message}");
+    process.signal("-TERM");
+    assert!(process.end().0.success());
+    rules("3d");
+    let (code, _, log) = outcome(&[&flag, "--storage.retention.time=2d"]);
+    assert!(code == Some(2) && log.contains("longer than the 2d"), "{code:?} {log}");
+}
+
+#[test]
 fn slow_queries_are_logged_with_what_they_read() {
     let directory = temporary_directory("slow");
     let mut process = Process::start(directory.path(), &["--query.log-slower-than=1ms"]);
@@ -248,4 +295,25 @@ fn slow_queries_are_logged_with_what_they_read() {
     for part in [query, "object_store_reads=0", "cached_bytes=0", "samples=", "seconds="] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
+}
+
+#[test]
+fn a_reader_waits_for_its_store_and_opens_none_itself() {
+    let directory = temporary_directory("reader-waits");
+    let store = directory.path().join("store");
+    let url = format!("--storage.url={}", store.display());
+    let args = ["--web.listen-address=127.0.0.1:0", "--mode=reader", "--reader.lag=200ms", &url];
+    let mut reader = tessella(&args).stdout(Stdio::null()).spawn().unwrap();
+    let mut log = BufReader::new(reader.stderr.take().unwrap());
+    let _reader = Child(reader);
+    let start_line = line_with(&mut log, "address=");
+    let address = start_line.split("address=").nth(1).unwrap();
+    let address = address.split_whitespace().next().unwrap().to_owned();
+    let told = line_with(&mut log, "There is no store yet.");
+    assert!(told.contains("there is no folder"), "{told}");
+    assert_eq!(get(&address, "/-/ready").0, 503);
+    assert!(!store.exists());
+    let _writer = Process::start(&store, &[]);
+    line_with(&mut log, "Tessella is ready.");
+    assert_eq!(get(&address, "/-/ready").0, 200);
 }

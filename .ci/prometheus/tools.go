@@ -3,4 +3,7 @@
 // Package prometheus pins the Prometheus that the tests compare with.
 package prometheus
 
-import _ "github.com/prometheus/prometheus/cmd/prometheus"
+import (
+	_ "github.com/prometheus/prometheus/cmd/prometheus"
+	_ "github.com/prometheus/prometheus/cmd/promtool"
+)

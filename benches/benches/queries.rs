@@ -4,12 +4,13 @@
 //! The last column but one is a digest of the JSON: two builds that answer alike print the same.
 
 use std::collections::HashMap;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use benches::data::{INTERVAL_MS, Random, START_MS};
 use benches::kernel;
+use benches::options::{FromCargo, count};
+use clap::Parser;
 use engine::{Engine, EngineOptions, QueryOptions, QueryOutput};
 use futures::executor::block_on;
 use model::cursor::SliceCursor;
@@ -19,13 +20,6 @@ use model::{
 
 const SAMPLES: usize = 1_024;
 const STEP_COUNT: i64 = 512;
-
-const USAGE: &str = "\
-usage: cargo bench -p benches --bench queries -- [options]
-  --only TEXT    the queries that contain a text
-  --runs N       times each is timed (9)
-  --threads N    threads that compute (1)
-  --instances N  instances of each counter and gauge series (1)";
 
 const RANGE: &[&str] = &[
     "sum by (path, status) (http_requests_total)",
@@ -58,21 +52,28 @@ const RANGE: &[&str] = &[
 const INSTANT: &[&str] =
     &["{__name__!=\"\"}", "sum by (path, status) (http_requests_total)", "http_requests_total"];
 
+/// Times queries over samples that are decoded already.
+#[derive(Parser)]
+#[command(name = "queries")]
 struct Args {
+    /// The queries that contain a text.
+    #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Times each is timed.
+    #[arg(long, value_name = "N", default_value = "9", value_parser = count())]
     runs: usize,
+    /// Threads that compute.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count())]
     threads: usize,
+    /// Instances of each counter and gauge series.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count())]
     instances: usize,
+    #[command(flatten)]
+    from_cargo: FromCargo,
 }
 
-fn main() -> ExitCode {
-    let args = match args(std::env::args().skip(1)) {
-        Ok(args) => args,
-        Err(message) => {
-            eprintln!("{message}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+fn main() {
+    let args = Args::parse();
     let source: Arc<dyn Source> = Arc::new(Decoded::generate(args.instances));
     let engine = Engine::new(EngineOptions { threads: args.threads, ..EngineOptions::default() });
     println!(
@@ -98,26 +99,6 @@ fn main() -> ExitCode {
                 .expect("the query is good")
         });
     }
-    ExitCode::SUCCESS
-}
-
-fn args(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args = Args { only: None, runs: 9, threads: 1, instances: 1 };
-    while let Some(name) = given.next() {
-        let mut number = || {
-            let number = given.next().and_then(|text| text.parse().ok()).filter(|n| *n > 0);
-            number.ok_or(format!("{name} wants a number above 0"))
-        };
-        match name.as_str() {
-            "--bench" => {}
-            "--only" => args.only = given.next(),
-            "--runs" => args.runs = number()?,
-            "--threads" => args.threads = number()?,
-            "--instances" => args.instances = number()?,
-            other => return Err(format!("unknown option {other}")),
-        }
-    }
-    Ok(args)
 }
 
 fn report(args: &Args, name: &str, run: impl Fn() -> QueryOutput) {

@@ -12,6 +12,8 @@
 
 use std::time::{Duration, Instant};
 
+use benches::options::{FromCargo, count};
+use clap::Parser;
 use model::{Advance, Batch, Budget, Labels, MatchOp, Matcher, SampleBatch, Selection, Source};
 use storage::{SharedMemory, Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -124,10 +126,23 @@ async fn query(memory: &SharedMemory, name: &str, selection: &Selection, candida
     store.close().await.expect("the store can be closed");
 }
 
+/// Counts what queries read of an object store.
+#[derive(Parser)]
+#[command(name = "reads")]
+struct Options {
+    /// How many days the store holds.
+    #[arg(default_value = "30", value_parser = count())]
+    days: usize,
+    /// How long each read takes, in milliseconds.
+    #[arg(default_value_t = 50)]
+    delay_ms: u64,
+    #[command(flatten)]
+    from_cargo: FromCargo,
+}
+
 fn main() {
-    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
-    let days: i64 = numbers.next().unwrap_or(30);
-    let delay = Duration::from_millis(numbers.next().unwrap_or(50) as u64);
+    let options = Options::parse();
+    let (days, delay) = (options.days as i64, Duration::from_millis(options.delay_ms));
     let memory = SharedMemory::default();
     let runtime = Runtime::new().expect("threads can be started");
     runtime.block_on(async {

@@ -9,6 +9,8 @@ use benches::data::{GROUP_LABEL, INTERVAL_MS, Kind, METRIC, START_MS, Shape, lab
 use benches::kernel::cpu_time;
 use benches::machine;
 use benches::measure::table;
+use benches::options::FromCargo;
+use clap::Parser;
 use engine::{Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use model::{Batch, Source};
 use storage::{Store, StoreOptions};
@@ -20,6 +22,17 @@ const SHAPE: Shape = Shape { series: 2_000, samples: STEPS + BEFORE + 64, groups
 /// Scrapes in a write while the store is filled.
 const SCRAPES_AT_ONCE: usize = 60;
 const RUNS: usize = 9;
+
+/// Times panels that are refreshed.
+#[derive(Parser)]
+#[command(name = "refresh")]
+struct Options {
+    /// Also write the output to benches/record/<date>-refresh.md.
+    #[arg(long = "record")]
+    is_record: bool,
+    #[command(flatten)]
+    from_cargo: FromCargo,
+}
 
 /// `X` is the metric.
 const QUERIES: [&str; 5] = [
@@ -134,7 +147,7 @@ async fn measure() -> String {
 }
 
 fn main() -> ExitCode {
-    let is_record = std::env::args().any(|argument| argument == "--record");
+    let is_record = Options::parse().is_record;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");
     let report = format!(

@@ -9,7 +9,9 @@ use benches::data::{INTERVAL_MS, Kind, METRIC, Shape};
 use benches::kernel::CountingAllocator;
 use benches::machine;
 use benches::measure::{measure, table};
+use benches::options::{FromCargo, count};
 use benches::source::ChunkSource;
+use clap::Parser;
 use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
@@ -49,37 +51,32 @@ const FUNCTIONS: [&str; 19] = [
     "double_exponential_smoothing(X, 0.5, 0.1)",
 ];
 
-const USAGE: &str = "\
-usage: cargo bench -p benches --bench windows -- [options]
-  --runs N   times each query is timed (9)
-  --record   also write the output to benches/record/<date>-windows.md";
+/// Times functions over windows.
+#[derive(Parser)]
+#[command(name = "windows")]
+struct Options {
+    /// Times each query is timed.
+    #[arg(long = "runs", value_name = "N", default_value = "9", value_parser = count())]
+    run_count: usize,
+    /// Also write the output to benches/record/<date>-windows.md.
+    #[arg(long = "record")]
+    is_record: bool,
+    #[command(flatten)]
+    from_cargo: FromCargo,
+}
 
 fn main() -> ExitCode {
-    let (mut run_count, mut is_record) = (9, false);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let count = |text: Option<String>| text?.parse().ok().filter(|count| *count > 0);
-        match argument.as_str() {
-            // What cargo adds.
-            "--bench" => {}
-            "--record" => is_record = true,
-            "--runs" => match count(arguments.next()) {
-                Some(count) => run_count = count,
-                None => return refuse("--runs wants a number above 0"),
-            },
-            other => return refuse(&format!("unknown option {other}")),
-        }
-    }
+    let options = Options::parse();
     let mut report =
         format!("# Windowed functions, {}\n\n{}", machine::today(), machine::description());
     print!("{report}");
     for section in [ranges_section, subquery_section, functions_section] {
-        let text = section(run_count);
+        let text = section(options.run_count);
         print!("\n{text}");
         report.push('\n');
         report.push_str(&text);
     }
-    if is_record {
+    if options.is_record {
         let path = format!("{}/record/{}-windows.md", env!("CARGO_MANIFEST_DIR"), machine::today());
         if let Err(error) = std::fs::write(&path, &report) {
             eprintln!("{path}: {error}");
@@ -88,11 +85,6 @@ fn main() -> ExitCode {
         println!("\nwritten to {path}");
     }
     ExitCode::SUCCESS
-}
-
-fn refuse(message: &str) -> ExitCode {
-    eprintln!("{message}\n{USAGE}");
-    ExitCode::from(2)
 }
 
 /// A source and an engine of one thread.

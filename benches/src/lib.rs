@@ -7,6 +7,7 @@ pub mod http;
 pub mod kernel;
 pub mod machine;
 pub mod measure;
+pub mod options;
 pub mod process;
 #[path = "../../tests/support/remote_write.rs"]
 #[allow(missing_docs, reason = "the tests, which share it, ask for none")]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::process::{self, Resident};
 
 /// How long a start may take before the harness gives up.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// A running server.
 pub struct Server {
@@ -107,6 +107,15 @@ impl Server {
     /// Resident memory.
     pub fn resident(&self) -> Resident {
         process::resident(self.child.id())
+    }
+
+    /// Asks it to end, as a service manager does, and waits until it has.
+    ///
+    /// Errors: it ends with a failure.
+    pub fn stop(mut self) -> io::Result<()> {
+        Command::new("kill").arg(self.child.id().to_string()).status()?;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other(format!("it ended: {status}"))) }
     }
 
     /// `kill -9`.

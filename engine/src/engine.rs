@@ -7,20 +7,25 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use model::{BoxFuture, Budget, BudgetLimits, Selection, SeriesSet, Source, SourceError, Watch};
+use model::{
+    BoxFuture, Budget, BudgetLimits, ObjectStoreCost, Selection, SeriesSet, Source, SourceError,
+    Watch,
+};
 
 use crate::error::QueryError;
 use crate::exec::bucketless::{BucketlessLook, BucketlessSet};
 use crate::exec::charge::Charge;
-use crate::exec::crew::{Crew, STACK_BYTES};
+use crate::exec::crew::Crew;
+use crate::exec::measure::{Meters, Run};
 use crate::exec::operator::Context;
 use crate::exec::output::execute;
 use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, is_plain, parse};
-use crate::plan::{Estimate, Explained, Plan, PlanOptions, plan};
+use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
 use crate::results::refresh::Refresh;
 use crate::results::{Results, rule};
+use crate::stack::{self, Roomy, stack_bytes};
 use crate::tile::TileShape;
 use crate::window::{Reach, Steps};
 
@@ -31,6 +36,9 @@ const SELECTIONS_LOADING_MAX: usize = 16;
 const SMALL_SERIES_MAX: usize = 32;
 const SMALL_CELLS_MAX: usize = 4096;
 const SMALL_SAMPLES_MAX: usize = 8192;
+
+/// A plan of so many levels is shown.
+const SHOWN_LEVELS_MAX: usize = 256;
 
 /// What holds for all queries.
 #[derive(Debug, Clone)]
@@ -208,7 +216,9 @@ impl Engine {
         options: &QueryOptions,
     ) -> Result<String, QueryError> {
         let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
-        Ok(self.plan(query, plan_options, options).await?.plan.to_string())
+        let plan = self.plan(query, plan_options, options).await?.plan;
+        let describe = move || shown(plan.explain(None)).map(|explained| explained.to_string());
+        self.compute(is_plain(query), stack_bytes(query), describe).await
     }
 
     /// Refuses a query that [`Engine::instant`] will refuse whatever the data.
@@ -277,7 +287,11 @@ impl Engine {
             ..QueryStats::default()
         };
         let started = Instant::now();
-        let sets = load(&*source, &plan.selections, &budget).await?;
+        let (sets, loads) = if options.explain {
+            load_one_by_one(&*source, &plan.selections, &budget).await?
+        } else {
+            (load(&*source, &plan.selections, &budget).await?, Vec::new())
+        };
         // What has histograms is added up in another order.
         let reach = reach.filter(|_| !sets.iter().any(|set| may_have_histograms(&**set)));
         let sets = without_buckets(sets, &plan.bucketless);
@@ -303,6 +317,7 @@ impl Engine {
             is_instant: plan_options.is_instant,
             _held: options.held.clone(),
             explain: options.explain,
+            loads,
             count_seen: options.count_seen,
             started,
             stats,
@@ -312,7 +327,8 @@ impl Engine {
             let _end = EndWalk(task.ctx.clone());
             task.run()
         };
-        let Done { value, explained, seen, stats } = self.compute(is_small, work).await?;
+        let Done { value, explained, seen, stats } =
+            self.compute(is_small, stack_bytes(query), work).await?;
         annotations.merge(ctx.take_annotations());
         let output = QueryOutput { value, annotations, stats, explained, seen };
         Ok(Ran { output, reach })
@@ -332,21 +348,23 @@ impl Engine {
             && !plan_options.is_instant
             && self.options.delayed_name_removal
             && !self.options.use_start_timestamps;
+        let stack_bytes = stack_bytes(query);
         let planning = move || {
             let _held = held;
             let expr = parse(&text, &parse_options)?;
             let plan = plan(&expr, &plan_options)?;
             let reach = if may_reuse { rule(&expr, &plan) } else { None };
-            Ok(Planned { plan, reach })
+            Ok(Planned { plan: Roomy::new(plan, stack_bytes), reach })
         };
-        self.compute(is_plain(query), planning).await
+        self.compute(is_plain(query), stack_bytes, planning).await
     }
 
-    /// Does a part of a query: here, if it is small, or on a thread of its own, whose stack is
-    /// large enough for the deepest query.
+    /// Does a part of a query: here, if it is small, or on a thread of its own with a stack of so
+    /// many bytes.
     pub(crate) async fn compute<T: Send + 'static>(
         &self,
         is_small: bool,
+        stack_bytes: usize,
         work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, QueryError> {
         if is_small {
@@ -358,8 +376,7 @@ impl Engine {
             let _ = sender.send(guarded(work));
         };
         // Starting one takes some 15 µs: none is kept.
-        let thread = std::thread::Builder::new().name("query".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(work).map_err(|error| {
+        stack::start(stack_bytes, work).map_err(|error| {
             QueryError::Execution(format!("no thread can be started for the query: {error}"))
         })?;
         receiver
@@ -381,12 +398,23 @@ fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
 
 /// A plan, and how far the query's steps look, if it may be used again.
 struct Planned {
-    plan: Plan,
+    plan: Roomy<Plan>,
     reach: Option<Reach>,
 }
 
 fn may_have_histograms(set: &dyn SeriesSet) -> bool {
     (0..set.len()).any(|index| set.has_histograms(index))
+}
+
+/// Refuses to show what nobody can read, and programs that read JSON do not.
+fn shown(explained: Explained) -> Result<Explained, QueryError> {
+    let levels = explained.levels();
+    if levels <= SHOWN_LEVELS_MAX {
+        return Ok(explained);
+    }
+    Err(QueryError::Execution(format!(
+        "the plan has {levels} levels, and is explained only if it has at most {SHOWN_LEVELS_MAX}"
+    )))
 }
 
 fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryError> {
@@ -425,10 +453,12 @@ impl Drop for EndWalk {
 /// The synchronous part of a query.
 struct Task {
     ctx: Context,
-    plan: Plan,
+    plan: Roomy<Plan>,
     sets: Vec<Arc<dyn SeriesSet>>,
     is_instant: bool,
     explain: bool,
+    /// What loading each selection has cost, where that is to be told.
+    loads: Vec<LoadCost>,
     count_seen: bool,
     started: Instant,
     /// The figures of what came before.
@@ -445,8 +475,17 @@ struct Done {
 }
 
 impl Task {
-    fn run(self) -> Result<Done, QueryError> {
-        let value = execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?;
+    fn run(mut self) -> Result<Done, QueryError> {
+        // The plan stays where it is from here on, as meters want it.
+        let meters = self.explain.then(|| Arc::new(Meters::new(&self.plan)));
+        if let Some(meters) = &meters {
+            self.sets = meters.watch(std::mem::take(&mut self.sets));
+            self.ctx = self.ctx.clone().with_meters(Arc::clone(meters));
+        }
+        let value = {
+            let _run = meters.as_ref().map(|meters| Run::start(meters.query()));
+            execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?
+        };
         let budget = &self.ctx.budget;
         // Counting below is no part of these figures.
         let stats = QueryStats {
@@ -457,18 +496,21 @@ impl Task {
             object_store: budget.object_store_cost(),
             ..self.stats
         };
-        let explained = if self.explain { Some(self.explained()?) } else { None };
+        let explained = match &meters {
+            Some(meters) => Some(self.explained(meters)?),
+            None => None,
+        };
         let seen = if self.count_seen { Some(self.seen()?) } else { None };
         Ok(Done { value, explained, seen, stats })
     }
 
-    fn explained(&self) -> Result<Explained, QueryError> {
+    fn explained(&self, meters: &Meters) -> Result<Explained, QueryError> {
         let mut watch = Watch::new(&self.ctx.budget);
-        let mut estimates = Vec::with_capacity(self.sets.len());
-        for set in &self.sets {
-            estimates.push(Estimate::of(&**set, &mut watch)?);
+        let mut loads = Vec::with_capacity(self.sets.len());
+        for (set, cost) in self.sets.iter().zip(&self.loads) {
+            loads.push(LoadFigures::of(&**set, *cost, &mut watch)?);
         }
-        Ok(self.plan.explain(&estimates))
+        shown(self.plan.explain(Some(&Figures { meters, loads })))
     }
 
     fn seen(&self) -> Result<SeenSamples, QueryError> {
@@ -489,10 +531,6 @@ async fn load(
     selections: &[Selection],
     budget: &Budget,
 ) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
-    let is_same = |a: &Selection, b: &Selection| {
-        (a.start_ms, a.end_ms, a.only_newest) == (b.start_ms, b.end_ms, b.only_newest)
-            && a.matchers == b.matchers
-    };
     let mut distinct: Vec<&Selection> = Vec::new();
     let mut places = Vec::with_capacity(selections.len());
     for selection in selections {
@@ -508,6 +546,42 @@ async fn load(
     let sets: Vec<Arc<dyn SeriesSet>> =
         stream::iter(loading).buffered(SELECTIONS_LOADING_MAX).try_collect().await?;
     Ok(places.into_iter().map(|place| Arc::clone(&sets[place])).collect())
+}
+
+/// The same, one after the other, so that it is known what each of them cost.
+async fn load_one_by_one(
+    source: &dyn Source,
+    selections: &[Selection],
+    budget: &Budget,
+) -> Result<(Vec<Arc<dyn SeriesSet>>, Vec<LoadCost>), SourceError> {
+    let mut sets: Vec<Arc<dyn SeriesSet>> = Vec::with_capacity(selections.len());
+    let mut costs = Vec::with_capacity(selections.len());
+    for (index, selection) in selections.iter().enumerate() {
+        let known = selections[..index].iter().position(|known| is_same(known, selection));
+        if let Some(known) = known {
+            sets.push(Arc::clone(&sets[known]));
+            costs.push(LoadCost::default());
+            continue;
+        }
+        let (started, before) = (Instant::now(), budget.object_store_cost());
+        sets.push(source.select(selection, budget).await?);
+        let after = budget.object_store_cost();
+        costs.push(LoadCost {
+            elapsed: started.elapsed(),
+            object_store: ObjectStoreCost {
+                reads: after.reads - before.reads,
+                read_bytes: after.read_bytes - before.read_bytes,
+                cached_bytes: after.cached_bytes - before.cached_bytes,
+            },
+        });
+    }
+    Ok((sets, costs))
+}
+
+/// Whether two selections give the same series.
+fn is_same(a: &Selection, b: &Selection) -> bool {
+    (a.start_ms, a.end_ms, a.only_newest) == (b.start_ms, b.end_ms, b.only_newest)
+        && a.matchers == b.matchers
 }
 
 /// Takes the buckets off the histograms of selections in which they do not matter.

@@ -12,6 +12,7 @@ pub mod parse;
 pub mod plan;
 pub mod result;
 pub mod results;
+pub mod stack;
 pub mod tile;
 pub mod window;
 

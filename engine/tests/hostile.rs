@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput};
+use engine::result::SampleValue;
+use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::memory::MemorySource;
 use model::{BudgetLimits, Labels, Source};
@@ -55,6 +56,7 @@ fn options() -> QueryOptions {
         object_store_reads_max: u64::MAX,
         timeout: Some(Duration::from_secs(60)),
         pool: None,
+        view: None,
     };
     QueryOptions { limits, ..QueryOptions::default() }
 }
@@ -178,7 +180,7 @@ fn depth_is_bounded() {
         (nested("-", "1", "", 100_000), NESTING),
         (nested("max_over_time(", "m", "[1m:1m])", 40_000), NESTING),
         (nested("1 ^ ", "m", "", 100_000), NESTING),
-        (nested("vector(1) or ", "m", "", 70_000), Error(&["levels deep"])),
+        (nested("vector(1) or ", "m", "", 70_000), Error(&["parts, which is the limit"])),
         (nested("1 + ", "m", "", 100_000), Error(&["levels deep"])),
         (nested("(", "m", ")", 100), Answer),
         (nested("abs(", "m", ")", 100), Answer),
@@ -195,6 +197,35 @@ fn depth_is_bounded() {
         (nested("vector(1) or ", "m", "", 200), AnswerOr(&["bytes of memory, the limit is"])),
         (nested("-(", "m", ")", 60), Answer),
     ]);
+}
+
+/// Generated queries add up many selectors: 60,000 characters of them are answered.
+#[test]
+fn long_rows_of_operators_are_answered() {
+    let row = |operand: &str, operator: &str, count: usize| vec![operand; count].join(operator);
+    let selectors: Vec<String> =
+        (0..300).map(|i| format!("m{{i=\"{}\",job!=\"x\"}}", i % 50)).collect();
+    let cases = [
+        row("m", "+", 300),
+        row("m", " or ", 300),
+        selectors.join(" or "),
+        format!("sum by (job) ({})", selectors.join(" + ")),
+        format!("max_over_time(({})[5m:1m])", row("vector(1)", "+", 500)),
+    ];
+    let cases: Vec<_> = cases.into_iter().map(|query| (query, Answer)).collect();
+    check_instant(&cases);
+    check_instant(&[(row("1", "+", 8193), Error(&["a tree of more than 8192 levels deep"]))]);
+    let engine = Engine::new(EngineOptions::default());
+    let sum = |count, explain| {
+        let options = QueryOptions { explain, ..options() };
+        block_on(engine.instant(source(), &row("vector(1)", "+", count), NOW_MS, &options))
+    };
+    let Value::Vector { samples, .. } = sum(5500, false).unwrap().value else {
+        panic!("no vector")
+    };
+    assert_eq!(samples[0].1, SampleValue::Float(5500.0));
+    let error = sum(300, true).unwrap_err().to_string();
+    assert!(error.contains("explained only if it has at most 256"), "{error}");
 }
 
 #[test]

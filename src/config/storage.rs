@@ -1,4 +1,5 @@
-//! The section `storage` of the configuration file: how object stores are reached.
+//! The section `storage` of the configuration file: how object stores are reached, and how long
+//! samples are kept.
 
 use std::fmt;
 
@@ -6,13 +7,17 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use storage::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret};
 
-/// The section `storage`. It counts at a start.
+use super::retention::RetentionConfig;
+
+/// The section `storage`. What it says of object stores counts at a start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorageConfig {
     s3: S3Config,
     gcs: GcsConfig,
     azure: AzureConfig,
+    /// How long samples are kept.
+    pub(crate) retention: RetentionConfig,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -55,7 +60,7 @@ struct AzureConfig {
 impl StorageConfig {
     /// The settings as the store takes them.
     pub(crate) fn remote(&self) -> RemoteOptions {
-        let StorageConfig { s3, gcs, azure } = self.clone();
+        let StorageConfig { s3, gcs, azure, retention: _ } = self.clone();
         RemoteOptions {
             s3: S3Options {
                 endpoint: s3.endpoint,
@@ -83,9 +88,15 @@ impl StorageConfig {
         }
     }
 
+    /// Whether it says something else of object stores.
+    pub(crate) fn has_other_remote(&self, other: &StorageConfig) -> bool {
+        let StorageConfig { s3, gcs, azure, retention: _ } = self;
+        *s3 != other.s3 || *gcs != other.gcs || *azure != other.azure
+    }
+
     /// The section as YAML, secrets as `<secret>`; nothing where nothing is set.
     pub(super) fn to_yaml(&self) -> String {
-        let StorageConfig { s3, gcs, azure } = self;
+        let StorageConfig { s3, gcs, azure, retention } = self;
         let mut out = String::new();
         push(
             &mut out,
@@ -122,6 +133,7 @@ impl StorageConfig {
                 ("tenant_id", text(azure.tenant_id.as_ref())),
             ],
         );
+        out.push_str(&retention.to_yaml());
         if out.is_empty() { out } else { format!("storage:\n{out}") }
     }
 }

@@ -13,10 +13,10 @@ use storage::{Store, StoreError};
 use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::labels;
-use super::params::Params;
+use super::params::{Params, parse_bool};
 use super::time::format_rfc3339;
+use crate::cli::Mode;
 use crate::server::Shared;
-use crate::units::quoted;
 
 /// `delete_series`.
 pub(super) async fn delete_series(
@@ -69,7 +69,7 @@ pub(super) async fn snapshot(
     store
         .snapshot(&name, !skips_head)
         .await
-        .map_err(|error| ApiError::internal(format!("create snapshot: {error}")))?;
+        .map_err(|error| ApiError::from(error).about("create snapshot"))?;
     Ok(success(Ready(format!("{{\"name\":\"{name}\"}}").into_bytes()), &[], &[]))
 }
 
@@ -78,18 +78,24 @@ fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
     if !shared.args.enable_admin_api {
         return Err(ApiError::disabled("admin APIs disabled"));
     }
+    let store = opened(shared)?;
+    if shared.args.mode == Mode::Reader { Err(StoreError::ReadOnly.into()) } else { Ok(store) }
+}
+
+/// The store.
+///
+/// Errors: it is not open; the layer below answers such requests before a handler.
+pub(super) fn opened(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
     shared.store().ok_or_else(|| ApiError::overloaded("the store is not open yet"))
 }
 
-/// Reads a truth value as `strconv.ParseBool` of Go does, with its error.
-fn parse_bool(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(text))),
-    }
-}
-
+/// Whatever fails in Prometheus' store is its fault (500, `internal`), and so it is here. But a
+/// request that asks for too much is malformed, and where the object store does not answer for a
+/// while, which Prometheus has none of, the same request may succeed in a moment: 503, as Prometheus
+/// answers while its store is not ready.
+///
+/// Source: `deleteSeries`, `snapshot`, `cleanTombstones` and `setUnavailStatusOnTSDBNotReady` in
+/// `web/api/v1/api.go`.
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
@@ -97,10 +103,14 @@ impl From<StoreError> for ApiError {
                 ApiError::bad_data(error.to_string())
             }
             StoreError::Overloaded { .. }
+            | StoreError::HeadFull { .. }
             | StoreError::Unavailable(_)
             | StoreError::Stalled { .. } => ApiError::overloaded(error.to_string()),
-            StoreError::Fenced
+            StoreError::ReadOnly => ApiError::forbidden(error.to_string()),
+            StoreError::Uncleaned(_)
+            | StoreError::Fenced
             | StoreError::Closed
+            | StoreError::NoStore(_)
             | StoreError::InvalidUrl { .. }
             | StoreError::NewerFormat { .. }
             | StoreError::Remote { .. }

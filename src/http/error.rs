@@ -10,6 +10,7 @@ use model::{BudgetError, SourceError};
 
 use super::json::body::json_response;
 use super::json::text::push_text;
+use super::router::plain;
 use crate::gate::GateError;
 use crate::units::format_duration;
 
@@ -65,9 +66,19 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unavailable", message)
     }
 
+    /// This server never does that: to ask it again is of no use.
+    pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::FORBIDDEN, "unavailable", message)
+    }
+
     /// The fault is ours, or the data's.
     pub(crate) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+
+    /// The same error, with what was being done in front.
+    pub(crate) fn about(self, what: &str) -> ApiError {
+        ApiError { message: format!("{what}: {}", self.message), ..self }
     }
 
     /// Its name in the answer.
@@ -75,7 +86,26 @@ impl ApiError {
         self.error_type
     }
 
-    fn canceled() -> ApiError {
+    /// The same as a plain text, for endpoints whose errors are no JSON.
+    pub(crate) fn into_text(self) -> Response {
+        let mut response = plain(self.status, format!("{}\n", self.message));
+        self.add_headers(&mut response);
+        response
+    }
+
+    fn add_headers(&self, response: &mut Response) {
+        if self.is_overload {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// The query was ended by somebody.
+    pub(crate) fn canceled() -> ApiError {
         let status = StatusCode::from_u16(499).expect("499 is a status code");
         ApiError::new(status, "canceled", "query was canceled in expression evaluation")
     }
@@ -129,9 +159,7 @@ impl IntoResponse for ApiError {
         push_text(&mut json, &self.message);
         json.push(b'}');
         let mut response = json_response(self.status, Body::from(json));
-        if self.is_overload {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
+        self.add_headers(&mut response);
         response
     }
 }

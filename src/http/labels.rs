@@ -65,7 +65,7 @@ pub(super) async fn series(
 }
 
 /// Bounds what a lookup waits for; what it computes is bounded by its budget.
-async fn in_time<T>(
+pub(super) async fn in_time<T>(
     lookup: &Lookup,
     finding: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, ApiError> {
@@ -84,7 +84,7 @@ async fn wanted(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usiz
 }
 
 /// The selectors of a request, or what the parser says of them.
-async fn selectors(
+pub(super) async fn selectors(
     shared: &Shared,
     params: &Params,
 ) -> Result<Result<Vec<Vec<Matcher>>, String>, ApiError> {

@@ -8,10 +8,24 @@ use axum::response::{IntoResponse, Response};
 
 use super::router::plain;
 use crate::server::Shared;
+use crate::units::format_duration;
 
 /// `/-/ready`; the layer around it answers as long as the server is not.
-pub(super) async fn ready() -> &'static str {
-    "Tessella is Ready.\n"
+///
+/// A reader that does not keep up says so, and answers queries all the same.
+pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    let behind = shared.store().and_then(|store| store.behind());
+    match behind.filter(|behind| !behind.keeps_up()) {
+        None => "Tessella is Ready.\n".into_response(),
+        Some(behind) => {
+            let cause = behind.error.map(|error| format!(": {error}")).unwrap_or_default();
+            let (seconds, lag) = (behind.behind.as_secs(), format_duration(behind.lag));
+            let message = format!(
+                "This reader is {seconds} s behind its store, more than --reader.lag={lag}{cause}\n"
+            );
+            plain(StatusCode::SERVICE_UNAVAILABLE, message)
+        }
+    }
 }
 
 /// `/-/healthy`.

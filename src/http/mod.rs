@@ -3,19 +3,31 @@
 //! A handler extracts, makes one call, and encodes. The shapes of the answers are in
 //! [`json`], the parameters in [`params`] and [`time`], the errors in [`error`].
 
+mod absent;
+mod access;
+mod active_queries;
 mod admin;
 mod error;
 mod exemplars;
+mod features;
+mod federate;
 mod json;
 mod labels;
-mod landing;
 mod lifecycle;
 mod metadata;
+mod multipart;
+mod openapi;
 mod params;
 mod query;
+mod read;
+mod request_log;
 pub(crate) mod router;
+mod search;
+mod self_metrics;
 mod status;
+mod stored;
 pub(crate) mod time;
+mod ui;
 mod write;
 
 pub use json::value::encode_value;

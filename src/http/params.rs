@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{Method, header};
 use engine::parse::{MATCHERS_MAX, REGEXES_MAX, parse_selector, require_condition};
 use model::Matcher;
 
 use super::error::ApiError;
+use super::multipart::{boundary, fields};
 use super::time::Time;
+use crate::active::Client;
 use crate::server::Shared;
 use crate::units::quoted;
 
@@ -17,9 +20,10 @@ const FORM_BYTES_MAX: usize = 10 << 20;
 /// The most parameters that are read; Go's server has the same limit.
 const PARAMETERS_MAX: usize = 10_000;
 /// The most selectors that a request may have.
-const SELECTORS_MAX: usize = 1_000;
+pub(crate) const SELECTORS_MAX: usize = 1_000;
 
-/// The parameters of a request. A form's come before those of the address, so that they win.
+/// The parameters of a request. A form's come before those of the address, so that they win; those
+/// of a form in parts come behind.
 ///
 /// Source: `Request.ParseForm` of Go: malformed pairs are left out, and only some callers ask
 /// whether there were any.
@@ -27,35 +31,54 @@ const SELECTORS_MAX: usize = 1_000;
 pub(crate) struct Params {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
     error: Option<String>,
+    client: Client,
 }
 
 impl FromRequest<Arc<Shared>> for Params {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Params, ApiError> {
-        let mut params = Params::default();
+        let client = request.extensions().get().cloned().unwrap_or_default();
+        let mut params = Params { client, ..Params::default() };
         let address = request.uri().query().unwrap_or_default().to_owned();
-        if has_form(&request) {
+        let boundary = has_body(&request).then(|| boundary(content_type(&request))).flatten();
+        let mut parts = Bytes::new();
+        if boundary.is_some() || has_form(&request) {
             let reading = axum::body::to_bytes(request.into_body(), FORM_BYTES_MAX);
             match tokio::time::timeout(shared.args.read_timeout, reading).await {
+                Ok(Ok(body)) if boundary.is_some() => parts = body,
                 Ok(Ok(body)) => params.add(&body),
                 Ok(Err(_)) => params.error = Some("http: POST too large".to_owned()),
                 Err(_) => return Err(ApiError::slow(shared.args.read_timeout)),
             }
         }
         params.add(address.as_bytes());
+        if let Some(boundary) = boundary {
+            params.add_parts(fields(&parts, &boundary));
+        }
         Ok(params)
     }
 }
 
 fn has_form(request: &Request) -> bool {
-    let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
-    let kind = kind.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
+    let kind = content_type(request).split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
+    has_body(request) && kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+}
+
+fn has_body(request: &Request) -> bool {
     matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH)
-        && kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+}
+
+fn content_type(request: &Request) -> &[u8] {
+    request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes())
 }
 
 impl Params {
+    /// Who has sent the request.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The first value of a parameter; empty where there is none.
     pub(crate) fn bytes(&self, name: &str) -> &[u8] {
         let pair = self.pairs.iter().find(|(n, _)| n == name.as_bytes());
@@ -67,6 +90,14 @@ impl Params {
     /// Errors: bytes that are not UTF-8.
     pub(crate) fn text(&self, name: &str) -> Result<&str, ApiError> {
         utf8(name, self.bytes(name))
+    }
+
+    /// Every value of a parameter, as text.
+    ///
+    /// Errors: bytes that are not UTF-8.
+    pub(crate) fn texts(&self, name: &str) -> Result<Vec<&str>, ApiError> {
+        let values = self.pairs.iter().filter(|(n, _)| n == name.as_bytes());
+        values.map(|(_, value)| utf8(name, value)).collect()
     }
 
     /// The query.
@@ -159,6 +190,15 @@ impl Params {
         }
     }
 
+    fn add_parts(&mut self, fields: Vec<(&[u8], &[u8])>) {
+        let left = PARAMETERS_MAX.saturating_sub(self.pairs.len());
+        if fields.len() > left {
+            self.note("number of form fields exceeded limit".to_owned());
+        }
+        let fields = fields.into_iter().take(left);
+        self.pairs.extend(fields.map(|(name, value)| (name.to_vec(), value.to_vec())));
+    }
+
     fn note(&mut self, error: String) {
         self.error.get_or_insert(error);
     }
@@ -248,6 +288,15 @@ pub(crate) fn parse_integer(text: &str) -> Result<i64, String> {
         };
         format!("strconv.Atoi: parsing {}: {reason}", quoted(text))
     })
+}
+
+/// Reads a truth value as `strconv.ParseBool` of Go does, with its error.
+pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(text))),
+    }
 }
 
 /// Undoes the escapes of an address.

@@ -1,6 +1,7 @@
 //! `query`, `query_range`, `format_query` and `parse_query`.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -20,6 +21,8 @@ use crate::units::quoted;
 
 /// The most steps of a range query.
 const STEPS_MAX: i64 = 11_000;
+/// The most bytes of a formatted query.
+const FORMATTED_BYTES_MAX: usize = 16 << 20;
 /// The most warnings and the most infos of an answer; the rest is counted.
 const ANNOTATIONS_MAX: usize = 10;
 
@@ -96,7 +99,7 @@ fn steps(params: &Params) -> Result<When, ApiError> {
 
 impl<'a> Request<'a> {
     fn new(params: &'a Params, limit: usize, when: When) -> Result<Request<'a>, ApiError> {
-        let mut settings = QuerySettings::default();
+        let mut settings = QuerySettings { client: params.client(), ..QuerySettings::default() };
         let timeout = params.text("timeout")?;
         if !timeout.is_empty() {
             let nanos = parse_nanos(timeout)
@@ -196,6 +199,7 @@ impl From<QueryFailure> for ApiError {
             QueryFailure::Gate(error) => ApiError::from(error),
             QueryFailure::Engine(error) => ApiError::from(error),
             QueryFailure::TimedOut => ApiError::timed_out("expression evaluation"),
+            QueryFailure::Canceled => ApiError::canceled(),
         }
     }
 }
@@ -205,7 +209,12 @@ pub(super) async fn format(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let text = parse_apart(&shared, &params, |tree| engine::parse::format(&tree)).await??;
+    let format = |tree: Expr| engine::parse::format(&tree, FORMATTED_BYTES_MAX);
+    let Some(text) = parse_apart(&shared, &params, format).await?? else {
+        return Err(ApiError::execution(format!(
+            "the formatted query is over the limit of {FORMATTED_BYTES_MAX} bytes"
+        )));
+    };
     let mut json = Vec::new();
     push_text(&mut json, &text);
     Ok(success(Ready(json), &[], &[]))
@@ -227,6 +236,12 @@ pub(super) async fn parse_apart<T: Send + 'static>(
     look: impl FnOnce(Expr) -> T + Send + 'static,
 ) -> Result<Result<T, QueryError>, ApiError> {
     let (query, options) = (params.query()?.to_owned(), shared.args.parse_options());
+    let stack_bytes = engine::stack::stack_bytes(&query);
     let parse = move || engine::parse::parse(&query, &options).map(look);
-    Ok(shared.queries.compute_apart(parse).await?)
+    let start = move || engine::stack::start(stack_bytes, parse).map(JoinHandle::join);
+    match shared.queries.compute_apart(start).await? {
+        Ok(Ok(parsed)) => Ok(parsed),
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => Err(ApiError::internal(format!("no thread can be started for it: {error}"))),
+    }
 }

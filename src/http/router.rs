@@ -7,14 +7,18 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use model::Source;
 use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate};
 
 use super::error::ApiError;
-use super::{admin, exemplars, labels, landing, lifecycle, metadata, query, status, write};
+use super::{
+    absent, access, active_queries, admin, exemplars, features, federate, labels, lifecycle,
+    metadata, openapi, query, read, request_log, search, self_metrics, status, stored, ui, write,
+};
 use crate::server::{Readiness, Shared};
 
 /// Tells a client that is refused whether the server is about to stop.
@@ -22,16 +26,37 @@ const STOPPING: HeaderName = HeaderName::from_static("x-prometheus-stopping");
 /// The beginning of every path of the API.
 const API: &str = "/api/v1";
 
-/// The methods of an endpoint, and how they are listed to whoever uses another.
-type Methods = (MethodFilter, &'static str);
+/// What an endpoint is asked with.
+#[derive(Clone, Copy)]
+struct Methods {
+    filter: MethodFilter,
+    /// How they are listed to whoever uses another.
+    allow: &'static str,
+    /// Whether it only reads, whatever the method: parameters may come as a form.
+    only_reads: bool,
+}
 
-const GET: Methods = (MethodFilter::GET, "GET, OPTIONS");
-const GET_HEAD: Methods = (MethodFilter::GET, "GET, HEAD, OPTIONS");
-const GET_POST: Methods = (MethodFilter::GET.or(MethodFilter::POST), "GET, OPTIONS, POST");
-const POST: Methods = (MethodFilter::POST, "OPTIONS, POST");
-const POST_PUT: Methods = (MethodFilter::POST.or(MethodFilter::PUT), "OPTIONS, POST, PUT");
-const GET_POST_PUT: Methods =
-    (MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::PUT), "GET, OPTIONS, POST, PUT");
+const fn methods(filter: MethodFilter, allow: &'static str) -> Methods {
+    Methods { filter, allow, only_reads: false }
+}
+
+const GET: Methods = methods(MethodFilter::GET, "GET, OPTIONS");
+const GET_HEAD: Methods = methods(MethodFilter::GET, "GET, HEAD, OPTIONS");
+const DELETE: Methods = methods(MethodFilter::DELETE, "DELETE, OPTIONS");
+const POST: Methods = methods(MethodFilter::POST, "OPTIONS, POST");
+const POST_PUT: Methods = methods(MethodFilter::POST.or(MethodFilter::PUT), "OPTIONS, POST, PUT");
+const GET_POST_PUT: Methods = methods(
+    MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::PUT),
+    "GET, OPTIONS, POST, PUT",
+);
+/// Of endpoints that read, and take parameters as a form too.
+const READ: Methods = Methods {
+    filter: MethodFilter::GET.or(MethodFilter::POST),
+    allow: "GET, OPTIONS, POST",
+    only_reads: true,
+};
+/// Of one that reads what a body asks for.
+const READ_POST: Methods = Methods { only_reads: true, ..POST };
 
 /// Paths that still lack the state of the server.
 type Routes = Router<Arc<Shared>>;
@@ -42,18 +67,47 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let api = queries(lookups(statuses(Router::new())))
         .route_layer(from_fn_with_state(state(), with_cors));
     let writes = add(api, "/api/v1/write", POST, write::remote_write);
-    let when_ready = add(writes, "/-/ready", GET_HEAD, lifecycle::ready)
+    let writes = add(writes, "/api/v1/otlp/v1/metrics", POST, write::otlp);
+    let reads = add(writes, "/api/v1/read", READ_POST, read::remote_read);
+    let described = add(reads, "/api/v1/openapi.yaml", GET, openapi::describe);
+    let federation = add(described, "/federate", GET, federate::federate);
+    let when_ready = add(federation, "/-/ready", GET_HEAD, lifecycle::ready)
         .route_layer(from_fn_with_state(state(), only_when_ready));
-    pages(when_ready)
+    let always = statuses_always().route_layer(from_fn_with_state(state(), with_cors));
+    let is_logged = shared.args.request_log;
+    let all = pages(when_ready.merge(always))
         .route_layer(from_fn_with_state(state(), count))
         .fallback(not_found)
-        .layer(CompressionLayer::new())
-        .with_state(shared)
+        .layer(CompressionLayer::new().compress_when(is_compressible()))
+        .layer(from_fn_with_state(state(), access::let_in))
+        .with_state(shared);
+    if is_logged { all.layer(from_fn(request_log::log)) } else { all }
+}
+
+/// What of the API is served before the log has been replayed, too.
+fn statuses_always() -> Routes {
+    let mut routes = Router::new();
+    for (path, data) in absent::CONSTANTS_ALWAYS {
+        routes = add(routes, path, GET, move || absent::constant(data));
+    }
+    add(routes, "/api/v1/notifications/live", GET, absent::no_stream)
+}
+
+/// What is compressed where a client takes that: not what is compressed already, inside of it.
+fn is_compressible() -> impl Predicate {
+    DefaultPredicate::new()
+        .and(NotForContentType::const_new(read::SAMPLES_TYPE))
+        .and(NotForContentType::const_new(read::STREAMED_TYPE))
 }
 
 /// What is served before the log has been replayed, too.
 fn pages(mut routes: Routes) -> Routes {
-    routes = add(routes, "/", GET, landing::page);
+    for path in ui::PAGES {
+        routes = add(routes, path, GET, ui::page);
+    }
+    routes = add(routes, "/ui/{name}", GET, ui::file);
+    routes = add(routes, "/favicon.svg", GET, ui::icon);
+    routes = add(routes, "/favicon.ico", GET, ui::icon);
     routes = add(routes, "/metrics", GET, status::metrics);
     routes = add(routes, "/-/healthy", GET_HEAD, lifecycle::healthy);
     routes = add(routes, "/-/reload", GET_POST_PUT, lifecycle::reload);
@@ -61,17 +115,25 @@ fn pages(mut routes: Routes) -> Routes {
 }
 
 fn queries(mut routes: Routes) -> Routes {
-    routes = add(routes, "/api/v1/query", GET_POST, query::instant);
-    routes = add(routes, "/api/v1/query_range", GET_POST, query::range);
-    routes = add(routes, "/api/v1/query_exemplars", GET_POST, exemplars::query);
-    routes = add(routes, "/api/v1/format_query", GET_POST, query::format);
-    add(routes, "/api/v1/parse_query", GET_POST, query::parse)
+    routes = add(routes, "/api/v1/query", READ, query::instant);
+    routes = add(routes, "/api/v1/query_range", READ, query::range);
+    routes = add(routes, "/api/v1/query_exemplars", READ, exemplars::query);
+    routes = add(routes, "/api/v1/format_query", READ, query::format);
+    add(routes, "/api/v1/parse_query", READ, query::parse)
 }
 
 fn lookups(mut routes: Routes) -> Routes {
-    routes = add(routes, "/api/v1/labels", GET_POST, labels::names);
+    routes = add(routes, "/api/v1/labels", READ, labels::names);
     routes = add(routes, "/api/v1/label/{name}/values", GET, labels::values);
-    routes = add(routes, "/api/v1/series", GET_POST, labels::series);
+    routes = add(routes, "/api/v1/series", READ, labels::series);
+    for (path, what) in [
+        ("/api/v1/search/metric_names", search::Endpoint::MetricNames),
+        ("/api/v1/search/label_names", search::Endpoint::LabelNames),
+        ("/api/v1/search/label_values", search::Endpoint::LabelValues),
+    ] {
+        let handler = move |state, params| search::answer(what, state, params);
+        routes = add(routes, path, READ, handler);
+    }
     add(routes, "/api/v1/metadata", GET, metadata::list)
 }
 
@@ -80,9 +142,22 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, "/api/v1/status/config", GET, status::config);
     routes = add(routes, "/api/v1/status/flags", GET, status::flags);
     routes = add(routes, "/api/v1/status/runtimeinfo", GET, status::runtime_info);
-    for (path, data) in status::EMPTY_ANSWERS {
-        routes = add(routes, path, GET, move || status::constant(data));
+    routes = add(routes, "/api/v1/status/storage", GET, stored::storage);
+    routes = add(routes, "/api/v1/status/tsdb", GET, stored::tsdb);
+    routes = add(routes, "/api/v1/status/tsdb/blocks", GET, stored::blocks);
+    routes = add(routes, "/api/v1/status/self_metrics", GET, self_metrics::list);
+    let active = "/api/v1/status/active_queries";
+    routes = add(routes, active, GET, active_queries::list);
+    routes = add(routes, &format!("{active}/{{id}}"), DELETE, active_queries::cancel);
+    routes = add(routes, &format!("{active}/{{id}}/cancel"), POST, active_queries::cancel);
+    routes = add(routes, "/api/v1/features", GET, features::list);
+    for (path, data) in absent::CONSTANTS {
+        routes = add(routes, path, GET, move || absent::constant(data));
     }
+    routes = add(routes, "/api/v1/rules", GET, absent::rules);
+    routes = add(routes, "/api/v1/targets", GET, absent::targets);
+    routes = add(routes, "/api/v1/targets/metadata", GET, absent::target_metadata);
+    routes = add(routes, "/api/v1/targets/relabel_steps", GET, absent::relabel_steps);
     let tombstones = "/api/v1/admin/tsdb/clean_tombstones";
     routes = add(routes, tombstones, POST_PUT, admin::clean_tombstones);
     routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, admin::delete_series);
@@ -100,11 +175,14 @@ where
     H: Handler<T, Arc<Shared>>,
     T: 'static,
 {
-    let (filter, allow) = methods;
+    let Methods { filter, allow, only_reads } = methods;
     let other = move |method: Method, uri: Uri| async move { other_method(&method, &uri, allow) };
     let mut endpoint = MethodRouter::new().on(filter, handler).fallback(other);
     if allow.contains("GET") && !allow.contains("HEAD") {
         endpoint = endpoint.on(MethodFilter::HEAD, other);
+    }
+    if !only_reads {
+        endpoint = endpoint.layer(from_fn(access::only_reading));
     }
     routes.route(path, endpoint)
 }

@@ -1,6 +1,7 @@
-//! What the server tells of itself, and what it truly has none of yet.
+//! What the server tells of itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header;
@@ -18,23 +19,6 @@ use crate::units::{format_bytes, format_duration};
 /// The version of Prometheus whose API this is. Grafana decides by it which endpoints and
 /// parameters it may use; our own version stands behind it.
 const VERSION: &str = concat!("3.14.0+tessella.", env!("CARGO_PKG_VERSION"));
-
-/// Endpoints about things that the server does not have, and what Prometheus answers where
-/// there are none.
-pub(super) const EMPTY_ANSWERS: [(&str, &str); 7] = [
-    ("/api/v1/alertmanagers", r#"{"activeAlertmanagers":[],"droppedAlertmanagers":[]}"#),
-    ("/api/v1/alerts", r#"{"alerts":[]}"#),
-    ("/api/v1/notifications", "[]"),
-    ("/api/v1/rules", r#"{"groups":[]}"#),
-    ("/api/v1/scrape_pools", r#"{"scrapePools":[]}"#),
-    ("/api/v1/targets", r#"{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{}}"#),
-    ("/api/v1/targets/metadata", "[]"),
-];
-
-/// An answer that is always the same.
-pub(super) async fn constant(data: &'static str) -> Response {
-    success(Ready(data.as_bytes().to_vec()), &[], &[])
-}
 
 /// `/api/v1/status/buildinfo`. `features` is absent: Grafana takes a server that has it for
 /// another product.
@@ -64,21 +48,25 @@ pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
 pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
     let directory = std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let (time, bytes) = (shared.args.retention, shared.args.retention_bytes);
-    let time = (!time.is_zero()).then(|| format_duration(time));
-    let size = (bytes > 0).then(|| format_bytes(bytes));
+    let (time, size) = shared.config().storage.retention.of_all(&shared.args);
+    let (time, size) = (time.map(format_duration), size.map(format_bytes));
     let retention = time.into_iter().chain(size).collect::<Vec<_>>().join(" or ");
+    let (was_reload_good, read_seconds) = shared.metrics.config_was_read();
+    let read_at = std::time::UNIX_EPOCH + Duration::from_secs_f64(read_seconds);
     let mut json = object([
         ("startTime", format_rfc3339(shared.started)),
         ("CWD", directory),
         ("hostname", host.trim_end().to_owned()),
         ("serverTime", format_rfc3339(std::time::SystemTime::now())),
+        ("lastConfigTime", format_rfc3339(read_at)),
         ("storageRetention", retention),
     ]);
     json.pop();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     json.extend_from_slice(b",\"GOMAXPROCS\":");
     push_integer(&mut json, cores as u64);
+    json.extend_from_slice(b",\"reloadConfigSuccess\":");
+    json.extend_from_slice(if was_reload_good { b"true" } else { b"false" });
     json.push(b'}');
     success(Ready(json), &[], &[])
 }

@@ -15,9 +15,17 @@ use model::{BoxFuture, Budget, BudgetError, Labels, Source, SourceError};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
+mod absent;
+mod active;
 mod admin;
 mod beside;
+mod federate;
+mod openapi;
+mod read;
 mod reuse;
+mod search;
+mod stored;
+mod ui;
 mod with_engine;
 
 use super::router::router;
@@ -25,6 +33,7 @@ use crate::cli::Args;
 use crate::config::Config;
 use crate::query::{Evaluate, Evaluation, Reading, When};
 use crate::server::Shared;
+use crate::web_config::WebInForce;
 
 /// Answers by the text of the query.
 #[derive(Default)]
@@ -153,7 +162,7 @@ fn source() -> Arc<dyn Source> {
 }
 
 fn shared_with(args: &[&str], engine: Scripted) -> Arc<Shared> {
-    Shared::new(parse_args(args), Config::default(), Box::new(engine))
+    Shared::new(parse_args(args), Config::default(), WebInForce::default(), Box::new(engine))
 }
 
 fn parse_args(args: &[&str]) -> Args {
@@ -164,7 +173,7 @@ fn parse_args(args: &[&str]) -> Args {
 fn with_engine(args: &[&str]) -> Router {
     let args = parse_args(args);
     let engine = Engine::new(args.engine_options());
-    let shared = Shared::new(args, Config::default(), Box::new(engine));
+    let shared = Shared::new(args, Config::default(), WebInForce::default(), Box::new(engine));
     shared.set_ready(source());
     router(shared)
 }
@@ -684,6 +693,7 @@ async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
     let shared = Shared::new(
         parse_args(&["--query.max-memory-total=1MiB"]),
         Config::default(),
+        WebInForce::default(),
         Box::new(Engine::new(parse_args(&[]).engine_options())),
     );
     shared.set_ready(source());
@@ -772,11 +782,7 @@ async fn the_server_tells_of_itself() {
     assert_eq!(config["yaml"], "global:\n  evaluation_interval: 1m\n");
     let runtime = data(&ask(&router, "GET", "/api/v1/status/runtimeinfo").await.text);
     assert_eq!(runtime["storageRetention"], "15d");
-    for (path, expected) in super::status::EMPTY_ANSWERS {
-        let answer = ask(&router, "GET", path).await;
-        assert_eq!(answer.text, format!(r#"{{"status":"success","data":{expected}}}"#));
-    }
-    let page = ask(&router, "GET", "/").await;
-    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
-    assert!(page.text.contains(env!("CARGO_PKG_VERSION")));
+    assert_eq!(runtime["reloadConfigSuccess"], true);
+    let day = &runtime["startTime"].as_str().unwrap()[..8];
+    assert!(runtime["lastConfigTime"].as_str().unwrap().starts_with(day), "{runtime}");
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::number_text::parse_float;
+
 use crate::units::{parse_duration, quoted};
 
 /// The start of a metadata query that names none; `math.MinInt64/1000 + 62135596801` seconds.
@@ -41,6 +43,11 @@ impl Time {
         let now = std::time::SystemTime::now();
         let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
+    }
+
+    /// The time so many seconds earlier.
+    pub(crate) fn seconds_before(self, seconds: i64) -> Time {
+        Time { seconds: self.seconds.saturating_sub(seconds), ..self }
     }
 
     /// Seconds in decimals, rounded to ms as far as the fraction goes.
@@ -98,13 +105,6 @@ pub(crate) fn parse_nanos(text: &str) -> Result<i64, String> {
 /// A duration in nanoseconds; what is negative becomes zero.
 pub(crate) fn duration_from_nanos(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
-}
-
-/// Reads a number as Go does, apart from hexadecimal ones; what is too large is none.
-fn parse_float(text: &str) -> Option<f64> {
-    let number: f64 = text.parse().ok()?;
-    let is_too_large = number.is_infinite() && text.bytes().any(|b| b.is_ascii_digit());
-    (!is_too_large).then_some(number)
 }
 
 /// Go's conversion to a whole number on 64-bit x86: what does not fit becomes the least one.

@@ -8,6 +8,15 @@ use storage::AppendOutcome;
 
 use wire::{Counts, Decoded, Reason, Version};
 
+/// How samples come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Remote write.
+    RemoteWrite(Version),
+    /// OTLP.
+    Otlp,
+}
+
 /// Upper bounds of the durations of a request's stages, in seconds.
 const DURATION_BUCKETS: [f64; 11] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0];
@@ -19,6 +28,7 @@ pub struct IngestMetrics {
     pub(super) duplicates: IntCounter,
     v1: VersionMetrics,
     v2: VersionMetrics,
+    otlp: VersionMetrics,
     /// Samples of series with invalid labels, under the name that Prometheus gives them.
     invalid_labels: IntCounter,
     /// Bytes of requests as they were sent.
@@ -75,6 +85,7 @@ impl IngestMetrics {
             ),
             v1: vectors.of("1"),
             v2: vectors.of("2"),
+            otlp: vectors.of("otlp"),
             invalid_labels: counter(
                 "prometheus_api_remote_write_invalid_labels_samples_total",
                 "The total number of received remote write samples and histogram samples which \
@@ -105,36 +116,37 @@ impl IngestMetrics {
         }
     }
 
-    fn of(&self, version: Version) -> &VersionMetrics {
-        match version {
-            Version::V1 => &self.v1,
-            Version::V2 => &self.v2,
+    fn of(&self, protocol: Protocol) -> &VersionMetrics {
+        match protocol {
+            Protocol::RemoteWrite(Version::V1) => &self.v1,
+            Protocol::RemoteWrite(Version::V2) => &self.v2,
+            Protocol::Otlp => &self.otlp,
         }
     }
 
     /// Counts what was acknowledged.
-    pub(super) fn count_written(&self, version: Version, written: Counts) {
-        let [floats, histograms] = &self.of(version).samples;
+    pub(super) fn count_written(&self, protocol: Protocol, written: Counts) {
+        let [floats, histograms] = &self.of(protocol).samples;
         floats.inc_by(written.floats);
         histograms.inc_by(written.histograms);
-        self.of(version).exemplars.inc_by(written.exemplars);
+        self.of(protocol).exemplars.inc_by(written.exemplars);
     }
 
     /// Counts what became of what came beside the samples.
-    pub(super) fn count_beside(&self, version: Version, outcome: &AppendOutcome) {
-        let metrics = self.of(version);
+    pub(super) fn count_beside(&self, protocol: Protocol, outcome: &AppendOutcome) {
+        let metrics = self.of(protocol);
         metrics.exemplars_dropped.inc_by(outcome.exemplars.dropped as u64);
         metrics.metadata.inc_by(outcome.metadata_accepted as u64);
         metrics.metadata_rejected.inc_by(outcome.metadata_dropped as u64);
         // Of the second protocol they are among the refusals that the sender hears of.
-        if version == Version::V1 {
+        if protocol != Protocol::RemoteWrite(Version::V2) {
             metrics.exemplars_rejected.inc_by(outcome.exemplars.out_of_order as u64);
         }
     }
 
     /// Counts what was refused or passed over.
-    pub(super) fn count_rejected(&self, version: Version, decoded: &Decoded) {
-        let metrics = self.of(version);
+    pub(super) fn count_rejected(&self, protocol: Protocol, decoded: &Decoded) {
+        let metrics = self.of(protocol);
         for (reason, counts) in decoded.rejects.counts() {
             let [floats, histograms] = &metrics.samples_rejected[reason as usize];
             floats.inc_by(counts.floats);

@@ -5,7 +5,7 @@
 //!              limits                rejects              rejections
 //! ```
 //!
-//! [`remote_write`] is the receiver, and [`self_metrics`] writes the server's own metrics. Reading
+//! [`remote_write`] is the receiver, of OTLP as well, and [`self_metrics`] writes the server's own metrics. Reading
 //! messages is left to the crate [`wire`], storing to [`storage`], routing to
 //! [`http`](crate::http).
 
@@ -19,6 +19,7 @@ pub mod self_metrics;
 
 pub use metrics::IngestMetrics;
 pub use remote_write::RemoteWrite;
+pub(crate) use remote_write::reason_of;
 
 /// The machine's clock, ms since the epoch.
 fn now_ms() -> i64 {

@@ -1,26 +1,32 @@
-//! `POST /api/v1/write`: receives, decodes, appends, answers.
+//! `POST /api/v1/write`: receives, decodes, appends, answers. OTLP comes the same way ([`otlp`]).
 //!
 //! Source: `exp/api/remote` of Prometheus' client library and `storage/remote/write_handler.go`
 //! of Prometheus, for what is accepted and how it is answered. Overload is answered with 503,
 //! because senders of Prometheus drop what is answered with 429 unless they are told otherwise.
+//! That is right for series that there is no room for: the others of their request are stored,
+//! and to hold all of a sender back for hours would lose those, too.
 
 mod negotiate;
+mod otlp;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use model::Batch;
 use storage::{
-    AppendOutcome, ExemplarOutcome, RejectReason, Rejection, SampleKind, Store, StoreError,
+    AppendOutcome, ExemplarOutcome, Overflow, RejectReason, Rejection, SampleKind, Store,
+    StoreError,
 };
 use tracing::{debug, error};
-use wire::limits::{BODY_FLAG, BODY_TIMEOUT_FLAG, Limits};
+use wire::limits::{
+    ACTIVE_FLAG, ACTIVE_PER_METRIC_FLAG, BODY_FLAG, BODY_TIMEOUT_FLAG, HEAD_FLAG, Limits,
+};
 use wire::rejects::series_text;
 use wire::{
     Counts, DecodeError, Decoded, Decoder, Full, Reason, Rejects, Version, decompress,
@@ -28,7 +34,7 @@ use wire::{
 };
 
 use super::inflight::{Inflight, Reservation};
-use super::metrics::IngestMetrics;
+use super::metrics::{IngestMetrics, Protocol};
 
 /// Messages up to this size are decoded where they were received; it takes less than a
 /// millisecond. Larger ones go to a thread that may block.
@@ -46,8 +52,13 @@ const EXEMPLARS_WRITTEN: &str = "x-prometheus-remote-write-exemplars-written";
 const BUFFERS_KEPT_MAX: usize = 16;
 const BUFFER_BYTES_KEPT_MAX: usize = 4 << 20;
 
+/// The least time between two log messages about requests that are turned away.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// After how many seconds a sender that is turned away may come back.
 const RETRY_SECONDS: u32 = 1;
+/// The same where there is no room for new series: there is some once windows are sealed.
+const RETRY_SERIES_SECONDS: u32 = 30;
 
 /// The receiver of remote write requests.
 #[derive(Debug)]
@@ -56,6 +67,14 @@ pub struct RemoteWrite {
     metrics: IngestMetrics,
     inflight: Arc<Inflight>,
     buffers: Mutex<Vec<Buffers>>,
+    turned_away: Mutex<TurnedAway>,
+}
+
+/// Requests that were answered with 503 since that was logged.
+#[derive(Debug, Default)]
+struct TurnedAway {
+    requests: u64,
+    logged_at: Option<Instant>,
 }
 
 /// Memory that outlives a request.
@@ -84,7 +103,7 @@ enum WriteError {
     #[error("cannot read the request: {0}")]
     Receive(#[source] axum::Error),
     #[error("request took longer than {0:?} to arrive (--{BODY_TIMEOUT_FLAG})")]
-    Slow(std::time::Duration),
+    Slow(Duration),
     #[error("request body exceeds the {0} bytes limit (--{BODY_FLAG})")]
     BodyTooLarge(usize),
     #[error(transparent)]
@@ -112,7 +131,13 @@ impl RemoteWrite {
     /// A receiver with its limits.
     pub fn new(limits: Limits, metrics: IngestMetrics) -> RemoteWrite {
         let inflight = Inflight::new(limits.inflight_bytes_max, metrics.inflight_bytes.clone());
-        RemoteWrite { limits, metrics, inflight: Arc::new(inflight), buffers: Mutex::default() }
+        RemoteWrite {
+            limits,
+            metrics,
+            inflight: Arc::new(inflight),
+            buffers: Mutex::default(),
+            turned_away: Mutex::default(),
+        }
     }
 
     /// Answers one request: 204 once all its samples are durable.
@@ -126,13 +151,12 @@ impl RemoteWrite {
             Ok(version) => version,
             Err(text) => return WriteError::Unsupported(text).into_response(),
         };
-        let declared = head.headers.get(header::CONTENT_LENGTH);
-        let declared = declared.and_then(|v| v.to_str().ok()?.parse().ok()).unwrap_or(0);
-        let result = self.try_write(store, version, declared, body).await;
+        let result = self.try_write(store, version, declared_bytes(&head.headers), body).await;
         let (mut response, written) = match result {
             Ok(written) => (StatusCode::NO_CONTENT.into_response(), Some(written)),
             Err(error) => {
                 let written = error.written();
+                self.log(&error);
                 (error.into_response(), written)
             }
         };
@@ -149,6 +173,25 @@ impl RemoteWrite {
         response
     }
 
+    /// Logs why a request failed, of those that are turned away one now and then: they come at the
+    /// rate of an overload.
+    fn log(&self, error: &WriteError) {
+        match error.status() {
+            StatusCode::SERVICE_UNAVAILABLE => {
+                let mut turned_away =
+                    self.turned_away.lock().unwrap_or_else(PoisonError::into_inner);
+                turned_away.requests += 1;
+                if turned_away.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+                    let requests = std::mem::take(&mut turned_away.requests);
+                    turned_away.logged_at = Some(Instant::now());
+                    error!(%error, requests, "Write requests are turned away.");
+                }
+            }
+            status if status.is_server_error() => error!(%error, "Write request failed."),
+            _ => debug!(%error, "Write request refused."),
+        }
+    }
+
     async fn try_write(
         &self,
         store: &Store,
@@ -156,9 +199,23 @@ impl RemoteWrite {
         declared_bytes: usize,
         body: Body,
     ) -> Result<Counts, WriteError> {
+        let (buffers, reservation) = self.received(declared_bytes, body).await?;
+        let started = Instant::now();
+        let Work { buffers, reservation, batch, decoded } =
+            self.decode(version, buffers, reservation).await?;
+        self.keep_buffers(buffers);
+        self.metrics.decode_seconds.observe(started.elapsed().as_secs_f64());
+        self.append(store, Protocol::RemoteWrite(version), batch, decoded, reservation).await
+    }
+
+    /// A whole body, in buffers that are kept for later requests.
+    async fn received(
+        &self,
+        declared_bytes: usize,
+        body: Body,
+    ) -> Result<(Buffers, Reservation), WriteError> {
         let mut reservation = Reservation::new(&self.inflight);
         let mut buffers = self.take_buffers();
-
         let started = Instant::now();
         let receiving = self.receive(body, declared_bytes, &mut buffers.body, &mut reservation);
         tokio::time::timeout(self.limits.body_timeout, receiving)
@@ -166,27 +223,32 @@ impl RemoteWrite {
             .map_err(|_| WriteError::Slow(self.limits.body_timeout))??;
         self.metrics.receive_seconds.observe(started.elapsed().as_secs_f64());
         self.metrics.body_bytes.inc_by(buffers.body.len() as u64);
+        Ok((buffers, reservation))
+    }
 
-        let started = Instant::now();
-        let Work { buffers, mut reservation, batch, mut decoded } =
-            self.decode(version, buffers, reservation).await?;
-        self.keep_buffers(buffers);
-        self.metrics.decode_seconds.observe(started.elapsed().as_secs_f64());
-
+    /// Stores what a request holds, and tells what of it was not taken.
+    async fn append(
+        &self,
+        store: &Store,
+        protocol: Protocol,
+        batch: Batch,
+        mut decoded: Decoded,
+        mut reservation: Reservation,
+    ) -> Result<Counts, WriteError> {
         let started = Instant::now();
         reservation.set(batch_bytes(&batch));
         let (floats, histograms) = (batch.timestamps.len(), batch.histograms.len());
         let outcome = store.append(batch).await?;
         self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
         let written = written(floats, histograms, &outcome);
-        self.metrics.count_written(version, written);
+        self.metrics.count_written(protocol, written);
         self.metrics.duplicates.inc_by(outcome.duplicates as u64);
-        self.metrics.count_beside(version, &outcome);
+        self.metrics.count_beside(protocol, &outcome);
         add_rejections(&mut decoded.rejects, &outcome, super::now_ms());
-        if version == Version::V2 {
+        if protocol == Protocol::RemoteWrite(Version::V2) {
             add_late_exemplars(&mut decoded.rejects, &outcome.exemplars);
         }
-        self.metrics.count_rejected(version, &decoded);
+        self.metrics.count_rejected(protocol, &decoded);
         let rejects = decoded.rejects;
         if rejects.is_empty() {
             Ok(written)
@@ -283,6 +345,12 @@ impl Buffers {
     }
 }
 
+/// The length that a request declares for its body; 0 where it does not.
+fn declared_bytes(headers: &HeaderMap) -> usize {
+    let declared = headers.get(header::CONTENT_LENGTH);
+    declared.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
 fn batch_bytes(batch: &Batch) -> usize {
     let histograms = batch.histograms.iter().map(|sample| {
         size_of::<model::Histogram>()
@@ -354,7 +422,8 @@ fn add_late_exemplars(rejects: &mut Rejects, outcome: &ExemplarOutcome) {
     rejects.add_unnamed(Reason::OutOfOrder, counts);
 }
 
-fn reason_of(reason: RejectReason) -> Reason {
+/// What a refusal of the store is called.
+pub(crate) fn reason_of(reason: RejectReason) -> Reason {
     match reason {
         RejectReason::OutOfBounds => Reason::OutOfBounds,
         RejectReason::OutOfOrder => Reason::OutOfOrder,
@@ -362,19 +431,40 @@ fn reason_of(reason: RejectReason) -> Reason {
         RejectReason::DuplicateSample => Reason::DuplicateTimestamp,
         RejectReason::LabelTooLong => Reason::LabelLimit,
         RejectReason::InvalidHistogram => Reason::Histogram,
+        RejectReason::ActiveSeries => Reason::ActiveSeries,
+        RejectReason::ActiveSeriesOfMetric => Reason::ActiveSeriesOfMetric,
+        RejectReason::HeadSize => Reason::HeadSize,
     }
 }
 
 fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {
-    let Rejection { labels, timestamp_ms, reason, .. } = rejection;
+    let Rejection { labels, timestamp_ms, reason, overflow, .. } = rejection;
     let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
-    let detail = match reason {
-        RejectReason::OutOfBounds if *timestamp_ms > now_ms => {
-            ": timestamp is too far in the future"
+    let detail = match (reason, overflow) {
+        (RejectReason::OutOfBounds, _) if *timestamp_ms > now_ms => {
+            ": timestamp is too far in the future".to_owned()
         }
-        _ => "",
+        (reason, Some(overflow)) => overflow_text(*reason, overflow),
+        _ => String::new(),
     };
     format!("{reason}{detail} for series {series}")
+}
+
+fn overflow_text(reason: RejectReason, overflow: &Overflow) -> String {
+    let Overflow { metric, metric_series, found, limit } = overflow;
+    let most = format!("metric {metric:?} has the most, {metric_series}");
+    match reason {
+        RejectReason::ActiveSeriesOfMetric => format!(
+            ": metric {metric:?} has {found}, the limit is {limit} (--{ACTIVE_PER_METRIC_FLAG})"
+        ),
+        RejectReason::ActiveSeries => {
+            format!(": there are {found}, the limit is {limit} (--{ACTIVE_FLAG}), and {most},")
+        }
+        _ => format!(
+            ": the head takes {found} bytes, near its limit of {limit} (--{HEAD_FLAG}), and \
+             {most} of its series,"
+        ),
+    }
 }
 
 impl WriteError {
@@ -397,6 +487,9 @@ impl WriteError {
     fn status(&self) -> StatusCode {
         match self {
             WriteError::Unsupported(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            WriteError::Rejected(partial) if partial.rejects.is_for_want_of_room() => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             WriteError::Receive(_) | WriteError::Rejected(_) => StatusCode::BAD_REQUEST,
             WriteError::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             WriteError::Decode(DecodeError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -406,8 +499,10 @@ impl WriteError {
             WriteError::Slow(_) | WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
             WriteError::Store(error) => match error {
                 StoreError::Overloaded { .. }
+                | StoreError::HeadFull { .. }
                 | StoreError::Stalled { .. }
                 | StoreError::Unavailable(_)
+                | StoreError::ReadOnly
                 | StoreError::Fenced
                 | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
                 StoreError::Corrupt { .. }
@@ -416,7 +511,9 @@ impl WriteError {
                 | StoreError::InvalidSetting { .. }
                 | StoreError::Remote { .. }
                 | StoreError::NewerFormat { .. }
-                | StoreError::LimitExceeded(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                | StoreError::NoStore(_)
+                | StoreError::LimitExceeded(_)
+                | StoreError::Uncleaned(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
             WriteError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -427,16 +524,16 @@ impl IntoResponse for WriteError {
     /// In the form of `http.Error` of Go, as Prometheus answers here.
     fn into_response(self) -> Response {
         let status = self.status();
-        if status.is_server_error() {
-            error!(error = %self, "Remote write request failed.");
-        } else {
-            debug!(error = %self, "Remote write request refused.");
-        }
         let mut response = (status, format!("{self}\n")).into_response();
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS));
+        let retry_seconds = match status {
+            StatusCode::SERVICE_UNAVAILABLE => Some(RETRY_SECONDS),
+            StatusCode::TOO_MANY_REQUESTS => Some(RETRY_SERIES_SECONDS),
+            _ => None,
+        };
+        if let Some(seconds) = retry_seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

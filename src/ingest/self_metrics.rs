@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use model::{Batch, Labels, LabelsBuilder, METRIC_NAME};
+use model::{Batch, BatchMetadata, Labels, LabelsBuilder, METRIC_NAME, MetricKind};
 use prometheus::proto::{Histogram, Metric, MetricFamily, MetricType, Summary};
 use storage::{Store, StoreError};
 use tokio::time::MissedTickBehavior;
@@ -55,6 +55,7 @@ pub async fn run(
 fn batch_of(families: &[MetricFamily], instance: &str, timestamp_ms: i64) -> Batch {
     let mut scrape = Scrape { batch: Batch::default(), instance, timestamp_ms };
     for family in families {
+        scrape.describe(family);
         for metric in family.get_metric() {
             scrape.metric(family.name(), family.get_field_type(), metric);
         }
@@ -70,6 +71,22 @@ struct Scrape<'a> {
 }
 
 impl Scrape<'_> {
+    fn describe(&mut self, family: &MetricFamily) {
+        let kind = match family.get_field_type() {
+            MetricType::COUNTER => MetricKind::Counter,
+            MetricType::GAUGE => MetricKind::Gauge,
+            MetricType::HISTOGRAM => MetricKind::Histogram,
+            MetricType::SUMMARY => MetricKind::Summary,
+            MetricType::UNTYPED => MetricKind::Unknown,
+        };
+        self.batch.metadata.push(BatchMetadata {
+            metric: family.name().to_owned(),
+            kind,
+            help: family.help().to_owned(),
+            unit: String::new(),
+        });
+    }
+
     fn metric(&mut self, name: &str, kind: MetricType, metric: &Metric) {
         let pairs: Vec<(&str, &str)> =
             metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
@@ -189,6 +206,16 @@ mod tests {
         assert_eq!(expected.len(), 7);
         expected.insert("up".to_owned(), 1.0);
         assert_eq!(written(&batch), expected);
+        let described: Vec<_> = batch
+            .metadata
+            .iter()
+            .map(|known| (&known.metric[..], known.kind, &known.help[..]))
+            .collect();
+        let expected = [
+            ("requests_total", MetricKind::Counter, "h"),
+            ("wait_seconds", MetricKind::Histogram, "h"),
+        ];
+        assert_eq!(described, expected);
     }
 
     #[tokio::test]

@@ -6,19 +6,65 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream that fails once the other side has accepted no byte for a while, though some wait
-/// to be written: what they are taken from stays in memory until then.
+/// How long somebody may still take too little.
+///
+/// It is spent while bytes wait to be taken, and comes back with those that are, at the least rate
+/// that is borne.
+#[derive(Debug)]
+pub(super) struct Patience {
+    whole: Duration,
+    bytes_per_second_min: u32,
+    left: Duration,
+    /// Since when bytes wait.
+    waiting_since: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn new(whole: Duration, bytes_per_second_min: u32) -> Patience {
+        Patience { whole, bytes_per_second_min, left: whole, waiting_since: None }
+    }
+
+    /// Bytes wait from now on, unless they do already; what is left.
+    pub(super) fn wait(&mut self) -> Duration {
+        self.waiting_since.get_or_insert_with(Instant::now);
+        self.left()
+    }
+
+    /// Nothing waits any more, as so many bytes were taken.
+    pub(super) fn take(&mut self, bytes: usize) {
+        self.left = self.left();
+        self.waiting_since = None;
+        let earned = bytes as f64 / f64::from(self.bytes_per_second_min);
+        self.left = (self.left + Duration::from_secs_f64(earned)).min(self.whole);
+    }
+
+    /// What is left.
+    pub(super) fn left(&self) -> Duration {
+        let waited = self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.left.saturating_sub(waited)
+    }
+
+    /// Why somebody is given up of whom none is left.
+    pub(super) fn end(&self) -> io::Error {
+        let (rate, whole) = (self.bytes_per_second_min, self.whole);
+        let message = format!("the client takes less than {rate} bytes a second for {whole:?}");
+        io::Error::new(io::ErrorKind::TimedOut, message)
+    }
+}
+
+/// A stream that fails once the other side has accepted too little for a while, though more waits
+/// to be written: what that is taken from stays in memory until then.
 pub(super) struct PatientWrites<S> {
     stream: S,
-    patience: Duration,
-    /// Runs while bytes wait to be accepted.
+    patience: Patience,
+    /// The end of patience, while bytes wait to be accepted.
     end: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> PatientWrites<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> PatientWrites<S> {
+    pub(super) fn new(stream: S, patience: Patience) -> PatientWrites<S> {
         PatientWrites { stream, patience, end: None }
     }
 
@@ -27,17 +73,16 @@ impl<S> PatientWrites<S> {
         &mut self,
         context: &mut Context<'_>,
         outcome: Poll<io::Result<T>>,
+        bytes_of: impl FnOnce(&T) -> usize,
     ) -> Poll<io::Result<T>> {
-        if outcome.is_ready() {
+        if let Poll::Ready(accepted) = &outcome {
             self.end = None;
+            self.patience.take(accepted.as_ref().map_or(0, bytes_of));
             return outcome;
         }
-        let patience = self.patience;
-        let end = self.end.get_or_insert_with(|| Box::pin(sleep(patience)));
-        end.as_mut().poll(context).map(|()| {
-            let message = format!("the client has accepted nothing for {patience:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, message))
-        })
+        let left = self.patience.wait();
+        let end = self.end.get_or_insert_with(|| Box::pin(sleep(left)));
+        end.as_mut().poll(context).map(|()| Err(self.patience.end()))
     }
 }
 
@@ -58,7 +103,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PatientWrites<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, outcome)
+        self.bounded(context, outcome, |bytes| *bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -68,7 +113,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PatientWrites<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.bounded(context, outcome)
+        self.bounded(context, outcome, |()| 0)
     }
 
     fn poll_write_vectored(
@@ -77,7 +122,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PatientWrites<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.bounded(context, outcome)
+        self.bounded(context, outcome, |bytes| *bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -92,27 +137,51 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_accepts_nothing_is_given_up() {
-        let (ours, _theirs) = duplex(10);
-        let mut ours = PatientWrites::new(ours, PATIENCE);
-        let error = ours.write_all(&[0; 11]).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(error.to_string(), "the client has accepted nothing for 60s");
+    /// Writes to a client that takes 10 bytes at a time, so far apart; how long that went well.
+    async fn write(bytes: usize, pause: Duration) -> (io::Result<()>, Duration) {
+        let (ours, mut theirs) = duplex(10);
+        let mut ours = PatientWrites::new(ours, Patience::new(PATIENCE, 10));
+        let started = Instant::now();
+        tokio::select! {
+            written = async { ours.write_all(&vec![0; bytes]).await } => {
+                (written, started.elapsed())
+            }
+            () = async {
+                let mut buffer = [0; 10];
+                loop {
+                    sleep(pause).await;
+                    theirs.read_exact(&mut buffer).await.unwrap();
+                }
+            } => unreachable!(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_accepts_a_little_at_a_time_is_waited_for() {
-        let (ours, mut theirs) = duplex(10);
-        let mut ours = PatientWrites::new(ours, PATIENCE);
-        let reading = async {
-            let mut buffer = [0; 10];
-            for _ in 0..10 {
-                sleep(PATIENCE * 9 / 10).await;
-                theirs.read_exact(&mut buffer).await.unwrap();
-            }
-        };
-        let (written, ()) = tokio::join!(ours.write_all(&[0; 100]), reading);
+    async fn a_client_that_accepts_nothing_is_given_up() {
+        let (written, elapsed) = write(11, Duration::from_secs(1_000)).await;
+        let error = written.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let expected = "the client takes less than 10 bytes a second for 60s";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(elapsed.as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_keeps_to_the_rate_is_waited_for() {
+        let (written, elapsed) = write(3_000, Duration::from_millis(900)).await;
         written.unwrap();
+        assert!(elapsed > 4 * PATIENCE, "{elapsed:?}");
+        // Slower for less time than patience lasts.
+        let (written, elapsed) = write(50, Duration::from_secs(9)).await;
+        written.unwrap();
+        assert_eq!(elapsed.as_secs(), 36);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_accepts_a_little_at_a_time_is_given_up() {
+        let (written, elapsed) = write(3_000, Duration::from_secs(9)).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // Each nine seconds earn one.
+        assert!((60..80).contains(&elapsed.as_secs()), "{elapsed:?}");
     }
 }

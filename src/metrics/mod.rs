@@ -1,6 +1,7 @@
 //! The server's own metrics.
 
 mod process;
+mod reader;
 mod results;
 mod store;
 
@@ -16,9 +17,10 @@ use prometheus::{
 use engine::result::QueryStats;
 use engine::results::Results;
 
-use storage::StoreStats;
+use storage::{RefusedSeries, StoreStats};
 
 use self::process::ProcessMetrics;
+use self::reader::ReaderMetrics;
 use self::results::ResultsMetrics;
 use self::store::StoreMetrics;
 
@@ -29,6 +31,9 @@ const DURATION_BUCKETS: [f64; 12] =
 /// Upper bounds of the histogram of reads.
 const READS_BUCKETS: [f64; 10] = [0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 10_000.0];
 
+/// Tells the figures of the store, and what it has refused of series that it has no room for.
+type StoreFigures = dyn Fn() -> (StoreStats, Vec<RefusedSeries>) + Send + Sync;
+
 /// Every metric of the server, and the registry that others add theirs to.
 pub struct Metrics {
     registry: Registry,
@@ -38,10 +43,13 @@ pub struct Metrics {
     /// Absent where no answers are kept.
     results: OnceLock<(ResultsMetrics, Arc<Results>)>,
     store: StoreMetrics,
-    store_stats: OnceLock<Box<dyn Fn() -> StoreStats + Send + Sync>>,
+    /// Absent where the process writes to its store.
+    reader: OnceLock<ReaderMetrics>,
+    store_stats: OnceLock<Box<StoreFigures>>,
     ready: IntGauge,
     requests: IntCounterVec,
     request_seconds: HistogramVec,
+    requests_refused: IntCounterVec,
     query_seconds: HistogramVec,
     query_samples: IntCounter,
     query_series: IntCounter,
@@ -54,6 +62,27 @@ pub struct Metrics {
     query_memory_peak: IntGauge,
     reload_successful: IntGauge,
     reload_success_seconds: Gauge,
+}
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unadmitted {
+    /// It shows no password or token, or a wrong one.
+    Credentials,
+    /// More come than the rate allows.
+    Rate,
+    /// Too many passwords wait to be checked.
+    Busy,
+}
+
+impl Unadmitted {
+    fn name(self) -> &'static str {
+        match self {
+            Unadmitted::Credentials => "credentials",
+            Unadmitted::Rate => "rate",
+            Unadmitted::Busy => "busy",
+        }
+    }
 }
 
 impl Metrics {
@@ -74,6 +103,7 @@ impl Metrics {
             process: ProcessMetrics::new(&own),
             results: OnceLock::new(),
             store: StoreMetrics::new(&own),
+            reader: OnceLock::new(),
             store_stats: OnceLock::new(),
             ready: own.int_gauge(
                 "tessella_ready",
@@ -83,6 +113,12 @@ impl Metrics {
                 "tessella_http_requests_total",
                 "HTTP requests by handler and status code.",
                 &["handler", "code"],
+            ),
+            requests_refused: own.int_counter_vec(
+                "tessella_http_requests_refused_total",
+                "HTTP requests that the web configuration did not let in, by reason; no other \
+                 counter of requests has them.",
+                &["reason"],
             ),
             request_seconds: own.histogram_vec(
                 "tessella_http_request_duration_seconds",
@@ -134,6 +170,10 @@ impl Metrics {
             registry: registry.clone(),
         };
         metrics.config_read(true);
+        for reason in [Unadmitted::Credentials, Unadmitted::Rate, Unadmitted::Busy] {
+            // There from the start on, so that the first one shows as an increase.
+            metrics.requests_refused.with_label_values(&[reason.name()]);
+        }
         metrics
     }
 
@@ -146,6 +186,11 @@ impl Metrics {
     pub(crate) fn request(&self, handler: &str, status: u16, elapsed: Duration) {
         self.requests.with_label_values(&[handler, &status.to_string()]).inc();
         self.request_seconds.with_label_values(&[handler]).observe(elapsed.as_secs_f64());
+    }
+
+    /// Counts a request that was not let in.
+    pub(crate) fn not_let_in(&self, reason: Unadmitted) {
+        self.requests_refused.with_label_values(&[reason.name()]).inc();
     }
 
     /// Counts a query that was answered.
@@ -176,7 +221,10 @@ impl Metrics {
     }
 
     /// Where the figures of the store come from, from now on.
-    pub(crate) fn watch_store(&self, stats: impl Fn() -> StoreStats + Send + Sync + 'static) {
+    pub(crate) fn watch_store(
+        &self,
+        stats: impl Fn() -> (StoreStats, Vec<RefusedSeries>) + Send + Sync + 'static,
+    ) {
         // There is one store in a process; a second one would change nothing.
         let _ = self.store_stats.set(Box::new(stats));
     }
@@ -208,12 +256,23 @@ impl Metrics {
         }
     }
 
+    /// Whether the configuration was read without a fault the last time, and the Unix time in
+    /// seconds when it last was.
+    pub(crate) fn config_was_read(&self) -> (bool, f64) {
+        (self.reload_successful.get() == 1, self.reload_success_seconds.get())
+    }
+
     /// The metrics as they stand, sorted by name.
     pub fn gather(&self) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         self.process.refresh();
         if let Some(stats) = self.store_stats.get() {
-            self.store.refresh(&stats());
+            let (stats, refused) = stats();
+            self.store.refresh(&stats, &refused);
+            if let Some(stats) = &stats.follow {
+                let new = || ReaderMetrics::new(&Own(&self.registry));
+                self.reader.get_or_init(new).refresh(stats);
+            }
         }
         if let Some((metrics, results)) = self.results.get() {
             metrics.refresh(&results.stats());

@@ -1,7 +1,7 @@
 //! The figures of the store.
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
-use storage::{Reader, StoreStats};
+use storage::{Reader, RefusedSeries, StoreStats};
 
 use super::Own;
 
@@ -9,7 +9,7 @@ use super::Own;
 type Figure = fn(&StoreStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
-const GAUGES: [(&str, &str, Figure); 18] = [
+const GAUGES: [(&str, &str, Figure); 20] = [
     (
         "tessella_storage_block_cache_bytes",
         "Bytes of blocks of files that are kept in memory.",
@@ -17,6 +17,12 @@ const GAUGES: [(&str, &str, Figure); 18] = [
     ),
     ("tessella_storage_disk_cache_bytes", "Bytes of the cache on disk.", |s| s.disk_cache_bytes),
     ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
+    ("tessella_storage_active_series", "Series with samples that are not sealed.", |s| {
+        s.active_series as u64
+    }),
+    ("tessella_storage_head_bytes", "Bytes of memory that the head takes, about.", |s| {
+        s.head_bytes as u64
+    }),
     ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
         s.queue_samples as u64
     }),
@@ -65,7 +71,7 @@ const GAUGES: [(&str, &str, Figure); 18] = [
 ];
 
 /// Name, help and figure of what only grows.
-const COUNTERS: [(&str, &str, Figure); 30] = [
+const COUNTERS: [(&str, &str, Figure); 33] = [
     (
         "tessella_storage_block_cache_hits_total",
         "Look-ups of blocks and indexes of files that were in memory.",
@@ -121,6 +127,11 @@ const COUNTERS: [(&str, &str, Figure); 30] = [
         "Writes refused because the object store took none for too long.",
         |s| s.writes_stalled,
     ),
+    (
+        "tessella_storage_writes_head_full_total",
+        "Writes refused because the head took more memory than it may.",
+        |s| s.writes_head_full,
+    ),
     ("tessella_storage_log_records_total", "Records written to the log.", |s| s.log_records),
     ("tessella_storage_log_written_bytes_total", "Bytes written to the log.", |s| {
         s.log_bytes_written
@@ -131,6 +142,17 @@ const COUNTERS: [(&str, &str, Figure); 30] = [
     ("tessella_storage_partitions_deleted_total", "Partitions deleted by the retention.", |s| {
         s.partitions_deleted
     }),
+    (
+        "tessella_storage_orphans_deleted_total",
+        "Files, and halves of such, that crashes had left and that were deleted.",
+        |s| s.orphans_deleted,
+    ),
+    (
+        "tessella_storage_orphan_bytes_deleted_total",
+        "Bytes of files that crashes had left and that were deleted; not those of halves of \
+         uploads to an object store.",
+        |s| s.orphan_bytes_deleted,
+    ),
     (
         "tessella_storage_index_cache_hits_total",
         "Look-ups in the index of sealed days that were answered from memory.",
@@ -190,6 +212,7 @@ pub(super) struct StoreMetrics {
     counters: Vec<(IntCounter, Figure)>,
     reads: IntCounterVec,
     read_bytes: IntCounterVec,
+    refused: IntCounterVec,
 }
 
 impl StoreMetrics {
@@ -217,10 +240,16 @@ impl StoreMetrics {
                 "Bytes that reads of the object store fetched, by who makes them.",
                 &["reader"],
             ),
+            refused: own.int_counter_vec(
+                "tessella_storage_series_refused_samples_total",
+                "Samples of new series that were refused, by limit and metric; those of many more \
+                 metrics together, without a name.",
+                &["limit", "metric"],
+            ),
         }
     }
 
-    pub(super) fn refresh(&self, stats: &StoreStats) {
+    pub(super) fn refresh(&self, stats: &StoreStats, refused: &[RefusedSeries]) {
         self.newest_seconds.set(stats.newest_ms.unwrap_or(0) as f64 / 1000.0);
         self.exemplar_oldest_seconds.set(stats.exemplar_oldest_ms.unwrap_or(0) as f64 / 1000.0);
         for (gauge, figure) in &self.gauges {
@@ -229,6 +258,11 @@ impl StoreMetrics {
         for (counter, figure) in &self.counters {
             // The figures only grow.
             counter.inc_by(figure(stats).saturating_sub(counter.get()));
+        }
+        for RefusedSeries { metric, reason, samples } in refused {
+            let limit = crate::ingest::reason_of(*reason).as_str();
+            let counter = self.refused.with_label_values(&[limit, metric]);
+            counter.inc_by(samples.saturating_sub(counter.get()));
         }
         for (reader, count) in Reader::ALL.iter().zip(&stats.object_store_reads) {
             for (metric, figure) in [(&self.reads, count.reads), (&self.read_bytes, count.bytes)] {

@@ -5,7 +5,8 @@
 //! reader has seen it or not.
 //!
 //! Kept are the earliest times that were written, as a staircase: of two writes the later one
-//! alone, if it reaches back further.
+//! alone, if it reaches back further. What expires reaches back to the beginning of all times, and
+//! is told by the latest time that it reaches up to, as another staircase.
 //!
 //! ```text
 //! time │        × 7        asked for what has changed since 5: the time of 6
@@ -39,6 +40,8 @@ struct Stairs {
     version: u64,
     /// The last write that reaches back to a time, and that time. Both ascend.
     earliest: Vec<(u64, i64)>,
+    /// The last change that reaches up to a time from the beginning, and that time, which descends.
+    expired: Vec<(u64, i64)>,
 }
 
 impl Default for Changes {
@@ -65,6 +68,31 @@ impl Changes {
         if stairs.earliest.len() > STAIRS_MAX {
             stairs.flatten();
         }
+    }
+
+    /// Notes that something before a time is not there any more: nothing from it on has changed.
+    pub(crate) fn note_expired_before(&self, time_ms: i64) {
+        let mut stairs = self.lock();
+        stairs.version += 1;
+        while stairs.expired.last().is_some_and(|(_, before_ms)| *before_ms <= time_ms) {
+            stairs.expired.pop();
+        }
+        let version = stairs.version;
+        stairs.expired.push((version, time_ms));
+        if stairs.expired.len() > STAIRS_MAX
+            && let [(_, latest_ms), (version, _), ..] = stairs.expired[..]
+        {
+            // What is forgotten is when the first of them was.
+            stairs.expired.remove(0);
+            stairs.expired[0] = (version, latest_ms);
+        }
+    }
+
+    /// Something before this time may have gone since a write, nothing from it on.
+    pub(crate) fn expired_since(&self, version: u64) -> i64 {
+        let stairs = self.lock();
+        let at = stairs.expired.partition_point(|(change, _)| *change <= version);
+        stairs.expired.get(at).map_or(i64::MIN, |(_, time_ms)| *time_ms)
     }
 
     /// Notes that everything before a time is about to be deleted.
@@ -131,6 +159,35 @@ mod tests {
                 prop_assert_eq!(changes.earliest_since(version as u64), expected);
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn the_latest_time_that_has_expired_since_a_write_is_known(
+            times in prop::collection::vec(-50i64..50, 0..60),
+        ) {
+            let changes = Changes::default();
+            for time_ms in &times {
+                changes.note_expired_before(*time_ms);
+            }
+            for version in 0..=times.len() {
+                let expected = times[version..].iter().copied().max().unwrap_or(i64::MIN);
+                prop_assert_eq!(changes.expired_since(version as u64), expected);
+            }
+            prop_assert_eq!(changes.earliest_since(0), i64::MAX);
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_of_many_expiries_is_taken_for_later() {
+        let changes = Changes::default();
+        let count = STAIRS_MAX as u64 + 10;
+        (0..count).for_each(|number| changes.note_expired_before(-(number as i64)));
+        assert_eq!(changes.lock().expired.len(), STAIRS_MAX);
+        for version in 0..count {
+            assert!(changes.expired_since(version) >= -(version as i64), "{version}");
+        }
+        assert_eq!(changes.expired_since(count), i64::MIN);
     }
 
     #[test]

@@ -44,6 +44,12 @@ pub enum StoreError {
         /// The newest that is understood.
         supported: u32,
     },
+    /// Have another process create it first, or mend the URL: there is no store to be read.
+    #[error("there is no store here: {0}")]
+    NoStore(String),
+    /// Ask the process that writes to the store.
+    #[error("this process only reads the store; send this to the one that writes to it")]
+    ReadOnly,
     /// Retry later: more samples wait for the log than the limit allows.
     #[error("{waiting} samples are waiting to be written, the limit is {limit}")]
     Overloaded {
@@ -52,11 +58,20 @@ pub enum StoreError {
         /// The limit.
         limit: usize,
     },
+    /// Retry later: the head is being sealed, because it takes more memory than it may.
+    #[error("what is not sealed yet takes {bytes} bytes of memory, the limit is {limit}")]
+    HeadFull {
+        /// Bytes of the head.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// Retry later: the object store takes no writes. What is sent again and has been stored all
     /// the same is ignored.
     #[error(
-        "the object store has not taken a write within {}; {}",
+        "the object store has not taken a write within {}{}; {}",
         seconds(*.waited),
+        .reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default(),
         if *.may_be_stored { "this one may be stored later, and sending it again is safe" }
         else { "nothing of this one is stored" }
     )]
@@ -65,10 +80,16 @@ pub enum StoreError {
         waited: Duration,
         /// Whether the write is under way, and can still be stored.
         may_be_stored: bool,
+        /// What the object store has said, if it has.
+        reason: Option<String>,
     },
-    /// Ask for less, or clean up first: a limit has been reached, which the text names.
+    /// Ask for less: a limit has been reached, which the text names.
     #[error("{0}")]
     LimitExceeded(String),
+    /// Clean up first: so many deletes wait for it that a limit has been reached, which the text
+    /// names.
+    #[error("{0}")]
+    Uncleaned(String),
     /// Retry: the object store does not answer.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),

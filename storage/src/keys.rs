@@ -16,6 +16,11 @@
 //!                 m  i  epoch:4  number:4                  intent: blocks that are not listed
 //!                 m  t  epoch:4                            tombstone: what is deleted up to it
 //!                 m  g  partition:8                        ids of a partition that are no more
+//!                 m  b                                     first partition kept, until all before it is gone
+//!                 m  c                                     records of log epochs at a start
+//!                 m  f  name 00 01                         note of a tool
+//!                 m  r                                     what rules have expired
+//!                 m  s                                     first partition kept by size
 //! metadata        n  metric 00 01                          what is known of a metric
 //! exemplars       x  number:8                              those of one commit, from this on
 //! partition       p  partition:8  b  metric:8  window:1  run:4  first id:4   series block
@@ -46,6 +51,11 @@ pub(crate) fn segment_len(key: &[u8]) -> Option<usize> {
         _ => 1,
     };
     (key.len() >= len).then_some(len)
+}
+
+/// Whether a segment belongs to no day and no log epoch.
+pub(crate) fn is_of_all_days(segment: &[u8]) -> bool {
+    segment.len() == 1
 }
 
 fn push_ordered(key: &mut Vec<u8>, number: i64) {
@@ -120,11 +130,33 @@ pub(crate) fn parse_log(key: &[u8]) -> Option<(u32, u64)> {
 
 /// The format of the store; absent in the first one.
 pub(crate) const FORMAT: &[u8] = b"mv";
+/// The prefix of what tools have noted.
+pub(crate) const NOTES_PREFIX: &[u8] = b"mf";
+
+/// What a tool has noted under a name.
+pub(crate) fn note(name: &str) -> Vec<u8> {
+    let mut key = NOTES_PREFIX.to_vec();
+    push_text(&mut key, name);
+    key
+}
+
+/// The name of a note.
+pub(crate) fn parse_note(key: &[u8]) -> Option<String> {
+    let mut rest = key.strip_prefix(NOTES_PREFIX)?;
+    let name = take_text(&mut rest)?;
+    rest.is_empty().then_some(name)
+}
+
 /// Who writes to the store; absent once it has been closed.
 pub(crate) const OWNER: &[u8] = b"mo";
 /// The next log epoch, and the first one whose records count.
 pub(crate) const EPOCH: &[u8] = b"me";
-/// The first partition that is kept, while those before it are being deleted.
+/// How many records the log epochs have that were replayed at the last start.
+pub(crate) const RECORDS: &[u8] = b"mc";
+/// Never there: deleted where a write is to say nothing.
+pub(crate) const NOTHING: &[u8] = b"m-";
+/// The first partition that is kept, while those before it are being deleted or the log has records
+/// of them.
 pub(crate) const KEPT_FROM: &[u8] = b"mb";
 /// The prefix of the partitions' entries.
 pub(crate) const PARTITIONS_PREFIX: &[u8] = b"mp";
@@ -132,6 +164,11 @@ pub(crate) const PARTITIONS_PREFIX: &[u8] = b"mp";
 pub(crate) const WATERMARKS_PREFIX: &[u8] = b"mw";
 /// The prefix of the intents.
 pub(crate) const INTENTS_PREFIX: &[u8] = b"mi";
+
+/// The first partition that is kept because the files took too much; absent without such a bound.
+pub(crate) const KEPT_BY_SIZE: &[u8] = b"ms";
+/// Up to when rules of the retention have expired samples; absent without rules.
+pub(crate) const RULES: &[u8] = b"mr";
 
 /// The prefix of the tombstones.
 pub(crate) const TOMBSTONES_PREFIX: &[u8] = b"mt";
@@ -262,6 +299,17 @@ pub(crate) fn directory_of_block(block: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
+/// The partition of a run directory; none for any other key.
+pub(crate) fn partition_of_directory(key: &[u8]) -> Option<i64> {
+    let (partition, rest) = key.split_at_checked(9)?;
+    rest.starts_with(b"c").then(|| parse_partition(partition))?
+}
+
+/// Whether a key tells something of the store itself.
+pub(crate) fn is_meta(key: &[u8]) -> bool {
+    key.starts_with(b"m")
+}
+
 /// Metric, place of the window and run of a run directory's key.
 pub(crate) fn parse_directory(key: &[u8]) -> Option<(u64, u8, u32)> {
     let rest = key.get(10..)?;
@@ -384,6 +432,13 @@ pub(crate) fn parse_dictionary(key: &[u8], name: &str) -> Option<(String, i64)> 
     Some((value, parse_ordered(rest, b"")?))
 }
 
+/// Name, value and partition of an entry.
+pub(crate) fn parse_dictionary_pair(key: &[u8]) -> Option<(String, String, i64)> {
+    let mut rest = key.strip_prefix(DICTIONARY_PREFIX)?;
+    let (name, value) = (take_text(&mut rest)?, take_text(&mut rest)?);
+    Some((name, value, parse_ordered(rest, b"")?))
+}
+
 /// That a partition holds a label pair.
 pub(crate) fn dictionary_entry(name: &str, value: &str, partition: i64) -> Vec<u8> {
     let mut key = dictionary_of_pair(name, value);
@@ -456,6 +511,9 @@ mod tests {
             let after = postings_after_name(-3, &a.0);
             prop_assert_eq!(key_b.cmp(&after).is_gt(), b.0 > a.0);
             prop_assert!(after < postings_end(-3));
+            prop_assert_eq!(parse_note(&note(&a.0)), Some(a.0.clone()));
+            let entry = dictionary_entry(&a.0, &a.1, -3);
+            prop_assert_eq!(parse_dictionary_pair(&entry), Some((a.0.clone(), a.1, -3)));
             prop_assert_eq!(parse_metadata(&metadata(&a.0)), Some(a.0));
         }
 
@@ -463,6 +521,7 @@ mod tests {
         fn any_bytes_are_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let _ = (parse_postings(&bytes), parse_log(&bytes), parse_directory(&bytes));
             let _ = (parse_forward_page(&bytes), parse_ordered(&bytes, b"mp"));
+            let _ = (parse_note(&bytes), parse_dictionary_pair(&bytes));
             let _ = (parse_metadata(&bytes), parse_exemplars(&bytes), parse_tombstone(&bytes));
         }
     }

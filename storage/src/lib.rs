@@ -8,21 +8,25 @@
 //! [`Store`] is the whole of it to others; it is read through [`model::Source`]. Keys are in
 //! `keys`, values in `head::record`, `seal::block` and `value`, chunks in [`chunk`].
 
+pub mod audit;
 mod changes;
 pub mod chunk;
 mod columns;
 mod delete;
 mod error;
 mod exemplar;
+mod follow;
 mod head;
 mod index;
 mod keys;
 mod lsm;
 mod metadata;
+mod notes;
 mod options;
 mod outcome;
 mod read;
 mod remote;
+mod retention;
 mod seal;
 mod stats;
 mod store;
@@ -34,14 +38,21 @@ mod window;
 pub use delete::{TOMBSTONE_BYTES_MAX, TOMBSTONES_BYTES_MAX, TOMBSTONES_MAX};
 pub use error::StoreError;
 pub use exemplar::{EXEMPLAR_BYTES_MEAN_MAX, EXEMPLARS_PER_SERIES_MAX};
+pub use follow::{Behind, FollowStats};
+pub use head::cardinality::{Cardinality, Counted};
 pub use lsm::SharedMemory;
 pub use lsm::{ReadCount, Reader};
 pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_MAX, METRICS_MAX};
-pub use options::{Clock, DiskCacheOptions, EXEMPLARS_MAX, ManualClock, StoreOptions, SystemClock};
+pub use notes::{NOTE_BYTES_MAX, NOTE_NAME_BYTES_MAX};
+pub use options::{
+    ACTIVE_SERIES_MAX, ACTIVE_SERIES_PER_METRIC_MAX, Clock, DiskCacheOptions, EXEMPLARS_MAX,
+    HEAD_BYTES_MAX, ManualClock, StoreOptions, SystemClock,
+};
 pub use outcome::{
-    AppendOutcome, ExemplarCounts, ExemplarOutcome, REJECTIONS_MAX, RejectReason, Rejection,
-    SampleKind,
+    AppendOutcome, ExemplarCounts, ExemplarOutcome, Overflow, REJECTIONS_MAX, RefusedSeries,
+    RejectReason, Rejection, SampleKind,
 };
 pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, without_credentials};
-pub use stats::StoreStats;
+pub use retention::{RETENTION_RULES_MAX, Retention, RetentionRule};
+pub use stats::{DayStats, StoreStats};
 pub use store::Store;

@@ -6,11 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::head::HeadLimits;
 use crate::remote::RemoteOptions;
+use crate::retention::{Retention, RetentionRule};
 
 /// How many exemplars are kept where nothing else is set.
 /// Source: `DefaultExemplarsConfig` of Prometheus.
 pub const EXEMPLARS_MAX: usize = 100_000;
+
+/// How many series may be active where nothing else is set: what [`HEAD_BYTES_MAX`] holds of
+/// series with eight labels that are scraped every 15 s.
+pub const ACTIVE_SERIES_MAX: usize = 2_000_000;
+/// How many of one metric: a quarter, so that no metric alone keeps the others out.
+pub const ACTIVE_SERIES_PER_METRIC_MAX: usize = 500_000;
+/// How much memory the head may take where nothing else is set.
+pub const HEAD_BYTES_MAX: usize = 4 << 30;
 
 /// Tells the time; passed in, so that tests need not sleep.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -56,12 +66,17 @@ impl Clock for ManualClock {
 pub struct StoreOptions {
     /// How object stores are reached.
     pub remote: RemoteOptions,
+    /// What the store says of who writes to it, until it is closed.
+    pub owner: String,
     /// Samples older than this are refused, and whole days of them deleted; `None` keeps
     /// everything.
     pub retention_ms: Option<i64>,
     /// Bytes of files from which the oldest days are deleted, but for the newest one; `None` sets
     /// no bound.
     pub retention_bytes: Option<u64>,
+    /// Rules that keep some series for a shorter time. All three may be changed while the store is
+    /// open ([`Store::set_retention`](crate::Store::set_retention)).
+    pub retention_rules: Vec<RetentionRule>,
     /// How far behind the newest sample of the store a late one may lie; `None` takes samples
     /// of any age within the retention. 0 takes what Prometheus takes by default.
     pub out_of_order_window_ms: Option<i64>,
@@ -81,6 +96,14 @@ pub struct StoreOptions {
     /// Log bytes after which the head is sealed early, so that memory and the time of a
     /// restart stay bounded.
     pub log_bytes_max: u64,
+    /// Series that may be active: those of which something is not sealed. Samples of others are
+    /// refused. 0 sets no bound, here and in the two that follow.
+    pub active_series_max: usize,
+    /// The same of each metric.
+    pub active_series_per_metric_max: usize,
+    /// Bytes that the head may take in memory. It is sealed early from three quarters on, new
+    /// series are refused from seven eighths on, and all writes beyond.
+    pub head_bytes_max: usize,
     /// Exemplars that are kept in all; the oldest make room. 0 keeps none.
     pub exemplars_max: usize,
     /// How long nothing must have been added to a day for its files to be merged into one run,
@@ -88,6 +111,8 @@ pub struct StoreOptions {
     pub settled_after: Duration,
     /// How often files to be merged are looked for; `None` is every 5 s.
     pub merge_interval: Option<Duration>,
+    /// How long what a crash has left is kept after a start, at least.
+    pub orphan_age_min: Duration,
     /// Whether a background task seals closed windows and applies the retention. Tests turn
     /// it off and call [`Store::maintain`](crate::Store::maintain) themselves.
     pub background: bool,
@@ -118,12 +143,34 @@ pub struct DiskCacheOptions {
     pub bytes_max: u64,
 }
 
+impl StoreOptions {
+    pub(crate) fn head_limits(&self) -> HeadLimits {
+        let bound = |max: usize| if max == 0 { usize::MAX } else { max };
+        HeadLimits {
+            series_max: bound(self.active_series_max),
+            series_per_metric_max: bound(self.active_series_per_metric_max),
+            bytes_max: bound(self.head_bytes_max),
+        }
+    }
+
+    /// How long samples are kept.
+    pub(crate) fn retention(&self) -> Retention {
+        Retention {
+            time_ms: self.retention_ms,
+            bytes: self.retention_bytes,
+            rules: self.retention_rules.clone(),
+        }
+    }
+}
+
 impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {
             remote: RemoteOptions::default(),
+            owner: format!("process {}", std::process::id()),
             retention_ms: None,
             retention_bytes: None,
+            retention_rules: Vec::new(),
             out_of_order_window_ms: None,
             ahead_max_ms: Some(10 * 60 * 1000),
             commit_interval_min: Duration::ZERO,
@@ -131,9 +178,13 @@ impl Default for StoreOptions {
             read_timeout: Duration::from_secs(30),
             queue_samples_max: 4 << 20,
             log_bytes_max: 1 << 30,
+            active_series_max: ACTIVE_SERIES_MAX,
+            active_series_per_metric_max: ACTIVE_SERIES_PER_METRIC_MAX,
+            head_bytes_max: HEAD_BYTES_MAX,
             exemplars_max: EXEMPLARS_MAX,
             settled_after: Duration::from_secs(3 * 60 * 60),
             merge_interval: None,
+            orphan_age_min: Duration::from_secs(60),
             background: true,
             cache_bytes_max: 128 << 20,
             disk_cache: None,

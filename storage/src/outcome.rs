@@ -93,6 +93,33 @@ pub struct Rejection {
     pub kind: SampleKind,
     /// Why.
     pub reason: RejectReason,
+    /// What was found, where the head has no room for the series.
+    pub overflow: Option<Overflow>,
+}
+
+/// What was found when the head had no room for a series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overflow {
+    /// The metric of the series where the limit is one for each metric; else that which has the
+    /// most active series.
+    pub metric: String,
+    /// Its active series.
+    pub metric_series: usize,
+    /// Active series, of the metric or of all, or bytes of the head.
+    pub found: usize,
+    /// The limit of that.
+    pub limit: usize,
+}
+
+/// Samples that were refused because the head had no room for their series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedSeries {
+    /// The metric; empty for all those that are not told apart.
+    pub metric: String,
+    /// The limit.
+    pub reason: RejectReason,
+    /// How many samples.
+    pub samples: u64,
 }
 
 /// What the value of a sample is.
@@ -127,17 +154,26 @@ pub enum RejectReason {
     /// A histogram whose spans do not add up to its buckets, or that has too many of them
     /// ([`HISTOGRAM_BUCKETS_MAX`](crate::chunk::histogram::HISTOGRAM_BUCKETS_MAX)).
     InvalidHistogram,
+    /// As many series are active as may be.
+    ActiveSeries,
+    /// As many series of the metric are active as may be.
+    ActiveSeriesOfMetric,
+    /// The head has no room for new series.
+    HeadSize,
 }
 
 impl RejectReason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [RejectReason; 6] = [
+    pub const ALL: [RejectReason; 9] = [
         RejectReason::OutOfBounds,
         RejectReason::OutOfOrder,
         RejectReason::TooOld,
         RejectReason::DuplicateSample,
         RejectReason::LabelTooLong,
         RejectReason::InvalidHistogram,
+        RejectReason::ActiveSeries,
+        RejectReason::ActiveSeriesOfMetric,
+        RejectReason::HeadSize,
     ];
 }
 
@@ -150,6 +186,9 @@ impl fmt::Display for RejectReason {
             RejectReason::DuplicateSample => "duplicate sample for timestamp",
             RejectReason::LabelTooLong => "label name or value too long",
             RejectReason::InvalidHistogram => "histogram with invalid or too many buckets",
+            RejectReason::ActiveSeries => "too many active series",
+            RejectReason::ActiveSeriesOfMetric => "too many active series of one metric",
+            RejectReason::HeadSize => "no memory for new series",
         })
     }
 }
@@ -163,10 +202,31 @@ impl AppendOutcome {
         kind: SampleKind,
         reason: RejectReason,
     ) {
+        self.count_rejected(kind, reason);
+        if self.rejections.len() < REJECTIONS_MAX {
+            let (labels, overflow) = (labels(), None);
+            self.rejections.push(Rejection { labels, timestamp_ms, kind, reason, overflow });
+        }
+    }
+
+    /// Notes a refused sample of a series for which the head has no room.
+    pub(crate) fn reject_series(
+        &mut self,
+        labels: &Labels,
+        timestamp_ms: i64,
+        kind: SampleKind,
+        reason: RejectReason,
+        overflow: &Overflow,
+    ) {
+        self.count_rejected(kind, reason);
+        if self.rejections.len() < REJECTIONS_MAX {
+            let (labels, overflow) = (labels.clone(), Some(overflow.clone()));
+            self.rejections.push(Rejection { labels, timestamp_ms, kind, reason, overflow });
+        }
+    }
+
+    fn count_rejected(&mut self, kind: SampleKind, reason: RejectReason) {
         self.rejected += 1;
         self.rejected_by_reason[reason as usize][kind as usize] += 1;
-        if self.rejections.len() < REJECTIONS_MAX {
-            self.rejections.push(Rejection { labels: labels(), timestamp_ms, kind, reason });
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::exemplar::RingStats;
+use crate::follow::FollowStats;
 use crate::head::commit::Done;
 use crate::index::cache::IndexCacheStats;
 use crate::lsm::{ReadCount, Reader};
@@ -11,8 +12,14 @@ use crate::metadata::TableStats;
 /// What a store holds, and what it has done since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
+    /// How the store is followed, where another process writes to it.
+    pub follow: Option<FollowStats>,
     /// Series in the head.
     pub head_series: usize,
+    /// Series of which something is not sealed.
+    pub active_series: usize,
+    /// About how many bytes the head takes in memory.
+    pub head_bytes: usize,
     /// Time of the newest sample of the head, ms since the epoch; `None` without a sample.
     pub newest_ms: Option<i64>,
     /// Samples accepted since the start.
@@ -29,6 +36,8 @@ pub struct StoreStats {
     pub queue_samples: usize,
     /// Writes that were refused because the object store took none for too long.
     pub writes_stalled: u64,
+    /// Writes that were refused because the head took more memory than it may.
+    pub writes_head_full: u64,
     /// Records written to the log.
     pub log_records: u64,
     /// Bytes written to the log.
@@ -44,6 +53,10 @@ pub struct StoreStats {
     /// Bytes of the files of the tree that are in use; not of those that are to be deleted, nor of
     /// its write-ahead log.
     pub file_bytes: u64,
+    /// Files, and halves of such, that crashes had left and that have been deleted.
+    pub orphans_deleted: u64,
+    /// Their bytes, as far as they are known.
+    pub orphan_bytes_deleted: u64,
     /// Partitions that hold something sealed.
     pub partitions: usize,
     /// Partitions deleted by the retention.
@@ -117,6 +130,19 @@ pub struct StoreStats {
     pub columns_evicted: u64,
 }
 
+/// What a sealed day holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DayStats {
+    /// Where it begins, ms since the epoch.
+    pub start_ms: i64,
+    /// The first time after it.
+    pub end_ms: i64,
+    /// Series that are registered in it.
+    pub series: u64,
+    /// Bytes of its files, samples and index.
+    pub bytes: u64,
+}
+
 /// The running figures.
 #[derive(Debug)]
 pub(crate) struct Counters {
@@ -126,6 +152,7 @@ pub(crate) struct Counters {
     rejected: AtomicU64,
     out_of_order: AtomicU64,
     writes_stalled: AtomicU64,
+    writes_head_full: AtomicU64,
     warmed_bytes: AtomicU64,
     log_records: AtomicU64,
     log_bytes_written: AtomicU64,
@@ -151,6 +178,7 @@ impl Default for Counters {
             rejected: AtomicU64::new(0),
             out_of_order: AtomicU64::new(0),
             writes_stalled: AtomicU64::new(0),
+            writes_head_full: AtomicU64::new(0),
             warmed_bytes: AtomicU64::new(0),
             log_records: AtomicU64::new(0),
             log_bytes_written: AtomicU64::new(0),
@@ -194,6 +222,11 @@ impl Counters {
     /// Counts a write that was refused because the object store took none.
     pub(crate) fn note_stalled(&self) {
         self.writes_stalled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a write that was refused because the head took too much memory.
+    pub(crate) fn note_head_full(&self) {
+        self.writes_head_full.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts bytes that were read ahead of queries.
@@ -245,6 +278,7 @@ impl Counters {
             samples_out_of_order: self.out_of_order.load(Ordering::Relaxed),
             queue_samples,
             writes_stalled: self.writes_stalled.load(Ordering::Relaxed),
+            writes_head_full: self.writes_head_full.load(Ordering::Relaxed),
             warmed_bytes: self.warmed_bytes(),
             log_records: self.log_records.load(Ordering::Relaxed),
             log_bytes_written: self.log_bytes_written.load(Ordering::Relaxed),

@@ -165,7 +165,12 @@ fn one_metric_among_many_takes_few_reads() {
         let (of_day, found) = cold(&memory, &selection(wanted(), 0, DAY_MS - 1)).await;
         assert_eq!(found, 1000);
         let (of_days, _) = cold(&memory, &selection(wanted(), 0, 2 * DAY_MS - 1)).await;
-        println!("hour {of_hour:?}, day {of_day:?}, two days {of_days:?}");
+        let one = || vec![equal("__name__", "wanted_total"), equal("pod", "pod-000500")];
+        let (of_one, found) = cold(&memory, &selection(one(), 0, DAY_MS - 1)).await;
+        assert_eq!(found, 1);
+        println!("hour {of_hour:?}, day {of_day:?}, two days {of_days:?}, one {of_one:?}");
+        // A block for each two hours.
+        assert!(of_one.reads <= 12 + 6, "{of_one:?}");
         assert!(of_hour.reads <= 6, "{of_hour:?}");
         assert!(of_day.reads <= 12, "{of_day:?}");
         assert!(of_days.reads <= 2 * 8, "{of_days:?}");

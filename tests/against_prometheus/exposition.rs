@@ -132,19 +132,43 @@ struct Span {
 
 /// Serves the target on a free port for as long as the process lives, and returns its address.
 pub fn serve() -> String {
+    let mut run = Run::default();
+    let content_type = "application/vnd.google.protobuf; \
+         proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    serve_bodies(content_type, move || {
+        let mut body = Vec::new();
+        for family in run.next() {
+            family.encode_length_delimited(&mut body).unwrap();
+        }
+        body
+    })
+}
+
+/// Serves the same body again and again.
+pub fn serve_text(content_type: &'static str, text: String) -> String {
+    serve_bodies(content_type, move || text.clone().into_bytes())
+}
+
+fn serve_bodies(
+    content_type: &'static str,
+    mut next: impl FnMut() -> Vec<u8> + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
-        let mut run = Run::default();
         for stream in listener.incoming().flatten() {
             // A scrape that is broken off shows in `up`.
-            let _ = answer(stream, &mut run);
+            let _ = answer(stream, content_type, &mut next);
         }
     });
     address
 }
 
-fn answer(mut stream: TcpStream, run: &mut Run) -> std::io::Result<()> {
+fn answer(
+    mut stream: TcpStream,
+    content_type: &str,
+    next: &mut impl FnMut() -> Vec<u8>,
+) -> std::io::Result<()> {
     let (mut head, mut bytes) = (Vec::new(), [0; 4096]);
     while !head.windows(4).any(|w| w == b"\r\n\r\n") {
         match stream.read(&mut bytes)? {
@@ -152,15 +176,11 @@ fn answer(mut stream: TcpStream, run: &mut Run) -> std::io::Result<()> {
             len => head.extend_from_slice(&bytes[..len]),
         }
     }
-    let mut body = Vec::new();
-    for family in run.next() {
-        family.encode_length_delimited(&mut body)?;
-    }
+    let body = next();
     write!(
         stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: application/vnd.google.protobuf; \
-         proto=io.prometheus.client.MetricFamily; encoding=delimited\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
         body.len()
     )?;
     stream.write_all(&body)

@@ -7,9 +7,20 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod answers;
+mod api;
+mod blocks;
+mod cardinality;
+mod clients;
 mod exemplars;
 mod exposition;
+mod federate;
+mod grafana;
+mod otlp;
+#[path = "../../wire/src/otlppb.rs"]
+mod otlppb;
+mod pair;
 mod queries;
+mod read;
 #[path = "../support/remote_write.rs"]
 mod remote_write;
 #[path = "../support/mod.rs"]

@@ -10,7 +10,7 @@ use crate::support::{Server, temporary_directory};
 use crate::{DAY_MS, now_ms, samples, wait_for};
 
 /// Ends a server as an operator does, so that all is in files of the tree.
-fn stop(mut server: Server) {
+pub fn stop(mut server: Server) {
     let process = server.child.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
     assert!(server.child.0.wait().unwrap().success());

@@ -1,4 +1,5 @@
-//! One suite for every kind of store: write, end without closing, recover, read, fence, retain.
+//! One suite for every kind of store: write, end without closing, recover, read, fence, delete,
+//! copy, retain.
 //! Processes are the real binary and are killed; in memory, a store is dropped without closing.
 //!
 //! And what only a store behind a network shows: what is wrong is said at the start, and an
@@ -7,8 +8,10 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod caches;
+mod costs;
 mod nodes;
 mod outage;
+mod readers;
 #[path = "../support/remote_write.rs"]
 mod remote_write;
 mod startup;
@@ -52,52 +55,125 @@ fn merged(parts: &[&Contents]) -> Contents {
 
 fn suite(place: &dyn Place) {
     let now = now_ms() / 1000 * 1000;
-    let (old, recent) = (samples(now - 4 * DAY_MS), samples(now - 60_000));
+    let old = samples(now - 4 * DAY_MS);
+    let recent = recovers(place, now, &old);
+    let recent = fences(place, now, &old, &recent);
+    let (old, recent) = deletes(place, now, &old, &recent);
+    copies(place, now, &merged(&[&old, &recent]));
+    retains(place, now, &recent);
+}
 
-    // Write, kill, recover from the log.
+/// Writes, and is killed; gives what has been written beside the old samples.
+fn recovers(place: &dyn Place, now: i64, old: &Contents) -> Contents {
+    let recent = samples(now - 60_000);
+    // Recover from the log.
     let keeping = Settings::default();
     let mut node = place.open(&keeping);
-    node.write(&old).unwrap();
+    node.write(old).unwrap();
     node.write(&recent).unwrap();
-    assert_eq!(node.read(), merged(&[&old, &recent]));
+    assert_eq!(node.read(), merged(&[old, &recent]));
     node.kill();
 
     // The same from sealed blocks, which a small log makes of it.
     let mut node = place.open(&Settings { log_bytes_max: 1, ..keeping });
-    assert_eq!(node.read(), merged(&[&old, &recent]), "after a kill");
-    let more = samples(now - 30_000);
+    assert_eq!(node.read(), merged(&[old, &recent]), "after a kill");
+    let more = samples(now - 50_000);
     node.write(&more).unwrap();
     node.maintain();
     wait_for("partition", || node.partitions() >= 2);
-    assert_eq!(node.read(), merged(&[&old, &recent, &more]));
+    assert_eq!(node.read(), merged(&[old, &recent, &more]));
     node.kill();
-    let mut first = place.open(&keeping);
-    let all = merged(&[&old, &recent, &more]);
-    assert_eq!(first.read(), all, "after a seal and a kill");
+    let node = place.open(&keeping);
+    assert_eq!(node.read(), merged(&[old, &recent, &more]), "after a seal and a kill");
+    node.kill();
+    merged(&[&recent, &more])
+}
 
-    // A second writer takes over.
-    let mut second = place.open(&keeping);
-    let refused = samples(now - 20_000);
-    let error = first.write(&refused).unwrap_err();
-    assert!(error.contains("another process has taken over this store"), "{error}");
-    let error = first.write(&refused).unwrap_err();
-    assert!(error.contains("another process has taken over this store"), "{error}");
-    let taken = samples(now - 10_000);
+/// A second writer takes over.
+fn fences(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> Contents {
+    let mut first = place.open(&Settings::default());
+    let mut second = place.open(&Settings::default());
+    let refused = samples(now - 40_000);
+    for _ in 0..2 {
+        let error = first.write(&refused).unwrap_err();
+        assert!(error.contains("another process has taken over this store"), "{error}");
+    }
+    let taken = samples(now - 30_000);
     second.write(&taken).unwrap();
-    assert_eq!(second.read(), merged(&[&all, &taken]), "what was refused is not stored");
+    let all = merged(&[old, recent, &taken]);
+    assert_eq!(second.read(), all, "what was refused is not stored");
     first.kill();
     second.kill();
+    merged(&[recent, &taken])
+}
 
-    // Retention.
+/// Deletes what is in files and in the log: it never returns, and what is written later stays.
+fn deletes(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> (Contents, Contents) {
+    let keeping = Settings::default();
+    let (mut old, mut recent) = (old.clone(), recent.clone());
+    let mut node = place.open(&keeping);
+    // One series as a whole, and a part of another.
+    node.delete(1, now - 10 * DAY_MS, now);
+    old.remove(&1);
+    recent.remove(&1);
+    node.delete(2, now - 5 * DAY_MS, now - 2 * DAY_MS);
+    old.remove(&2);
+    assert_eq!(node.read(), merged(&[&old, &recent]));
+    // The very samples that have been deleted, once more.
+    let again: Contents =
+        samples(now - 60_000).into_iter().filter(|(series, _)| *series == 1).collect();
+    node.write(&again).unwrap();
+    recent = merged(&[&recent, &again]);
+    assert_eq!(node.read(), merged(&[&old, &recent]), "written after the delete");
+    node.kill();
+    for is_cleaned in [false, true] {
+        let mut node = place.open(&Settings { log_bytes_max: 1, ..keeping });
+        assert_eq!(node.read(), merged(&[&old, &recent]), "cleaned: {is_cleaned}, after a kill");
+        if !is_cleaned {
+            node.clean();
+            assert_eq!(node.read(), merged(&[&old, &recent]), "once they are out of the files");
+        }
+        node.maintain();
+        node.kill();
+    }
+    (old, recent)
+}
+
+/// Another process opens a copy, which has nothing in common with the store.
+fn copies(place: &dyn Place, now: i64, all: &Contents) {
+    let keeping = Settings::default();
+    let mut node = place.open(&keeping);
+    let copy = node.snapshot();
+    let mut other = copy.open(&keeping);
+    assert_eq!(other.read(), *all);
+    let more = samples(now - 20_000);
+    other.write(&more).unwrap();
+    other.delete(0, now - 10 * DAY_MS, now - 60_000);
+    assert_eq!(node.read(), *all, "what is done to the copy");
+    other.kill();
+    node.kill();
+    let node = place.open(&keeping);
+    assert_eq!(node.read(), *all, "after a kill");
+    let other = copy.open(&keeping);
+    let mut expected = merged(&[all, &more]);
+    expected.entry(0).or_default().retain(|time_ms, _| *time_ms > now - 60_000);
+    assert_eq!(other.read(), expected, "the copy after a kill");
+    node.kill();
+    other.kill();
+}
+
+/// Drops what is too old.
+fn retains(place: &dyn Place, now: i64, recent: &Contents) {
+    let keeping = Settings::default();
     let mut node = place.open(&Settings { retention_ms: Some(2 * DAY_MS), ..keeping });
-    assert_eq!(node.read(), merged(&[&recent, &more, &taken]), "beyond the retention");
+    assert_eq!(node.read(), *recent, "beyond the retention");
     assert!(node.write(&samples(now - 3 * DAY_MS)).is_err(), "older than the retention");
     node.maintain();
     wait_for("deleted partition", || node.partitions_deleted() >= 1);
-    assert_eq!(node.read(), merged(&[&recent, &more, &taken]));
+    assert_eq!(node.read(), *recent);
     node.kill();
     let node = place.open(&keeping);
-    assert_eq!(node.read(), merged(&[&recent, &more, &taken]), "deleted for good");
+    assert_eq!(node.read(), *recent, "deleted for good");
     node.kill();
 }
 

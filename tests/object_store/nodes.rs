@@ -12,12 +12,12 @@ use tokio::runtime::Runtime;
 use crate::now_ms;
 use crate::remote_write::{Connection, RequestEncoder, encode_labels};
 use crate::support::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
-use crate::support::{Server, get, percent_encode};
+use crate::support::{Server, get, percent_encode, request};
 
 /// Values by series and time.
 pub type Contents = BTreeMap<u32, BTreeMap<i64, f64>>;
 
-const METRIC: &str = "object_store_samples";
+pub const METRIC: &str = "object_store_samples";
 
 /// How a store is opened.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,12 @@ pub trait Node {
     fn write(&mut self, samples: &Contents) -> Result<(), String>;
     /// Everything that is stored.
     fn read(&self) -> Contents;
+    /// Deletes the samples of a series from one time to another.
+    fn delete(&mut self, series: u32, start_ms: i64, end_ms: i64);
+    /// Takes what has been deleted out of the files.
+    fn clean(&mut self);
+    /// Copies the store.
+    fn snapshot(&mut self) -> Box<dyn Place>;
     /// Does what the background does, where there is none.
     fn maintain(&mut self);
     fn partitions(&self) -> u64;
@@ -70,13 +76,14 @@ impl Place for InMemory {
             ..StoreOptions::default()
         };
         let store = runtime.block_on(Store::open_in(&self.memory, options)).unwrap();
-        Box::new(InProcess { runtime, store: Arc::new(store) })
+        Box::new(InProcess { runtime, store: Arc::new(store), memory: self.memory.clone() })
     }
 }
 
 struct InProcess {
     runtime: Runtime,
     store: Arc<Store>,
+    memory: SharedMemory,
 }
 
 impl InProcess {
@@ -127,6 +134,21 @@ impl Node for InProcess {
         self.runtime.block_on(self.read_all())
     }
 
+    fn delete(&mut self, series: u32, start_ms: i64, end_ms: i64) {
+        let matchers =
+            vec![Matcher::equal("__name__", METRIC), Matcher::equal("series", series.to_string())];
+        self.runtime.block_on(self.store.delete(vec![matchers], start_ms, end_ms)).unwrap();
+    }
+
+    fn clean(&mut self) {
+        self.runtime.block_on(self.store.clean_tombstones()).unwrap();
+    }
+
+    fn snapshot(&mut self) -> Box<dyn Place> {
+        self.runtime.block_on(self.store.snapshot("copy", true)).unwrap();
+        Box::new(InMemory { memory: self.memory.snapshot("copy") })
+    }
+
     fn maintain(&mut self) {
         self.runtime.block_on(self.store.maintain()).unwrap();
     }
@@ -146,6 +168,7 @@ impl Node for InProcess {
 }
 
 /// The real binary, started anew each time.
+#[derive(Clone)]
 pub struct Processes {
     url: String,
     args: Vec<String>,
@@ -202,16 +225,29 @@ impl Place for Processes {
         let log = format!("--storage.log-size={}", settings.log_bytes_max);
         let hours = settings.retention_ms.unwrap_or(0) / 3_600_000;
         let retention = format!("--storage.retention.time={hours}h");
-        let server = self.start(&[&log, &retention]);
+        let server = self.start(&[&log, &retention, "--web.enable-admin-api"]);
         let connection = Connection::open(&server.address).unwrap();
-        Box::new(Process { server, connection })
+        Box::new(Process { place: self.clone(), server, connection })
     }
 }
 
 /// One process.
 pub struct Process {
+    place: Processes,
     pub server: Server,
     pub connection: Connection,
+}
+
+impl Process {
+    /// Asks for something that the store is to do: the status and the text.
+    fn ask(&self, path: &str) -> (u16, String) {
+        let address = &self.server.address;
+        let head = format!(
+            "POST /api/v1/admin/tsdb/{path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\
+             Connection: close\r\n\r\n"
+        );
+        request(address, &head, &[])
+    }
 }
 
 /// The body of a remote write request.
@@ -267,6 +303,29 @@ impl Node for Process {
 
     fn read(&self) -> Contents {
         read(&self.server.address)
+    }
+
+    fn delete(&mut self, series: u32, start_ms: i64, end_ms: i64) {
+        let selector = percent_encode(&format!("{METRIC}{{series=\"{series}\"}}"));
+        let seconds = |time_ms: i64| time_ms as f64 / 1000.0;
+        let (start, end) = (seconds(start_ms), seconds(end_ms));
+        let path = format!("delete_series?match[]={selector}&start={start}&end={end}");
+        let (status, text) = self.ask(&path);
+        assert_eq!(status, 204, "{text}");
+    }
+
+    fn clean(&mut self) {
+        let (status, text) = self.ask("clean_tombstones");
+        assert_eq!(status, 204, "{text}");
+    }
+
+    fn snapshot(&mut self) -> Box<dyn Place> {
+        let (status, text) = self.ask("snapshot");
+        assert_eq!(status, 200, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let name = answer["data"]["name"].as_str().unwrap();
+        let url = format!("{}/snapshots/{name}", self.place.url);
+        Box::new(Processes { url, ..self.place.clone() })
     }
 
     fn maintain(&mut self) {

@@ -63,8 +63,9 @@ pub fn request(address: &str, head: &str, body: &[u8]) -> (u16, String) {
 fn try_request(address: &str, head: &str, body: &[u8]) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
+    // In one piece: a server may refuse by the head alone and close, and a body that arrives then
+    // resets the connection before the answer is read.
+    stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let invalid = || std::io::Error::new(std::io::ErrorKind::InvalidData, "not an HTTP answer");

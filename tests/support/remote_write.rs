@@ -114,14 +114,23 @@ impl Connection {
         Ok(Connection { stream, head: Vec::new(), answer: Vec::new(), answer_head: String::new() })
     }
 
-    /// Sends a request and waits for its answer: the status and the text.
+    /// Sends a request of version 1 and waits for its answer: the status and the text.
     pub fn write(&mut self, body: &[u8]) -> Result<(u16, String)> {
+        self.send(body, "application/x-protobuf", "0.1.0")
+    }
+
+    /// The same of version 2.
+    pub fn write_v2(&mut self, body: &[u8]) -> Result<(u16, String)> {
+        self.send(body, "application/x-protobuf;proto=io.prometheus.write.v2.Request", "2.0.0")
+    }
+
+    fn send(&mut self, body: &[u8], kind: &str, version: &str) -> Result<(u16, String)> {
         self.head.clear();
         write!(
             self.head,
             "POST /api/v1/write HTTP/1.1\r\nHost: tessella\r\n\
-             Content-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\n\
-             X-Prometheus-Remote-Write-Version: 0.1.0\r\nContent-Length: {}\r\n\r\n",
+             Content-Type: {kind}\r\nContent-Encoding: snappy\r\n\
+             X-Prometheus-Remote-Write-Version: {version}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         )?;
         self.stream.write_all(&self.head)?;

@@ -3,6 +3,7 @@
 //! `VERSITYGW_BINARY` and `MOTO_SERVER_BINARY` name them; `.ci/run` installs both.
 
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub const BUCKET: &str = "metrics";
 /// A server with an empty bucket.
 pub struct S3Server {
     pub address: String,
+    /// Where its objects are files.
+    objects: Option<PathBuf>,
     _child: Child,
     _folder: TemporaryDirectory,
 }
@@ -25,18 +28,34 @@ impl S3Server {
         format!("http://{}", self.address)
     }
 
+    /// The folder in which the objects of the bucket are files, if there is one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.objects.as_deref()
+    }
+
+    /// All that Tessella needs to reach the server, as variables.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("AWS_ENDPOINT_URL", self.endpoint()),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
+        ]
+    }
+
     /// versitygw on a folder; none, said aloud, where it is not there.
     pub fn versitygw(name: &str) -> Option<S3Server> {
         let binary = binary("VERSITYGW_BINARY")?;
         let folder = temporary_directory(&format!("versitygw-{name}"));
-        std::fs::create_dir(folder.path().join(BUCKET)).unwrap();
+        let objects = folder.path().join(BUCKET);
+        std::fs::create_dir(&objects).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new(binary);
         command
             .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", &address, "--quiet"])
             .arg("posix")
             .arg(folder.path());
-        Some(S3Server::start(command, address, folder))
+        Some(S3Server { objects: Some(objects), ..S3Server::start(command, address, folder) })
     }
 
     /// moto's server, which keeps everything in memory; none, said aloud, where it is not there.
@@ -59,7 +78,7 @@ impl S3Server {
 
     fn start(mut command: Command, address: String, folder: TemporaryDirectory) -> S3Server {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let server = S3Server { address, _child: Child(child), _folder: folder };
+        let server = S3Server { address, objects: None, _child: Child(child), _folder: folder };
         for _ in 0..1200 {
             if TcpStream::connect(&server.address).is_ok() {
                 return server;

@@ -49,6 +49,18 @@ impl<'a> Budget<'a> {
         if self.spent <= self.granted { Ok(()) } else { self.ask() }
     }
 
+    /// Adds an item to a list, whose memory grows with what is granted.
+    #[inline]
+    pub(super) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), DecodeError> {
+        if list.len() == list.capacity() {
+            let more = list.len().max(1);
+            self.spend(more * size_of::<T>())?;
+            list.reserve_exact(more);
+        }
+        list.push(item);
+        Ok(())
+    }
+
     #[cold]
     fn ask(&mut self) -> Result<(), DecodeError> {
         if self.spent > self.bytes_max {

@@ -1,4 +1,5 @@
-//! The careful path: labels in any order and encoding, checked and refused as Prometheus does.
+//! The careful path: labels in any encoding, checked and refused as the specification asks for,
+//! where Prometheus sorts names and leaves out empty values without a word.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::rejects::{Reason, series_text};
 /// The most characters that the labels of an exemplar may have together.
 ///
 /// Source: `ExemplarMaxLabelSetLength` in `model/exemplar/exemplar.go` of Prometheus.
-const EXEMPLAR_CHARS_MAX: usize = 128;
+pub(super) const EXEMPLAR_CHARS_MAX: usize = 128;
 
 /// Labels as places in the message.
 #[derive(Debug, Default)]
@@ -87,10 +88,11 @@ impl CarefulLabels {
         self.labels.capacity() * size_of::<Label>()
     }
 
-    /// Sorts and checks the labels of a series and appends them in packed form, those with an
-    /// empty value left out.
+    /// Checks the labels of a series and appends them in packed form.
     ///
     /// Errors: the reason, and the words for the sender. The arena is as before then.
+    /// Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, "Labels", which the
+    /// first version of the specification has as well.
     pub(super) fn pack(
         &mut self,
         buffer: &[u8],
@@ -101,6 +103,7 @@ impl CarefulLabels {
             return Err(refused_for_count(self.label_count, limits, &self.series_text(buffer)));
         }
         let text = |range: &Range<usize>| &buffer[range.clone()];
+        let are_sorted = self.labels.is_sorted_by(|a, b| text(&a.name) <= text(&b.name));
         self.labels.sort_by(|a, b| text(&a.name).cmp(text(&b.name)));
 
         let mut has_metric_name = false;
@@ -125,9 +128,21 @@ impl CarefulLabels {
             );
             return Err((Reason::DuplicateLabel, text));
         }
+        let empty = self.labels.iter().find(|label| label.value.is_empty());
+        let fault = match empty {
+            Some(label) => format!("label {} is empty", series_text_name(text(&label.name))),
+            None if !are_sorted => "label names are not in order".to_owned(),
+            None => String::new(),
+        };
+        if !fault.is_empty() {
+            let series = self.series_text(buffer);
+            let text = format!("invalid labels for series, labels {series}, {fault}");
+            return Err((Reason::InvalidLabels, text));
+        }
         for label in &self.labels {
-            check_lengths(&label.name, &label.value, limits).map_err(|text| {
-                (Reason::LabelLimit, format!("{text}{}", self.series_text(buffer)))
+            check_lengths(label.name.len(), label.value.len(), limits).map_err(|text| {
+                let series = self.series_text(buffer);
+                (Reason::LabelLimit, format!("{text} for series {series}"))
             })?;
         }
         self.push_packed(buffer, arena);
@@ -136,28 +151,16 @@ impl CarefulLabels {
 
     /// Sorts and checks the labels of an exemplar; none where they are not UTF-8, repeated, or
     /// longer than an exemplar may be.
-    pub(super) fn pack_exemplar(&mut self, buffer: &[u8], limits: &Limits) -> Option<Labels> {
+    pub(super) fn pack_exemplar(&self, buffer: &[u8], limits: &Limits) -> Option<Labels> {
         let text = |range: &Range<usize>| &buffer[range.clone()];
         if self.label_count > limits.labels_per_series_max {
             return None;
         }
-        self.labels.retain(|label| !label.value.is_empty());
-        let mut chars = 0;
-        for label in &self.labels {
-            for range in [&label.name, &label.value] {
-                chars += std::str::from_utf8(text(range)).ok()?.chars().count();
-            }
-            if label.name.is_empty() || chars > EXEMPLAR_CHARS_MAX {
-                return None;
-            }
-        }
-        self.labels.sort_by(|a, b| text(&a.name).cmp(text(&b.name)));
-        if self.labels.windows(2).any(|pair| text(&pair[0].name) == text(&pair[1].name)) {
-            return None;
-        }
-        let mut packed = Vec::with_capacity(self.text_bytes() + 2 * self.labels.len());
-        self.push_packed(buffer, &mut packed);
-        Some(Labels::from_checked_bytes(&packed))
+        let utf8 = |range: &Range<usize>| std::str::from_utf8(text(range)).ok();
+        // Those without a value are left out, whatever their names are.
+        let kept = self.labels.iter().filter(|label| !label.value.is_empty());
+        let pairs = kept.map(|label| Some((utf8(&label.name)?, utf8(&label.value)?)));
+        exemplar_labels(pairs.collect::<Option<Vec<_>>>()?)
     }
 
     fn push_packed(&self, buffer: &[u8], out: &mut Vec<u8>) {
@@ -170,6 +173,25 @@ impl CarefulLabels {
         let text = |range: &Range<usize>| &buffer[range.clone()];
         series_text(self.labels.iter().map(|label| (text(&label.name), text(&label.value))))
     }
+}
+
+/// The labels of an exemplar; none where a name is empty or repeated, or they are longer than an
+/// exemplar may have. Those without a value are left out.
+pub(super) fn exemplar_labels<T: AsRef<str>>(mut pairs: Vec<(T, T)>) -> Option<Labels> {
+    pairs.retain(|(_, value)| !value.as_ref().is_empty());
+    pairs.sort_by(|(a, _), (b, _)| a.as_ref().cmp(b.as_ref()));
+    let mut packed = Vec::new();
+    let (mut before, mut chars) = ("", 0);
+    for (name, value) in &pairs {
+        let (name, value) = (name.as_ref(), value.as_ref());
+        chars += name.chars().count() + value.chars().count();
+        if name <= before || chars > EXEMPLAR_CHARS_MAX {
+            return None;
+        }
+        push_packed(&mut packed, name.as_bytes(), value.as_bytes());
+        before = name;
+    }
+    Some(Labels::from_checked_bytes(&packed))
 }
 
 /// Where the name and the value of a label message stand.
@@ -201,15 +223,18 @@ fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (Reason, St
     (Reason::LabelLimit, text)
 }
 
-fn check_lengths(name: &Range<usize>, value: &Range<usize>, limits: &Limits) -> Result<(), String> {
+/// Checks the lengths of a label's name and value.
+///
+/// Errors: the words for the sender, which the series is to follow.
+pub(super) fn check_lengths(name: usize, value: usize, limits: &Limits) -> Result<(), String> {
     for (what, length, limit, flag) in [
-        ("label name", name.len(), limits.label_name_bytes_max, LABEL_NAME_FLAG),
-        ("label value", value.len(), limits.label_value_bytes_max, LABEL_VALUE_FLAG),
+        ("label name", name, limits.label_name_bytes_max, LABEL_NAME_FLAG),
+        ("label value", value, limits.label_value_bytes_max, LABEL_VALUE_FLAG),
     ] {
         let limit = text_bytes_max(limit);
         if length > limit {
             return Err(format!(
-                "{what} of {length} bytes is over the limit of {limit} (--{flag}) for series "
+                "{what} of {length} bytes is over the limit of {limit} (--{flag})"
             ));
         }
     }

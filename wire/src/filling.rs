@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::histogram::HISTOGRAM_BUCKETS_MAX;
+use model::histogram::{HISTOGRAM_BUCKETS_MAX, Histogram, HistogramError};
 use model::labels::LABEL_BYTES_MAX;
 use model::{
     Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
@@ -68,20 +68,31 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Begins a series.
+    /// Begins a series of the request.
     pub(super) fn open_series(&mut self) -> Result<Mark, DecodeError> {
-        let series_index = self.series_count;
+        let mark = self.mark();
+        self.count_series("series")?;
+        Ok(mark)
+    }
+
+    /// Counts one of what the limit of series is for, in the plural.
+    pub(super) fn count_series(&mut self, what: &'static str) -> Result<(), DecodeError> {
         self.series_count += 1;
         if self.series_count > self.limits.series_max {
-            return Err(over("series", SERIES_FLAG, self.limits.series_max));
+            return Err(over(what, SERIES_FLAG, self.limits.series_max));
         }
-        Ok(Mark {
-            series_index,
+        Ok(())
+    }
+
+    /// Where the batch stands.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            series_index: self.series_count,
             labels: self.batch.labels_arena.len(),
             samples: self.batch.timestamps.len(),
             histograms: self.batch.histograms.len(),
             exemplars: self.batch.exemplars.len(),
-        })
+        }
     }
 
     #[inline]
@@ -137,15 +148,25 @@ impl<'a> Filling<'a> {
                 return Err(malformed(position, Some(mark.series_index), "histograms", error));
             }
         }
-        match parts.make_histogram() {
+        let (timestamp_ms, start_ms) = (parts.timestamp_ms, parts.start_ms);
+        self.take_histogram(parts.make_histogram(), |histogram| HistogramSample {
+            timestamp_ms,
+            start_ms,
+            histogram,
+        })
+    }
+
+    /// Takes a histogram with its time, or names what is wrong with it.
+    pub(super) fn take_histogram(
+        &mut self,
+        made: Result<Histogram, HistogramError>,
+        sample: impl FnOnce(Arc<Histogram>) -> HistogramSample,
+    ) -> Result<(), DecodeError> {
+        match made {
             Ok(histogram) => {
                 let bytes = size_of::<HistogramSample>() + HistogramParts::OWN_BYTES;
                 self.budget.spend(bytes + histogram.heap_bytes())?;
-                self.batch.histograms.push(HistogramSample {
-                    timestamp_ms: parts.timestamp_ms,
-                    start_ms: parts.start_ms,
-                    histogram: Arc::new(histogram),
-                });
+                self.batch.histograms.push(sample(Arc::new(histogram)));
             }
             Err(error) => self.refuse_histogram(error.to_string()),
         }
@@ -162,15 +183,27 @@ impl<'a> Filling<'a> {
     /// Takes one exemplar with its own labels; one that cannot be kept is passed over.
     pub(super) fn push_exemplar(
         &mut self,
-        labels: &mut CarefulLabels,
+        labels: &CarefulLabels,
         buffer: &[u8],
         timestamp_ms: i64,
         value: f64,
     ) -> Result<(), DecodeError> {
+        let bytes = labels.text_bytes();
+        let labels = labels.pack_exemplar(buffer, self.limits);
+        self.take_exemplar(labels, bytes, timestamp_ms, value)
+    }
+
+    /// Takes one exemplar, whose labels have so many bytes; one without is passed over.
+    pub(super) fn take_exemplar(
+        &mut self,
+        labels: Option<Labels>,
+        labels_bytes: usize,
+        timestamp_ms: i64,
+        value: f64,
+    ) -> Result<(), DecodeError> {
         // With the head of the allocation of its labels.
-        let bytes = size_of::<BatchExemplar>() + 2 * size_of::<usize>();
-        self.budget.spend(bytes + labels.text_bytes())?;
-        match labels.pack_exemplar(buffer, self.limits) {
+        self.budget.spend(size_of::<BatchExemplar>() + 2 * size_of::<usize>() + labels_bytes)?;
+        match labels {
             Some(labels) => self.batch.exemplars.push(BatchExemplar {
                 series_index: self.batch.series.len() as u32,
                 labels,
@@ -184,10 +217,10 @@ impl<'a> Filling<'a> {
 
     /// Leaves out an exemplar, and names it.
     #[cold]
-    pub(super) fn refuse_exemplar(&mut self, fault: &str) {
+    pub(super) fn refuse_exemplar(&mut self, reason: Reason, fault: &str) {
         let counts = Counts { exemplars: 1, ..Counts::default() };
         let text = || ("parsing exemplar".to_owned(), format!(": {fault}"));
-        self.faults.add(Reason::Reference, counts, text);
+        self.faults.add(reason, counts, text);
     }
 
     /// Takes what is said about a metric. Texts that are not UTF-8 are passed over.

@@ -1,5 +1,6 @@
 //! Remote write requests to a [`Batch`], in place: without a tree of messages, and for floats
-//! without an allocation for a series.
+//! without an allocation for a series. Metrics of OpenTelemetry are in [`otlp`], remote read in
+//! [`read`], and the formats of federation in [`exposition`].
 //!
 //! ```text
 //! v1   one pass     a series: its labels in full, samples, histograms, exemplars
@@ -20,13 +21,20 @@
 
 mod budget;
 mod careful;
+pub mod exposition;
 mod fast;
+mod fields;
 mod filling;
 mod histogram;
+mod json;
 pub mod limits;
+pub mod otlp;
+#[cfg(test)]
+mod otlppb;
 #[cfg(test)]
 mod prompb;
 mod protobuf;
+pub mod read;
 pub mod rejects;
 mod symbols;
 #[cfg(test)]
@@ -41,6 +49,7 @@ pub use budget::Full;
 use careful::CarefulLabels;
 use filling::Filling;
 use histogram::HistogramParts;
+pub use json::JsonError;
 use limits::DECOMPRESSED_FLAG;
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 pub use protobuf::WireError;
@@ -67,6 +76,17 @@ pub enum DecodeError {
     /// Mend the request: the compression is broken.
     #[error("cannot decompress the request: {0}")]
     Snappy(#[from] snap::Error),
+    /// Mend the request: the compression is broken.
+    #[error("cannot decompress the request: {0}")]
+    Gzip(String),
+    /// Mend the request: the text is not the JSON that is expected.
+    #[error("malformed JSON at byte {position}: {error}")]
+    Json {
+        /// Where in the decompressed message.
+        position: usize,
+        /// What is wrong.
+        error: JsonError,
+    },
     /// Mend the request: the bytes are not a write request.
     #[error("malformed write request at byte {position}, {place}: {error}")]
     Malformed {
@@ -142,6 +162,37 @@ pub fn decompress(
     message[written..].fill(0);
     message.truncate(written + MESSAGE_PADDING);
     Ok(written)
+}
+
+/// Decompresses one request of gzip, which does not say how long it is, into an empty `message`.
+///
+/// Memory: what comes of it is asked for as it grows.
+pub fn gunzip(
+    body: &[u8],
+    limits: &Limits,
+    grant: Grant<'_>,
+    message: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
+    const STEP_BYTES: usize = 64 << 10;
+    message.clear();
+    let mut decoder = flate2::bufread::MultiGzDecoder::new(body);
+    // A read may give a byte: where there are many members, one for each.
+    let mut step = vec![0; STEP_BYTES];
+    loop {
+        let read = std::io::Read::read(&mut decoder, &mut step);
+        let read = read.map_err(|error| DecodeError::Gzip(error.to_string()))?;
+        let held = message.len();
+        if message.capacity() < held + read {
+            let more = held.max(STEP_BYTES);
+            grant(more)?;
+            message.reserve_exact(more);
+        }
+        message.extend_from_slice(&step[..read]);
+        check_decompressed_len(message.len(), limits)?;
+        if read == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// The length that a compressed body declares for its message.

@@ -42,6 +42,12 @@ pub const LABEL_NAME_FLAG: &str = "remote-write.max-label-name-length";
 pub const LABEL_VALUE_FLAG: &str = "remote-write.max-label-value-length";
 /// Name of the flag behind [`Limits::inflight_bytes_max`].
 pub const INFLIGHT_FLAG: &str = "remote-write.max-inflight-size";
+/// Name of the flag that bounds active series.
+pub const ACTIVE_FLAG: &str = "remote-write.max-active-series";
+/// Name of the flag that bounds active series of one metric.
+pub const ACTIVE_PER_METRIC_FLAG: &str = "remote-write.max-active-series-per-metric";
+/// Name of the flag that bounds the memory of the head.
+pub const HEAD_FLAG: &str = "storage.head-size";
 /// Name of the flag behind [`Limits::body_timeout`].
 pub const BODY_TIMEOUT_FLAG: &str = "remote-write.body-timeout";
 

@@ -34,6 +34,22 @@ pub enum WireError {
         /// The wire type found.
         found: u8,
     },
+    /// A text that is not UTF-8.
+    #[error("field {0} is not valid UTF-8")]
+    NotUtf8(u32),
+    /// An id of another length.
+    #[error("field {field} has {found} bytes, expected {expected}")]
+    IdLength {
+        /// The field's number.
+        field: u32,
+        /// The bytes that its definition asks for.
+        expected: usize,
+        /// The bytes found.
+        found: usize,
+    },
+    /// Values lie in each other.
+    #[error("values are nested deeper than {0} levels")]
+    TooDeep(usize),
     /// A group begins or ends.
     #[error("field {0} is a group, which is not supported")]
     Group(u32),

@@ -22,6 +22,10 @@ pub enum Reason {
     LabelLimit,
     /// A native histogram that contradicts itself.
     Histogram,
+    /// A data point, or all of a metric, that says nothing that can be stored.
+    DataPoint,
+    /// Deltas, or numbers of which nobody says what they add up.
+    Temporality,
     /// Before the newest sample of its series, while no out-of-order window is set.
     OutOfOrder,
     /// Before the out-of-order window.
@@ -30,21 +34,32 @@ pub enum Reason {
     OutOfBounds,
     /// Another value is already stored for that time.
     DuplicateTimestamp,
+    /// As many series are active as may be.
+    ActiveSeries,
+    /// As many series of its metric are active as may be.
+    ActiveSeriesOfMetric,
+    /// There is no memory for new series.
+    HeadSize,
 }
 
 impl Reason {
     /// All reasons, in the order of their discriminants.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 15] = [
         Reason::InvalidLabels,
         Reason::DuplicateLabel,
         Reason::Reference,
         Reason::Shape,
         Reason::LabelLimit,
         Reason::Histogram,
+        Reason::DataPoint,
+        Reason::Temporality,
         Reason::OutOfOrder,
         Reason::TooOld,
         Reason::OutOfBounds,
         Reason::DuplicateTimestamp,
+        Reason::ActiveSeries,
+        Reason::ActiveSeriesOfMetric,
+        Reason::HeadSize,
     ];
 
     /// The value of the label `reason` in metrics.
@@ -56,10 +71,15 @@ impl Reason {
             Reason::Shape => "invalid_series",
             Reason::LabelLimit => "label_limit",
             Reason::Histogram => "invalid_histogram",
+            Reason::DataPoint => "invalid_data_point",
+            Reason::Temporality => "unsupported_temporality",
             Reason::OutOfOrder => "out_of_order",
             Reason::TooOld => "too_old",
             Reason::OutOfBounds => "out_of_bounds",
             Reason::DuplicateTimestamp => "duplicate_timestamp",
+            Reason::ActiveSeries => "active_series",
+            Reason::ActiveSeriesOfMetric => "active_series_per_metric",
+            Reason::HeadSize => "head_size",
         }
     }
 }
@@ -124,6 +144,12 @@ impl Rejects {
     /// Whether everything was taken.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
+    }
+
+    /// Whether something was refused for want of room, which may be there later.
+    pub fn is_for_want_of_room(&self) -> bool {
+        let reasons = [Reason::ActiveSeries, Reason::ActiveSeriesOfMetric, Reason::HeadSize];
+        reasons.iter().any(|reason| self.counts[*reason as usize] != Counts::default())
     }
 
     /// What each reason cost.

@@ -253,6 +253,9 @@ fn naive_labels(labels: &[Label]) -> Result<Labels, Reason> {
     if names.len() < pairs.len() {
         return Err(Reason::DuplicateLabel);
     }
+    if !pairs.is_sorted() || pairs.iter().any(|(_, value)| value.is_empty()) {
+        return Err(Reason::InvalidLabels);
+    }
     let is_long = |(name, value): &(String, String)| {
         name.len() > limits.label_name_bytes_max || value.len() > limits.label_value_bytes_max
     };
@@ -543,6 +546,22 @@ fn agrees_with_prost(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+#[test]
+fn labels_of_exemplars_without_a_value_are_left_out_whatever_their_names() {
+    let label = |name: &[u8], value: &[u8]| Label { name: name.into(), value: value.into() };
+    let labels = vec![label(b"\x80", b""), label(b"trace", b"x")];
+    let exemplar = Exemplar { labels, value: 1.0, timestamp: 5 };
+    let series = TimeSeries {
+        labels: vec![label(b"__name__", b"a")],
+        exemplars: vec![exemplar],
+        ..TimeSeries::default()
+    };
+    let request = WriteRequest { timeseries: vec![series], metadata: vec![] };
+    let reading = ours(Version::V1, &request.encode_to_vec(), MESSAGE_PADDING).unwrap();
+    assert_eq!(reading, theirs(&request));
+    assert_eq!(reading.series[0].exemplars.len(), 1);
+}
+
 proptest! {
     #[test]
     fn requests_decode_as_with_prost(request in request()) {
@@ -624,6 +643,14 @@ fn refusals_read_as_those_of_prometheus() {
         (
             &[("b", "2"), ("__name__", "up"), ("b", "")],
             r#"invalid labels for series, labels {__name__="up", b="2", b=""}, duplicated label b"#,
+        ),
+        (
+            &[("b", "2"), ("__name__", "up")],
+            r#"invalid labels for series, labels {__name__="up", b="2"}, label names are not in order"#,
+        ),
+        (
+            &[("__name__", "up"), ("b", "")],
+            r#"invalid labels for series, labels {__name__="up", b=""}, label b is empty"#,
         ),
     ] {
         assert_eq!(reject_text(&request_of(labels, &[(1, 1.0)])), expected);

@@ -238,7 +238,7 @@ impl Request<'_, '_> {
         match collect(labels, symbols, refs, count, self.filling.limits) {
             Ok(()) => self.filling.push_exemplar(labels, message.buffer(), timestamp, value),
             Err(fault) => {
-                self.filling.refuse_exemplar(&fault);
+                self.filling.refuse_exemplar(Reason::Reference, &fault);
                 Ok(())
             }
         }

@@ -16,21 +16,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use benches::kernel::cpu_time_of;
+use benches::options::{FromCargo, count};
 use benches::process::build_server;
 use benches::server::Server;
 use benches::{machine, measure};
+use clap::Parser;
 use serde_json::Value;
 
 use load::{Load, METRIC, STEP_MS, Written};
-
-const USAGE: &str = "\
-usage: PROMETHEUS_BINARY=PATH cargo bench -p benches --bench beside_prometheus -- [options]
-  --binary PATH    a binary to ask, instead of building the release binary
-  --directory PATH where stores are made (the system's directory for temporary files)
-  --series N       how many series (1000)
-  --steps N        how many steps of 15 s (512)
-  --runs N         how often each query is asked (7)
-  --record         also write the output to benches/record/<date>-beside-prometheus.md";
 
 /// Scrapes before the first step: those of the five minutes that its window reaches back.
 const SCRAPES_BEFORE: usize = 20;
@@ -45,28 +38,44 @@ const QUERIES: &[(&str, bool)] = &[
     ("sum(METRIC)", false),
 ];
 
+/// Asks the release binary and a Prometheus the same, in turn.
+#[derive(Parser)]
+#[command(name = "beside_prometheus")]
 struct Options {
+    /// The Prometheus, which the environment names.
+    #[arg(skip)]
     prometheus: PathBuf,
+    /// A binary to ask, instead of building the release binary.
+    #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
+    /// Where stores are made.
+    #[arg(long, value_name = "PATH", default_value_os_t = std::env::temp_dir())]
     directory: PathBuf,
+    /// How many series.
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = count())]
     series: usize,
+    /// How many steps of 15 s.
+    #[arg(long, value_name = "N", default_value = "512", value_parser = count())]
     steps: usize,
+    /// How often each query is asked.
+    #[arg(long, value_name = "N", default_value = "7", value_parser = count())]
     runs: usize,
+    /// Also write the output to benches/record/<date>-beside-prometheus.md.
+    #[arg(long = "record")]
     is_record: bool,
+    #[command(flatten)]
+    from_cargo: FromCargo,
 }
 
 fn main() -> ExitCode {
-    let Some(prometheus) = std::env::var_os("PROMETHEUS_BINARY") else {
-        println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to stand beside");
-        return ExitCode::SUCCESS;
-    };
-    let options = match options(prometheus.into(), std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}\n{USAGE}");
-            return ExitCode::from(2);
+    let mut options = Options::parse();
+    match std::env::var_os("PROMETHEUS_BINARY") {
+        Some(prometheus) => options.prometheus = prometheus.into(),
+        None => {
+            println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to stand beside");
+            return ExitCode::SUCCESS;
         }
-    };
+    }
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -74,40 +83,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn options(
-    prometheus: PathBuf,
-    mut arguments: impl Iterator<Item = String>,
-) -> Result<Options, String> {
-    let mut options = Options {
-        prometheus,
-        binary: None,
-        directory: std::env::temp_dir(),
-        series: 1_000,
-        steps: 512,
-        runs: 7,
-        is_record: false,
-    };
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
-        match argument.as_str() {
-            // What cargo adds.
-            "--bench" => {}
-            "--record" => options.is_record = true,
-            "--binary" => options.binary = Some(value()?.into()),
-            "--directory" => options.directory = value()?.into(),
-            "--series" => options.series = number(&value()?)?,
-            "--steps" => options.steps = number(&value()?)?,
-            "--runs" => options.runs = number(&value()?)?,
-            other => return Err(format!("unknown option {other}")),
-        }
-    }
-    Ok(options)
-}
-
-fn number(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or(format!("{text} is not a number above 0"))
 }
 
 /// The two servers, ours first, and a directory that is removed with them.

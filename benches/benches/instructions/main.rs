@@ -12,13 +12,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use benches::kernel::{count_instructions, cpu_time, is_counting};
+use benches::options::{FromCargo, count};
 use benches::stage_table::{self, Figure};
+use clap::Parser;
 use stages::{APPEND, Run, STAGES, Stage};
-
-const USAGE: &str = "\
-usage: cargo bench -p benches --bench instructions -- [options]
-  --update    writes the figures into the table of benches/README.md
-  --repeat N  counts N times and shows the spread (1)";
 
 /// Runs before the one that counts: what is made once is there then, and caches are as they stay.
 const WARM_UPS: usize = 2;
@@ -28,45 +25,36 @@ const TIMED_RUNS: usize = 15;
 const NAME: &str = "desc: Trigger: Client Request: ";
 const COUNT: &str = "totals: ";
 
+/// Counts the instructions of each stage.
+#[derive(Parser)]
+#[command(name = "instructions")]
 struct Options {
+    /// Write the figures into the table of benches/README.md.
+    #[arg(long = "update")]
     is_update: bool,
+    /// Count N times and show the spread.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count())]
     repeat: usize,
+    /// What the program starts itself with, under callgrind.
+    #[arg(long = "count", hide = true)]
+    is_count: bool,
+    #[command(flatten)]
+    from_cargo: FromCargo,
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--count") {
+    let options = Options::parse();
+    if options.is_count {
         count_all();
         return ExitCode::SUCCESS;
     }
-    let done = options(&arguments).and_then(|options| check(&options));
-    match done {
+    match check(&options) {
         Ok(is_good) => ExitCode::from(u8::from(!is_good)),
         Err(message) => {
             eprintln!("{message}");
             ExitCode::from(2)
         }
     }
-}
-
-fn options(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options { is_update: false, repeat: 1 };
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            // What cargo adds.
-            "--bench" => {}
-            "--update" => options.is_update = true,
-            "--repeat" => {
-                let count = arguments.next().and_then(|text| text.parse().ok());
-                options.repeat = count
-                    .filter(|count| *count > 0)
-                    .ok_or(format!("--repeat wants a number above 0\n{USAGE}"))?;
-            }
-            other => return Err(format!("unknown option {other}\n{USAGE}")),
-        }
-    }
-    Ok(options)
 }
 
 fn all_stages() -> impl Iterator<Item = Stage> {
@@ -97,7 +85,7 @@ fn check(options: &Options) -> Result<bool, String> {
         return Ok(true);
     }
     let counts: Vec<Vec<(String, u64)>> =
-        (0..options.repeat).map(|_| count()).collect::<Result<_, _>>()?;
+        (0..options.repeat).map(|_| count_apart()).collect::<Result<_, _>>()?;
     let mut figures = Vec::new();
     for mut stage in all_stages() {
         let counts: Vec<u64> = counts.iter().filter_map(|all| of(all, stage.name)).collect();
@@ -152,7 +140,7 @@ fn fastest_ns(prepare: &mut dyn FnMut() -> Run) -> f64 {
 
 /// Runs this program under callgrind, in an environment that is always the same; gives the
 /// names of the stages with their counts.
-fn count() -> Result<Vec<(String, u64)>, String> {
+fn count_apart() -> Result<Vec<(String, u64)>, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let directory = env!("CARGO_TARGET_TMPDIR");
     std::fs::create_dir_all(directory).map_err(|error| format!("{directory}: {error}"))?;

@@ -7,11 +7,16 @@ use benches::sender::{Connection, RequestEncoder, encode_labels};
 
 /// Time between two scrapes.
 pub const STEP_MS: i64 = 15_000;
+/// How long a request is sent again that is turned away, and how long after.
+const PATIENCE: Duration = Duration::from_secs(300);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A number of senders that share nothing.
 pub struct Load {
     pub senders: usize,
     pub samples_per_request: usize,
+    /// Samples of a series in a request, which is as many scrapes at once.
+    pub scrapes_per_request: usize,
     pub series_per_sender: usize,
     /// Time of the first scrape.
     pub start_ms: i64,
@@ -25,6 +30,8 @@ pub struct Outcome {
     pub first: Duration,
     pub elapsed: Duration,
     pub body_bytes: u64,
+    /// Requests that were answered with 503, and sent again.
+    pub turned_away: usize,
     request_count: usize,
     samples_per_request: usize,
 }
@@ -83,6 +90,7 @@ impl Load {
             first: first.unwrap_or_default(),
             elapsed,
             body_bytes: senders.iter().map(|sender| sender.body_bytes).sum(),
+            turned_away: senders.iter().map(|sender| sender.turned_away).sum(),
             request_count: senders.iter().map(|sender| sender.latencies.len()).sum(),
             samples_per_request: self.samples_per_request,
         })
@@ -92,11 +100,13 @@ impl Load {
 struct Sender {
     labels: Vec<Vec<u8>>,
     values: Vec<f64>,
-    samples_per_request: usize,
+    series_per_request: usize,
+    scrapes_per_request: usize,
     time_ms: i64,
     random: u64,
     latencies: Vec<Duration>,
     body_bytes: u64,
+    turned_away: usize,
 }
 
 impl Sender {
@@ -104,37 +114,53 @@ impl Sender {
         Sender {
             labels: (0..load.series_per_sender).map(|series| labels(index, series)).collect(),
             values: (0..load.series_per_sender).map(|series| (series * 100) as f64).collect(),
-            samples_per_request: load.samples_per_request,
+            series_per_request: load.samples_per_request / load.scrapes_per_request,
+            scrapes_per_request: load.scrapes_per_request,
             time_ms: load.start_ms,
             random: index as u64 + 1,
             latencies: Vec::new(),
             body_bytes: 0,
+            turned_away: 0,
         }
     }
 
     fn run(&mut self, address: &str, goes_on: &impl Fn(usize) -> bool) -> io::Result<()> {
         let mut connection = Connection::open(address)?;
         let (mut encoder, mut body) = (RequestEncoder::default(), Vec::new());
+        let mut samples = Vec::new();
         loop {
-            for start in (0..self.labels.len()).step_by(self.samples_per_request) {
+            for start in (0..self.labels.len()).step_by(self.series_per_request) {
                 if !goes_on(self.latencies.len()) {
                     return Ok(());
                 }
                 encoder.clear();
-                for series in start..start + self.samples_per_request {
-                    let value = self.next_value(series);
-                    encoder.push(&self.labels[series], [(self.time_ms, value)]);
+                for series in start..start + self.series_per_request {
+                    samples.clear();
+                    for scrape in 0..self.scrapes_per_request {
+                        let value = self.next_value(series);
+                        samples.push((self.time_ms + scrape as i64 * STEP_MS, value));
+                    }
+                    encoder.push(&self.labels[series], samples.iter().copied());
                 }
                 encoder.compress(&mut body);
                 self.body_bytes += body.len() as u64;
                 let sent = Instant::now();
-                let (status, text) = connection.write(&body)?;
-                self.latencies.push(sent.elapsed());
-                if status != 204 {
-                    return Err(io::Error::other(format!("status {status}: {text}")));
+                loop {
+                    match connection.write(&body)? {
+                        (200 | 204, _) => break,
+                        // As every sender does; the latency is that of all attempts.
+                        (503, _) if sent.elapsed() < PATIENCE => {
+                            self.turned_away += 1;
+                            std::thread::sleep(RETRY_PAUSE);
+                        }
+                        (status, text) => {
+                            return Err(io::Error::other(format!("status {status}: {text}")));
+                        }
+                    }
                 }
+                self.latencies.push(sent.elapsed());
             }
-            self.time_ms += STEP_MS;
+            self.time_ms += self.scrapes_per_request as i64 * STEP_MS;
         }
     }
 

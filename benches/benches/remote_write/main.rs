@@ -10,44 +10,54 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use benches::machine;
+use benches::options::{FromCargo, count};
 use benches::process::{build_server, directory_bytes};
 use benches::server::Server;
+use clap::Parser;
 
 use load::{Load, STEP_MS};
-
-const USAGE: &str = "\
-usage: cargo bench -p benches --bench remote_write -- [options]
-  --binary PATH    a binary to load, instead of building the release binary
-  --directory PATH where stores are made (the system's directory for temporary files)
-  --seconds N      how long the load goes on (20)
-  --senders N      how many send at once (4)
-  --samples N      samples in a request (3000)
-  --series N       series of each sender, a multiple of the samples (3000)
-  --settle N       how many seconds the store is left alone afterwards (90)
-  --record         also write the output to benches/record/<date>-remote-write.md";
 
 /// Samples in the log when the restart is timed.
 const RESTART_SAMPLES: usize = 1_000_000;
 
+/// Loads the release binary over HTTP.
+#[derive(Parser)]
+#[command(name = "remote_write")]
 struct Options {
+    /// A binary to load, instead of building the release binary.
+    #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
+    /// Where stores are made.
+    #[arg(long, value_name = "PATH", default_value_os_t = std::env::temp_dir())]
     directory: PathBuf,
-    seconds: u64,
+    /// How many seconds the load goes on.
+    #[arg(long, value_name = "N", default_value = "20", value_parser = count())]
+    seconds: usize,
+    /// How many send at once.
+    #[arg(long, value_name = "N", default_value = "4", value_parser = count())]
     senders: usize,
+    /// Samples in a request.
+    #[arg(long, value_name = "N", default_value = "3000", value_parser = count())]
     samples: usize,
+    /// Series of each sender, a multiple of the samples.
+    #[arg(long, value_name = "N", default_value = "3000", value_parser = count())]
     series: usize,
-    settle_seconds: u64,
+    /// How many seconds the store is left alone afterwards.
+    #[arg(long = "settle", value_name = "N", default_value = "90", value_parser = count())]
+    settle_seconds: usize,
+    /// Also write the output to benches/record/<date>-remote-write.md.
+    #[arg(long = "record")]
     is_record: bool,
+    #[command(flatten)]
+    from_cargo: FromCargo,
 }
 
 fn main() -> ExitCode {
-    let options = match options(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
+    if !options.series.is_multiple_of(options.samples) {
+        eprintln!("remote write harness: --series wants a multiple of --samples");
+        return ExitCode::from(2);
+    }
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -55,43 +65,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
-        binary: None,
-        directory: std::env::temp_dir(),
-        seconds: 20,
-        senders: 4,
-        samples: 3_000,
-        series: 3_000,
-        settle_seconds: 90,
-        is_record: false,
-    };
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
-        match argument.as_str() {
-            // What cargo adds.
-            "--bench" => {}
-            "--record" => options.is_record = true,
-            "--binary" => options.binary = Some(value()?.into()),
-            "--directory" => options.directory = value()?.into(),
-            "--seconds" => options.seconds = number(&value()?)?,
-            "--senders" => options.senders = number(&value()?)? as usize,
-            "--samples" => options.samples = number(&value()?)? as usize,
-            "--series" => options.series = number(&value()?)? as usize,
-            "--settle" => options.settle_seconds = number(&value()?)?,
-            other => return Err(format!("unknown option {other}")),
-        }
-    }
-    if !options.series.is_multiple_of(options.samples) {
-        return Err("--series wants a multiple of --samples".to_owned());
-    }
-    Ok(options)
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or(format!("{text} is not a number above 0"))
 }
 
 fn run(options: &Options) -> io::Result<()> {
@@ -142,12 +115,13 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
     let load = Load {
         senders: options.senders,
         samples_per_request: options.samples,
+        scrapes_per_request: 1,
         series_per_sender: options.series,
         // So that most of the load falls into windows that have closed.
         start_ms: now_ms() - 24 * 3_600_000,
     };
     let cpu_before = server.cpu_time()?;
-    let outcome = load.run_for(&server.address, Duration::from_secs(options.seconds))?;
+    let outcome = load.run_for(&server.address, Duration::from_secs(options.seconds as u64))?;
     let cpu_seconds = (server.cpu_time()? - cpu_before).as_secs_f64();
     let resident = server.resident();
     let samples = outcome.samples();
@@ -161,6 +135,7 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
         ("samples a second", format!("{:.0}", samples as f64 / outcome.elapsed.as_secs_f64())),
         ("requests", outcome.latencies.len().to_string()),
         ("request p50, p99, longest", format!("{p50:.1}, {p99:.1}, {max:.1} ms")),
+        ("requests that were turned away, and sent again", outcome.turned_away.to_string()),
         (
             "first request of each sender, longest",
             format!("{:.1} ms", outcome.first.as_secs_f64() * 1e3),
@@ -174,7 +149,7 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
     ];
     push_table(&mut text, &rows);
     let written = directory_bytes(&directory.0)?;
-    std::thread::sleep(Duration::from_secs(options.settle_seconds));
+    std::thread::sleep(Duration::from_secs(options.settle_seconds as u64));
     let kept = directory_bytes(&directory.0)?;
     let resident = server.resident();
     let sealed = server.metric("tessella_storage_sealed_bytes_total")?;
@@ -202,6 +177,7 @@ fn restart_section(options: &Options, binary: &Path) -> io::Result<String> {
     let load = Load {
         senders: options.senders,
         samples_per_request: options.samples,
+        scrapes_per_request: 1,
         series_per_sender: options.series,
         // Up to now, so that little of it can be sealed.
         start_ms: now_ms() - scrapes as i64 * STEP_MS,

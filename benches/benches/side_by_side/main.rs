@@ -11,20 +11,14 @@ use benches::side_by_side::ask::{Taken, ask};
 use benches::side_by_side::chart;
 use benches::side_by_side::dataset::Dataset;
 use benches::side_by_side::load;
-use benches::side_by_side::options::{self, Options, USAGE};
+use benches::side_by_side::options::{self, Options};
 use benches::side_by_side::peer::Peer;
 use benches::side_by_side::progress::Progress;
 use benches::side_by_side::queries::queries;
 use benches::side_by_side::report::{Report, Server};
 
 fn main() -> ExitCode {
-    let options = match options::parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = options::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let done = match &options.chart {
         Some(path) => redraw(path).map(|()| true),
         None => run(&options),

@@ -12,7 +12,9 @@ use benches::data::{INTERVAL_MS, Kind, START_MS, Shape};
 use benches::kernel::CountingAllocator;
 use benches::machine;
 use benches::measure::{Measured, bytes, measure, table};
+use benches::options::{FromCargo, count};
 use benches::source::ChunkSource;
+use clap::Parser;
 use engine::tile::TileShape;
 use engine::window::Steps;
 
@@ -30,26 +32,25 @@ const RANGE_MS: i64 = 300_000;
 const SUM: &str = "sum by (path) (requests_total)";
 const SUM_OF_RATES: &str = "sum by (path) (rate(requests_total[5m]))";
 
-const USAGE: &str = "\
-usage: cargo bench -p benches --bench tiling -- [options]
-  --runs N   times each piece of work is timed (9)
-  --sweep    also every height and width of tiles
-  --record   also write the output to benches/record/<date>-tiling.md";
-
+/// Evaluates one query over the same encoded bytes in four ways.
+#[derive(Parser)]
+#[command(name = "tiling")]
 struct Options {
+    /// Times each piece of work is timed.
+    #[arg(long = "runs", value_name = "N", default_value = "9", value_parser = count())]
     run_count: usize,
+    /// Also every height and width of tiles.
+    #[arg(long = "sweep")]
     is_sweep: bool,
+    /// Also write the output to benches/record/<date>-tiling.md.
+    #[arg(long = "record")]
     is_record: bool,
+    #[command(flatten)]
+    from_cargo: FromCargo,
 }
 
 fn main() -> ExitCode {
-    let options = match options(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(message) => {
-            eprintln!("{message}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     let mut report =
         format!("# Tiling harness, {}\n\n{}", machine::today(), machine::description());
     print!("{report}");
@@ -72,26 +73,6 @@ fn main() -> ExitCode {
         println!("\nwritten to {path}");
     }
     ExitCode::SUCCESS
-}
-
-fn options(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { run_count: 9, is_sweep: false, is_record: false };
-    let mut arguments = arguments;
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            // What cargo adds.
-            "--bench" => {}
-            "--sweep" => options.is_sweep = true,
-            "--record" => options.is_record = true,
-            "--runs" => {
-                let count = arguments.next().and_then(|text| text.parse().ok());
-                options.run_count =
-                    count.filter(|count| *count > 0).ok_or("--runs wants a number above 0")?;
-            }
-            other => return Err(format!("unknown option {other}")),
-        }
-    }
-    Ok(options)
 }
 
 /// `count` steps over all samples of a shape.

@@ -1,35 +1,74 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+
+use clap::builder::RangedI64ValueParser;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+
+use crate::options::{FromCargo, count};
 
 use super::dataset::{DATASETS, Dataset};
 
-/// What the harness prints when it is asked wrongly.
-pub const USAGE: &str = "\
-usage: cargo bench -p benches --bench side_by_side -- [options]
+/// The command line as it is read.
+#[derive(Parser)]
+#[command(
+    name = "side_by_side",
+    about = "The same data and the same questions for several servers, in turn.",
+    long_about = None,
+    next_line_help = true
+)]
+struct Arguments {
+    /// A server that runs, NAME=ADDRESS[,pid=N][,dir=PATH]; with its process id, CPU time and
+    /// memory are measured, with the directory of its store, bytes on disk. The first server is the
+    /// one that the others are compared with.
+    #[arg(long, value_name = "SERVER", value_parser = peer)]
+    peer: Vec<Server>,
+    /// A server to be started on an empty store: [NAME:]tessella[=BINARY], of which the release
+    /// binary is built without a path, [NAME:]prometheus=BINARY or
+    /// [NAME:]victoria-metrics=BINARY.
+    #[arg(long, value_name = "SERVER", value_parser = start)]
+    start: Vec<Server>,
+    /// small, wide, churn, long, or all of them, one after the other.
+    #[arg(long, value_name = "NAME", default_value = "small", value_parser = datasets)]
+    dataset: Datasets,
+    /// How old the newest sample is: 3m, 24h, …
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration_s)]
+    age: i64,
+    /// The end of the data as a Unix time, instead of --age; servers that hold these data already
+    /// are not loaded again.
+    #[arg(long, value_name = "SECONDS", value_parser = RangedI64ValueParser::<i64>::new().range(1..))]
+    end: Option<i64>,
+    /// Only queries in whose name or text this is found; may be given again.
+    #[arg(long, value_name = "FILTER")]
+    queries: Vec<String>,
+    /// How often each query is asked.
+    #[arg(long, value_name = "N", default_value = "9", value_parser = count())]
+    runs: usize,
+    /// Three runs, and no waiting for stores to settle.
+    #[arg(long, conflicts_with_all = ["runs", "settle"])]
+    quick: bool,
+    /// How long stores are waited for at most.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    settle: u64,
+    /// Where stores are made.
+    #[arg(long, value_name = "PATH", default_value_os_t = std::env::temp_dir())]
+    directory: PathBuf,
+    /// Write the output into benches/record/<date>-side-by-side-<dataset>, as .md (tables), .json
+    /// (every figure) and .svg (the chart).
+    #[arg(long)]
+    record: bool,
+    /// Only draw the chart of such a record again, beside it.
+    #[arg(long, value_name = "JSON")]
+    chart: Option<PathBuf>,
+    #[command(flatten)]
+    from_cargo: FromCargo,
+}
 
-Servers, the first of which the others are compared with:
-  --peer NAME=ADDRESS[,pid=N][,dir=PATH]
-                    a server that runs; with its process id, CPU time and memory are measured,
-                    with the directory of its store, bytes on disk
-  --start [NAME:]tessella[=BINARY]
-                    starts a server on an empty store; without a path the release binary is built
-  --start [NAME:]prometheus=BINARY, --start [NAME:]victoria-metrics=BINARY
-                    the same for these
-
-Data and questions:
-  --dataset NAME    small (the default), wide, churn, long, or all of them, one after the other
-  --age DURATION    how old the newest sample is: 3m (the default), 24h, …
-  --end SECONDS     the end of the data as a Unix time, instead of --age; servers that hold these
-                    data already are not loaded again
-  --queries FILTER  only queries in whose name or text this is found; may be given again
-  --runs N          how often each query is asked (9)
-  --quick           three runs, and no waiting for stores to settle
-  --settle SECONDS  how long stores are waited for at most (300)
-  --directory PATH  where stores are made (the system's directory for temporary files)
-  --record          writes the output into benches/record/<date>-side-by-side-<dataset>, as .md
-                    (tables), .json (every figure) and .svg (the chart)
-  --chart JSON      only draws the chart of such a record again, beside it";
+/// Named ones, in the order of the list of all.
+#[derive(Clone)]
+struct Datasets(Vec<Dataset>);
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,44 +137,39 @@ const PROGRAMS: [(&str, Program); 3] = [
     ("victoria-metrics", Program::VictoriaMetrics),
 ];
 
-/// Reads the command line.
+/// Reads the command line, of which the first word is the program's.
 ///
-/// Errors: what is wrong with it, for the user.
-pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
-        servers: Vec::new(),
-        datasets: vec![DATASETS[0]],
-        age_s: 180,
-        end_s: None,
-        filters: Vec::new(),
-        runs: 9,
-        settle_s: 300,
-        directory: std::env::temp_dir(),
-        is_record: false,
-        chart: None,
+/// Errors: what is wrong with it, for the user; or what was asked to be shown.
+pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Options, clap::Error> {
+    let matches = Arguments::command().try_get_matches_from(words)?;
+    let given = Arguments::from_arg_matches(&matches)?;
+    let (runs, settle_s) = if given.quick { (3, 0) } else { (given.runs, given.settle) };
+    let options = Options {
+        servers: servers(&matches),
+        datasets: given.dataset.0,
+        age_s: given.age,
+        end_s: given.end,
+        filters: given.queries,
+        runs,
+        settle_s,
+        directory: given.directory,
+        is_record: given.record,
+        chart: given.chart,
     };
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
-        match argument.as_str() {
-            // What cargo adds.
-            "--bench" => {}
-            "--peer" => options.servers.push(peer(&value()?)?),
-            "--start" => options.servers.push(start(&value()?)?),
-            "--dataset" => options.datasets = datasets(&value()?)?,
-            "--age" => options.age_s = duration_s(&value()?)?,
-            "--end" => options.end_s = Some(number(&value()?)? as i64),
-            "--queries" => options.filters.push(value()?),
-            "--runs" => options.runs = number(&value()?)? as usize,
-            "--settle" => options.settle_s = number(&value()?)?,
-            "--directory" => options.directory = value()?.into(),
-            "--quick" => (options.runs, options.settle_s) = (3, 0),
-            "--chart" => options.chart = Some(value()?.into()),
-            "--record" => options.is_record = true,
-            other => return Err(format!("unknown option {other}")),
-        }
-    }
-    check(&options)?;
+    let wrong = |message| Arguments::command().error(ErrorKind::ValueValidation, message);
+    check(&options).map_err(wrong)?;
     Ok(options)
+}
+
+/// The servers in the order of the command line, whichever option names them.
+fn servers(matches: &ArgMatches) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for option in ["peer", "start"] {
+        let places = matches.indices_of(option).into_iter().flatten();
+        servers.extend(places.zip(matches.get_many::<Server>(option).into_iter().flatten()));
+    }
+    servers.sort_unstable_by_key(|(place, _)| *place);
+    servers.into_iter().map(|(_, server)| server.clone()).collect()
 }
 
 fn check(options: &Options) -> Result<(), String> {
@@ -187,10 +221,13 @@ fn start(text: &str) -> Result<Server, String> {
     Ok(Server { name: name.to_owned(), place: Place::Start(program, binary) })
 }
 
-fn datasets(name: &str) -> Result<Vec<Dataset>, String> {
+fn datasets(name: &str) -> Result<Datasets, String> {
     let found: Vec<Dataset> =
         DATASETS.into_iter().filter(|dataset| name == "all" || dataset.name == name).collect();
-    if found.is_empty() { Err(format!("there is no dataset {name}")) } else { Ok(found) }
+    match found.is_empty() {
+        true => Err(format!("there is no dataset {name}")),
+        false => Ok(Datasets(found)),
+    }
 }
 
 /// Seconds of `90s`, `3m`, `24h` or `2d`.
@@ -208,16 +245,12 @@ fn duration_s(text: &str) -> Result<i64, String> {
     count.checked_mul(seconds).filter(|seconds| *seconds >= 0).ok_or_else(wrong)
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or(format!("{text} is not a number above 0"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Options, String> {
-        parse(line.split_whitespace().map(str::to_owned))
+    fn read(line: &str) -> Result<Options, clap::Error> {
+        parse(std::iter::once("side_by_side").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
@@ -253,16 +286,17 @@ mod tests {
             ("--start influx=/x", "influx is none of tessella, prometheus, victoria-metrics"),
             ("--start tessella --start tessella", "two servers are called tessella"),
             ("--start tessella --dataset huge", "there is no dataset huge"),
-            ("--start tessella --runs 0", "0 is not a number above 0"),
+            ("--start tessella --runs 0", "0 is not in 1.."),
             ("--start tessella --age 3y", "3y is not a duration like 90s, 3m, 24h or 2d"),
-            ("--start tessella --age", "--age wants a value"),
-            ("--start tessella --frob", "unknown option --frob"),
+            ("--start tessella --age", "a value is required for '--age <DURATION>'"),
+            ("--start tessella --frob", "unexpected argument '--frob'"),
             (
                 "--peer a=b:1 --dataset all",
                 "a server that runs takes one dataset: it has to be empty",
             ),
         ] {
-            assert_eq!(read(line).unwrap_err(), message, "{line}");
+            let told = read(line).unwrap_err().to_string();
+            assert!(told.contains(message), "{line}: {told}");
         }
     }
 }

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use engine::results::ResultsStats;
 use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
-use model::{Batch, HistogramSample, Labels, Source};
+use model::{Batch, HistogramSample, Labels, Matcher, Source};
 use promqltest::generate::{Generator, Grammar, Operands, Random, SPAN_MS, START_MS, samples};
 use shown::show;
-use storage::{ManualClock, Store, StoreOptions};
+use storage::{ManualClock, RetentionRule, Store, StoreOptions};
 
 const SEED: u64 = 3;
 const ROUNDS: u64 = 60;
@@ -264,6 +264,48 @@ fn what_is_kept_makes_room_within_its_bound() {
     let stats = run(follow(number_from_env("REUSE_SEED", SEED) + 1, 20, 60 << 10));
     assert!(stats.evictions > 20 && stats.partial_hits > 20, "{stats:?}");
     assert!(stats.bytes <= stats.bytes_max && stats.bytes > stats.bytes_max / 4, "{stats:?}");
+}
+
+#[test]
+fn steps_that_see_what_rules_have_expired_are_not_used_again() {
+    run(async {
+        let clock = Arc::new(ManualClock::new(10 * DAY_MS));
+        let matchers = vec![Matcher::equal("__name__", "m")];
+        let options = StoreOptions {
+            retention_rules: vec![RetentionRule { matchers, time_ms: DAY_MS }],
+            clock: Arc::clone(&clock) as Arc<_>,
+            background: false,
+            ..Default::default()
+        };
+        let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+        let mut batch = Batch::default();
+        for name in ["m", "n"] {
+            let hours = (9 * 24..10 * 24).map(|hour| (hour * 3_600_000, hour as f64 / 3.0));
+            let labels = Labels::from_pairs([("__name__", name)]);
+            batch.push(&labels, &hours.collect::<Vec<_>>());
+        }
+        store.append(batch).await.unwrap();
+        let (cached, plain) = (engine(1 << 20, 1), engine(0, 1));
+        let panel = Panel {
+            query: "sum(sum_over_time({__name__=~\"m|n\"}[3h]))".to_owned(),
+            step_ms: 3_600_000,
+            span_ms: DAY_MS,
+        };
+        for hours in 0..30 {
+            clock.set(10 * DAY_MS + hours * 3_600_000);
+            store.maintain().await.unwrap();
+            for _ in 0..2 {
+                let source = || Arc::clone(&store) as Arc<dyn Source>;
+                let window = (9 * DAY_MS, 10 * DAY_MS);
+                let found = ask(&cached, source(), &panel, window).await;
+                assert_eq!(found, ask(&plain, source(), &panel, window).await, "{hours}");
+            }
+        }
+        let stats = cached.results().unwrap().stats();
+        let again = stats.partial_hits + stats.misses;
+        assert!(stats.hits >= 30 && again >= 12, "{stats:?}");
+        store.close().await.unwrap();
+    });
 }
 
 #[test]

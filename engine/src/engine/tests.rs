@@ -191,3 +191,103 @@ fn explain_shows_the_plan() {
 ";
     assert_eq!(text, expected);
 }
+
+/// Kinds of nodes, and how many series each of them gives.
+type NodeSeries = &'static [(&'static str, Option<u64>)];
+
+/// All nodes of an explained plan.
+fn nodes(explained: &Explained) -> Vec<&Explained> {
+    let below = explained.children.iter().flat_map(nodes);
+    std::iter::once(explained).chain(below).collect()
+}
+
+#[test]
+fn what_nodes_cost_is_measured_where_it_is_asked_for() {
+    let cases: &[(&str, NodeSeries, u64)] = &[
+        (
+            "sum by (job) (rate(http_total[5m]))",
+            &[
+                ("query", None),
+                ("aggregate", Some(2)),
+                ("rollup", Some(4)),
+                ("select", None),
+                ("load", Some(4)),
+            ],
+            404,
+        ),
+        (
+            "max_over_time(http_total[5m:10s]) + 1",
+            &[
+                ("query", None),
+                ("binary", Some(4)),
+                ("rollup", Some(4)),
+                ("subquery", None),
+                ("select", Some(4)),
+                ("load", Some(4)),
+                ("number", None),
+            ],
+            404,
+        ),
+        (
+            "topk(1, http_total) or http_total",
+            &[
+                ("query", None),
+                ("binary", Some(4)),
+                ("aggregate", Some(2)),
+                ("number", None),
+                ("select", Some(4)),
+                ("load", Some(4)),
+                ("select", Some(4)),
+                ("load", Some(4)),
+            ],
+            808,
+        ),
+    ];
+    for threads in [1, 3] {
+        let engine = Engine::new(EngineOptions { threads, ..EngineOptions::default() });
+        let ask = |query: &str, explain: bool| {
+            let options = QueryOptions { explain, ..QueryOptions::default() };
+            block_on(engine.range(source(), query, 0, 1_000_000, 10_000, &options)).unwrap()
+        };
+        for (query, expected, decoded) in cases {
+            let started = Instant::now();
+            let output = ask(query, true);
+            let elapsed = started.elapsed();
+            let explained = output.explained.unwrap();
+            let found: Vec<_> =
+                nodes(&explained).iter().map(|n| (n.node, n.cost.and_then(|c| c.series))).collect();
+            assert_eq!(found, *expected, "{query}");
+            let loads = nodes(&explained)
+                .iter()
+                .filter_map(|n| n.load.as_ref()?.figures)
+                .collect::<Vec<_>>();
+            assert_eq!(loads.iter().map(|load| load.decoded).sum::<u64>(), *decoded, "{query}");
+            assert_eq!(output.stats.sample_count, *decoded, "{query}");
+            let own: Vec<_> = nodes(&explained).iter().filter_map(|n| Some(n.cost?.own)).collect();
+            assert_eq!(explained.whole(), own.iter().sum(), "{query}");
+            // No time is counted twice, so threads bound it.
+            assert!(explained.whole() <= elapsed * (threads as u32 + 1), "{query}");
+            assert!(own.iter().filter(|own| !own.is_zero()).count() >= 4, "{query}: {own:?}");
+
+            let plain = ask(query, false);
+            assert!(plain.explained.is_none());
+            assert_eq!(format!("{:?}", plain.value), format!("{:?}", output.value), "{query}");
+        }
+    }
+}
+
+#[test]
+fn selectors_that_ask_for_the_same_are_loaded_once_when_explained_too() {
+    let engine = Engine::new(EngineOptions::default());
+    let options = QueryOptions { explain: true, ..QueryOptions::default() };
+    let output =
+        block_on(engine.instant(source(), "http_total + http_total", 1000, &options)).unwrap();
+    assert_eq!(output.stats.series_count, 4);
+    let explained = output.explained.unwrap();
+    let elapsed: Vec<_> = nodes(&explained)
+        .iter()
+        .filter_map(|n| Some(n.load.as_ref()?.figures?.cost.elapsed))
+        .collect();
+    assert_eq!(elapsed.len(), 2);
+    assert!(!elapsed[0].is_zero() && elapsed[1].is_zero(), "{elapsed:?}");
+}

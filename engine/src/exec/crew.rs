@@ -17,9 +17,7 @@ use model::Budget;
 
 use crate::error::QueryError;
 use crate::exec::turn::{Pace, Turns};
-
-/// The stack of a computing thread: expressions nest.
-pub const STACK_BYTES: usize = 8 << 20;
+use crate::stack::STACK_BYTES_MAX;
 
 /// The threads that help those that walk queries, and the turns that they all take.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ impl Crew {
         let helpers = (threads > 1).then(|| {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads - 1)
-                .stack_size(STACK_BYTES)
+                .stack_size(STACK_BYTES_MAX)
                 .thread_name(|index| format!("helper-{index}"))
                 .build()
                 .ok()

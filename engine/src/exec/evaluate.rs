@@ -11,6 +11,7 @@ use crate::exec::binary;
 use crate::exec::broadcast::broadcast;
 use crate::exec::charge::Charge;
 use crate::exec::matrix::materialize;
+use crate::exec::measure::{Run, metered};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::rollup::{Origin, RollupOperator};
 use crate::exec::scan::all_series;
@@ -35,6 +36,18 @@ pub fn evaluate(
     node: &Node,
 ) -> Result<Operand, QueryError> {
     ctx.budget.check()?;
+    let Some(meter) = ctx.meters().and_then(|meters| meters.node(node)) else {
+        return evaluate_plainly(ctx, sets, node);
+    };
+    let _run = Run::start(meter);
+    Ok(metered(evaluate_plainly(ctx, sets, node)?, meter))
+}
+
+fn evaluate_plainly(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    node: &Node,
+) -> Result<Operand, QueryError> {
     let steps = node.steps;
     match &node.kind {
         NodeKind::Number(value) => Ok(Operand::Scalar(vec![*value; steps.count])),

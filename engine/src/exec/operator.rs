@@ -7,6 +7,7 @@ use model::{Budget, Labels, METRIC_NAME};
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
 use crate::exec::crew::Crew;
+use crate::exec::measure::{Meters, Run};
 use crate::exec::turn::Pace;
 use crate::parse::ast::Span;
 use crate::tile::{Tile, TileShape};
@@ -61,6 +62,9 @@ pub fn without_schema(labels: &Labels) -> Labels {
         labels.clone()
     }
 }
+
+/// Labels lie anywhere in memory: loops over those of many series ask for them so many series ahead.
+pub const LABELS_AHEAD: usize = 8;
 
 /// A vector-valued node of the running query: some series over all steps.
 ///
@@ -127,6 +131,8 @@ pub struct Context {
     /// The pace of the thread that walks the query.
     walk: Arc<Pace>,
     annotations: Arc<Mutex<Annotations>>,
+    /// Where what each node costs is counted, if that is asked for.
+    meters: Option<Arc<Meters>>,
 }
 
 impl Context {
@@ -142,6 +148,7 @@ impl Context {
             crew,
             walk,
             annotations: Arc::default(),
+            meters: None,
         }
     }
 
@@ -154,6 +161,16 @@ impl Context {
     pub fn with_crew(self, crew: Arc<Crew>) -> Context {
         let walk = Arc::new(crew.walk(&self.budget));
         Context { crew, walk, ..self }
+    }
+
+    /// The same, with what each node costs counted.
+    pub fn with_meters(self, meters: Arc<Meters>) -> Context {
+        Context { meters: Some(meters), ..self }
+    }
+
+    /// Where what each node costs is counted, if that is asked for.
+    pub fn meters(&self) -> Option<&Meters> {
+        self.meters.as_deref()
     }
 
     /// How many threads compute for the query at most.
@@ -182,7 +199,15 @@ impl Context {
         tasks: impl ExactSizeIterator<Item = T> + Send,
         work: impl Fn(T, &Pace) -> Result<R, QueryError> + Sync,
     ) -> Result<Vec<R>, QueryError> {
-        self.crew.map(&self.walk, tasks, work)
+        if self.meters.is_none() {
+            return self.crew.map(&self.walk, tasks, work);
+        }
+        // Helpers compute for the node that asks for it.
+        let meter = Run::current();
+        self.crew.map(&self.walk, tasks, |task, pace| {
+            let _run = meter.as_ref().map(Run::start);
+            work(task, pace)
+        })
     }
 
     /// Does all tasks of a loop that gives nothing.
@@ -193,7 +218,7 @@ impl Context {
         tasks: impl ExactSizeIterator<Item = T> + Send,
         work: impl Fn(T, &Pace) -> Result<(), QueryError> + Sync,
     ) -> Result<(), QueryError> {
-        self.crew.for_each(&self.walk, tasks, work)
+        self.map(tasks, work).map(|_| ())
     }
 
     /// The same with no annotations, and none to come.

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Cursor, Histogram, SampleBatch, SeriesSet, is_stale};
+use model::{Advance, Histogram, SampleBatch, SeriesSet, Windows, is_stale, prefetch};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
-use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
 use crate::exec::watch::Decoded;
 use crate::plan::{Instant, InstantValue};
 use crate::tile::{Tile, set_all_present, set_present};
@@ -61,6 +62,9 @@ impl InstantSelector {
 pub fn series_of(ctx: &Context, set: &dyn SeriesSet, drop_name: bool) -> Vec<SeriesMeta> {
     (0..set.len())
         .map(|index| {
+            if index + LABELS_AHEAD < set.len() {
+                prefetch(set.labels(index + LABELS_AHEAD).as_bytes());
+            }
             let meta = SeriesMeta { labels: set.labels(index).clone(), drop_name: false };
             if drop_name { meta.dropping_name(ctx) } else { meta }
         })
@@ -94,39 +98,39 @@ impl VectorOperator for InstantSelector {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        let windows = self.instant.times.windows(self.instant.reach, true);
-        let open = |index: &u32| {
-            let mut cursor = self.set.cursor(*index as usize);
-            let is_mixed = self.instant.yields == InstantValue::StartTimestamp
-                || self.has_histograms && self.set.has_histograms(*index as usize);
-            if let Some(windows) = windows.filter(|_| !is_mixed) {
-                cursor.look_through(windows);
-            }
-            Row {
-                cursor,
-                newest_ms: i64::MIN,
-                newest: 0.0,
-                newest_start_ms: 0,
-                newest_histogram: None,
-                is_mixed,
-                is_done: false,
-            }
+        let row = |index: &u32| Row {
+            series: *index,
+            cursor: SeriesCursor::Before,
+            newest_ms: i64::MIN,
+            newest: 0.0,
+            newest_start_ms: 0,
+            newest_histogram: None,
+            is_mixed: self.instant.yields == InstantValue::StartTimestamp
+                || self.has_histograms && self.set.has_histograms(*index as usize),
         };
-        let rows = series.iter().map(open).collect();
-        Box::new(InstantReader { selector: self, rows, batch: SampleBatch::new(), step: 0 })
+        Box::new(InstantReader {
+            selector: self,
+            rows: series.iter().map(row).collect(),
+            windows: self.instant.times.windows(self.instant.reach, true),
+            batch: SampleBatch::new(),
+            step: 0,
+        })
     }
 }
 
 struct InstantReader<'a> {
     selector: &'a InstantSelector,
     rows: Vec<Row<'a>>,
+    /// What the steps see, where something lies between.
+    windows: Option<Windows>,
     batch: Box<SampleBatch>,
     step: usize,
 }
 
 /// Where the reading of one series stands.
 struct Row<'a> {
-    cursor: Box<dyn Cursor + 'a>,
+    series: u32,
+    cursor: SeriesCursor<'a>,
     /// The newest sample taken so far; `i64::MIN` before the first.
     newest_ms: i64,
     newest: f64,
@@ -136,7 +140,6 @@ struct Row<'a> {
     newest_histogram: Option<Arc<Histogram>>,
     /// Whether the series may hold histograms, or starts are asked for.
     is_mixed: bool,
-    is_done: bool,
 }
 
 /// The times that a tile's steps look at.
@@ -239,11 +242,20 @@ impl TileReader for InstantReader<'_> {
         };
         let until_ms = instant.times.time(self.step + step_count - 1);
         let mut reading = Reading {
+            set: &*self.selector.set,
+            windows: self.windows,
             batch: &mut self.batch,
             decoded: Decoded::new(&self.selector.ctx.budget),
             until_ms,
+            is_last: self.step + step_count >= self.selector.steps.count,
         };
-        for (index, row) in self.rows.iter_mut().enumerate() {
+        for index in 0..self.rows.len() {
+            if self.step == 0 {
+                let rows = &self.rows;
+                let behind = |ahead: usize| Some(rows.get(index + 1 + ahead)?.series);
+                expect(reading.set, behind);
+            }
+            let row = &mut self.rows[index];
             if row.is_mixed {
                 let yields = self.selector.yields();
                 row.fill_mixed(times, &mut reading, (index, tile), yields)?;
@@ -267,11 +279,15 @@ impl TileReader for InstantReader<'_> {
 }
 
 /// What the rows of a tile read with, one after the other.
-struct Reading<'a> {
-    batch: &'a mut SampleBatch,
+struct Reading<'s, 'b> {
+    set: &'s dyn SeriesSet,
+    windows: Option<Windows>,
+    batch: &'b mut SampleBatch,
     decoded: Decoded,
     /// The last time that the tile looks at.
     until_ms: i64,
+    /// Whether no tile follows.
+    is_last: bool,
 }
 
 /// What a mixed row yields.
@@ -284,28 +300,34 @@ enum Yields {
     Nothing,
 }
 
-impl Row<'_> {
+impl<'s> Row<'s> {
+    /// Takes samples of the series into the empty batch; gives how it goes on.
+    #[inline]
+    fn next_batch(&mut self, reading: &mut Reading<'s, '_>) -> Result<Advance, QueryError> {
+        reading.batch.clear();
+        let windows = reading.windows.filter(|_| !self.is_mixed);
+        let wanted = Wanted { set: reading.set, series: self.series, windows };
+        let advance = self.cursor.next_batch(wanted, reading.until_ms, reading.batch)?;
+        if reading.is_last && advance == Advance::Reached {
+            self.cursor.close();
+        }
+        reading.decoded.add(reading.batch.sample_count())?;
+        Ok(advance)
+    }
+
     /// As [`Row::fill`], for a series that may hold both floats and histograms.
     fn fill_mixed(
         &mut self,
         times: TileTimes,
-        reading: &mut Reading<'_>,
+        reading: &mut Reading<'s, '_>,
         (row, tile): (usize, &mut Tile),
         yields: Yields,
     ) -> Result<(), QueryError> {
         let step_count = tile.steps();
-        let batch = &mut *reading.batch;
         let mut step = 0;
         loop {
-            batch.clear();
-            let advance = if self.is_done {
-                Advance::End
-            } else {
-                self.cursor.next_batch(reading.until_ms, batch)?
-            };
-            reading.decoded.add(batch.sample_count())?;
-            let is_last = advance != Advance::Full;
-            self.is_done = advance == Advance::End;
+            let is_last = self.next_batch(reading)? != Advance::Full;
+            let batch = &*reading.batch;
             let (mut float, mut histogram) = (0, 0);
             while step < step_count {
                 let time_ms = times.time(step);
@@ -387,23 +409,15 @@ impl Row<'_> {
     fn fill(
         &mut self,
         times: TileTimes,
-        reading: &mut Reading<'_>,
+        reading: &mut Reading<'s, '_>,
         values: &mut [f64],
         presence: &mut [u64],
         yields: impl Fn(i64, f64) -> f64,
     ) -> Result<(), QueryError> {
-        let batch = &mut *reading.batch;
         let mut step = 0;
         loop {
-            batch.clear();
-            let advance = if self.is_done {
-                Advance::End
-            } else {
-                self.cursor.next_batch(reading.until_ms, batch)?
-            };
-            reading.decoded.add(batch.len)?;
-            let is_last = advance != Advance::Full;
-            self.is_done = advance == Advance::End;
+            let is_last = self.next_batch(reading)? != Advance::Full;
+            let batch = &*reading.batch;
             let (sample_times, samples) = batch.samples();
             let (mut newest_ms, mut newest) = (self.newest_ms, self.newest);
             let mut at = 0;

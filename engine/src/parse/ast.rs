@@ -66,7 +66,8 @@ impl Expr {
             ExprKind::Unary { operand, .. } => operand.value_type(),
             ExprKind::Binary(binary) => {
                 let is_scalar = |operand: &Expr| operand.value_type() == ValueType::Scalar;
-                if is_scalar(&binary.lhs) && is_scalar(&binary.rhs) {
+                // The shorter side of a row of operators first.
+                if is_scalar(&binary.rhs) && is_scalar(&binary.lhs) {
                     ValueType::Scalar
                 } else {
                     ValueType::Vector

@@ -42,7 +42,7 @@ pub const QUERY_BYTES_MAX: usize = 1 << 20;
 /// The most levels of parentheses, calls, signs and operators that group from the right.
 pub const NESTING_MAX: usize = 128;
 /// The most levels that a tree may have, which also counts operators in a row: `a or b or c`.
-pub const TREE_DEPTH_MAX: usize = 256;
+pub const TREE_DEPTH_MAX: usize = 8192;
 /// The most operands, operators and labels in lists that a query may have.
 pub const NODES_MAX: usize = 20_000;
 /// The most matchers that a query may have.

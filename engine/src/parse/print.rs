@@ -16,12 +16,40 @@ use super::duration::literal_ms;
 /// The most bytes that an expression may take on one line.
 const LINE_BYTES_MAX: usize = 100;
 
-/// An expression over several lines, as `format_query` gives it.
-pub fn format(expr: &Expr) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = pretty(&mut out, expr, 0);
-    out
+/// An expression over several lines, as `format_query` gives it; none where it takes more than
+/// `bytes_max`. A row of operators is indented a little more at each of them.
+pub fn format(expr: &Expr, bytes_max: usize) -> Option<String> {
+    let mut out = Lines { text: String::new(), bytes_max, is_trimming: false };
+    pretty(&mut out, expr, 0).ok()?;
+    Some(out.text)
+}
+
+/// Text that is written; it fails where it grows too long.
+struct Lines {
+    text: String,
+    bytes_max: usize,
+    /// Whether indentation is passed over, until something else is written.
+    is_trimming: bool,
+}
+
+impl fmt::Write for Lines {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.text.len() + text.len() > self.bytes_max {
+            return Err(fmt::Error);
+        }
+        self.is_trimming &= text.is_empty();
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn indent(&mut self, level: usize) -> fmt::Result {
+        if self.is_trimming {
+            return Ok(());
+        }
+        (0..level).try_for_each(|_| self.write_str("  "))
+    }
 }
 
 impl Display for Expr {
@@ -313,21 +341,29 @@ fn needs_split(expr: &Expr) -> bool {
             if self.0 > LINE_BYTES_MAX { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    write!(Counter(0), "{expr}").is_err()
+    has_many_levels(expr) || write!(Counter(0), "{expr}").is_err()
 }
 
-fn indent(out: &mut String, level: usize) {
-    out.extend(std::iter::repeat_n("  ", level));
+/// Whether so many expressions lie in each other, the first in the first, that they do not fit a
+/// line: of some, nothing is written before their first part, which may lie deep.
+fn has_many_levels(mut expr: &Expr) -> bool {
+    for _ in 0..LINE_BYTES_MAX {
+        expr = match &expr.kind {
+            ExprKind::Binary(binary) => &binary.lhs,
+            ExprKind::Subquery(subquery) => &subquery.expr,
+            ExprKind::Unary { operand: inner, .. } | ExprKind::Paren(inner) => inner,
+            _ => return false,
+        };
+    }
+    true
 }
 
-fn pretty(out: &mut String, expr: &Expr, level: usize) -> fmt::Result {
+fn pretty(out: &mut Lines, expr: &Expr, level: usize) -> fmt::Result {
     if let ExprKind::Unary { is_minus, operand } = &expr.kind {
-        let mut child = String::new();
-        pretty(&mut child, operand, level)?;
-        indent(out, level);
-        out.push(if *is_minus { '-' } else { '+' });
-        out.push_str(child.trim());
-        return Ok(());
+        out.indent(level)?;
+        out.write_str(if *is_minus { "-" } else { "+" })?;
+        out.is_trimming = true;
+        return pretty(out, operand, level);
     }
     if let ExprKind::Subquery(subquery) = &expr.kind {
         // Unlike all others, a short one is not indented.
@@ -341,41 +377,41 @@ fn pretty(out: &mut String, expr: &Expr, level: usize) -> fmt::Result {
         && needs_split(expr)
     {
         pretty(out, &binary.lhs, level + 1)?;
-        out.push('\n');
-        indent(out, level);
+        out.write_str("\n")?;
+        out.indent(level)?;
         write_operator(out, binary)?;
-        out.push('\n');
+        out.write_str("\n")?;
         return pretty(out, &binary.rhs, level + 1);
     }
-    indent(out, level);
+    out.indent(level)?;
     match &expr.kind {
         ExprKind::Aggregate(aggregate) if needs_split(expr) => {
             write_aggregate_head(out, aggregate)?;
-            out.push_str("(\n");
+            out.write_str("(\n")?;
             if let Some(param) = &aggregate.param {
                 pretty(out, param, level + 1)?;
-                out.push_str(",\n");
+                out.write_str(",\n")?;
             }
             pretty(out, &aggregate.expr, level + 1)?;
         }
         ExprKind::Call(call) if needs_split(expr) => {
-            out.push_str(call.function.name);
-            out.push_str("(\n");
+            out.write_str(call.function.name)?;
+            out.write_str("(\n")?;
             for (position, arg) in call.args.iter().enumerate() {
                 if position > 0 {
-                    out.push_str(",\n");
+                    out.write_str(",\n")?;
                 }
                 pretty(out, arg, level + 1)?;
             }
         }
         ExprKind::Paren(inner) if needs_split(expr) => {
-            out.push_str("(\n");
+            out.write_str("(\n")?;
             pretty(out, inner, level + 1)?;
         }
         _ => return write!(out, "{expr}"),
     }
-    out.push('\n');
-    indent(out, level);
-    out.push(')');
+    out.write_str("\n")?;
+    out.indent(level)?;
+    out.write_str(")")?;
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! The plan as a tree to read: of nodes, or of text, one node a line.
 
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
-use model::{BudgetError, SeriesSet, Watch};
+use model::{BudgetError, ObjectStoreCost, SeriesSet, Watch};
 
-use crate::parse::ast::RangeMode;
+use crate::exec::measure::Meters;
+use crate::parse::ast::{RangeMode, ValueType};
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, Plan, RangeInput, RangeOrigin, Rollup,
 };
@@ -19,8 +21,19 @@ pub struct Explained {
     pub detail: String,
     /// Which series it loads, if it is a selector.
     pub load: Option<Load>,
+    /// What it cost, where that is known.
+    pub cost: Option<NodeCost>,
     /// What it takes its input from.
     pub children: Vec<Explained>,
+}
+
+/// What a node cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeCost {
+    /// How many series it gave, if series are what it gives.
+    pub series: Option<u64>,
+    /// How long threads computed for it, and for a selector, how long loading took.
+    pub own: Duration,
 }
 
 /// What a selector loads.
@@ -34,54 +47,101 @@ pub struct Load {
     pub start_ms: i64,
     /// The last time that it loads, in ms since the epoch.
     pub end_ms: i64,
-    /// About how much that is; `None` where nothing has been loaded.
-    pub estimate: Option<Estimate>,
+    /// How much that is; `None` where nothing has been loaded.
+    pub figures: Option<LoadFigures>,
 }
 
-/// About how much a selector loads.
+/// What loading a selection cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LoadCost {
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What was read of the object store for it.
+    pub object_store: ObjectStoreCost,
+}
+
+/// How much a selector has loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Estimate {
+pub struct LoadFigures {
     /// How many series matched.
     pub series: u64,
     /// The most samples that they hold in the range.
     pub samples: u64,
     /// The bytes of their encoded samples.
     pub bytes: u64,
+    /// What loading them cost.
+    pub cost: LoadCost,
+    /// How many samples were decoded; what two nodes read counts twice.
+    pub decoded: u64,
 }
 
-impl Estimate {
-    /// What is known of loaded series before they are decoded.
+impl LoadFigures {
+    /// What is known of loaded series before they are decoded, and what loading them cost.
     ///
     /// Errors: those of the watch.
-    pub fn of(set: &dyn SeriesSet, watch: &mut Watch) -> Result<Estimate, BudgetError> {
+    pub fn of(
+        set: &dyn SeriesSet,
+        cost: LoadCost,
+        watch: &mut Watch,
+    ) -> Result<LoadFigures, BudgetError> {
         let mut samples = 0u64;
         for index in 0..set.len() {
             watch.work(1)?;
             samples = samples.saturating_add(set.sample_count_estimate(index) as u64);
         }
-        Ok(Estimate { series: set.len() as u64, samples, bytes: set.encoded_bytes() as u64 })
+        let (series, bytes) = (set.len() as u64, set.encoded_bytes() as u64);
+        Ok(LoadFigures { series, samples, bytes, cost, decoded: 0 })
     }
 }
 
+/// What was measured while a plan was executed.
+pub struct Figures<'a> {
+    /// What its nodes cost.
+    pub meters: &'a Meters,
+    /// What its selectors loaded, by number.
+    pub loads: Vec<LoadFigures>,
+}
+
 impl Plan {
-    /// The plan as a tree of nodes. `estimates` are those of its selectors, by number; there
-    /// may be none.
-    pub fn explain(&self, estimates: &[Estimate]) -> Explained {
-        let tree = Tree { plan: self, estimates };
+    /// The plan as a tree of nodes, with what was measured where it has been executed.
+    pub fn explain(&self, figures: Option<&Figures<'_>>) -> Explained {
+        let tree = Tree { plan: self, figures };
         let detail = format!("over {}", Grid(self.root.steps));
-        Explained::with("query", detail, vec![tree.node(&self.root)])
+        let mut query = Explained::with("query", detail, vec![tree.node(&self.root)]);
+        query.cost = figures.map(|figures| {
+            let own = figures.meters.query().busy();
+            NodeCost { series: None, own }
+        });
+        query
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.explain(&[]).write(f, 0)
+        self.explain(None).fmt(f)
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, 0)
     }
 }
 
 impl Explained {
     fn with(node: &'static str, detail: impl Into<String>, children: Vec<Explained>) -> Explained {
-        Explained { node, detail: detail.into(), load: None, children }
+        Explained { node, detail: detail.into(), load: None, cost: None, children }
+    }
+
+    /// How many levels it has with all that lies below it.
+    pub fn levels(&self) -> usize {
+        1 + self.children.iter().map(Explained::levels).max().unwrap_or_default()
+    }
+
+    /// How long it took with all that lies below it.
+    pub fn whole(&self) -> Duration {
+        let own = self.cost.map_or(Duration::ZERO, |cost| cost.own);
+        self.children.iter().fold(own, |sum, child| sum.saturating_add(child.whole()))
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
@@ -96,11 +156,21 @@ impl Explained {
 
 struct Tree<'a> {
     plan: &'a Plan,
-    estimates: &'a [Estimate],
+    figures: Option<&'a Figures<'a>>,
 }
 
 impl Tree<'_> {
     fn node(&self, node: &Node) -> Explained {
+        let mut explained = self.described(node);
+        let meter = self.figures.and_then(|figures| figures.meters.node(node));
+        explained.cost = meter.map(|meter| {
+            let is_vector = node.value_type == ValueType::Vector;
+            NodeCost { series: is_vector.then(|| meter.series_count()), own: meter.busy() }
+        });
+        explained
+    }
+
+    fn described(&self, node: &Node) -> Explained {
         match &node.kind {
             NodeKind::Number(value) => Explained::with("number", value.to_string(), vec![]),
             NodeKind::String(text) => Explained::with("string", format!("{text:?}"), vec![]),
@@ -178,9 +248,17 @@ impl Tree<'_> {
         let (start_ms, end_ms) = (selection.start_ms, selection.end_ms);
         let listed = matchers.join(", ");
         let detail = format!("#{selector} {{{listed}}} from {start_ms} to {end_ms}");
-        let estimate = self.estimates.get(selector).copied();
-        let load = Some(Load { selector, matchers, start_ms, end_ms, estimate });
-        Explained { node: "load", detail, load, children: vec![] }
+        let meter = self.figures.and_then(|figures| figures.meters.load(selector));
+        let loaded = self.figures.and_then(|figures| figures.loads.get(selector));
+        let measured = meter.zip(loaded);
+        let figures = measured
+            .map(|(meter, loaded)| LoadFigures { decoded: meter.sample_count(), ..*loaded });
+        let cost = measured.map(|(meter, loaded)| {
+            let own = meter.busy().saturating_add(loaded.cost.elapsed);
+            NodeCost { series: Some(loaded.series), own }
+        });
+        let load = Some(Load { selector, matchers, start_ms, end_ms, figures });
+        Explained { node: "load", detail, load, cost, children: vec![] }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Sp
 use crate::window::{LookTimes, Reach, Steps};
 
 pub use build::plan;
-pub use explain::{Estimate, Explained, Load};
+pub use explain::{Explained, Figures, Load, LoadCost, LoadFigures, NodeCost};
 
 /// What planning needs to know of the query beside its text.
 #[derive(Debug, Clone, Copy)]

@@ -21,6 +21,7 @@ use crate::engine::{Engine, QueryOptions, Ran};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::result::{QueryOutput, QueryStats, Row, Value};
+use crate::stack::STACK_BYTES_MIN;
 use crate::window::Steps;
 
 /// Steps that are kept of one query at most.
@@ -68,7 +69,9 @@ impl Refresh<'_> {
         let cells = (run.row_count_max() + rows_of_parts) * asked.count;
         let finish = move || finish(run, &parts, asked, version, &options);
         let is_small = cells <= SMALL_CELLS_MAX;
-        let Some(Finished { rows, run }) = self.engine.compute(is_small, finish).await? else {
+        let Some(Finished { rows, run }) =
+            self.engine.compute(is_small, STACK_BYTES_MIN, finish).await?
+        else {
             return self.give_up(&key).await;
         };
         self.results.count(found);
@@ -89,7 +92,7 @@ impl Refresh<'_> {
             let run = piece_of(&ran).map(|piece| Run::new(piece, reach, version));
             Ok((ran.output, run))
         };
-        let (output, run) = self.engine.compute(is_small, pack).await?;
+        let (output, run) = self.engine.compute(is_small, STACK_BYTES_MIN, pack).await?;
         if let Some(mut run) = run {
             // What has been out of view since it was loaded may come back into view.
             run.keep_unchanged(&(self.source.unchanged_since(version).start..i64::MAX));

@@ -46,6 +46,17 @@ impl TileShape {
         let steps = step_count.min(WIDE_STEPS).min(cells).max(self.steps);
         TileShape { series: (cells / steps).max(1), steps }
     }
+
+    /// A tile of no more cells for so many series, or for the first of them: of few it holds more
+    /// steps, by whole presence words. For those who look at columns of them all.
+    pub fn of_rows(self, row_count: usize, step_count: usize) -> TileShape {
+        let cells = self.series * self.steps;
+        let steps = (cells / row_count.max(1)).min(WIDE_STEPS) / 64 * 64;
+        TileShape {
+            series: self.series.min(row_count.max(1)),
+            steps: steps.min(step_count).max(self.steps),
+        }
+    }
 }
 
 impl Default for TileShape {
@@ -325,6 +336,24 @@ mod tests {
                 prop_assert_eq!(is_present(&presence, index), *bit && index != cleared);
             }
         }
+    }
+
+    #[test]
+    fn a_tile_of_few_rows_holds_more_steps_but_no_more_cells() {
+        let shape = TileShape::default();
+        let cells = TILE_SERIES * TILE_STEPS;
+        let check = |rows, step_count, expected: (usize, usize)| {
+            let found = shape.of_rows(rows, step_count);
+            assert_eq!((found.series, found.steps), expected, "{rows} rows, {step_count} steps");
+            assert!(found.series * found.steps <= cells);
+        };
+        check(TILE_SERIES, 1000, (TILE_SERIES, 64));
+        check(TILE_SERIES + 1, 1000, (TILE_SERIES, 64));
+        check(TILE_SERIES / 2, 1000, (TILE_SERIES / 2, 128));
+        check(157, 1000, (157, 192));
+        check(157, 100, (157, 100));
+        check(1, 1000, (1, 512));
+        check(0, 1000, (1, 512));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn parse_bytes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Ok(tree) = parse(&text, &ParseOptions::ALL) else { return };
     let printed = tree.to_string();
-    let _ = (format(&tree), to_json(&tree));
+    let _ = (format(&tree, 1 << 20), to_json(&tree));
     // Two signs let an offset take in what follows it; printed, there is but one. An empty second
     // argument of `info` is printed as nothing at all. An infinity is printed with its sign, which
     // is read as an operator where a power follows. Prometheus does all three.
@@ -177,6 +177,7 @@ fn options() -> QueryOptions {
         object_store_reads_max: u64::MAX,
         timeout: Some(Duration::from_secs(10)),
         pool: None,
+        view: None,
     };
     QueryOptions { limits, ..QueryOptions::default() }
 }

@@ -70,6 +70,17 @@ impl Pieces for Ready {
     }
 }
 
+/// A body that stands already, and keeps something until it is sent.
+pub(crate) fn holding(bytes: Vec<u8>, held: impl Send + 'static) -> Body {
+    let mut held = Some(held);
+    let whole = futures::stream::iter([Ok::<Bytes, Infallible>(Bytes::from(bytes))]);
+    let end = futures::stream::poll_fn(move |_| {
+        drop(held.take());
+        Poll::Ready(None)
+    });
+    Body::from_stream(futures::StreamExt::chain(whole, end))
+}
+
 /// Writes one item of a list with the bracket or comma before it, and the last bracket.
 fn push_item<T>(
     has_begun: &mut bool,
@@ -105,16 +116,20 @@ pub(crate) fn success<P: Pieces>(data: P, warnings: &[String], infos: &[String])
         }
     }
     tail.push(b'}');
+    let first = br#"{"status":"success","data":"#.to_vec();
+    json_response(StatusCode::OK, streamed(first, data, tail))
+}
+
+/// A body of pieces, with what stands before and behind them, that is encoded while it is sent.
+pub(crate) fn streamed<P: Pieces>(mut first: Vec<u8>, data: P, tail: Vec<u8>) -> Body {
     let mut envelope = Envelope { data, tail, state: State::Data };
-    let mut first = br#"{"status":"success","data":"#.to_vec();
-    let body = match envelope.fill(&mut first) {
+    match envelope.fill(&mut first) {
         Fill::Finished => Body::from(first),
         Fill::More => {
             let first = futures::stream::iter([Ok::<Bytes, Infallible>(Bytes::from(first))]);
             Body::from_stream(futures::StreamExt::chain(first, envelope))
         }
-    };
-    json_response(StatusCode::OK, body)
+    }
 }
 
 /// A response whose body is JSON.

@@ -1,8 +1,9 @@
 //! The value of a query.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use engine::plan::{Explained, Load};
+use engine::plan::{Explained, Load, NodeCost};
 use engine::result::{RawSeries, Row, SampleValue, SeenSamples};
 use engine::window::Steps;
 use engine::{QueryOutput, Value};
@@ -401,8 +402,9 @@ fn push_steps(out: &mut Vec<u8>, steps: &Steps, counts: &[u64]) {
     out.push(b']');
 }
 
-/// Writes a node of the plan and what lies below it. A node that loads series bears its
-/// matchers, the times between which it loads, in seconds, and about how much that is.
+/// Writes a node of the plan and what lies below it: how many series it gave, and for how many
+/// seconds was computed for it alone and with what lies below. A node that loads series bears its
+/// matchers, the times between which it loads, in seconds, and how much that is.
 fn push_explained(out: &mut Vec<u8>, explained: &Explained) {
     out.extend_from_slice(b"{\"node\":");
     push_text(out, explained.node);
@@ -411,6 +413,9 @@ fn push_explained(out: &mut Vec<u8>, explained: &Explained) {
     } else if !explained.detail.is_empty() {
         out.extend_from_slice(b",\"detail\":");
         push_text(out, &explained.detail);
+    }
+    if let Some(cost) = &explained.cost {
+        push_node_cost(out, cost, explained.whole());
     }
     for (position, child) in explained.children.iter().enumerate() {
         let opening: &[u8] = if position == 0 { b",\"children\":[" } else { b"," };
@@ -432,13 +437,31 @@ fn push_load(out: &mut Vec<u8>, load: &Load) {
     push_timestamp(out, load.start_ms);
     out.extend_from_slice(b",\"end\":");
     push_timestamp(out, load.end_ms);
-    let Some(estimate) = load.estimate else { return };
-    let figures =
-        [("series", estimate.series), ("samples", estimate.samples), ("bytes", estimate.bytes)];
-    for (name, figure) in figures {
+    let Some(figures) = load.figures else { return };
+    let read = figures.cost.object_store;
+    let named = [
+        ("samples", figures.samples),
+        ("samplesDecoded", figures.decoded),
+        ("bytes", figures.bytes),
+        ("reads", read.reads),
+        ("readBytes", read.read_bytes),
+        ("cachedBytes", read.cached_bytes),
+    ];
+    for (name, figure) in named {
         // Something stands before each of them.
         push_name(out, 1, name);
         push_integer(out, figure);
+    }
+}
+
+fn push_node_cost(out: &mut Vec<u8>, cost: &NodeCost, whole: Duration) {
+    if let Some(series) = cost.series {
+        push_name(out, 1, "series");
+        push_integer(out, series);
+    }
+    for (name, time) in [("seconds", whole), ("ownSeconds", cost.own)] {
+        push_name(out, 1, name);
+        push_number(out, time.as_secs_f64());
     }
 }
 

@@ -1,7 +1,8 @@
 //! The admin endpoints, on a store.
 
+use axum::response::IntoResponse;
 use model::{Batch, Labels};
-use storage::{Store, StoreOptions};
+use storage::{Store, StoreError, StoreOptions};
 
 use super::*;
 
@@ -80,6 +81,40 @@ async fn snapshots_have_names_of_their_own() {
     let expected = "invalid parameter \\\"skip_head\\\": unable to parse boolean: \
                     strconv.ParseBool: parsing \\\"maybe\\\": invalid syntax";
     assert_eq!(answer.text, error("bad_data", expected));
+}
+
+#[tokio::test]
+async fn the_store_fails_as_that_of_prometheus_does() {
+    let (router, store) = with_store(&["--web.enable-admin-api"]).await;
+    let path = "/api/v1/admin/tsdb/delete_series";
+    for _ in 0..storage::TOMBSTONES_MAX {
+        store.delete(vec![vec![model::Matcher::equal("a", "b")]], 0, 1).await.unwrap();
+    }
+    let answer = ask(&router, "POST", &format!("{path}?match[]=up")).await;
+    assert!(answer.status == 500 && answer.text.contains(r#""errorType":"internal""#));
+    assert!(answer.text.contains("clean tombstones first"), "{}", answer.text);
+    store.close().await.unwrap();
+    let closed = error("internal", "the store is closed");
+    let cases: &[(&str, u16, &str)] = &[
+        (&format!("POST {path}?match[]=up"), 500, &closed),
+        ("POST /api/v1/admin/tsdb/clean_tombstones", 500, &closed),
+        (
+            "POST /api/v1/admin/tsdb/snapshot",
+            500,
+            &error("internal", "create snapshot: the store is closed"),
+        ),
+    ];
+    check(&router, cases).await;
+    for (error, status, name) in [
+        (StoreError::LimitExceeded(String::new()), 400, "bad_data"),
+        (StoreError::Unavailable(String::new()), 503, "unavailable"),
+        (StoreError::Overloaded { waiting: 2, limit: 1 }, 503, "unavailable"),
+        (StoreError::Fenced, 500, "internal"),
+    ] {
+        let error = super::super::error::ApiError::from(error);
+        assert_eq!(error.error_type(), name);
+        assert_eq!(error.about("x").into_response().status(), status);
+    }
 }
 
 #[tokio::test]

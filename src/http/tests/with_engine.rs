@@ -115,10 +115,11 @@ async fn plans_are_explained_with_what_selectors_load() {
         let read: serde_json::Value = serde_json::from_str(answer).unwrap();
         (read["data"]["resultType"].clone(), read["data"]["explain"].clone())
     };
-    let load = |selector: u32, matcher: &str, series: u32| {
+    let load = |selector: u32, matcher: &str, series: u32, decoded: u32| {
         serde_json::json!({
             "node": "load", "selector": selector, "matchers": [matcher],
             "start": -298.999, "end": 2, "series": series, "samples": series,
+            "samplesDecoded": decoded, "reads": 0, "readBytes": 0, "cachedBytes": 0,
         })
     };
     // Bytes are the store's affair.
@@ -126,10 +127,23 @@ async fn plans_are_explained_with_what_selectors_load() {
         let bytes = node.as_object_mut().unwrap().remove("bytes").unwrap();
         assert!(bytes.as_u64().unwrap() > 0);
     };
+    /// Takes away how long nodes took, which no two runs share; all below a node is part of it.
+    fn without_times(node: &mut serde_json::Value) -> f64 {
+        let node = node.as_object_mut().unwrap();
+        let mut take = |name: &str| node.remove(name).unwrap().as_f64().unwrap();
+        let (whole, own) = (take("seconds"), take("ownSeconds"));
+        let below: f64 = match node.get_mut("children") {
+            Some(children) => children.as_array_mut().unwrap().iter_mut().map(without_times).sum(),
+            None => 0.0,
+        };
+        assert!(own >= 0.0 && (whole - own - below).abs() < 1e-6, "{whole} is not {own} + {below}");
+        whole
+    }
     let query = "query=sum+by(job)(up)%2Bon(job)down&explain=true";
     let range = format!("/api/v1/query_range?start=1&end=2&step=1&{query}");
     let (kind, mut explained) = plan(&ask(&router, "GET", &range).await.text);
     assert_eq!(kind, "matrix");
+    assert!(without_times(&mut explained) > 0.0);
     let binary = &mut explained["children"][0];
     let (left, right) = (&mut binary["children"][0].take(), &mut binary["children"][1].take());
     without_bytes(&mut left["children"][0]["children"][0]);
@@ -137,22 +151,24 @@ async fn plans_are_explained_with_what_selectors_load() {
     let select = |load: serde_json::Value| {
         serde_json::json!({
             "node": "select", "detail": "newest samples from 1000 to 2000, back 300000 ms",
-            "children": [load],
+            "series": load["series"], "children": [load],
         })
     };
     let aggregate = serde_json::json!({
-        "node": "aggregate", "detail": "sum by (job)",
-        "children": [select(load(0, "__name__=\"up\"", 2))],
+        "node": "aggregate", "detail": "sum by (job)", "series": 2,
+        "children": [select(load(0, "__name__=\"up\"", 2, 2))],
     });
     assert_eq!(*left, aggregate);
-    assert_eq!(*right, select(load(1, "__name__=\"down\"", 1)));
+    // None of them has a partner, so it is not looked at.
+    assert_eq!(*right, select(load(1, "__name__=\"down\"", 1, 0)));
     assert_eq!((&binary["node"], &binary["detail"]), (&"binary".into(), &"+".into()));
     assert_eq!(explained["node"], "query");
     assert_eq!(explained["detail"], "over 2 steps of 1000 ms from 1000 to 2000");
 
-    let (kind, explained) =
+    let (kind, mut explained) =
         plan(&ask(&router, "GET", "/api/v1/query?time=1&query=1&explain=true").await.text);
     assert_eq!(kind, "scalar");
+    without_times(&mut explained);
     assert_eq!(explained["children"][0], serde_json::json!({"node": "number", "detail": "1"}));
     let plain = scalar("1", "1");
     let wrong = r#"invalid parameter \"explain\": neither \"true\" nor \"false\": \"yes\""#;

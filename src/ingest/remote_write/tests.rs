@@ -1,5 +1,7 @@
 //! Requests against a store in memory.
 
+mod otlp;
+
 use axum::body::to_bytes;
 use model::{Budget, ExemplarQuery, MatchOp, Matcher, Selection, Source};
 use prometheus::Registry;
@@ -32,7 +34,9 @@ impl Receiver {
         let response = self.remote_write.write(&self.store, request).await;
         let status = response.status();
         let has_retry = response.headers().contains_key(header::RETRY_AFTER);
-        assert_eq!(has_retry, status == StatusCode::SERVICE_UNAVAILABLE);
+        let is_for_later =
+            [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        assert_eq!(has_retry, is_for_later);
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
@@ -127,7 +131,7 @@ async fn samples_are_durable_before_the_answer() {
     let receiver = Receiver::new(Limits::default()).await;
     let now = crate::ingest::now_ms();
     let a: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
-    let b: &[(&str, &str)] = &[("job", "b"), ("__name__", "up")];
+    let b: &[(&str, &str)] = &[("__name__", "up"), ("job", "b")];
     let body = compressed(&message(&[(a, now, 1.0), (b, now, 2.0), (a, now + 1, 3.0)]));
     assert_eq!(receiver.send(body).await, (StatusCode::NO_CONTENT, String::new()));
     assert_eq!(

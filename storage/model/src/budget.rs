@@ -1,7 +1,7 @@
 //! What one query may cost, counted as it is spent.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The limits of one query. `u64::MAX` stands for no limit.
@@ -19,6 +19,8 @@ pub struct BudgetLimits {
     pub timeout: Option<Duration>,
     /// What all queries may hold together, none for any amount.
     pub pool: Option<Arc<MemoryPool>>,
+    /// Who looks at what has been counted so far, if anybody does.
+    pub view: Option<BudgetView>,
 }
 
 impl Default for BudgetLimits {
@@ -30,7 +32,53 @@ impl Default for BudgetLimits {
             object_store_reads_max: u64::MAX,
             timeout: None,
             pool: None,
+            view: None,
         }
+    }
+}
+
+/// Shows what a query has cost so far to whoever did not make its budgets: a query may have one
+/// after the other, and several at once.
+#[derive(Debug, Clone, Default)]
+pub struct BudgetView(Arc<Mutex<Vec<Weak<Account>>>>);
+
+/// What a query has cost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetCost {
+    /// Samples decoded.
+    pub samples: u64,
+    /// Series selected.
+    pub series: u64,
+    /// Bytes held now.
+    pub memory_bytes: u64,
+    /// The most bytes held at once.
+    pub memory_bytes_peak: u64,
+    /// What has been read of the object store.
+    pub object_store: ObjectStoreCost,
+}
+
+impl BudgetView {
+    /// The sums of the budgets that are in use.
+    pub fn cost(&self) -> BudgetCost {
+        let accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cost = BudgetCost::default();
+        for budget in accounts.iter().filter_map(Weak::upgrade).map(Budget) {
+            let object_store = budget.object_store_cost();
+            cost.samples += budget.sample_count();
+            cost.series += budget.series_count();
+            cost.memory_bytes += budget.0.memory_bytes.load(Ordering::Relaxed);
+            cost.memory_bytes_peak += budget.memory_bytes_peak();
+            cost.object_store.reads += object_store.reads;
+            cost.object_store.read_bytes += object_store.read_bytes;
+            cost.object_store.cached_bytes += object_store.cached_bytes;
+        }
+        cost
+    }
+
+    fn show(&self, account: &Arc<Account>) {
+        let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.retain(|account| account.strong_count() > 0);
+        accounts.push(Arc::downgrade(account));
     }
 }
 
@@ -159,7 +207,8 @@ pub struct ObjectStoreCost {
 impl Budget {
     /// An account that starts now.
     pub fn new(limits: BudgetLimits) -> Budget {
-        Budget(Arc::new(Account {
+        let view = limits.view.clone();
+        let account = Arc::new(Account {
             limits,
             started: Instant::now(),
             canceled: AtomicBool::new(false),
@@ -170,7 +219,11 @@ impl Budget {
             object_store_reads: AtomicU64::new(0),
             object_store_bytes: AtomicU64::new(0),
             cached_bytes: AtomicU64::new(0),
-        }))
+        });
+        if let Some(view) = view {
+            view.show(&account);
+        }
+        Budget(account)
     }
 
     /// An account without limits.
@@ -384,6 +437,25 @@ mod tests {
         // What was not given back goes with the query.
         drop((first, second.clone(), second));
         assert_eq!(pool.bytes(), 0);
+    }
+
+    #[test]
+    fn a_view_shows_the_budgets_that_are_in_use() {
+        let view = BudgetView::default();
+        let limits = || BudgetLimits { view: Some(view.clone()), ..BudgetLimits::default() };
+        let (first, second) = (Budget::new(limits()), Budget::new(limits()));
+        first.charge_samples(3).unwrap();
+        second.clone().charge_samples(4).unwrap();
+        second.charge_memory(9).unwrap();
+        second.release_memory(5);
+        second.note_object_store_read();
+        let cost = view.cost();
+        assert_eq!((cost.samples, cost.memory_bytes, cost.memory_bytes_peak), (7, 4, 9));
+        assert_eq!(cost.object_store.reads, 1);
+        drop(second);
+        assert_eq!(view.cost(), BudgetCost { samples: 3, ..BudgetCost::default() });
+        drop(first);
+        assert_eq!(view.cost(), BudgetCost::default());
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod cursor;
 pub mod exemplar;
 pub mod hash;
 pub mod histogram;
+pub mod kernel;
 pub mod labels;
 pub mod matcher;
 pub mod memory;
@@ -20,16 +21,18 @@ pub mod source;
 pub mod watch;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
-pub use budget::{Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool, ObjectStoreCost};
+pub use budget::{Budget, BudgetCost, BudgetError, BudgetLimits, BudgetView, HeldMemory};
+pub use budget::{MemoryPool, ObjectStoreCost};
 pub use cursor::{
     Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch, Windows,
 };
 pub use exemplar::{Exemplar, SeriesExemplars};
 pub use histogram::{Histogram, ResetHint, Span};
+pub use kernel::prefetch::prefetch;
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use metadata::{KnownMetric, MetricMetadata};
-pub use sample::{STALE_NAN_BITS, is_stale, stale_nan};
+pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
 pub use source::{
     Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source, SourceError,
 };

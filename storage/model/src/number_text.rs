@@ -42,6 +42,36 @@ pub fn open_metrics(value: f64) -> String {
     text
 }
 
+/// A number without an exponent, as short as reads back the same.
+///
+/// Source: `strconv.FormatFloat(value, 'f', -1, 64)` of Go.
+pub fn plain(value: f64) -> String {
+    special(value).unwrap_or_else(|| without_exponent(&scientific(value)))
+}
+
+/// A finite number as JSON has it: with an exponent below 1e-6 and from 1e21 on.
+///
+/// Source: `encoding/json` of Go, which follows ECMAScript.
+pub fn json(value: f64) -> String {
+    let text = scientific(value);
+    if value == 0.0 || (1e-6..1e21).contains(&value.abs()) {
+        return without_exponent(&text);
+    }
+    match text.split_once('e') {
+        Some((mantissa, exponent)) if !exponent.starts_with('-') => {
+            format!("{mantissa}e+{exponent}")
+        }
+        _ => text,
+    }
+}
+
+/// From `-d.ddde-x` to digits with a point.
+fn without_exponent(text: &str) -> String {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let sign = if mantissa.starts_with('-') { "-" } else { "" };
+    positional(sign.to_owned(), mantissa, exponent.parse().unwrap_or(0))
+}
+
 fn special(value: f64) -> Option<String> {
     let text = match value {
         v if v.is_nan() => "NaN",
@@ -86,6 +116,11 @@ fn from_scientific(text: &str, limit: i32) -> String {
         let _ = write!(out, "{mantissa}e{direction}{:02}", exponent.abs());
         return out;
     }
+    positional(out, mantissa, exponent)
+}
+
+/// The digits of `d.ddde-x` behind a sign, without an exponent.
+fn positional(mut out: String, mantissa: &str, exponent: i32) -> String {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     if exponent < 0 {
         let _ = write!(out, "0.{}{digits}", "0".repeat((-exponent - 1) as usize));
@@ -100,8 +135,8 @@ fn from_scientific(text: &str, limit: i32) -> String {
     out
 }
 
-/// A number as Go reads it: decimal or hexadecimal, `inf`, `infinity`, `nan`; `None` for
-/// anything else, and for what is too large to be finite.
+/// A number as Go reads it: decimal or hexadecimal, underscores between digits, `inf`, `infinity`,
+/// `nan`; `None` for anything else, and for what is too large to be finite.
 ///
 /// Source: `strconv.ParseFloat` of Go.
 pub fn parse_float(text: &str) -> Option<f64> {
@@ -110,13 +145,31 @@ pub fn parse_float(text: &str) -> Option<f64> {
         let value = parse_hex(digits)?;
         return Some(if text.starts_with('-') { -value } else { value });
     }
-    let value: f64 = text.parse().ok()?;
+    let joined;
+    let digits = if text.contains('_') {
+        joined = without_underscores(text)?;
+        &joined
+    } else {
+        text
+    };
+    let value: f64 = digits.parse().ok()?;
     // Rust takes a sign before "nan", and turns what is too large into an infinity.
     let names_infinity = unsigned.starts_with(['i', 'I']);
     if value.is_infinite() != names_infinity || (value.is_nan() && unsigned.len() < text.len()) {
         return None;
     }
     Some(value)
+}
+
+/// Takes out underscores, each of which stands between two digits.
+fn without_underscores(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let stands_alone = |(at, _): &(usize, _)| !(*at > 0 && is_digit(at - 1) && is_digit(at + 1));
+    if text.match_indices('_').any(|place| stands_alone(&place)) {
+        return None;
+    }
+    Some(text.replace('_', ""))
 }
 
 /// `h.hhp±d` without its prefix; underscores may stand between digits.
@@ -200,6 +253,26 @@ mod tests {
     }
 
     #[test]
+    fn numbers_print_without_exponents_and_as_in_json() {
+        for (value, without, in_json) in [
+            (0.0, "0", "0"),
+            (-0.0, "-0", "-0"),
+            (-1.5, "-1.5", "-1.5"),
+            (100.0, "100", "100"),
+            (0.005, "0.005", "0.005"),
+            (1e-6, "0.000001", "0.000001"),
+            (-1.25e-7, "-0.000000125", "-1.25e-7"),
+            (1e-10, "0.0000000001", "1e-10"),
+            (123456789012345680000.0, "123456789012345680000", "123456789012345680000"),
+            (1e21, "1000000000000000000000", "1e+21"),
+            (-2.5e22, "-25000000000000000000000", "-2.5e+22"),
+        ] {
+            assert_eq!((plain(value).as_str(), json(value).as_str()), (without, in_json));
+        }
+        assert_eq!(plain(f64::NEG_INFINITY), "-Inf");
+    }
+
+    #[test]
     fn rounded_numbers_print_as_in_go() {
         let cases = [
             (1.0, "1"),
@@ -239,7 +312,13 @@ mod tests {
             ("0x1", None),
             ("", None),
             ("abc", None),
-            ("1_000", None),
+            ("1_000", Some(1000.0)),
+            ("1_0.2_5e1_0", Some(10.25e10)),
+            ("_1", None),
+            ("1_", None),
+            ("1__0", None),
+            ("1_.5", None),
+            ("1e_5", None),
             ("+nan", None),
             (".5", Some(0.5)),
             ("0x1p99999999", None),

@@ -17,6 +17,13 @@ pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
 }
 
+/// Whether any of some values is the staleness marker.
+#[inline]
+pub fn is_any_stale(values: &[f64]) -> bool {
+    // No short circuit: so many are compared at a time as the processor can.
+    values.iter().fold(false, |any, value| any | is_stale(*value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +34,16 @@ mod tests {
         assert!(is_stale(stale_nan()));
         assert!(!is_stale(f64::NAN));
         assert!(!is_stale(f64::from_bits(0x7ff8_0000_0000_0001)));
+    }
+
+    #[test]
+    fn a_stale_marker_is_found_anywhere() {
+        let mut values = vec![f64::NAN; 33];
+        assert!(!is_any_stale(&values) && !is_any_stale(&[]));
+        for at in 0..values.len() {
+            values[at] = stale_nan();
+            assert!(is_any_stale(&values), "{at}");
+            values[at] = f64::INFINITY;
+        }
     }
 }

@@ -156,6 +156,12 @@ pub trait SeriesSet: Send + Sync {
     /// A new cursor at the start of the selected range.
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_>;
 
+    /// Says that a cursor of a series will be asked for soon, and read: `ahead` others come before
+    /// it. So its memory can be brought nearer meanwhile.
+    ///
+    /// Who has it at hand ignores this.
+    fn expect(&self, _series_index: usize, _ahead: usize) {}
+
     /// About how many samples the series holds in the range (an upper bound).
     fn sample_count_estimate(&self, series_index: usize) -> usize;
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use foldhash::fast::RandomState;
+use model::prefetch;
 
 use super::Column;
 
@@ -107,6 +108,13 @@ impl Slot {
         Some(column)
     }
 
+    /// Has the column that is kept here brought nearer.
+    pub(crate) fn fetch(&self) {
+        if let Some(column) = &*lock(&self.column) {
+            prefetch(&**column);
+        }
+    }
+
     /// Empties the slot unless it has been read since the last time.
     fn evict(&self) -> bool {
         if self.is_read.swap(false, Ordering::Relaxed) {
@@ -135,6 +143,13 @@ impl BlockSlots {
     /// The ids of the series, ascending.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
+    }
+
+    /// Has the column of the series at a place among the ids brought nearer.
+    pub(crate) fn fetch(&self, at: usize) {
+        if let Some(slot) = self.slots.get(at) {
+            slot.fetch();
+        }
     }
 
     /// The column of the series at a place among the ids.

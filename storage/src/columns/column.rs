@@ -12,7 +12,7 @@
 //! point; whether a number is one of these is decided by unpacking it and comparing all 64 bits.
 //! This lives in memory only: what is written are chunks.
 
-use model::{Advance, SampleBatch, Windows};
+use model::{Advance, SampleBatch, Windows, prefetch};
 
 /// The most digits behind the point that are tried. Up to here both numbers of the division
 /// are exact, so that it rounds as reading the decimal does.
@@ -100,6 +100,26 @@ impl Column {
             Values::Any(values) => size_of_val(&**values),
         };
         size_of::<Column>() + times + values
+    }
+
+    /// Has the first samples brought nearer, as many as fit one page: what follows them comes by
+    /// itself.
+    pub(crate) fn fetch(&self) {
+        const BYTES: usize = 1 << 10;
+        fn first<T>(all: &[T]) -> &[T] {
+            &all[..all.len().min(BYTES / size_of::<T>())]
+        }
+        match &self.times {
+            Times::Even { .. } => {}
+            Times::Near { off_ms, .. } => prefetch(first(off_ms)),
+            Times::Offsets(offsets) => prefetch(first(offsets)),
+            Times::Any(times) => prefetch(first(times)),
+        }
+        match &self.values {
+            Values::Short { above, .. } => prefetch(first(above)),
+            Values::Long { above, .. } => prefetch(first(above)),
+            Values::Any(values) => prefetch(first(values)),
+        }
     }
 
     /// How many of the samples from the one at `from` on are not later than `until_ms`.

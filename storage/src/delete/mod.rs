@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use model::Matcher;
 
 pub(crate) use mask::{Kept, Masks, kept_parts};
-pub(crate) use value::{decode, encode};
+pub(crate) use value::{decode, encode, push_matchers, take_matchers};
 
 use crate::error::StoreError;
 
@@ -95,6 +95,12 @@ impl Tombstones {
         (all.len(), all.values().filter(|tombstone| !tombstone.is_cleaned).count())
     }
 
+    /// Sets which ones hold from now on.
+    pub(crate) fn set(&self, all: Vec<Tombstone>) {
+        let all = all.into_iter().map(|tombstone| (tombstone.epoch, Arc::new(tombstone)));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all.collect());
+    }
+
     /// Adds one, in place of another of the same epoch.
     pub(crate) fn put(&self, tombstone: Tombstone) {
         self.change(|all| drop(all.insert(tombstone.epoch, Arc::new(tombstone))));
@@ -103,6 +109,14 @@ impl Tombstones {
     /// Forgets one.
     pub(crate) fn remove(&self, epoch: u32) {
         self.change(|all| drop(all.remove(&epoch)));
+    }
+
+    /// Adds some, and forgets others, at once.
+    pub(crate) fn exchange(&self, new: Vec<Tombstone>, old: &[u32]) {
+        self.change(|all| {
+            old.iter().for_each(|epoch| drop(all.remove(epoch)));
+            all.extend(new.into_iter().map(|tombstone| (tombstone.epoch, Arc::new(tombstone))));
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<u32, Arc<Tombstone>>)) {
@@ -123,14 +137,14 @@ impl Tombstones {
         let all = self.all();
         let count = all.len() + 1;
         if count > TOMBSTONES_MAX {
-            return Err(StoreError::LimitExceeded(format!(
+            return Err(StoreError::Uncleaned(format!(
                 "{count} deletes are not cleaned up yet, the limit is {TOMBSTONES_MAX}; clean \
                  tombstones first"
             )));
         }
         let total = bytes + all.values().map(|tombstone| tombstone.bytes()).sum::<usize>();
         if total > TOMBSTONES_BYTES_MAX {
-            return Err(StoreError::LimitExceeded(format!(
+            return Err(StoreError::Uncleaned(format!(
                 "the matchers of deletes that are not cleaned up yet take {total} bytes, the limit \
                  is {TOMBSTONES_BYTES_MAX}; clean tombstones first"
             )));

@@ -24,18 +24,21 @@ pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
     push_varint(&mut body, zigzag(tombstone.start_ms));
     push_varint(&mut body, zigzag(tombstone.end_ms));
     push_varint(&mut body, tombstone.selectors.len() as u64);
-    for matchers in &tombstone.selectors {
-        push_varint(&mut body, matchers.len() as u64);
-        for matcher in matchers {
-            let op = OPS.iter().position(|op| *op == matcher.op());
-            body.push(op.unwrap_or_default() as u8);
-            for text in [matcher.name(), matcher.value()] {
-                push_varint(&mut body, text.len() as u64);
-                body.extend_from_slice(text.as_bytes());
-            }
+    tombstone.selectors.iter().for_each(|matchers| push_matchers(&mut body, matchers));
+    value::encode(key, &body)
+}
+
+/// Appends the matchers of one selector.
+pub(crate) fn push_matchers(body: &mut Vec<u8>, matchers: &[Matcher]) {
+    push_varint(body, matchers.len() as u64);
+    for matcher in matchers {
+        let op = OPS.iter().position(|op| *op == matcher.op());
+        body.push(op.unwrap_or_default() as u8);
+        for text in [matcher.name(), matcher.value()] {
+            push_varint(body, text.len() as u64);
+            body.extend_from_slice(text.as_bytes());
         }
     }
-    value::encode(key, &body)
 }
 
 /// The tombstone of a key and its value.
@@ -55,8 +58,8 @@ pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Tombstone, StoreError> 
         let start_ms = unzigzag(take_varint(rest)?);
         let end_ms = unzigzag(take_varint(rest)?);
         let selectors = (0..take_count(rest)?)
-            .map(|_| (0..take_count(rest)?).map(|_| take_matcher(rest)).collect())
-            .collect::<Result<Vec<Vec<Matcher>>, String>>()?;
+            .map(|_| take_matchers(rest))
+            .collect::<Result<Vec<_>, String>>()?;
         match rest.len() {
             0 => {}
             len => return Err(format!("{len} bytes follow the tombstone")),
@@ -64,6 +67,11 @@ pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Tombstone, StoreError> 
         Ok(Tombstone { epoch, start_ms, end_ms, selectors, is_cleaned: *is_cleaned != 0 })
     };
     read().map_err(|detail| value::corrupt(key, detail))
+}
+
+/// Takes the matchers of one selector.
+pub(crate) fn take_matchers(rest: &mut &[u8]) -> Result<Vec<Matcher>, String> {
+    (0..take_count(rest)?).map(|_| take_matcher(rest)).collect()
 }
 
 fn take_matcher(rest: &mut &[u8]) -> Result<Matcher, String> {

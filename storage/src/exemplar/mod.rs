@@ -40,6 +40,12 @@ const WARNINGS_MAX: usize = 10;
 /// The exemplars of a store.
 pub(crate) struct Exemplars(Mutex<Ring>);
 
+/// Checks a key and its value.
+pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    keys::parse_exemplars(key).ok_or_else(|| crate::value::corrupt(key, "malformed key"))?;
+    value::decode(key, bytes).map(drop)
+}
+
 impl Exemplars {
     /// None, with room for so many; 0 turns them off.
     pub(crate) fn new(exemplars_max: usize) -> Exemplars {
@@ -58,6 +64,22 @@ impl Exemplars {
             exemplars.lock().replay(&key, &bytes);
         }
         Ok(exemplars)
+    }
+
+    /// Takes in a value that another process has stored.
+    pub(crate) fn follow(&self, key: &[u8], bytes: &[u8]) {
+        let mut ring = self.lock();
+        ring.replay(key, bytes);
+        // Whoever writes takes them from the store.
+        ring.forget_dead();
+    }
+
+    /// Reads all that another process has stored, in place of what is here.
+    pub(crate) async fn read_anew(&self, lsm: &Lsm) -> Result<(), StoreError> {
+        let exemplars_max = self.stats().exemplars_max;
+        let read = Exemplars::open(lsm, exemplars_max).await?;
+        std::mem::swap(&mut *self.lock(), &mut *read.lock());
+        Ok(())
     }
 
     /// The exemplars of matching series, sorted by labels, those of a series by time.

@@ -1,4 +1,4 @@
-//! The log: group commit, led by whoever finds no leader, and replay.
+//! The log: group commit, led by whoever finds no leader. Replay is in [`super::replay`].
 //!
 //! ```text
 //! take everyone who waits → decide sample by sample → one record → durable → apply → answer
@@ -14,21 +14,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use model::{Batch, Labels};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Head;
 use super::decide::weight_of;
+use super::drop::Dropping;
 use super::record::Columns;
-use super::series::{HeadSeries, Scratch};
-use crate::delete::{Tombstone, Tombstones};
+use super::replay::{apply, ends};
+use super::series::Scratch;
 use crate::error::StoreError;
 use crate::lsm::{Lsm, WriteSet};
 use crate::outcome::{AppendOutcome, ExemplarCounts};
-use crate::seal::Meta;
-use crate::window::window_of;
+use crate::retention::Borders;
 use crate::{exemplar, keys, metadata};
 
 /// Weight of samples from which a record takes no further writes in: floats count one, others
@@ -103,7 +104,7 @@ impl Queue {
         if let Some(waited) = state.taken_at.map(|at| at.elapsed())
             && waited > patience
         {
-            return Err(StoreError::Stalled { waited, may_be_stored: false });
+            return Err(StoreError::Stalled { waited, may_be_stored: false, reason: None });
         }
         let waiting = state.weight + pending.weight;
         if state.weight > 0 && waiting > limit {
@@ -229,6 +230,15 @@ pub(crate) struct EpochInfo {
     pub(crate) bytes: u64,
     /// Series that it has defined.
     pub(crate) ref_count: u32,
+    /// Time of the earliest sample of its records, whether that is open, sealed or deleted.
+    pub(crate) earliest_ms: Option<i64>,
+}
+
+impl EpochInfo {
+    /// Notes the time of the earliest sample of a record.
+    pub(super) fn note_earliest(&mut self, record_ms: Option<i64>) {
+        self.earliest_ms = self.earliest_ms.into_iter().chain(record_ms).min();
+    }
 }
 
 /// The one writer of log and head. Whoever holds it commits.
@@ -243,7 +253,9 @@ pub(crate) struct Log {
     pub(crate) committed_at: Option<Instant>,
     /// Why the last commit failed.
     pub(super) failed: Option<StoreError>,
-    scratch: Scratch,
+    /// Deletes that the head has not carried out on all series yet, in the order of their epochs.
+    pub(super) dropping: VecDeque<Dropping>,
+    pub(super) scratch: Scratch,
     pub(super) columns: Columns,
     /// The slot of each run of `columns`.
     pub(super) slots: Vec<u32>,
@@ -288,6 +300,7 @@ impl Log {
             newest_ms: i64::MIN,
             committed_at: None,
             failed: None,
+            dropping: VecDeque::new(),
             scratch: Scratch::new(),
             columns: Columns::default(),
             slots: Vec::new(),
@@ -308,6 +321,17 @@ impl Log {
         all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
+    /// Whether records of epochs from one on have samples before a time.
+    pub(crate) fn has_records_before(&self, first_epoch: u32, time_ms: i64) -> bool {
+        let is_before = |info: &EpochInfo| info.earliest_ms.is_some_and(|ms| ms < time_ms);
+        self.epochs.range(first_epoch..).any(|(_, info)| is_before(info))
+    }
+
+    /// Notes that a commit has failed: the log takes nothing more.
+    pub(crate) fn fail(&mut self, error: &StoreError) {
+        self.failed.get_or_insert_with(|| error.clone());
+    }
+
     /// Why the last commit failed, if it did.
     pub(crate) fn failed(&self) -> Option<StoreError> {
         self.failed.clone()
@@ -319,7 +343,7 @@ impl Log {
         &mut self,
         lsm: &Lsm,
         head: &Head,
-        bounds: Bounds,
+        (bounds, borders): (Bounds, &Borders<'_>),
         mut group: Vec<Pending>,
         done: impl FnOnce(Option<Done>),
     ) -> Result<(), StoreError> {
@@ -330,7 +354,8 @@ impl Log {
                 self.begin();
                 let mut out_of_order = 0;
                 for pending in &mut group {
-                    let mut outcome = self.decide(head, bounds, pending, &mut out_of_order);
+                    let mut outcome =
+                        self.decide(head, (bounds, borders), pending, &mut out_of_order);
                     let batch = &pending.batch;
                     self.exemplars.decide(&head.exemplars, head, bounds, batch, &mut outcome);
                     self.metadata.decide(&head.metadata, batch, &mut outcome);
@@ -403,6 +428,8 @@ impl Log {
         info.record_count += 1;
         info.bytes += log_bytes as u64;
         info.ref_count = self.columns.first_ref + self.columns.definitions.len() as u32;
+        let earliest_ms = self.columns.earliest_ms();
+        info.note_earliest(earliest_ms);
         let epoch = self.epoch;
         let newest_ms =
             apply(head, epoch, &self.columns, &self.slots, |_| true, info, &mut self.scratch);
@@ -412,178 +439,9 @@ impl Log {
             head.file(self.created.drain(..));
         }
         // Last: a reader that has not seen all of it has taken an earlier number.
-        if let Some(earliest_ms) = self.columns.earliest_ms() {
+        if let Some(earliest_ms) = earliest_ms {
             head.changes.note(earliest_ms);
         }
         Ok(log_bytes)
-    }
-}
-
-/// Adds the samples of a record to the series in the given slots, but for those in windows
-/// that are not wanted. Returns the latest time.
-fn apply(
-    head: &Head,
-    epoch: u32,
-    columns: &Columns,
-    slots: &[u32],
-    is_wanted: impl FnMut(i64) -> bool,
-    info: &mut EpochInfo,
-    scratch: &mut Scratch,
-) -> i64 {
-    let (mut float_at, mut histogram_at) = (0, 0);
-    let mut newest_ms = i64::MIN;
-    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
-    for (slot, run) in slots.iter().zip(&columns.runs) {
-        let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
-        let range = *at..*at + run.count as usize;
-        *at = range.end;
-        let mut shard = head.shard(*slot);
-        let Some(series) = shard.series(*slot) else { continue };
-        if run.is_histograms {
-            for decided in &columns.histograms[range] {
-                newest_ms = newest_ms.max(decided.sample.timestamp_ms);
-                if wanted.has(decided.sample.timestamp_ms) {
-                    series.append_histogram(epoch, decided);
-                } else {
-                    series.note_newest_histogram(&decided.sample);
-                }
-            }
-            continue;
-        }
-        let starts = columns.starts.get(range.start..).unwrap_or_default();
-        let samples = columns.timestamps[range.clone()].iter().zip(&columns.values[range]);
-        for (at, (timestamp_ms, value)) in samples.enumerate() {
-            newest_ms = newest_ms.max(*timestamp_ms);
-            if wanted.has(*timestamp_ms) {
-                let start_ms = starts.get(at).copied().unwrap_or(0);
-                series.append(epoch, *timestamp_ms, *value, start_ms, scratch);
-            } else {
-                series.note_newest(*timestamp_ms, *value);
-            }
-        }
-    }
-    wanted.note();
-    newest_ms
-}
-
-/// The first and the last of some windows.
-fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
-    Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
-}
-
-/// Which windows are wanted; counts the samples of those that are.
-struct Wanted<'a, F> {
-    is_wanted: F,
-    windows: &'a mut BTreeMap<i64, u64>,
-    /// The last window that was asked for, and the answer.
-    recent: Option<(i64, bool)>,
-    /// Samples of that window that are not in `windows` yet.
-    count: u64,
-}
-
-impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
-    #[inline]
-    fn has(&mut self, timestamp_ms: i64) -> bool {
-        let window = window_of(timestamp_ms);
-        match self.recent {
-            Some((recent, is_wanted)) if recent == window => {
-                self.count += 1;
-                is_wanted
-            }
-            _ => {
-                self.note();
-                let is_wanted = (self.is_wanted)(window);
-                self.recent = Some((window, is_wanted));
-                self.count = 1;
-                is_wanted
-            }
-        }
-    }
-
-    fn note(&mut self) {
-        if let Some((window, true)) = self.recent {
-            *self.windows.entry(window).or_default() += self.count;
-        }
-    }
-}
-
-/// Rebuilds the head from the log: everything but the windows that `watermarks` call sealed
-/// up to an epoch, and what has been deleted. The next record goes to a new epoch.
-pub(crate) async fn replay(
-    lsm: &Lsm,
-    head: &Head,
-    meta: &Meta,
-    tombstones: &Tombstones,
-) -> Result<Log, StoreError> {
-    let Meta { first_epoch, next_epoch, watermarks, .. } = meta;
-    let mut log = Log::new(*next_epoch);
-    let tombstones = tombstones.all();
-    let mut deletes = tombstones.range(first_epoch..).map(|(_, tombstone)| tombstone).peekable();
-    let mut slots_of_refs: Vec<u32> = Vec::new();
-    let mut epoch_before = None;
-    let mut scan = lsm.scan(&keys::log_epoch(*first_epoch), keys::LOG_END).await?;
-    while let Some((key, value)) = scan.next().await? {
-        let corrupt = |detail: String| StoreError::Corrupt {
-            location: format!("log record {}", keys::printable(&key)),
-            detail,
-        };
-        let (epoch, sequence) =
-            keys::parse_log(&key).ok_or_else(|| corrupt("malformed key".to_owned()))?;
-        if epoch_before != Some(epoch) {
-            slots_of_refs.clear();
-            epoch_before = Some(epoch);
-            while let Some(tombstone) = deletes.next_if(|tombstone| tombstone.epoch < epoch) {
-                delete(head, tombstone)?;
-            }
-        }
-        let info = log.epochs.entry(epoch).or_default();
-        if sequence != info.record_count {
-            return Err(corrupt(format!("expected record {} of the epoch", info.record_count)));
-        }
-        let columns = Columns::decode(&value).map_err(corrupt)?;
-        if columns.first_ref as usize != slots_of_refs.len() {
-            return Err(corrupt(format!("expected reference {}", slots_of_refs.len())));
-        }
-        define(head, &columns.definitions, &mut slots_of_refs);
-        let slots = columns
-            .runs
-            .iter()
-            .map(|run| slots_of_refs.get(run.reference as usize).copied())
-            .collect::<Option<Vec<u32>>>()
-            .ok_or_else(|| corrupt("a series is not defined".to_owned()))?;
-        info.record_count += 1;
-        info.bytes += value.len() as u64;
-        info.ref_count = slots_of_refs.len() as u32;
-        let is_wanted = |window: i64| watermarks.get(&window).is_none_or(|sealed| *sealed < epoch);
-        let newest_ms = apply(head, epoch, &columns, &slots, is_wanted, info, &mut log.scratch);
-        head.note_open(ends(&info.windows));
-        log.newest_ms = log.newest_ms.max(newest_ms);
-        log.epoch = log.epoch.max(epoch + 1);
-    }
-    for tombstone in deletes {
-        delete(head, tombstone)?;
-    }
-    if let Some((epoch, _)) = tombstones.last_key_value() {
-        log.epoch = log.epoch.max(epoch + 1);
-    }
-    Ok(log)
-}
-
-fn delete(head: &Head, tombstone: &Tombstone) -> Result<(), StoreError> {
-    head.delete(&tombstone.selectors, tombstone.start_ms, tombstone.end_ms)
-}
-
-/// Finds or creates the series that a record defines.
-fn define(head: &Head, definitions: &[Labels], slots_of_refs: &mut Vec<u32>) {
-    let mut created = Vec::new();
-    for labels in definitions {
-        slots_of_refs.push(head.find(labels.as_bytes()).unwrap_or_else(|| {
-            let slot = head.create(HeadSeries::new(labels.clone()));
-            created.push((slot, labels.clone()));
-            slot
-        }));
-    }
-    if !created.is_empty() {
-        head.file(created);
     }
 }

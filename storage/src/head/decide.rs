@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::histogram::decide_hint;
-use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, ResetHint};
+use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Labels, ResetHint};
 
 use super::Head;
 use super::commit::{Bounds, Log, Pending};
@@ -19,6 +19,7 @@ use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::keys;
 use crate::outcome::{AppendOutcome, RejectReason, SampleKind};
+use crate::retention::Borders;
 
 /// How far behind the newest sample Prometheus' head takes a sample in order.
 /// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
@@ -55,7 +56,7 @@ impl Log {
     pub(super) fn decide(
         &mut self,
         head: &Head,
-        bounds: Bounds,
+        (bounds, borders): (Bounds, &Borders<'_>),
         pending: &mut Pending,
         out_of_order: &mut usize,
     ) -> AppendOutcome {
@@ -64,6 +65,7 @@ impl Log {
         let mut histograms = std::mem::take(&mut pending.batch.histograms);
         for index in 0..pending.batch.series.len() {
             let histograms = &mut histograms[pending.batch.histograms(index)];
+            let bounds = bounds.with_rules(borders, &pending.batch, index, histograms);
             let mut run = Run { batch: &pending.batch, index, bounds, histograms };
             let decided = match pending.slots[index] {
                 Some(slot) => self.decide_at(head, slot, &mut run, &mut outcome),
@@ -95,7 +97,21 @@ impl Log {
         let labels = run.batch.labels_bytes(run.index);
         let mut shard = head.shard(slot);
         let series = shard.series(slot).filter(|series| series.labels.as_bytes() == labels)?;
-        Some(self.decide_run(slot, series, run, outcome))
+        if self.is_dropping() {
+            self.drop_before_write(head, slot, series);
+        }
+        if !series.is_active
+            && let Err(reason) = head.admit(&series.labels)
+        {
+            refuse_series(head, &series.labels, reason, run, outcome);
+            return Some(0);
+        }
+        let accepted = outcome.accepted;
+        let out_of_order = self.decide_run(slot, series, run, outcome);
+        if outcome.accepted > accepted {
+            head.activate(series);
+        }
+        Some(out_of_order)
     }
 
     /// The same for a series that is not in the head: it is created once a sample is accepted.
@@ -121,10 +137,14 @@ impl Log {
             }
             return;
         }
+        if let Err(reason) = head.admit(&labels) {
+            return refuse_series(head, &labels, reason, run, outcome);
+        }
         let mut series = HeadSeries::new(labels);
         let first_run = self.slots.len();
         self.decide_run(0, &mut series, run, outcome);
         if self.slots.len() > first_run {
+            head.activate(&mut series);
             let labels = series.labels.clone();
             let slot = head.create(series);
             self.slots[first_run..].fill(slot);
@@ -282,6 +302,46 @@ impl Log {
         self.columns.runs.push(RunHead { reference: series.log_ref, count, is_histograms });
         self.slots.push(slot);
         outcome.accepted += count as usize;
+    }
+}
+
+/// Refuses all of a series for which the head has no room.
+fn refuse_series(
+    head: &Head,
+    labels: &Labels,
+    reason: RejectReason,
+    run: &Run<'_>,
+    outcome: &mut AppendOutcome,
+) {
+    let floats = run.batch.timestamps[run.batch.samples(run.index)].iter().copied();
+    let histograms = run.histograms.iter().map(|sample| sample.timestamp_ms);
+    let count = floats.len() + histograms.len();
+    let overflow = head.refuse(labels, reason, count as u64);
+    let floats = floats.map(|timestamp_ms| (timestamp_ms, SampleKind::Float));
+    let histograms = histograms.map(|timestamp_ms| (timestamp_ms, SampleKind::Histogram));
+    for (timestamp_ms, kind) in floats.chain(histograms) {
+        outcome.reject_series(labels, timestamp_ms, kind, reason, &overflow);
+    }
+}
+
+impl Bounds {
+    /// The bounds of one series of a batch: rules may keep it for a shorter time.
+    fn with_rules(
+        self,
+        borders: &Borders<'_>,
+        batch: &Batch,
+        index: usize,
+        histograms: &[HistogramSample],
+    ) -> Bounds {
+        let has_expired = |time_ms: &i64| *time_ms < borders.latest_ms;
+        let floats = &batch.timestamps[batch.samples(index)];
+        // Most samples are newer than anything that a rule has expired.
+        if !floats.iter().any(has_expired)
+            && !histograms.iter().any(|sample| has_expired(&sample.timestamp_ms))
+        {
+            return self;
+        }
+        Bounds { min_ms: self.min_ms.max(borders.min_ms(&batch.labels(index))), ..self }
     }
 }
 

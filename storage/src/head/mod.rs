@@ -3,30 +3,37 @@
 //! Samples are in the log before they are here. One task at a time changes the head, in the
 //! order of the log ([`commit`]); any number read it.
 
+mod active;
+pub(crate) mod cardinality;
 pub(crate) mod commit;
 mod decide;
 mod drop;
 mod order;
 pub(crate) mod record;
+pub(crate) mod replay;
 pub(crate) mod series;
 mod window;
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use model::{BudgetError, Labels, Matcher, Watch};
+use model::{BudgetError, Labels, Matcher, Watch, prefetch};
 
 use crate::changes::Changes;
 use crate::exemplar::Exemplars;
 use crate::index::{LabelIndex, is_restricted};
 use crate::metadata::Metadata;
+use crate::outcome::{Overflow, RefusedSeries, RejectReason};
 use crate::window::window_of;
+use active::Active;
+pub(crate) use active::HeadLimits;
 use order::HeadOrder;
-use series::HeadSeries;
+use series::{HeadSeries, Scratch};
 
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;
@@ -52,6 +59,13 @@ pub(crate) struct Head {
     open_windows: Mutex<Option<(i64, i64)>>,
     /// How often series have been forgotten: slots found before may mean others since.
     generation: AtomicU64,
+    /// How many series are active.
+    active: Active,
+    /// About how many bytes all of it takes in memory, the index aside.
+    series_bytes: AtomicUsize,
+    /// The same of the index.
+    index_bytes: AtomicUsize,
+    limits: HeadLimits,
     /// Which times have changed since when.
     pub(crate) changes: Changes,
     /// Exemplars, of series that may have left the head since.
@@ -99,7 +113,7 @@ impl Shard<'_> {
 
 impl Head {
     /// A head without series.
-    pub(crate) fn new(exemplars: Exemplars, metadata: Metadata) -> Head {
+    pub(crate) fn new(exemplars: Exemplars, metadata: Metadata, limits: HeadLimits) -> Head {
         Head {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             slots: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
@@ -109,6 +123,10 @@ impl Head {
             order: HeadOrder::default(),
             open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
+            active: Active::default(),
+            series_bytes: AtomicUsize::new(0),
+            index_bytes: AtomicUsize::new(0),
+            limits,
             changes: Changes::default(),
             exemplars,
             metadata,
@@ -136,6 +154,7 @@ impl Head {
     /// Gives a new series a slot. It is not selected before it is filed.
     pub(crate) fn create(&self, series: HeadSeries) -> u32 {
         let labels = series.labels.clone();
+        self.note_grown(series.bytes());
         let slot = {
             let mut vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
             vacant.freed.pop().unwrap_or_else(|| {
@@ -167,13 +186,15 @@ impl Head {
         for (slot, labels) in series {
             index.insert(slot, &labels);
         }
+        self.index_bytes.store(index.bytes(), Ordering::Relaxed);
     }
 
     /// Forgets series that hold nothing and for which `is_idle` says so. Returns how many.
     ///
-    /// The caller keeps commits out, so that no slot is given away before this has returned.
+    /// The caller keeps commits out, so that no slot is given away before this has returned. It
+    /// is then known to the byte what the others take.
     pub(crate) fn forget(&self, mut is_idle: impl FnMut(&HeadSeries) -> bool) -> usize {
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         for shard_index in 0..SHARD_COUNT {
             let mut gone = Vec::new();
             {
@@ -184,6 +205,7 @@ impl Head {
                     {
                         gone.push(((at * SHARD_COUNT + shard_index) as u32, series.labels));
                     }
+                    bytes += place.as_ref().map_or(0, |series| series.bytes());
                 }
             }
             count += gone.len();
@@ -191,9 +213,13 @@ impl Head {
                 self.forget_one(slot, &labels);
             }
         }
-        // Last, and before a slot is given away: whoever has found one of them has read an
-        // earlier generation, and will see that it has changed.
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        if count > 0 {
+            // Last, and before a slot is given away: whoever has found one of them has read an
+            // earlier generation, and will see that it has changed.
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        self.series_bytes.store(bytes, Ordering::Relaxed);
+        self.index_bytes.store(self.index_read().bytes(), Ordering::Relaxed);
         count
     }
 
@@ -229,11 +255,7 @@ impl Head {
                 self.for_each(|slot, series| all.push((series.labels.clone(), slot)));
                 all
             };
-            let ranks = self.order.ranks(generation, all);
-            let rank = |slot: &u32| ranks.get(*slot as usize).copied().unwrap_or(u32::MAX);
-            if !slots.is_sorted_by_key(rank) {
-                slots.sort_unstable_by_key(rank);
-            }
+            slots = in_order(&self.order.slots(generation, all), &slots);
             is_ordered = true;
         }
         Matching { generation, slots, is_ordered }
@@ -242,6 +264,29 @@ impl Head {
     /// Whether the series that have been visited came in the order of their labels.
     pub(crate) fn is_ordered(&self, matching: &Matching) -> bool {
         matching.is_ordered && self.generation() == matching.generation
+    }
+
+    /// Has brought nearer what a visit of some series looks at first, and their tails.
+    ///
+    /// Each of the passes asks for what the one before has brought, of all of them at once: a visit
+    /// would wait for one line of memory after the other.
+    pub(crate) fn fetch(&self, matching: &Matching, places: Range<usize>) {
+        self.each(matching, places.clone(), prefetch);
+        self.each(matching, places.clone(), HeadSeries::fetch_windows);
+        self.each(matching, places, HeadSeries::fetch_tails);
+    }
+
+    /// The same of the columns of some series, behind [`Head::fetch`].
+    pub(crate) fn fetch_columns(&self, matching: &Matching, places: Range<usize>) {
+        self.each(matching, places, HeadSeries::fetch_columns);
+    }
+
+    fn each(&self, matching: &Matching, places: Range<usize>, mut call: impl FnMut(&HeadSeries)) {
+        for slot in &matching.slots[places] {
+            if let Some(series) = self.shard(*slot).series(*slot) {
+                call(series);
+            }
+        }
     }
 
     /// Calls with some of the series that pass the matchers, by their places among them.
@@ -374,6 +419,23 @@ impl Head {
         }
     }
 
+    /// How many slots there are, vacant ones included.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.vacant.lock().unwrap_or_else(PoisonError::into_inner).next as usize
+    }
+
+    /// Lets no sample of log epochs that have ended, up to one, stay raw in some slots, and
+    /// condenses the windows that are due.
+    pub(crate) fn condense(&self, slots: Range<usize>, due: &BTreeSet<i64>, epoch_max: u32) {
+        let mut scratch = Scratch::new();
+        for slot in slots {
+            let mut shard = self.shard(slot as u32);
+            if let Some(series) = shard.series(slot as u32) {
+                self.note_shrunk(series.condense(due, epoch_max, &mut scratch));
+            }
+        }
+    }
+
     /// Changes when slots that were found before may mean other series.
     fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -384,6 +446,69 @@ impl Head {
     pub(crate) fn shard(&self, slot: u32) -> Shard<'_> {
         let shard = &self.shards[slot as usize % SHARD_COUNT];
         Shard(shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// About how many bytes it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.series_bytes.load(Ordering::Relaxed) + self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The part of it that the index takes.
+    #[cfg(test)]
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How much it may hold.
+    pub(crate) fn limits(&self) -> &HeadLimits {
+        &self.limits
+    }
+
+    /// How many series are active.
+    pub(crate) fn active_count(&self) -> usize {
+        self.active.count()
+    }
+
+    /// What has been refused of series for which there was no room, by metric and limit.
+    pub(crate) fn refused_series(&self) -> Vec<RefusedSeries> {
+        self.active.refused()
+    }
+
+    /// Whether a series that is not active may become so.
+    pub(crate) fn admit(&self, labels: &Labels) -> Result<(), RejectReason> {
+        self.active.admit(labels, &self.limits, self.bytes())
+    }
+
+    /// Counts samples of a series that was not admitted, and says what was found.
+    pub(crate) fn refuse(&self, labels: &Labels, reason: RejectReason, samples: u64) -> Overflow {
+        self.active.refuse(labels, reason, &self.limits, self.bytes(), samples)
+    }
+
+    /// Counts a series as active if it is not yet.
+    #[inline]
+    pub(crate) fn activate(&self, series: &mut HeadSeries) {
+        if !std::mem::replace(&mut series.is_active, true) {
+            self.active.enter(&series.labels);
+        }
+    }
+
+    /// Counts a series as active no more if nothing of it is open.
+    pub(crate) fn deactivate_if_empty(&self, series: &mut HeadSeries) {
+        if series.is_empty() && std::mem::take(&mut series.is_active) {
+            self.active.leave(&series.labels);
+        }
+    }
+
+    /// Notes that series have grown.
+    pub(crate) fn note_grown(&self, bytes: usize) {
+        self.series_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that series have shrunk.
+    pub(crate) fn note_shrunk(&self, bytes: usize) {
+        let shrunk = |held: usize| Some(held.saturating_sub(bytes));
+        // It always gives a value.
+        let _ = self.series_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shrunk);
     }
 
     /// How many series there are.
@@ -400,4 +525,24 @@ impl Head {
         // The upper bits: the table itself uses the lower ones and the topmost seven.
         &self.slots[(hash >> 48) as usize % SHARD_COUNT]
     }
+}
+
+/// Some slots in the order of all that are known; others follow.
+fn in_order(known: &[u32], some: &[u32]) -> Vec<u32> {
+    let words = some.iter().max().map_or(0, |max| *max as usize / 64 + 1);
+    let mut waiting = vec![0_u64; words];
+    some.iter().for_each(|slot| waiting[*slot as usize / 64] |= 1 << (slot % 64));
+    let mut take = |slot: &u32| {
+        let Some(word) = waiting.get_mut(*slot as usize / 64) else { return false };
+        let bit = 1 << (slot % 64);
+        let is_waiting = *word & bit != 0;
+        *word &= !bit;
+        is_waiting
+    };
+    let mut ordered = Vec::with_capacity(some.len());
+    ordered.extend(known.iter().copied().filter(&mut take));
+    if ordered.len() < some.len() {
+        ordered.extend(some.iter().copied().filter(&mut take));
+    }
+    ordered
 }

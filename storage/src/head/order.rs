@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::Labels;
 
+/// From so many entries on, a thread more is worth it; few in tests.
+const HALVED_LEN_MIN: usize = if cfg!(test) { 4 } else { 1 << 16 };
+
 /// A series and its slot.
 type Entry = (Labels, u32);
 
@@ -22,8 +25,8 @@ pub(super) struct HeadOrder {
 #[derive(Default)]
 struct Sorted {
     entries: Vec<Entry>,
-    /// The place of each slot; of those that are vacant it means nothing.
-    ranks: Arc<[u32]>,
+    /// Their slots; that of a series that has been forgotten means nothing.
+    slots: Arc<[u32]>,
     /// How often series had been forgotten.
     generation: u64,
 }
@@ -36,11 +39,11 @@ impl HeadOrder {
         }
     }
 
-    /// The place of each slot in the order of labels, of all series that have been noted.
+    /// The slots in the order of labels, of all series that have been noted.
     ///
     /// `all` gives every series of the head; `generation` is how often series have been
     /// forgotten.
-    pub(super) fn ranks(&self, generation: u64, all: impl Fn() -> Vec<Entry>) -> Arc<[u32]> {
+    pub(super) fn slots(&self, generation: u64, all: impl Fn() -> Vec<Entry>) -> Arc<[u32]> {
         let mut sorted = lock(&self.sorted);
         let new = {
             let mut waiting = lock(&self.waiting);
@@ -52,25 +55,32 @@ impl HeadOrder {
             }
         };
         let entries = match new {
-            Some(new) if new.is_empty() => return Arc::clone(&sorted.ranks),
+            Some(new) if new.is_empty() => return Arc::clone(&sorted.slots),
             Some(mut new) => {
                 new.sort_unstable();
                 merged(std::mem::take(&mut sorted.entries), new)
             }
-            None => {
-                let mut entries = all();
-                entries.sort_unstable();
-                entries
-            }
+            None => in_order(all()),
         };
-        let slots = entries.iter().map(|(_, slot)| *slot as usize + 1).max().unwrap_or(0);
-        let mut ranks = vec![u32::MAX; slots];
-        for (rank, (_, slot)) in entries.iter().enumerate() {
-            ranks[*slot as usize] = rank as u32;
-        }
-        *sorted = Sorted { entries, ranks: ranks.into(), generation };
-        Arc::clone(&sorted.ranks)
+        let slots = entries.iter().map(|(_, slot)| *slot).collect();
+        *sorted = Sorted { entries, slots, generation };
+        Arc::clone(&sorted.slots)
     }
+}
+
+/// Puts many entries in order, which takes a second for a million of them, on two threads.
+fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
+    if entries.len() < HALVED_LEN_MIN {
+        entries.sort_unstable();
+        return entries;
+    }
+    let mut half = entries.split_off(entries.len() / 2);
+    std::thread::scope(|scope| {
+        let sorting = scope.spawn(|| half.sort_unstable());
+        entries.sort_unstable();
+        sorting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    merged(entries, half)
 }
 
 /// Two lists in order as one, entries that are in both once.

@@ -1,9 +1,10 @@
 //! One open series: its windows, and what is known of its newest sample.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Histogram, HistogramSample, Labels, SampleBatch};
+use model::{Histogram, HistogramSample, Labels, SampleBatch, prefetch};
 use smallvec::SmallVec;
 
 use super::window::OpenWindow;
@@ -14,6 +15,10 @@ use crate::window::window_of;
 /// Marks an id or a reference that has not been given.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// Bytes of a series beside its label set and its windows: itself, its places in the table of
+/// slots, in the order and among the slots, and what the allocator adds to each.
+pub(crate) const SERIES_BYTES: usize = size_of::<HeadSeries>() + 152;
+
 /// An open series.
 #[derive(Debug)]
 pub(crate) struct HeadSeries {
@@ -23,6 +28,9 @@ pub(crate) struct HeadSeries {
     pub(crate) newest_ms: i64,
     /// Bits of its value, or of the sum of a histogram.
     pub(crate) newest_bits: u64,
+    /// Time of the newest sample where that is a float without a start in an open window, which
+    /// has been applied; earlier, or `i64::MIN`, where it is not.
+    newest_plain_ms: i64,
     /// The newest histogram, if there has been one; floats may have followed.
     pub(crate) newest_histogram: Option<Box<HistogramSample>>,
     /// The log epoch that has defined the series last.
@@ -33,6 +41,8 @@ pub(crate) struct HeadSeries {
     pub(crate) partition: i64,
     /// The id in the index of `partition`, or [`NONE`].
     pub(crate) partition_id: u32,
+    /// Whether it counts as active.
+    pub(crate) is_active: bool,
     /// Where the last append went.
     pub(super) recent: u32,
     /// Sorted by window, then epoch.
@@ -141,6 +151,22 @@ impl Part {
         }
     }
 
+    /// Has a column brought nearer; all else is here, or is decoded.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        if let Part::Column(column) = self {
+            prefetch(&**column);
+        }
+    }
+
+    /// Has the first samples of a column, which is at hand, brought nearer.
+    #[inline]
+    pub(crate) fn fetch_samples(&self) {
+        if let Part::Column(column) = self {
+            column.fetch();
+        }
+    }
+
     /// Samples in it, at most; 0 for a frame that cannot be read.
     pub(crate) fn sample_count(&self) -> usize {
         match self {
@@ -198,7 +224,7 @@ impl Tail {
 
 impl TailRoom {
     /// A copy of floats, which is there once it is settled.
-    pub(super) fn copy(&mut self, samples: &[(i64, f64)]) -> Tail {
+    pub(crate) fn copy(&mut self, samples: &[(i64, f64)]) -> Tail {
         let start = self.samples.len() as u32;
         self.samples.extend_from_slice(samples);
         Tail { all: Arc::clone(&self.pending), start, end: self.samples.len() as u32 }
@@ -234,6 +260,8 @@ pub(crate) struct Scratch {
     /// Starts of the first of them; what is missing is 0.
     pub(crate) starts: Vec<i64>,
     bytes: Vec<u8>,
+    /// Bytes that series have grown by since this was taken.
+    pub(super) grown_bytes: usize,
 }
 
 impl Scratch {
@@ -245,6 +273,7 @@ impl Scratch {
             values: Vec::new(),
             starts: Vec::new(),
             bytes: Vec::new(),
+            grown_bytes: 0,
         }
     }
 
@@ -278,13 +307,13 @@ impl Scratch {
         Bytes::copy_from_slice(&self.bytes)
     }
 
-    /// The samples of frames that stand end to end, packed; none if there is anything else among
-    /// them, or something that cannot be read.
+    /// The samples of frames that stand end to end, packed; none if there is anything else than
+    /// floats without starts among them, or something that cannot be read.
     pub(crate) fn pack(&mut self, frames: &[u8]) -> Option<&[u8]> {
         self.clear();
         for frame in chunk::frames(frames) {
             let (offset, header) = frame.ok()?;
-            if header.encoding != Encoding::Gorilla {
+            if !matches!(header.encoding, Encoding::Gorilla | Encoding::Packed) {
                 return None;
             }
             self.decode(&frames[offset..]).ok()?;
@@ -316,11 +345,13 @@ impl HeadSeries {
             labels,
             newest_ms: i64::MIN,
             newest_bits: 0,
+            newest_plain_ms: i64::MIN,
             newest_histogram: None,
             log_epoch: NONE,
             log_ref: NONE,
             partition: i64::MIN,
             partition_id: NONE,
+            is_active: false,
             recent: 0,
             windows: Vec::new(),
         }
@@ -361,27 +392,40 @@ impl HeadSeries {
         s: &mut Scratch,
     ) {
         self.note_newest(timestamp_ms, value);
-        self.open_window(epoch, timestamp_ms).append(timestamp_ms, value, start_ms, s);
+        if start_ms == 0 && timestamp_ms == self.newest_ms {
+            self.newest_plain_ms = timestamp_ms;
+        }
+        let open = self.open_window(epoch, timestamp_ms, &mut s.grown_bytes);
+        open.append(timestamp_ms, value, start_ms, s);
     }
 
     /// Adds a histogram that is in the log of an epoch.
-    pub(crate) fn append_histogram(&mut self, epoch: u32, decided: &Decided) {
+    pub(crate) fn append_histogram(&mut self, epoch: u32, decided: &Decided, s: &mut Scratch) {
         self.note_newest_histogram(&decided.sample);
-        self.open_window(epoch, decided.sample.timestamp_ms).append_histogram(decided);
+        let grown_bytes = &mut s.grown_bytes;
+        let open = self.open_window(epoch, decided.sample.timestamp_ms, grown_bytes);
+        let before = open.bytes();
+        open.append_histogram(decided);
+        *grown_bytes += open.bytes().saturating_sub(before);
     }
 
     #[inline]
-    fn open_window(&mut self, epoch: u32, timestamp_ms: i64) -> &mut OpenWindow {
+    fn open_window(
+        &mut self,
+        epoch: u32,
+        timestamp_ms: i64,
+        grown_bytes: &mut usize,
+    ) -> &mut OpenWindow {
         let window = window_of(timestamp_ms);
         let recent = self.recent as usize;
         let at = match self.windows.get(recent) {
             Some(open) if open.window == window && open.epoch == epoch => recent,
-            _ => self.window_at(window, epoch),
+            _ => self.window_at(window, epoch, grown_bytes),
         };
         &mut self.windows[at]
     }
 
-    fn window_at(&mut self, window: i64, epoch: u32) -> usize {
+    fn window_at(&mut self, window: i64, epoch: u32, grown_bytes: &mut usize) -> usize {
         let found = self.windows.binary_search_by_key(&(window, epoch), |w| (w.window, w.epoch));
         let at = found.unwrap_or_else(|at| {
             // A vector's first allocation has room for four: too much for a million of them.
@@ -389,6 +433,7 @@ impl HeadSeries {
                 self.windows.reserve_exact(1);
             }
             self.windows.insert(at, OpenWindow::new(window, epoch));
+            *grown_bytes += size_of::<OpenWindow>();
             at
         });
         self.recent = at as u32;
@@ -418,6 +463,22 @@ impl HeadSeries {
         Some(newest.is_some_and(|newest| has_same_value(&newest.histogram, histogram)))
     }
 
+    /// Has brought nearer what lies behind the series itself: its labels and windows.
+    pub(super) fn fetch_windows(&self) {
+        prefetch(self.labels.as_bytes());
+        prefetch(self.windows.as_slice());
+    }
+
+    /// Has brought nearer what lies behind the windows: the places of columns, and the tails.
+    pub(super) fn fetch_tails(&self) {
+        self.windows.iter().for_each(OpenWindow::fetch_tail);
+    }
+
+    /// Has brought nearer what lies behind the places: columns.
+    pub(super) fn fetch_columns(&self) {
+        self.windows.iter().for_each(OpenWindow::fetch_column);
+    }
+
     /// Whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
@@ -433,8 +494,12 @@ impl HeadSeries {
         self.windows.iter().any(|w| w.window == window && w.epoch <= epoch_max)
     }
 
-    /// The newest float in a range of time, where it lies raw and nothing else can be newer.
+    /// The newest float in a range of time, where it is at hand and nothing else can be newer.
     pub(crate) fn newest_raw(&self, start_ms: i64, end_ms: i64) -> Option<(i64, f64)> {
+        let is_at_hand = self.newest_plain_ms == self.newest_ms && !self.is_empty();
+        if is_at_hand && (start_ms..=end_ms).contains(&self.newest_ms) {
+            return Some((self.newest_ms, f64::from_bits(self.newest_bits)));
+        }
         let mut windows = self.windows.iter().rev().skip_while(|w| w.min_ms > end_ms);
         let last = windows.next()?;
         // The same window in an earlier epoch may hold later samples.
@@ -472,17 +537,86 @@ impl HeadSeries {
         parts
     }
 
-    /// Forgets one window up to an epoch: it has been sealed.
-    pub(crate) fn drop_window(&mut self, window: i64, epoch_max: u32) {
+    /// Damages the frames of a window.
+    #[cfg(test)]
+    pub(crate) fn damage(&mut self, window: i64) {
+        self.windows.iter_mut().filter(|w| w.window == window).for_each(OpenWindow::damage);
+    }
+
+    /// Lets no sample of epochs up to one stay raw, and condenses the windows that are due.
+    /// Returns by how many bytes it has shrunk.
+    ///
+    /// A window of several epochs is left to the seal, which packs all of it together.
+    pub(super) fn condense(
+        &mut self,
+        due: &BTreeSet<i64>,
+        epoch_max: u32,
+        s: &mut Scratch,
+    ) -> usize {
+        let mut shrunk = 0;
+        for at in 0..self.windows.len() {
+            let OpenWindow { window, epoch, .. } = self.windows[at];
+            if epoch > epoch_max {
+                continue;
+            }
+            let is_of_window = |w: &&OpenWindow| w.window == window && w.epoch <= epoch_max;
+            let is_alone = self.windows.iter().filter(is_of_window).count() == 1;
+            let open = &mut self.windows[at];
+            let is_due = is_alone && due.contains(&window);
+            shrunk += if is_due { open.condense(s) } else { open.end(s) };
+        }
+        shrunk
+    }
+
+    /// Appends the frames of one window up to an epoch to `out`, if it is condensed and there is
+    /// nothing else of it; its earliest and latest time.
+    pub(crate) fn copy_condensed(
+        &self,
+        window: i64,
+        epoch_max: u32,
+        out: &mut Vec<u8>,
+    ) -> Option<(i64, i64)> {
+        let mut all = self.windows.iter().filter(|w| w.window == window && w.epoch <= epoch_max);
+        let open = all.next().filter(|open| all.next().is_none() && open.copy_condensed(out))?;
+        Some((open.min_ms, open.max_ms))
+    }
+
+    /// Forgets one window up to an epoch: it has been sealed. Returns its bytes.
+    pub(crate) fn drop_window(&mut self, window: i64, epoch_max: u32) -> usize {
+        let before = self.bytes();
         self.windows.retain(|w| w.window != window || w.epoch > epoch_max);
-        self.windows.shrink_to_fit();
-        self.recent = 0;
+        self.note_dropped();
+        before.saturating_sub(self.bytes())
+    }
+
+    /// About how many bytes it takes in memory, its entries in tables and the index aside.
+    pub(crate) fn bytes(&self) -> usize {
+        let newest_histogram = self.newest_histogram.as_deref().map_or(0, histogram_bytes);
+        let windows: usize = self.windows.iter().map(OpenWindow::bytes).sum();
+        SERIES_BYTES + self.labels.as_bytes().len() + newest_histogram + windows
+    }
+
+    /// Forgets what is not open any more, by window and epoch. Returns its bytes.
+    pub(crate) fn retain_open(&mut self, is_open: impl Fn(i64, u32) -> bool) -> usize {
+        let before = self.bytes();
+        self.windows.retain(|w| is_open(w.window, w.epoch));
+        self.note_dropped();
+        before.saturating_sub(self.bytes())
     }
 
     /// Forgets what lies before a window: its partition is deleted.
     pub(crate) fn drop_before(&mut self, window: i64) {
         self.windows.retain(|w| w.window >= window);
+        self.note_dropped();
+    }
+
+    /// Notes that windows have gone, or samples of them.
+    pub(super) fn note_dropped(&mut self) {
+        self.windows.shrink_to_fit();
         self.recent = 0;
+        if !self.windows.iter().any(|open| open.max_ms == self.newest_plain_ms) {
+            self.newest_plain_ms = i64::MIN;
+        }
     }
 }
 

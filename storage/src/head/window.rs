@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A full tail is merged into the frame before it while that is short, so that memory holds
-//! few raw samples and frames are still long. Histograms are large, so those in order are
+//! few raw samples and frames are still long. Once the log epoch has ended, nothing is added any
+//! more: no sample stays raw, and the frames of what is to be sealed are packed. Histograms are large, so those in order are
 //! encoded at once, and who reads gets a copy of the frame as it is. Of two samples of one time
 //! the later write wins: a late one over one in order, a later frame over an earlier one, a
 //! later epoch over an earlier one.
@@ -16,10 +17,11 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use model::{HistogramSample, ResetHint};
+use model::{HistogramSample, ResetHint, prefetch};
 
 use super::series::{
-    Decided, Floats, Frame, Part, Parts, Run, Scratch, TailRoom, push_starts, sorted_later_wins,
+    Decided, Floats, Frame, Part, Parts, Run, Scratch, TailRoom, histogram_bytes, push_starts,
+    sorted_later_wins,
 };
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::columns::{Place, Slot};
@@ -31,6 +33,8 @@ const FRAME_LEN: usize = 120;
 /// Histograms up to which a frame in the head grows, and bytes from which it does not.
 const HISTOGRAM_FRAME_LEN: usize = 240;
 const HISTOGRAM_FRAME_BYTES: usize = 32 << 10;
+/// Bytes of a frame beside its own: where it is noted, and what the allocator adds.
+const FRAME_BYTES: usize = size_of::<Bytes>() + 16;
 /// Raw late samples that an open window keeps.
 const LATE_LEN: usize = 64;
 /// Raw late histograms that an open window keeps.
@@ -46,6 +50,8 @@ pub(crate) struct OpenWindow {
     frames: Vec<Bytes>,
     /// Whether all frames are of floats without starts.
     are_plain: bool,
+    /// Whether nothing is raw, and the frames are as short as they get.
+    is_condensed: bool,
     /// Time of the last sample in the frames, while they are plain.
     framed_ms: i64,
     /// The place of the column of the frames, from the first reader on. Frames only gain
@@ -79,6 +85,20 @@ struct Late {
     histograms: Vec<HistogramSample>,
 }
 
+impl Late {
+    fn bytes(&self) -> usize {
+        size_of::<Late>()
+            + frames_bytes(&self.frames)
+            + self.floats.samples.capacity() * size_of::<(i64, f64)>()
+            + self.floats.starts.capacity() * size_of::<i64>()
+            + self.histograms.iter().map(histogram_bytes).sum::<usize>()
+    }
+}
+
+fn frames_bytes(frames: &[Bytes]) -> usize {
+    frames.iter().map(|frame| FRAME_BYTES + frame.len()).sum()
+}
+
 impl OpenWindow {
     /// A window without samples.
     pub(super) fn new(window: i64, epoch: u32) -> OpenWindow {
@@ -88,6 +108,7 @@ impl OpenWindow {
             last_frame_len: 0,
             frames: Vec::new(),
             are_plain: true,
+            is_condensed: false,
             framed_ms: i64::MIN,
             slot: OnceLock::new(),
             tail: Vec::new(),
@@ -99,6 +120,12 @@ impl OpenWindow {
         }
     }
 
+    /// Damages the frames.
+    #[cfg(test)]
+    pub(super) fn damage(&mut self) {
+        self.frames.iter_mut().for_each(|frame| *frame = Bytes::from_static(&[0]));
+    }
+
     /// Adds a float.
     #[inline]
     pub(super) fn append(&mut self, timestamp_ms: i64, value: f64, start_ms: i64, s: &mut Scratch) {
@@ -107,6 +134,9 @@ impl OpenWindow {
         if timestamp_ms > self.in_order_ms {
             if self.tail.len() == TAIL_LEN {
                 self.encode_tail(s);
+            }
+            if self.tail.len() == self.tail.capacity() {
+                self.grow_tail(s);
             }
             self.in_order_ms = timestamp_ms;
             if start_ms != 0 {
@@ -120,6 +150,14 @@ impl OpenWindow {
     }
 
     #[cold]
+    fn grow_tail(&mut self, s: &mut Scratch) {
+        self.is_condensed = false;
+        let before = self.tail.capacity();
+        self.tail.reserve(1);
+        s.grown_bytes += (self.tail.capacity() - before) * size_of::<(i64, f64)>();
+    }
+
+    #[cold]
     fn append_late(&mut self, timestamp_ms: i64, value: f64, start_ms: i64, s: &mut Scratch) {
         // A late frame that holds the time too would win over the tail: then it goes there.
         if self.late.is_none()
@@ -129,7 +167,9 @@ impl OpenWindow {
             self.set_tail_start(at, start_ms);
             return;
         }
+        self.is_condensed = false;
         let late = self.late.get_or_insert_default();
+        let before = late.bytes();
         late.histograms.retain(|sample| sample.timestamp_ms != timestamp_ms);
         let floats = &mut late.floats;
         if floats.samples.len() == LATE_LEN {
@@ -144,6 +184,7 @@ impl OpenWindow {
             push_starts(&mut floats.starts, floats.samples.len(), &[start_ms]);
         }
         floats.samples.push((timestamp_ms, value));
+        s.grown_bytes += late.bytes().saturating_sub(before);
     }
 
     fn set_tail_start(&mut self, at: usize, start_ms: i64) {
@@ -160,14 +201,17 @@ impl OpenWindow {
     #[cold]
     fn encode_tail(&mut self, s: &mut Scratch) {
         s.clear();
+        let before = self.frames.last().map_or(0, Bytes::len);
         let grows = usize::from(self.last_frame_len) + self.tail.len() <= FRAME_LEN;
         let last = self.frames.last().filter(|_| grows && self.last_frame_len > 0);
         // A frame that cannot be read is left as it is, for the reader to report.
         let is_merged = last.is_some_and(|frame| s.decode(frame).is_ok());
         if is_merged {
             self.frames.pop();
+            s.grown_bytes = s.grown_bytes.saturating_sub(before);
         } else {
             s.clear();
+            s.grown_bytes += FRAME_BYTES;
         }
         match self.extra.as_deref_mut() {
             Some(extra) => {
@@ -184,12 +228,69 @@ impl OpenWindow {
             self.frames.reserve_exact(1);
         }
         let frame = s.encode();
+        s.grown_bytes += frame.len();
         self.frames.push(frame);
+    }
+
+    /// Encodes what is raw: its log epoch has ended. Returns by how many bytes it has shrunk.
+    ///
+    /// What came late, starts and histograms stay as they are, and all that is with them.
+    pub(super) fn end(&mut self, s: &mut Scratch) -> usize {
+        if self.tail.is_empty() || self.late.is_some() || self.extra.is_some() {
+            return 0;
+        }
+        let before = self.bytes();
+        self.last_frame_len = 0;
+        self.encode_tail(s);
+        self.last_frame_len = 0;
+        self.tail = Vec::new();
+        before.saturating_sub(self.bytes())
+    }
+
+    /// The same, and packs everything where that is shorter: as it goes into a block.
+    pub(super) fn condense(&mut self, s: &mut Scratch) -> usize {
+        let before = self.bytes();
+        self.end(s);
+        let is_ended = self.tail.is_empty() && self.late.is_none() && self.extra.is_none();
+        if is_ended && self.are_plain && !self.is_condensed {
+            let frames = self.frames.concat();
+            // What cannot be read is left as it is, for the seal to report.
+            if let Some(packed) = s.pack(&frames) {
+                if packed.len() < frames.len() {
+                    self.frames = Vec::with_capacity(1);
+                    push_each_frame(packed, &mut self.frames);
+                }
+                self.is_condensed = true;
+            }
+        }
+        before.saturating_sub(self.bytes())
+    }
+
+    /// Appends the frames, once they are condensed, to `out`; whether they are.
+    pub(super) fn copy_condensed(&self, out: &mut Vec<u8>) -> bool {
+        if self.is_condensed {
+            self.frames.iter().for_each(|frame| out.extend_from_slice(frame));
+        }
+        self.is_condensed
+    }
+
+    /// About how many bytes it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let extra = self.extra.as_deref().map_or(0, |extra| {
+            let histograms = extra.histograms.as_ref().map_or(0, HistogramEncoder::payload_bytes);
+            size_of::<Extra>() + extra.starts.capacity() * size_of::<i64>() + histograms
+        });
+        size_of::<OpenWindow>()
+            + frames_bytes(&self.frames)
+            + self.tail.capacity() * size_of::<(i64, f64)>()
+            + self.late.as_deref().map_or(0, Late::bytes)
+            + extra
     }
 
     /// Adds a histogram.
     pub(super) fn append_histogram(&mut self, decided: &Decided) {
         let Decided { sample, before } = decided;
+        self.is_condensed = false;
         self.min_ms = self.min_ms.min(sample.timestamp_ms);
         self.max_ms = self.max_ms.max(sample.timestamp_ms);
         if sample.timestamp_ms <= self.in_order_ms {
@@ -254,6 +355,21 @@ impl OpenWindow {
         }
         let count = self.tail.partition_point(|(t, _)| *t <= end_ms);
         self.tail[..count].last().copied()
+    }
+
+    /// See [`super::series::HeadSeries::fetch_tails`].
+    pub(super) fn fetch_tail(&self) {
+        if let Some(slot) = self.slot.get() {
+            prefetch(&**slot);
+        }
+        prefetch(self.tail.as_slice());
+    }
+
+    /// See [`super::series::HeadSeries::fetch_columns`].
+    pub(super) fn fetch_column(&self) {
+        if let Some(slot) = self.slot.get() {
+            slot.fetch();
+        }
     }
 
     /// Copies of what may lie in a range of time, the earlier write first.

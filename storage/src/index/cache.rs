@@ -111,6 +111,11 @@ impl IndexCache {
         entries.partitions.remove(&partition);
     }
 
+    /// Whether there are ids of a partition of which nothing is left.
+    pub(crate) fn has_gone(&self, partition: i64) -> bool {
+        self.entries().gone.contains_key(&partition)
+    }
+
     /// Forgets a partition: it is deleted.
     pub(crate) fn remove(&self, partition: i64) {
         let mut entries = self.entries();

@@ -16,6 +16,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::HashMap;
 use model::{Labels, MatchOp, Matcher, SourceError};
 use roaring::RoaringBitmap;
+use smol_str::SmolStr;
 
 use super::cache::Usage;
 use super::ids::Ids;
@@ -79,7 +80,7 @@ pub(crate) enum Order {
 }
 
 /// The values of one label in order, with the ids of each.
-pub(crate) type Table = [(Box<str>, Ids)];
+pub(crate) type Table = [(SmolStr, Ids)];
 
 impl Facts {
     /// Nothing yet of a partition.
@@ -302,7 +303,7 @@ impl Facts {
             return Ok(known);
         }
         self.note(false);
-        let mut table: Vec<(Box<str>, Ids)> = Vec::new();
+        let mut table: Vec<(SmolStr, Ids)> = Vec::new();
         let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.number, name)).await?;
         while let Some((key, bytes)) = scan.next().await? {
             breather.work(1).await?;
@@ -314,12 +315,12 @@ impl Facts {
                 continue;
             }
             match table.last_mut() {
-                Some((last, known)) if **last == value => known.extend(ids),
+                Some((last, known)) if last.as_str() == value => known.extend(ids),
                 _ => table.push((value.into(), Ids::of(ids))),
             }
         }
         let table: Arc<Table> = table.into();
-        let entry_bytes = |(value, ids): &(Box<str>, Ids)| value.len() + 40 + ids.heap_bytes();
+        let entry_bytes = |(value, ids): &(SmolStr, Ids)| value.len() + 40 + ids.heap_bytes();
         let bytes = FACT_BYTES + name.len() + table.iter().map(entry_bytes).sum::<usize>();
         if lock(&self.index.tables).insert(name.into(), Arc::clone(&table)).is_none() {
             self.index.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -61,6 +61,14 @@ impl Ids {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Ids::One(_) => 1,
+            Ids::Many(ids) => ids.len(),
+        }
+    }
+
     /// Whether any of the ids is in a set.
     pub(crate) fn intersects(&self, others: &RoaringBitmap) -> bool {
         match self {

@@ -6,6 +6,7 @@ use std::ops::Bound;
 
 use model::{BudgetError, Labels, Matcher, Watch};
 use roaring::RoaringBitmap;
+use smol_str::SmolStr;
 
 use super::ids::Ids;
 use super::{Lookup, Term, combine, term, wants};
@@ -17,7 +18,22 @@ const MATCH_WORK: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
     all: RoaringBitmap,
-    names: BTreeMap<Box<str>, BTreeMap<Box<str>, Ids>>,
+    /// Short values lie in the tree itself: to list them is to walk through its nodes, where a place
+    /// of its own for each would be a cache miss.
+    names: BTreeMap<Box<str>, BTreeMap<SmolStr, Ids>>,
+    /// Bytes of the values, of their ids and of what the tree adds to each.
+    bytes: usize,
+}
+
+/// Bytes of a value in the tree, a fuller node and the allocator included.
+const VALUE_BYTES: usize = 80;
+/// What a longer one takes elsewhere, beside its own bytes.
+const LONG_VALUE_BYTES: usize = 32;
+/// Bytes of an id among others; two mostly, and more where they lie apart.
+const ID_BYTES: usize = 4;
+
+fn value_bytes(value: &SmolStr) -> usize {
+    VALUE_BYTES + if value.is_heap_allocated() { LONG_VALUE_BYTES + value.len() } else { 0 }
 }
 
 impl LabelIndex {
@@ -30,9 +46,14 @@ impl LabelIndex {
             }
             let Some(values) = self.names.get_mut(name) else { continue };
             match values.get_mut(value) {
-                Some(ids) => ids.insert(id),
+                Some(ids) => {
+                    ids.insert(id);
+                    self.bytes += ID_BYTES;
+                }
                 None => {
-                    values.insert(value.into(), Ids::One(id));
+                    let value = SmolStr::new(value);
+                    self.bytes += value_bytes(&value);
+                    values.insert(value, Ids::One(id));
                 }
             }
         }
@@ -43,13 +64,19 @@ impl LabelIndex {
         self.all.remove(id);
         for (name, value) in labels.iter() {
             let Some(values) = self.names.get_mut(name) else { continue };
-            if values.get_mut(value).is_some_and(|ids| ids.remove(id)) {
-                values.remove(value);
-            }
+            let Some(ids) = values.get_mut(value) else { continue };
+            let removed = if ids.remove(id) { values.remove_entry(value) } else { None };
+            let freed = removed.map_or(ID_BYTES, |(value, _)| value_bytes(&value));
+            self.bytes = self.bytes.saturating_sub(freed);
             if values.is_empty() {
                 self.names.remove(name);
             }
         }
+    }
+
+    /// About how many bytes it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The ids that pass every matcher.
@@ -75,7 +102,7 @@ impl LabelIndex {
 
     /// The values of a label in order, with the ids of each.
     pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = (&str, &Ids)> {
-        self.names.get(name).into_iter().flatten().map(|(value, ids)| (&**value, ids))
+        self.names.get(name).into_iter().flatten().map(|(value, ids)| (value.as_str(), ids))
     }
 
     /// How many values a label has.

@@ -39,25 +39,33 @@ const ORDER_SHARE: usize = 8;
 /// The directories of so many metrics are looked at before their series.
 const METRICS_LOOKED_AT: usize = 4096;
 
-/// Loads what a partition holds of the series that match, in a range of time.
+/// Gives, by the latest time of what is sealed in the range, the ids of series of which nothing
+/// is wanted.
+pub(crate) type Unwanted<'a> = dyn Fn(i64) -> RoaringBitmap + Sync + 'a;
+
+/// Loads what a partition holds of the series that match and are wanted, in a range of time.
 ///
 /// `charge` is told of the bytes of the blocks before they are read.
 pub(crate) async fn load(
     inner: &Inner,
-    facts: &Arc<Facts>,
+    (lsm, facts): (&Lsm, &Arc<Facts>),
     tombstones: &Snapshot,
-    matchers: &[Matcher],
-    range: (i64, i64),
+    (matchers, range, unwanted): (&[Matcher], (i64, i64), &Unwanted<'_>),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
     let mut breather = Breather::new(budget);
-    let lsm = &inner.lsm.for_query(budget);
     let windows = window_of(range.0)..=window_of(range.1);
-    if !may_hold(lsm, facts, matchers, &windows, range, &mut breather).await? {
-        return Ok(Loaded { series: Vec::new() });
-    }
-    let resolved = facts.series(lsm, &inner.head, matchers, &mut breather).await?;
+    let sealed_ms = latest_of(lsm, facts, matchers, &windows, range, &mut breather).await?;
+    let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
+    let unwanted = unwanted(sealed_ms);
+    let resolved = if unwanted.is_empty() {
+        facts.series(lsm, &inner.head, matchers, &mut breather).await?
+    } else {
+        let ids = facts.resolve(lsm, matchers, &mut breather).await? - unwanted;
+        let labels = facts.labels_of(lsm, &inner.head, &ids, &mut breather).await?;
+        Arc::new(Resolved::new(labels))
+    };
     let labels = &resolved.labels;
     if labels.is_empty() {
         return Ok(Loaded { series: Vec::new() });
@@ -106,32 +114,35 @@ async fn masks_of(
     Masks::of(lsm, facts, tombstones, range, &ids, breather).await
 }
 
-/// Whether a partition may hold samples of matching series in a range of time, as far as the
-/// directories of their metrics tell. Most queries want what is newer than all of it.
-async fn may_hold(
+/// The latest time of the blocks of a partition that may hold samples of matching series in a range
+/// of time, as far as the directories of their metrics tell; the greatest where these are not
+/// looked at, none where there are no such blocks. Most queries want what is newer than all of it.
+async fn latest_of(
     lsm: &Lsm,
     facts: &Facts,
     matchers: &[Matcher],
     windows: &RangeInclusive<i64>,
     (start_ms, end_ms): (i64, i64),
     breather: &mut Breather,
-) -> Result<bool, SourceError> {
+) -> Result<Option<i64>, SourceError> {
     let equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
     let metrics: Vec<u64> = match matchers.iter().find(equal) {
         Some(matcher) => vec![keys::metric_hash(matcher.value())],
-        None if !facts.are_kept() => return Ok(true),
+        None if !facts.are_kept() => return Ok(Some(i64::MAX)),
         None => {
             let names = facts.table(lsm, METRIC_NAME, breather).await?;
             if names.len() > METRICS_LOOKED_AT {
-                return Ok(true);
+                return Ok(Some(i64::MAX));
             }
             let named = names.iter().map(|(name, _)| keys::metric_hash(name));
             named.chain([keys::metric_hash("")]).collect()
         }
     };
-    let overlaps = |e: &BlockEntry| e.min_ms <= end_ms && e.max_ms >= start_ms;
-    let is_near = |run: &Run| windows.contains(&run.window) && run.blocks.iter().any(overlaps);
-    Ok(facts.runs_of(lsm, &metrics).await?.iter().any(|runs| runs.iter().any(is_near)))
+    let overlaps = |e: &&BlockEntry| e.min_ms <= end_ms && e.max_ms >= start_ms;
+    let runs = facts.runs_of(lsm, &metrics).await?;
+    let near = runs.iter().flat_map(|runs| runs.iter()).filter(|run| windows.contains(&run.window));
+    let times = near.flat_map(|run| run.blocks.iter().filter(overlaps)).map(|e| e.max_ms);
+    Ok(times.max())
 }
 
 /// Puts series of a partition, given by id, in the order of their labels.
@@ -157,6 +168,7 @@ async fn in_order<T>(
 
 /// Which series of a partition are listed.
 pub(crate) struct Wanted<'a> {
+    pub(crate) lsm: &'a Lsm,
     pub(crate) facts: &'a Arc<Facts>,
     pub(crate) tombstones: &'a Snapshot,
     pub(crate) matchers: &'a [Matcher],
@@ -173,9 +185,8 @@ pub(crate) async fn matching_labels(
     wanted: &Wanted<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let Wanted { facts, tombstones, matchers, range } = *wanted;
+    let Wanted { lsm, facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
-    let lsm = &inner.lsm.for_query(budget);
     let resolved = facts.series(lsm, &inner.head, matchers, &mut breather).await?;
     let labels = &resolved.labels;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;

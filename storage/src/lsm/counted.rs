@@ -1,4 +1,5 @@
-//! An object store whose reads are counted: in all, and for the query that makes them.
+//! An object store whose reads are counted, in all and for the query that makes them, and of whose
+//! failing writes is known why.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use slatedb::object_store::{
 use slatedb::object_store_tag::{ObjectStoreCallTag, TableStoreKind};
 
 use super::account;
+use super::failures::Failures;
 
 /// Who reads the object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,12 +81,17 @@ impl ReadCounters {
 pub(super) struct Counted {
     objects: Arc<dyn ObjectStore>,
     counters: Arc<ReadCounters>,
+    failures: Arc<Failures>,
 }
 
 impl Counted {
-    /// An object store whose reads are counted.
-    pub(super) fn new(objects: Arc<dyn ObjectStore>, counters: Arc<ReadCounters>) -> Counted {
-        Counted { objects, counters }
+    /// An object store whose reads are counted and whose failing writes are noted.
+    pub(super) fn new(
+        objects: Arc<dyn ObjectStore>,
+        counters: Arc<ReadCounters>,
+        failures: Arc<Failures>,
+    ) -> Counted {
+        Counted { objects, counters, failures }
     }
 }
 
@@ -97,7 +104,9 @@ impl fmt::Display for Counted {
 #[async_trait]
 impl ObjectStore for Counted {
     async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
-        self.objects.put_opts(to, bytes, how).await
+        let result = self.objects.put_opts(to, bytes, how).await;
+        self.failures.note(to, &result);
+        result
     }
 
     async fn put_multipart_opts(
@@ -105,7 +114,9 @@ impl ObjectStore for Counted {
         to: &Path,
         how: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(to, how).await
+        let result = self.objects.put_multipart_opts(to, how).await;
+        self.failures.note(to, &result);
+        result
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {

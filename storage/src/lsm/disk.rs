@@ -82,7 +82,7 @@ impl DiskCache {
             && options.version.is_none();
         match &options.range {
             Some(GetRange::Bounded(range))
-                if tag.kind == TableStoreKind::Main
+                if matches!(tag.kind, TableStoreKind::Main | TableStoreKind::Reader)
                     && tag.sst_type == SstType::Compacted
                     && is_unconditional
                     && !options.head

@@ -1,10 +1,15 @@
 //! Which files are merged when: as slatedb would by itself, but for three kinds of segments.
 //!
 //! Those to which nothing has been added for a while, as to a day that has passed, are merged into
-//! one run: a query reads each run by itself, its index first. Those of deleted partitions and of log epochs that are sealed whole go with all their files,
-//! which are not read for it. And the log is not merged: its keys ascend, so that its files do
-//! not overlap, and it is read once, at a start, if at all. Partitions of which much has been
-//! deleted are merged whole, so that their files give the space back.
+//! one run: a query reads each run by itself, its index first. Those of deleted partitions and of log
+//! epochs that are sealed whole go with all their files, which are not read for it. And the log is not
+//! merged: its keys ascend, so that its files do not overlap, and it is read once, at a start, if at
+//! all. Partitions of which much has been deleted are merged whole, so that their files give the space
+//! back.
+//!
+//! What is not merged must not count against what may be merged at once: slatedb would merge segments
+//! of many files first, which log epochs are, and a memtable is not written out while another segment
+//! has too many files that overlap, so that all writes would wait for a merge that never comes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -14,8 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use slatedb::VersionedCompactions;
 use slatedb::compactor::{
-    CompactionScheduler, CompactionSchedulerSupplier, CompactionSpec, CompactorStateView,
-    SizeTieredCompactionSchedulerSupplier, SourceId,
+    Compaction, CompactionScheduler, CompactionSchedulerSupplier, CompactionSpec,
+    CompactorStateView, SizeTieredCompactionSchedulerSupplier, SourceId,
 };
 use slatedb::config::CompactorOptions;
 use slatedb::manifest::{Segment, SortedRun};
@@ -108,14 +113,22 @@ impl CompactionSchedulerSupplier for Schedule {
         &self,
         options: &CompactorOptions,
     ) -> Box<dyn CompactionScheduler + Send + Sync> {
-        let merging = SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(options);
-        Box::new(Scheduler { dead: self.dead.clone(), settled_after: self.settled_after, merging })
+        // It proposes all there is, of which as many are taken as may be merged at once.
+        let all = CompactorOptions { max_concurrent_compactions: usize::MAX, ..options.clone() };
+        Box::new(Scheduler {
+            dead: self.dead.clone(),
+            settled_after: self.settled_after,
+            merges_max: options.max_concurrent_compactions,
+            merging: SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(&all),
+        })
     }
 }
 
 struct Scheduler {
     dead: Dead,
     settled_after: Duration,
+    /// How many merges may be under way at once, of those that slatedb proposes.
+    merges_max: usize,
     merging: Box<dyn CompactionScheduler + Send + Sync>,
 }
 
@@ -127,11 +140,7 @@ impl Scheduler {
         proposed: &[CompactionSpec],
     ) -> Vec<CompactionSpec> {
         let segments = state.manifest().segments();
-        let active = || {
-            let jobs = state.compactions().into_iter();
-            jobs.flat_map(VersionedCompactions::recent_compactions).filter(|job| job.active())
-        };
-        let free = SETTLING_MAX.saturating_sub(active().count());
+        let free = SETTLING_MAX.saturating_sub(active(state).count());
         let settled_before = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -143,7 +152,7 @@ impl Scheduler {
             newest.max().is_some_and(|newest_ms| u128::from(newest_ms) <= settled_before)
         };
         let runs = segments.iter().flat_map(Segment::compacted).map(|run| run.id);
-        let jobs = active().filter_map(|job| job.spec().destination());
+        let jobs = active(state).filter_map(|job| job.spec().destination());
         let others = proposed.iter().filter_map(CompactionSpec::destination);
         let mut next_run = runs.chain(jobs).chain(others).max().map_or(0, |id| id + 1);
         segments
@@ -185,7 +194,8 @@ impl CompactionScheduler for Scheduler {
                 keys::parse_partition(prefix).is_some_and(|p| shrinking.contains_key(&p));
             !self.dead.contains(prefix) && (!is_log || is_long_log(prefix)) && !is_whole
         };
-        proposed.extend(self.merging.propose(state).into_iter().filter(is_wanted));
+        let free = self.merges_max.saturating_sub(active(state).count());
+        proposed.extend(self.merging.propose(state).into_iter().filter(is_wanted).take(free));
         shrinking.retain(|partition, shrinking| {
             let prefix = keys::partition(*partition);
             let segment = segments.iter().find(|segment| *segment.prefix() == prefix);
@@ -224,10 +234,14 @@ impl CompactionScheduler for Scheduler {
     }
 }
 
+/// Merges under way.
+fn active(state: &CompactorStateView) -> impl Iterator<Item = &Compaction> {
+    let jobs = state.compactions().into_iter();
+    jobs.flat_map(VersionedCompactions::recent_compactions).filter(|job| job.active())
+}
+
 fn is_active(state: &CompactorStateView, prefix: &Bytes) -> bool {
-    state.compactions().is_some_and(|compactions| {
-        compactions.recent_compactions().any(|job| job.active() && job.spec().segment() == prefix)
-    })
+    active(state).any(|job| job.spec().segment() == prefix)
 }
 
 fn drain(segment: &Segment) -> CompactionSpec {
@@ -250,4 +264,58 @@ fn fresh_run(state: &CompactorStateView, proposed: &[CompactionSpec]) -> u32 {
     let merging = jobs.filter_map(|job| job.spec().destination());
     let proposed = proposed.iter().filter_map(CompactionSpec::destination);
     runs.chain(merging).chain(proposed).max().map_or(0, |id| id + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::StoreOptions;
+    use crate::lsm::{Location, Lsm, WriteSet};
+    use crate::tests::harness;
+
+    /// More than merges there may be at once.
+    const EPOCHS: u32 = 6;
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    #[test]
+    fn log_epochs_do_not_keep_other_segments_from_being_merged() {
+        harness::run(async {
+            let location = Location::on(harness::memory());
+            let options = StoreOptions {
+                merge_interval: Some(Duration::from_secs(86_400)),
+                settled_after: Duration::from_secs(100 * 365 * 86_400),
+                ..harness::options()
+            };
+            let day = keys::partition(20_000);
+            let files_of = |lsm: &Lsm, prefix: &[u8]| {
+                let manifest = lsm.manifest();
+                let segment = manifest.segments().iter().find(|s| s.prefix() == prefix);
+                segment.map_or(0, |segment| segment.l0().len())
+            };
+            let lsm = Lsm::open(&location, &options).await.unwrap();
+            for file in 0..8 {
+                let mut set = WriteSet::default();
+                for epoch in 1..=EPOCHS {
+                    set.put(keys::log(epoch, file), vec![1]);
+                }
+                if file < 6 {
+                    set.put([&day[..], b"b"].concat(), vec![1]);
+                }
+                lsm.commit(set).await.unwrap();
+                lsm.flush_to_files().await.unwrap();
+            }
+            assert_eq!(files_of(&lsm, &day), 6);
+            lsm.close().await.unwrap();
+            let options = StoreOptions { merge_interval: None, ..options };
+            let lsm = Lsm::open(&location, &options).await.unwrap();
+            let started = Instant::now();
+            while files_of(&lsm, &day) > 3 {
+                assert!(started.elapsed() < PATIENCE, "{} files are left", files_of(&lsm, &day));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            lsm.close().await.unwrap();
+        });
+    }
 }

@@ -86,7 +86,7 @@ impl Unread {
     }
 
     /// Which of the files may go.
-    fn allowed(&self, found: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
+    pub(crate) fn allowed(&self, found: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
         let (next, lowest) = self.reads.next_and_lowest();
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = HashMap::with_capacity(found.len());

@@ -8,18 +8,24 @@ use slatedb::object_store::ObjectStore;
 use slatedb::object_store::local::LocalFileSystem;
 use slatedb::object_store::memory::InMemory;
 use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::prefix::PrefixStore;
 use slatedb::object_store::throttle::{ThrottleConfig, ThrottledStore};
 
+use super::checked::Checked;
 use crate::error::StoreError;
 use crate::remote::{RemoteOptions, without_credentials};
 
 mod check;
 mod remote;
+mod uploads;
 
 use remote::{Kind, Remote};
+pub(super) use uploads::{Upload, Uploads};
 
 /// The folder of the tree under the store's path.
 pub(super) const ROOT: &str = "tessella";
+/// The folder, under that of the tree, of objects that a look at the object store makes.
+pub(super) const CHECK_FOLDER: &str = "check";
 
 /// How often files of no use are looked for, and on a local disk.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
@@ -35,8 +41,25 @@ pub(crate) struct Location {
     pub(crate) has_conditional_overwrite: bool,
     /// How often files of no use are looked for: on an object store each look costs a request.
     pub(crate) garbage_interval: Duration,
+    /// The store's folder on a local disk.
+    folder: Option<PathBuf>,
+    /// What keeps halves of uploads, where it says which.
+    pub(crate) uploads: Option<Arc<dyn Uploads>>,
     /// What is behind a network, and its URL as it may be shown.
     remote: Option<(Remote, String)>,
+    /// What a simulation decides of the tree.
+    #[cfg(test)]
+    pub(crate) simulated: Option<Simulated>,
+}
+
+/// What is otherwise the machine's to say, so that a run can be repeated.
+#[cfg(test)]
+#[derive(Debug, Clone)]
+pub(crate) struct Simulated {
+    pub(crate) clock: Arc<dyn slatedb_common::clock::SystemClock>,
+    pub(crate) seed: u64,
+    /// How often the tree looks for a newer manifest.
+    pub(crate) poll_interval: Duration,
 }
 
 /// Objects in memory that outlive the stores on them, as a bucket outlives a process.
@@ -55,6 +78,12 @@ impl SharedMemory {
         Location::on(Arc::clone(&self.0))
     }
 
+    /// The objects of a copy that [`Store::snapshot`](crate::Store::snapshot) has made, by its name.
+    pub fn snapshot(&self, name: &str) -> SharedMemory {
+        let copy = ObjectPath::from(super::SNAPSHOTS_FOLDER).join(name);
+        SharedMemory(Arc::new(PrefixStore::new(Arc::clone(&self.0), copy)))
+    }
+
     /// The same objects, but each read takes so long more, as over a network.
     pub fn delayed(&self, delay: Duration) -> SharedMemory {
         let config = ThrottleConfig { wait_get_per_call: delay, ..ThrottleConfig::default() };
@@ -69,13 +98,36 @@ impl Location {
     /// A local folder is created. An object store is not asked yet ([`Location::check`]).
     /// Errors: a URL of another kind, or a place that cannot be used.
     pub(crate) fn parse(url: &str, options: &RemoteOptions) -> Result<Location, StoreError> {
+        Location::parse_with(url, options, Location::local)
+    }
+
+    /// The same for a place that is only read: a local folder is not created.
+    ///
+    /// Errors: [`StoreError::NoStore`] where there is none, too.
+    pub(crate) fn find(url: &str, options: &RemoteOptions) -> Result<Location, StoreError> {
+        let mut missing = None;
+        let found = Location::parse_with(url, options, |path| {
+            if !path.is_dir() {
+                missing =
+                    Some(StoreError::NoStore(format!("there is no folder {}", path.display())));
+            }
+            Location::existing(path)
+        });
+        missing.map_or(found, Err)
+    }
+
+    fn parse_with(
+        url: &str,
+        options: &RemoteOptions,
+        local: impl FnOnce(&Path) -> Result<Location, String>,
+    ) -> Result<Location, StoreError> {
         let shown = without_credentials(url);
         let invalid = |detail: String| StoreError::InvalidUrl { url: shown.clone(), detail };
         match url.split_once("://") {
             None if url.is_empty() => Err(invalid("it is empty".to_owned())),
-            None => Location::local(Path::new(url)).map_err(invalid),
+            None => local(Path::new(url)).map_err(invalid),
             Some(("file", path)) if path.starts_with('/') => {
-                Location::local(&decoded_path(path).map_err(invalid)?).map_err(invalid)
+                local(&decoded_path(path).map_err(invalid)?).map_err(invalid)
             }
             Some(("file", _)) => {
                 Err(invalid("a file URL has an absolute path: file:///path".to_owned()))
@@ -91,9 +143,30 @@ impl Location {
         }
     }
 
+    /// The folder of the tree on a local disk.
+    pub(super) fn tree_folder(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(ROOT))
+    }
+
     /// Whether it is behind a network.
     pub(crate) fn is_remote(&self) -> bool {
         self.remote.is_some()
+    }
+
+    /// The folder of some of its objects, where they are files of a local disk.
+    pub(super) fn folder_of(&self, path: &ObjectPath) -> Option<PathBuf> {
+        let mut folder = self.folder.clone()?;
+        folder.extend(path.parts().map(|part| part.as_ref().to_owned()));
+        Some(folder)
+    }
+
+    /// Looks whether an object store can be read; nothing is written to it.
+    ///
+    /// Errors: what is wrong, and what can be done.
+    pub(crate) async fn check_readable(&self) -> Result<(), StoreError> {
+        let Some((remote, _)) = &self.remote else { return Ok(()) };
+        let checked = check::check_readable(self.object_store.as_ref(), &self.path, remote).await;
+        checked.map_err(|found| self.problem(found))
     }
 
     /// Looks whether an object store can be used, and what it can do.
@@ -101,18 +174,23 @@ impl Location {
     /// Takes some requests, and 20 s at most; nothing on a local disk or in memory.
     /// Errors: what is wrong, and what can be done.
     pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
-        let Some((remote, shown)) = &self.remote else { return Ok(()) };
+        let Some((remote, _)) = &self.remote else { return Ok(()) };
         let checked = check::check(self.object_store.as_ref(), &self.path, remote).await;
-        let abilities = checked.map_err(|found| {
-            let at = remote.endpoint.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
-            StoreError::Remote {
-                store: format!("{shown}{at}"),
-                problem: found.problem,
-                advice: found.advice,
-            }
-        })?;
+        let abilities = checked.map_err(|found| self.problem(found))?;
         self.has_conditional_overwrite = abilities.has_conditional_overwrite;
         Ok(())
+    }
+
+    fn problem(&self, found: check::Problem) -> StoreError {
+        let shown = |(remote, shown): &(Remote, String)| match &remote.endpoint {
+            Some(at) => format!("{shown} at {at}"),
+            None => shown.clone(),
+        };
+        StoreError::Remote {
+            store: self.remote.as_ref().map(shown).unwrap_or_default(),
+            problem: found.problem,
+            advice: found.advice,
+        }
     }
 
     /// A store in memory, empty.
@@ -123,23 +201,35 @@ impl Location {
     /// A store on an object store.
     pub(crate) fn on(object_store: Arc<dyn ObjectStore>) -> Location {
         Location {
-            object_store,
+            object_store: Arc::new(Checked::new(object_store)),
             path: ObjectPath::from(ROOT),
             has_conditional_overwrite: true,
             garbage_interval: GARBAGE_INTERVAL,
+            folder: None,
+            uploads: None,
             remote: None,
+            #[cfg(test)]
+            simulated: None,
         }
+    }
+
+    /// Another store at a path of the same object store.
+    pub(super) fn beside(object_store: Arc<dyn ObjectStore>, path: ObjectPath) -> Location {
+        Location { object_store, path, has_conditional_overwrite: false, ..Location::memory() }
     }
 
     fn local(path: &Path) -> Result<Location, String> {
         std::fs::create_dir_all(path).map_err(|e| format!("cannot create the folder: {e}"))?;
+        Location::existing(path)
+    }
+
+    fn existing(path: &Path) -> Result<Location, String> {
         let files = LocalFileSystem::new_with_prefix(path).map_err(|e| e.to_string())?;
         Ok(Location {
-            object_store: Arc::new(files.with_fsync(true)),
-            path: ObjectPath::from(ROOT),
             has_conditional_overwrite: false,
             garbage_interval: LOCAL_GARBAGE_INTERVAL,
-            remote: None,
+            folder: Some(path.to_owned()),
+            ..Location::on(Arc::new(files.with_fsync(true)))
         })
     }
 
@@ -149,13 +239,12 @@ impl Location {
         rest: &str,
         options: &RemoteOptions,
     ) -> Result<Location, String> {
-        let (object_store, prefix, remote) = remote::connect(kind, rest, options)?;
+        let (client, prefix, remote) = remote::connect(kind, rest, options)?;
         Ok(Location {
-            object_store,
             path: prefix.join(ROOT),
-            has_conditional_overwrite: true,
-            garbage_interval: GARBAGE_INTERVAL,
+            uploads: client.uploads,
             remote: Some((remote, shown.to_owned())),
+            ..Location::on(client.objects)
         })
     }
 }

@@ -5,40 +5,70 @@
 
 mod account;
 mod cache;
+mod checked;
+mod clock;
+mod compared;
 mod counted;
 mod disk;
 mod drain;
+mod failures;
+mod following;
 mod garbage;
 mod location;
+mod mark;
+mod objects;
+mod orphans;
 mod snapshot;
+mod tail;
+#[cfg(test)]
+mod testing;
+mod view;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Poll;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use model::Budget;
+use slatedb::admin::Admin;
 use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, DurabilityLevel, FlushOptions, FlushType,
     GarbageCollectorDirectoryOptions, GarbageCollectorOptions, ReadOptions, ScanOptions, Settings,
 };
+use slatedb::manifest::{SortedRun, SsTableView};
 use slatedb::object_store::ObjectStore;
 use slatedb::{
     BlockCachePolicy, CacheTarget, CloseReason, CompactorBuilder, Db, ErrorKind,
-    GarbageCollectorBuilder, PrefixExtractor, PrefixTarget, SstBlockSize, WriteBatch,
+    GarbageCollectorBuilder, PrefixExtractor, PrefixTarget, SstBlockSize, VersionedCompactions,
+    VersionedManifest, WriteBatch,
 };
+use slatedb_common::clock::{DefaultSystemClock, SystemClock};
 use std::time::Duration;
 
 use cache::BlockCacheStats;
 pub use counted::{ReadCount, Reader};
 use disk::{DiskCache, DiskCacheStats};
+pub(crate) use following::{Following, Step};
 pub(crate) use garbage::{Read, Reads};
 pub(crate) use location::Location;
 pub use location::SharedMemory;
+#[cfg(test)]
+pub(crate) use location::Simulated;
+pub(crate) use objects::{ObjectEntry, Objects};
+pub(crate) use orphans::OrphanStats;
 use slatedb::db_cache::DbCache;
+use snapshot::FOLDER as SNAPSHOTS_FOLDER;
 pub(crate) use snapshot::Snapshot;
+#[cfg(test)]
+pub(crate) use testing::{
+    checkpoint_count, collect_garbage, delete_unlisted, end_checkpoints, file_count,
+};
+pub(crate) use view::Row;
+use view::{Added, End, Next, Place, View};
 
 use crate::error::StoreError;
 use crate::keys;
@@ -69,23 +99,47 @@ const FILE_AGE_MIN: Duration = Duration::from_secs(60);
 /// by [`garbage`].
 const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 
+/// How long the files that a reader reads are kept where it ends without a word.
+const CHECKPOINT_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// Where damage lies of which slatedb tells.
+pub(crate) const OBJECT_STORE: &str = "the object store";
+/// Where it lies, if it is in no file of the log.
+const LISTS: &str = "the newest object below manifest/ or compactions/";
+
+/// How often it is tried to open a tree that another process opens, too.
+const BUILDS_MAX: u32 = 4;
 /// How long is waited for files to be written out.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An open tree. Copies share it.
 #[derive(Clone)]
 pub(crate) struct Lsm {
-    db: Db,
+    tree: Tree,
     dead: drain::Dead,
     reads: garbage::Reads,
+    /// What a crash has left; none where the tree can only be read.
+    orphans: Option<Arc<orphans::Orphans>>,
     read_timeout: Duration,
     blocks: Arc<cache::BlockCache>,
     files: snapshot::Files,
     disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
     counters: Arc<counted::ReadCounters>,
+    failures: Arc<failures::Failures>,
+    /// Where commits are noted, on a local disk.
+    mark: Option<Arc<mark::Mark>>,
     idle: account::Idle,
     /// Who pays for reads, if not the store itself.
     account: Option<Arc<account::Account>>,
+}
+
+/// Who has opened the tree.
+#[derive(Clone)]
+enum Tree {
+    /// The one that writes to it.
+    Written(Db),
+    /// One that reads it: always this view, or the one that is shown.
+    Read(Option<Arc<View>>, following::Shown),
 }
 
 /// Writes that become visible and durable together.
@@ -127,64 +181,169 @@ impl Lsm {
         location: &Location,
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
-        let counters = Arc::<counted::ReadCounters>::default();
-        let objects: Arc<dyn ObjectStore> = Arc::new(counted::Counted::new(
-            Arc::clone(&location.object_store),
-            Arc::clone(&counters),
-        ));
-        let settings = settings(options);
+        let Reached { counters, failures, compared, counted, objects, disk, blocks } =
+            Reached::of(location, options)?;
         let dead = drain::Dead::default();
-        let schedule = drain::Schedule::new(&dead, options.settled_after);
-        let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&objects))
-            .with_options(compactor_options(options.merge_interval))
-            .with_scheduler_supplier(Arc::new(schedule));
         let reads = garbage::Reads::default();
-        let collector = GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&objects))
-            .with_options(collector_options(location, options))
-            .with_gc_filter(Arc::new(garbage::Unread::new(reads.clone())));
-        let counted = objects;
-        let mut objects = Arc::clone(&counted);
-        let mut disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
-        if let Some(cache) = open_disk_cache(location, counted, options)? {
-            disk = Some(Arc::new(cache.figures()));
-            objects = Arc::new(cache);
-        }
-        let blocks = Arc::new(cache::BlockCache::new(options.cache_bytes_max));
-        let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
-        let db = Db::builder(location.path.clone(), objects)
-            .with_settings(settings)
-            .with_sst_block_size(SstBlockSize::Block64Kib)
-            .with_segment_extractor(Arc::new(Segments))
-            .with_compactor_builder(compactor)
-            .with_gc_builder(collector)
-            .with_block_cache_policy(cache_policy())
-            .with_db_cache(cache, 0)
-            .build()
-            .await
-            .map_err(|e| store_error(&e))?;
-        let files = snapshot::Files {
-            object_store: Arc::clone(&location.object_store),
-            path: location.path.clone(),
+        let parts = Parts {
+            location,
+            options,
+            counted: Arc::clone(&counted),
+            objects,
+            blocks: Arc::clone(&blocks),
+            dead: dead.clone(),
+            reads: reads.clone(),
+            clock: Arc::new(clock::TreeClock::new(machine_clock(location))),
         };
+        let found = parts.look().await;
+        let (db, found) = match parts.open(found).await {
+            Ok(opened) => opened,
+            Err(error) => return Err(objects::with_name(location, error).await),
+        };
+        let compared = compared.as_deref();
+        objects::check_swapped(&parts.counted, location, compared, &db.manifest()).await?;
+        let mark = location.tree_folder().and_then(|folder| mark::Mark::open(&folder));
+        let mark = mark.map(Arc::new);
+        let files = snapshot::Files::of(location);
         files.remove_unfinished(&db).await?;
+        let times = (options.read_timeout, options.orphan_age_min);
+        let orphans = orphans::Orphans::new(location, counted, reads.clone(), times, found);
         Ok(Lsm {
-            db,
+            tree: Tree::Written(db),
             dead,
             reads,
+            orphans: Some(Arc::new(orphans)),
             read_timeout: options.read_timeout,
             blocks,
             disk,
             files,
             counters,
+            failures,
+            mark,
             idle: account::Idle::default(),
             account: None,
         })
     }
 
+    /// Opens the tree at a location to read it, whoever writes to it, as it is now; and what
+    /// follows it from there.
+    ///
+    /// With `is_pinned`, checkpoints are written to keep the files that are read. Without, nothing
+    /// is written, and a file may go while it is wanted if somebody writes to the store.
+    /// Errors: [`StoreError::NoStore`].
+    pub(crate) async fn open_to_read(
+        location: &Location,
+        options: &StoreOptions,
+        is_pinned: bool,
+    ) -> Result<(Lsm, Following), StoreError> {
+        let Reached { counters, failures, compared, counted, objects, disk, blocks } =
+            Reached::of(location, options)?;
+        let folder = location.tree_folder();
+        let noted = folder.as_deref().and_then(mark::noted);
+        let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
+        let path = location.path.clone();
+        let place = Place::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
+        if unless_it_panics(place.newest_manifest()).await?.is_none() {
+            return Err(StoreError::NoStore("no process has written to it yet".to_owned()));
+        }
+        let base = if is_pinned { place.pin().await? } else { place.look().await? };
+        let shown = Arc::new(RwLock::new(Arc::new(View::of(base))));
+        let mut following = Following::new(place, Arc::clone(&shown));
+        if let Some(step) = following.advance().await? {
+            following.show(&step);
+        }
+        let lsm = Lsm {
+            tree: Tree::Read(None, shown),
+            dead: drain::Dead::default(),
+            reads: garbage::Reads::default(),
+            orphans: None,
+            read_timeout: options.read_timeout,
+            blocks,
+            disk,
+            files: snapshot::Files::of(location),
+            counters,
+            failures,
+            mark: None,
+            idle: account::Idle::default(),
+            account: None,
+        };
+        let (compared, manifest) = (compared.as_deref(), lsm.manifest());
+        let mut checked = objects::check_swapped(&counted, location, compared, &manifest).await;
+        if let Some(folder) = &folder {
+            checked = checked.and(mark::check(folder, noted, following.newest_commit()));
+        }
+        match checked {
+            Ok(()) => Ok((lsm, following)),
+            Err(error) => {
+                following.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the tree can only be read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self.tree, Tree::Read(..))
+    }
+
+    /// The tree as it is now, and stays, where another process writes to it.
+    pub(crate) fn fixed(&self) -> Lsm {
+        let tree = match &self.tree {
+            Tree::Written(db) => Tree::Written(db.clone()),
+            Tree::Read(fixed, shown) => Tree::Read(Some(view_of(fixed, shown)), Arc::clone(shown)),
+        };
+        Lsm { tree, ..self.clone() }
+    }
+
+    /// The tree as it is after a step.
+    pub(crate) fn at(&self, step: &Step) -> Lsm {
+        let tree = match &self.tree {
+            Tree::Written(db) => Tree::Written(db.clone()),
+            Tree::Read(_, shown) => Tree::Read(Some(Arc::clone(&step.view)), Arc::clone(shown)),
+        };
+        Lsm { tree, ..self.clone() }
+    }
+
+    /// What writes to the tree.
+    fn db(&self) -> Result<&Db, StoreError> {
+        match &self.tree {
+            Tree::Written(db) => Ok(db),
+            Tree::Read(..) => Err(StoreError::ReadOnly),
+        }
+    }
+
+    fn manifest(&self) -> VersionedManifest {
+        match &self.tree {
+            Tree::Written(db) => db.manifest(),
+            Tree::Read(fixed, shown) => view_of(fixed, shown).base.manifest.clone(),
+        }
+    }
+
     /// The tree, with reads that count for a query and stop where it has made too many.
     pub(crate) fn for_query(&self, budget: &Budget) -> Lsm {
         let account = Some(Arc::new(account::Account::new(budget.clone(), &self.idle)));
-        Lsm { account, ..self.clone() }
+        Lsm { account, ..self.fixed() }
+    }
+
+    /// Deletes what a crash has left, as far as it may go by now.
+    pub(crate) async fn collect_orphans(&self) {
+        if let Some(orphans) = &self.orphans {
+            orphans.collect().await;
+        }
+    }
+
+    /// Whether something that a crash has left is still to be deleted.
+    #[cfg(test)]
+    pub(crate) async fn has_orphans(&self) -> bool {
+        match &self.orphans {
+            Some(orphans) => orphans.is_waiting().await,
+            None => false,
+        }
+    }
+
+    /// What has been deleted of what crashes had left.
+    pub(crate) fn orphan_stats(&self) -> OrphanStats {
+        self.orphans.as_ref().map(|orphans| orphans.stats()).unwrap_or_default()
     }
 
     /// The reads of the object store since the start, in the order of [`Reader::ALL`].
@@ -205,7 +364,7 @@ impl Lsm {
     /// Merges the files of a partition into one run, so that what has been deleted gives its space
     /// back. It has been written to files.
     pub(crate) fn shrink(&self, partition: i64) {
-        self.dead.shrink(partition, self.db.manifest().id());
+        self.dead.shrink(partition, self.manifest().id());
     }
 
     /// Writes what is in memory to files of their segments.
@@ -214,7 +373,7 @@ impl Lsm {
     /// tree goes on trying.
     pub(crate) async fn flush_to_files(&self) -> Result<(), StoreError> {
         let options = FlushOptions { flush_type: FlushType::MemTable };
-        match tokio::time::timeout(FLUSH_TIMEOUT, self.db.flush_with_options(options)).await {
+        match tokio::time::timeout(FLUSH_TIMEOUT, self.db()?.flush_with_options(options)).await {
             Ok(result) => result.map_err(|e| store_error(&e)),
             Err(_) => Err(StoreError::Unavailable(format!(
                 "the object store has taken no files for {} s; what is sealed stays in memory and \
@@ -224,10 +383,24 @@ impl Lsm {
         }
     }
 
+    /// The files of the tree, each with its segment.
+    #[cfg(test)]
+    pub(crate) fn files(&self) -> Vec<(Bytes, String)> {
+        let manifest = self.manifest();
+        let mut files = Vec::new();
+        for segment in manifest.segments() {
+            let runs = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
+            for view in segment.l0().iter().chain(runs) {
+                files.push((segment.prefix().clone(), format!("{}.sst", view.sst.id.value())));
+            }
+        }
+        files
+    }
+
     /// The segments that have files.
     #[cfg(test)]
     pub(crate) fn segments(&self) -> Vec<Bytes> {
-        let manifest = self.db.manifest();
+        let manifest = self.manifest();
         let has_files =
             |s: &&slatedb::manifest::Segment| !s.l0().is_empty() || !s.compacted().is_empty();
         manifest.segments().iter().filter(has_files).map(|s| s.prefix().clone()).collect()
@@ -235,7 +408,7 @@ impl Lsm {
 
     /// Bytes of the files by partition, and of all others; what is about to go does not count.
     pub(crate) fn live_bytes(&self) -> (BTreeMap<i64, u64>, u64) {
-        let manifest = self.db.manifest();
+        let manifest = self.manifest();
         let (mut partitions, mut others) = (BTreeMap::new(), 0);
         for segment in manifest.segments() {
             let prefix = segment.prefix();
@@ -256,7 +429,7 @@ impl Lsm {
     /// Partitions, and the dictionary of all, that have more than one run of files: each is read by
     /// itself.
     pub(crate) fn unmerged_segments(&self) -> usize {
-        let manifest = self.db.manifest();
+        let manifest = self.manifest();
         let is_read = |prefix: &Bytes| {
             keys::parse_partition(prefix).is_some() || keys::DICTIONARY_PREFIX == prefix
         };
@@ -264,9 +437,21 @@ impl Lsm {
         segments.filter(|segment| segment.l0().len() + segment.compacted().len() > 1).count()
     }
 
+    /// Bytes of the files of each partition.
+    pub(crate) fn partition_bytes(&self) -> HashMap<i64, u64> {
+        let manifest = self.manifest();
+        let segments = manifest.segments().iter().filter_map(|segment| {
+            let partition = keys::parse_partition(segment.prefix())?;
+            let fresh: u64 = segment.l0().iter().map(SsTableView::estimate_size).sum();
+            let merged: u64 = segment.compacted().iter().map(SortedRun::estimate_size).sum();
+            Some((partition, fresh + merged))
+        });
+        segments.collect()
+    }
+
     /// Bytes of the files that hold what is here, those of the write-ahead log aside.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let manifest = self.db.manifest();
+        let manifest = self.manifest();
         let mut seen = HashSet::new();
         let views = manifest.all_sst_views().filter(|view| seen.insert(view.sst.id));
         views.map(|view| view.sst.estimate_size()).sum()
@@ -288,12 +473,21 @@ impl Lsm {
     /// no more writes until it is opened again.
     pub(crate) async fn commit(&self, set: WriteSet) -> Result<(), StoreError> {
         let Some(batch) = set.batch else { return Ok(()) };
-        let handle = self.db.write(batch).await.map_err(|e| store_error(&e))?;
-        self.db
-            .flush_with_options(FlushOptions { flush_type: FlushType::Wal })
+        let db = self.db()?;
+        let handle = db.write(batch).await.map_err(|e| store_error(&e))?;
+        db.flush_with_options(FlushOptions { flush_type: FlushType::Wal })
             .await
             .map_err(|e| store_error(&e))?;
-        handle.await_durable().await.map_err(|e| store_error(&e))
+        handle.await_durable().await.map_err(|e| store_error(&e))?;
+        if let Some(mark) = &self.mark {
+            mark.note(handle.seqnum());
+        }
+        Ok(())
+    }
+
+    /// Why a write to the object store has failed within so long, if one has.
+    pub(crate) fn write_failure(&self, within: Duration) -> Option<String> {
+        self.failures.within(within)
     }
 
     /// The value of a key.
@@ -304,17 +498,49 @@ impl Lsm {
             ..ReadOptions::default()
         };
         let _read = self.reads.begin();
-        let reading = self.db.get_with_options(key, &options);
-        bounded(self.read_timeout, self.account.as_deref(), reading).await
+        let account = self.account.as_deref();
+        match &self.tree {
+            Tree::Written(db) => {
+                bounded(self.read_timeout, account, db.get_with_options(key, &options)).await
+            }
+            Tree::Read(fixed, shown) => {
+                let view = view_of(fixed, shown);
+                if let Some(value) = view.added(key) {
+                    return Ok(value);
+                }
+                let reading = view.base.reader.get_with_options(key, &options);
+                bounded(self.read_timeout, account, reading).await
+            }
+        }
+    }
+
+    /// The same of a key that is known to be there: the filters of files, which would be fetched to
+    /// tell those that lack it, are not asked, and a value that lies in several blocks of a file is
+    /// one read.
+    pub(crate) async fn get_present(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let end = [key, &[0]].concat();
+        Ok(self.scan(key, &end).await?.next().await?.map(|(_, value)| value))
     }
 
     /// The keys that begin with a prefix, in order.
     pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
         let options = scan_options();
         let read = self.reads.begin();
-        let opening = self.db.scan_prefix_with_options(prefix, .., &options);
-        let iterator = bounded(self.read_timeout, self.account.as_deref(), opening).await?;
-        Ok(self.scanning(Some((iterator, read))))
+        let account = self.account.as_deref();
+        let (iterator, added) = match &self.tree {
+            Tree::Written(db) => {
+                let opening = db.scan_prefix_with_options(prefix, .., &options);
+                (bounded(self.read_timeout, account, opening).await?, None)
+            }
+            Tree::Read(fixed, shown) => {
+                let view = view_of(fixed, shown);
+                let opening = view.base.reader.scan_prefix_with_options(prefix, .., &options);
+                let iterator = bounded(self.read_timeout, account, opening).await?;
+                let end = End::BehindPrefix(Bytes::copy_from_slice(prefix));
+                (iterator, Some(Added::new(&view, prefix, end)))
+            }
+        };
+        Ok(self.scanning(Some((iterator, read)), added))
     }
 
     /// The keys from `start` on and before `end`, in order.
@@ -329,13 +555,25 @@ impl Lsm {
         options: &ScanOptions,
     ) -> Result<Scan, StoreError> {
         if start >= end {
-            return Ok(self.scanning(None));
+            return Ok(self.scanning(None, None));
         }
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
         let read = self.reads.begin();
-        let opening = self.db.scan_with_options(range, options);
-        let iterator = bounded(self.read_timeout, self.account.as_deref(), opening).await?;
-        Ok(self.scanning(Some((iterator, read))))
+        let account = self.account.as_deref();
+        let (iterator, added) = match &self.tree {
+            Tree::Written(db) => {
+                let opening = db.scan_with_options(range, options);
+                (bounded(self.read_timeout, account, opening).await?, None)
+            }
+            Tree::Read(fixed, shown) => {
+                let view = view_of(fixed, shown);
+                let opening = view.base.reader.scan_with_options(range, options);
+                let iterator = bounded(self.read_timeout, account, opening).await?;
+                let end = End::Before(Bytes::copy_from_slice(end));
+                (iterator, Some(Added::new(&view, start, end)))
+            }
+        };
+        Ok(self.scanning(Some((iterator, read)), added))
     }
 
     /// The first key from `start` on and before `end`: no more is fetched than it takes.
@@ -348,13 +586,254 @@ impl Lsm {
         self.scan_with(start, end, &options).await?.next().await
     }
 
-    fn scanning(&self, open: Option<(slatedb::DbIterator, garbage::Read)>) -> Scan {
-        Scan { open, timeout: self.read_timeout, account: self.account.clone() }
+    fn scanning(
+        &self,
+        open: Option<(slatedb::DbIterator, garbage::Read)>,
+        added: Option<Added>,
+    ) -> Scan {
+        Scan { open, added, timeout: self.read_timeout, account: self.account.clone() }
     }
 
     /// Writes what is in memory to its final place, and closes.
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
-        self.db.close().await.map_err(|e| store_error(&e))
+        match &self.tree {
+            Tree::Written(db) => db.close().await.map_err(|e| store_error(&e)),
+            Tree::Read(..) => Ok(()),
+        }
+    }
+}
+
+fn view_of(fixed: &Option<Arc<View>>, shown: &following::Shown) -> Arc<View> {
+    let shown = || Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
+    fixed.clone().unwrap_or_else(shown)
+}
+
+/// What is between the tree and its objects.
+struct Reached {
+    counters: Arc<counted::ReadCounters>,
+    failures: Arc<failures::Failures>,
+    /// What compares files before they are read, on a local disk.
+    compared: Option<Arc<compared::Compared>>,
+    /// The objects, counted.
+    counted: Arc<dyn ObjectStore>,
+    /// The same through the cache on disk, if there is one.
+    objects: Arc<dyn ObjectStore>,
+    disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
+    blocks: Arc<cache::BlockCache>,
+}
+
+impl Reached {
+    fn of(location: &Location, options: &StoreOptions) -> Result<Reached, StoreError> {
+        let counters = Arc::<counted::ReadCounters>::default();
+        let failures = Arc::<failures::Failures>::default();
+        let mut near = Arc::clone(&location.object_store);
+        let mut compared = None;
+        if location.tree_folder().is_some() {
+            let comparing = compared::Compared::new(Arc::clone(&near), location.path.clone());
+            near = Arc::clone(compared.insert(Arc::new(comparing))) as _;
+        }
+        let counted: Arc<dyn ObjectStore> =
+            Arc::new(counted::Counted::new(near, Arc::clone(&counters), Arc::clone(&failures)));
+        let mut objects = Arc::clone(&counted);
+        let mut disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
+        if let Some(cache) = open_disk_cache(location, Arc::clone(&counted), options)? {
+            disk = Some(Arc::new(cache.figures()));
+            objects = Arc::new(cache);
+        }
+        let blocks = Arc::new(cache::BlockCache::new(options.cache_bytes_max));
+        Ok(Reached { counters, failures, compared, counted, objects, disk, blocks })
+    }
+}
+
+/// A manifest, and the list of merges that was read behind it.
+type Lists = (VersionedManifest, Option<VersionedCompactions>);
+
+/// What a tree is put together of.
+struct Parts<'a> {
+    location: &'a Location,
+    options: &'a StoreOptions,
+    /// What files are merged and deleted on.
+    counted: Arc<dyn ObjectStore>,
+    /// The same, perhaps behind a cache.
+    objects: Arc<dyn ObjectStore>,
+    blocks: Arc<cache::BlockCache>,
+    dead: drain::Dead,
+    reads: garbage::Reads,
+    clock: Arc<clock::TreeClock>,
+}
+
+impl Parts<'_> {
+    /// What lies on the object store before the tree is opened, if it can be told: a start does
+    /// not fail for want of it.
+    async fn look(&self) -> Option<orphans::Found> {
+        let looking = orphans::Found::before_opening(self.location, &self.counted);
+        let looked = tokio::time::timeout(self.options.read_timeout, looking).await;
+        let why = match looked {
+            Ok(Ok(found)) => return Some(found),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the object store has not answered".to_owned(),
+        };
+        tracing::warn!(why, "what a crash may have left is not looked for before the next start");
+        None
+    }
+
+    /// A tree that can be written to, and what of what was found before its manifest does not
+    /// name.
+    async fn open(
+        &self,
+        found: Option<orphans::Found>,
+    ) -> Result<(Db, Option<orphans::Found>), StoreError> {
+        let lists = unless_it_panics(self.go_on_from_files()).await?;
+        let and_lists = |(found, (manifest, merges)): (orphans::Found, Lists)| {
+            found.and_lists(&manifest, merges.as_ref())
+        };
+        let found = found.zip(lists).map(and_lists);
+        Ok((self.open_tree().await?, found))
+    }
+
+    async fn open_tree(&self) -> Result<Db, StoreError> {
+        let folder = self.location.tree_folder();
+        let noted = folder.as_deref().and_then(mark::noted);
+        let db = self.build().await?;
+        if let Some(folder) = &folder {
+            mark::check(folder, noted, db.status().durable_seq)?;
+        }
+        // What another writer has added until it was fenced.
+        self.go_on_from(clock::newest_file_ms(&db.manifest()));
+        // It looks at the clock with the first write, and is of no use where that fails. So there
+        // is one that says nothing; it becomes durable with the next.
+        let mut nothing = WriteBatch::new();
+        nothing.delete(keys::NOTHING);
+        let Err(error) = db.write(nothing).await else { return Ok(db) };
+        let Some(newest_ms) = clock::newest_write_ms(&error) else {
+            return Err(store_error(&error));
+        };
+        drop(db);
+        self.go_on_from(Some(newest_ms));
+        self.build().await
+    }
+
+    /// Sees to it that files and merges are later than those before: before there can be any.
+    /// Gives the newest lists of those, if there are any.
+    async fn go_on_from_files(&self) -> Result<Option<Lists>, StoreError> {
+        let objects = Arc::clone(&self.counted);
+        let admin = Admin::builder(self.location.path.clone(), objects)
+            .with_system_clock(Arc::clone(&self.clock) as _)
+            .build();
+        let limit = self.options.read_timeout;
+        let Some(manifest) = in_time(limit, admin.read_manifest(None)).await? else {
+            return Ok(None);
+        };
+        self.go_on_from(clock::newest_file_ms(&manifest));
+        let merges = in_time(limit, admin.read_compactions(None)).await?;
+        self.go_on_from(merges.as_ref().and_then(clock::newest_merge_ms));
+        Ok(Some((manifest, merges)))
+    }
+
+    fn go_on_from(&self, newest_ms: Option<i64>) {
+        let behind = newest_ms.map(|newest_ms| self.clock.go_on_from(newest_ms));
+        if let Some(behind) = behind.filter(|behind| !behind.is_zero()) {
+            tracing::warn!(
+                ?behind,
+                "the clock is behind what the store was written at; times of files go on from there"
+            );
+        }
+    }
+
+    /// A tree that has not been written to. Another process may have got ahead with the manifest in
+    /// the same moment, be it with its last request.
+    async fn build(&self) -> Result<Db, StoreError> {
+        let mut builds = 1;
+        loop {
+            let built = unless_it_panics(async { Ok(self.build_once().await) }).await?;
+            match built {
+                Ok(db) => return Ok(db),
+                Err(error) if !is_overtaken(&error) => return Err(store_error(&error)),
+                Err(error) if builds == BUILDS_MAX => {
+                    return Err(StoreError::Unavailable(error.to_string()));
+                }
+                Err(error) => {
+                    builds += 1;
+                    tracing::warn!(%error, "another process opens the store, too; once more");
+                }
+            }
+        }
+    }
+
+    async fn build_once(&self) -> Result<Db, slatedb::Error> {
+        let Parts { location, options, .. } = self;
+        let schedule = drain::Schedule::new(&self.dead, options.settled_after);
+        let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
+            .with_options(compactor_options(options.merge_interval))
+            .with_scheduler_supplier(Arc::new(schedule));
+        let unread = garbage::Unread::new(self.reads.clone());
+        let collector =
+            GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
+                .with_options(collector_options(location, options))
+                .with_gc_filter(Arc::new(unread));
+        let cache: Arc<dyn DbCache> = Arc::clone(&self.blocks) as _;
+        let settings = settings(options);
+        let builder = Db::builder(location.path.clone(), Arc::clone(&self.objects));
+        #[cfg(test)]
+        let (builder, settings) = simulated(location, builder, settings);
+        builder
+            .with_settings(settings)
+            .with_system_clock(Arc::clone(&self.clock) as _)
+            .with_sst_block_size(SstBlockSize::Block64Kib)
+            .with_segment_extractor(Arc::new(Segments))
+            .with_compactor_builder(compactor)
+            .with_gc_builder(collector)
+            .with_block_cache_policy(cache_policy())
+            .with_db_cache(cache, 0)
+            .build()
+            .await
+    }
+}
+
+/// Errors: some bytes of a manifest, which has no checksum, are such that slatedb panics.
+async fn unless_it_panics<T>(
+    reading: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    AssertUnwindSafe(reading).catch_unwind().await.unwrap_or_else(|_| {
+        Err(StoreError::Corrupt {
+            location: LISTS.to_owned(),
+            detail: "it cannot be decoded".to_owned(),
+        })
+    })
+}
+
+/// Whether another process has written a manifest first: slatedb calls that damage, and tells it
+/// in the text alone.
+fn is_overtaken(error: &slatedb::Error) -> bool {
+    error.to_string().contains("version already exists")
+}
+
+#[cfg(not(test))]
+fn machine_clock(_: &Location) -> Arc<dyn SystemClock> {
+    Arc::new(DefaultSystemClock::new())
+}
+
+#[cfg(test)]
+fn machine_clock(location: &Location) -> Arc<dyn SystemClock> {
+    match &location.simulated {
+        Some(simulated) => Arc::clone(&simulated.clock),
+        None => Arc::new(DefaultSystemClock::new()),
+    }
+}
+
+#[cfg(test)]
+fn simulated(
+    location: &Location,
+    builder: slatedb::DbBuilder<slatedb::object_store::path::Path>,
+    settings: Settings,
+) -> (slatedb::DbBuilder<slatedb::object_store::path::Path>, Settings) {
+    match &location.simulated {
+        None => (builder, settings),
+        Some(simulated) => {
+            let manifest_poll_interval = simulated.poll_interval;
+            let settings = Settings { manifest_poll_interval, ..settings };
+            (builder.with_seed(simulated.seed), settings)
+        }
     }
 }
 
@@ -380,6 +859,8 @@ fn open_disk_cache(
 pub(crate) struct Scan {
     /// None where the range is empty, which slatedb takes for a mistake.
     open: Option<(slatedb::DbIterator, garbage::Read)>,
+    /// What the log adds to a view.
+    added: Option<Added>,
     timeout: Duration,
     account: Option<Arc<account::Account>>,
 }
@@ -387,9 +868,20 @@ pub(crate) struct Scan {
 impl Scan {
     /// The next key and its value.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
-        let Some((iterator, _)) = &mut self.open else { return Ok(None) };
-        let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await?;
-        Ok(entry.map(|entry| (entry.key, entry.value)))
+        loop {
+            if let Some(added) = &mut self.added
+                && let Next::Known(next) = added.next()
+            {
+                return Ok(next);
+            }
+            let Some((iterator, _)) = &mut self.open else { return Ok(None) };
+            let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await?;
+            let entry = entry.map(|entry| (entry.key, entry.value));
+            match &mut self.added {
+                None => return Ok(entry),
+                Some(added) => added.put(entry),
+            }
+        }
     }
 }
 
@@ -497,13 +989,20 @@ fn settings(options: &StoreOptions) -> Settings {
 }
 
 fn store_error(error: &slatedb::Error) -> StoreError {
+    if let Some(damage) = checked::damage_in(error) {
+        return damage;
+    }
     match error.kind() {
         ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced,
         ErrorKind::Closed(CloseReason::Clean) => StoreError::Closed,
-        ErrorKind::Data => StoreError::Corrupt {
-            location: "the object store".to_owned(),
+        // It has been damaged, if its files do not follow on each other.
+        ErrorKind::Internal if error.to_string().contains("WAL replay") => StoreError::Corrupt {
+            location: "the write-ahead log".to_owned(),
             detail: error.to_string(),
         },
+        ErrorKind::Data => {
+            StoreError::Corrupt { location: OBJECT_STORE.to_owned(), detail: error.to_string() }
+        }
         _ => StoreError::Unavailable(error.to_string()),
     }
 }

@@ -10,6 +10,8 @@
 //! manifest is copied last, so that half a copy is no tree. The checkpoint bears the name of the
 //! copy: what a crash has left of both is removed at the next start.
 
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -26,7 +28,7 @@ use super::{Location, Lsm, store_error};
 use crate::error::StoreError;
 
 /// The folder of the copies.
-const FOLDER: &str = "snapshots";
+pub(super) const FOLDER: &str = "snapshots";
 /// How the names of our checkpoints begin.
 const CHECKPOINT_PREFIX: &str = "snapshot ";
 /// Files that are copied at once.
@@ -37,9 +39,20 @@ const COPIES_MAX: usize = 8;
 pub(super) struct Files {
     pub(super) object_store: Arc<dyn ObjectStore>,
     pub(super) path: ObjectPath,
+    /// The folder that `path` is below, where objects are files of a local disk.
+    folder: Option<PathBuf>,
 }
 
 impl Files {
+    /// The files of a tree.
+    pub(super) fn of(location: &Location) -> Files {
+        Files {
+            object_store: Arc::clone(&location.object_store),
+            path: location.path.clone(),
+            folder: location.folder_of(&ObjectPath::default()),
+        }
+    }
+
     fn admin(&self) -> Admin {
         Admin::builder(self.path.clone(), Arc::clone(&self.object_store)).build()
     }
@@ -50,14 +63,31 @@ impl Files {
         parts.pop();
         let parent = ObjectPath::from_iter(parts);
         let path = parent.join(FOLDER).join(name).join(ROOT);
-        Files { object_store: Arc::clone(&self.object_store), path }
+        let (object_store, folder) = (Arc::clone(&self.object_store), self.folder.clone());
+        Files { object_store, path, folder }
     }
 
-    /// Removes everything.
+    /// Removes a copy with everything in it.
     async fn remove(&self) -> Result<(), StoreError> {
         let files = self.object_store.list(Some(&self.path)).map_ok(|file| file.location);
         let deleted = self.object_store.delete_stream(files.boxed());
-        deleted.try_collect::<Vec<_>>().await.map(drop).map_err(|e| unavailable(&e))
+        deleted.try_collect::<Vec<_>>().await.map_err(|e| unavailable(&e))?;
+        // On a disk its folders are left, and links under names that no object has: a link keeps
+        // the room of a file that is deleted elsewhere.
+        let Some(mut folder) = self.folder.clone() else { return Ok(()) };
+        folder.extend(self.path.parts().map(|part| part.as_ref().to_owned()));
+        let removing = tokio::task::spawn_blocking(move || {
+            let removed = std::fs::remove_dir_all(&folder);
+            // What lies beside the copy is none of it, and keeps the folder.
+            let _ = folder.parent().map(std::fs::remove_dir);
+            removed
+        });
+        match removing.await.map_err(|error| StoreError::Unavailable(error.to_string()))? {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(StoreError::Unavailable(error.to_string()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes checkpoints of ours, and what has been copied for them: nobody copies now.
@@ -83,7 +113,7 @@ impl Lsm {
             name: Some(format!("{CHECKPOINT_PREFIX}{name}")),
             ..CheckpointOptions::default()
         };
-        let created = self.db.create_checkpoint(CheckpointScope::All, &options).await;
+        let created = self.db()?.create_checkpoint(CheckpointScope::All, &options).await;
         let created = created.map_err(|e| store_error(&e))?;
         let (of, files) = (self.files.clone(), self.files.copy(name));
         let snapshot = Snapshot { of, files, checkpoint: created };
@@ -107,10 +137,7 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// The place of the copy.
     pub(crate) fn location(&self) -> Location {
-        let mut location = Location::on(Arc::clone(&self.files.object_store));
-        location.path = self.files.path.clone();
-        location.has_conditional_overwrite = false;
-        location
+        Location::beside(Arc::clone(&self.files.object_store), self.files.path.clone())
     }
 
     /// Lets go of the files that have been copied.

@@ -14,6 +14,7 @@ mod value;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use model::{Answer, KnownMetric};
 
 use crate::error::StoreError;
@@ -37,6 +38,12 @@ pub const ENTRY_TEXT_BYTES_MAX: usize = 16 << 10;
 /// What is known of metrics.
 pub(crate) struct Metadata(Mutex<Table>);
 
+/// Checks a key and its value.
+pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    keys::parse_metadata(key).ok_or_else(|| crate::value::corrupt(key, "malformed key"))?;
+    value::decode(key, bytes).map(drop)
+}
+
 impl Metadata {
     /// Nothing.
     pub(crate) fn new() -> Metadata {
@@ -55,6 +62,24 @@ impl Metadata {
         }
         metadata.lock().end_replay();
         Ok(metadata)
+    }
+
+    /// Takes in what another process has stored of a metric, or that it has let go of it.
+    pub(crate) fn follow(&self, key: &[u8], bytes: Option<&Bytes>) {
+        let mut table = self.lock();
+        match bytes {
+            Some(bytes) => table.replay(key, bytes),
+            None => table.forget(key),
+        }
+        // Whoever writes takes them from the store.
+        table.forget_dead();
+    }
+
+    /// Reads all that another process has stored, in place of what is here.
+    pub(crate) async fn read_anew(&self, lsm: &Lsm) -> Result<(), StoreError> {
+        let read = Metadata::open(lsm).await?;
+        std::mem::swap(&mut *self.lock(), &mut *read.lock());
+        Ok(())
     }
 
     /// What is known of one metric, or of the first so many in the order of their names.

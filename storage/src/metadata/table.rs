@@ -75,6 +75,7 @@ impl Table {
         let decoded = metric.and_then(|metric| Ok((metric, value::decode(key, bytes)?)));
         match decoded {
             Ok((metric, (number, entries))) => {
+                self.damaged.remove(key);
                 self.next_number = self.next_number.max(number.saturating_add(1));
                 self.insert(metric.into(), entries.into(), number);
                 self.make_room();
@@ -83,6 +84,14 @@ impl Table {
                 tracing::error!(%error, "stored metadata cannot be read; the rest is kept");
                 self.damaged.insert(key.to_vec(), format!("metadata is missing: {error}"));
             }
+        }
+    }
+
+    /// Lets go of what is not stored any more.
+    pub(super) fn forget(&mut self, key: &[u8]) {
+        self.damaged.remove(key);
+        if let Some(metric) = keys::parse_metadata(key) {
+            self.remove(&metric);
         }
     }
 

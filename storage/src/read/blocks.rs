@@ -28,6 +28,8 @@ const READS_MAX: usize = 8;
 const RANGE_SHARE: usize = 8;
 /// Taking a block apart is so much work, in series.
 const BLOCK_WORK: usize = 16;
+/// Columns lie anywhere in memory: they are asked for so many series ahead.
+const COLUMNS_AHEAD: usize = 8;
 /// Longer runs are decoded anew each time, a frame at a time: their columns would be large.
 const COLUMN_LEN_MAX: usize = 1 << 14;
 
@@ -237,6 +239,7 @@ fn kept_columns(
         if *id > last {
             break;
         }
+        slots.fetch(at + COLUMNS_AHEAD);
         at += ids[at..].partition_point(|other| other < id);
         if ids.get(at) == Some(id) {
             kept.push((index, slots.column(at)?));
@@ -375,7 +378,7 @@ async fn read_blocks(
     };
     if wanted.len() * RANGE_SHARE <= span {
         let read = |key: Vec<u8>| async move {
-            let bytes = lsm.get(&key).await?;
+            let bytes = lsm.get_present(&key).await?;
             let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
             Ok((Bytes::from(key), bytes))
         };

@@ -80,6 +80,16 @@ impl SeriesParts {
         Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
 
+    /// Has the columns among the parts brought nearer.
+    pub(crate) fn fetch(&self) {
+        self.parts.iter().for_each(Part::fetch);
+    }
+
+    /// The same of their first samples, once the columns are at hand.
+    pub(crate) fn fetch_samples(&self) {
+        self.parts.iter().for_each(Part::fetch_samples);
+    }
+
     /// Whether any part is of histograms, by the tags of the frames.
     pub(crate) fn has_histograms(&self) -> bool {
         self.has_histograms

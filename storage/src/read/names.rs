@@ -76,11 +76,11 @@ async fn list(
             };
             union.add_own(found)?;
         }
-        let partitions = inner.partitions_between(start_ms, end_ms);
-        for facts in prune(&inner.lsm.for_query(budget), partitions, matchers, budget).await? {
+        let (lsm, partitions) = inner.partitions_between(start_ms, end_ms);
+        let lsm = lsm.for_query(budget);
+        for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let lsm = inner.lsm.for_query(budget);
-            let sealed = Sealed { inner, lsm, facts: &facts, matchers };
+            let sealed = Sealed { inner, lsm: &lsm, facts: &facts, matchers };
             sealed.add_to(&mut union, wanted, &mut breather).await?;
         }
     }
@@ -91,7 +91,7 @@ async fn list(
 /// The matching series of one partition.
 struct Sealed<'a> {
     inner: &'a Inner,
-    lsm: Lsm,
+    lsm: &'a Lsm,
     facts: &'a Facts,
     matchers: &'a [Matcher],
 }
@@ -103,7 +103,7 @@ impl Sealed<'_> {
         wanted: Wanted<'_>,
         breather: &mut Breather,
     ) -> Result<(), SourceError> {
-        let lsm = &self.lsm;
+        let lsm = self.lsm;
         if !is_restricted(self.matchers) {
             match wanted {
                 Wanted::Names => {

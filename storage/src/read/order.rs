@@ -9,10 +9,13 @@ use model::{Budget, BudgetError, Labels, SourceError, Watch};
 
 use super::cursor::SeriesParts;
 use super::shares::{on_each, share_count};
-use crate::head::series::Parts;
+use crate::head::series::{Part, Parts};
 
 /// Putting a part in its place is so much more work than touching a byte.
 const PART_WORK: usize = 64;
+
+/// What parts refer to lies anywhere in memory: it is asked for so many series ahead.
+pub(super) const PARTS_AHEAD: usize = 8;
 
 /// The parts of one series that have been found.
 pub(super) type Found = (Labels, Parts);
@@ -73,7 +76,12 @@ fn order_share(
     let found = merge(lists, &mut watch)?;
     let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
     let mut encoded_bytes = 0;
-    for (labels, parts) in found {
+    let mut found = found.into_iter();
+    loop {
+        if let Some((_, ahead)) = found.as_slice().get(PARTS_AHEAD) {
+            ahead.iter().for_each(Part::fetch);
+        }
+        let Some((labels, parts)) = found.next() else { break };
         watch.work(PART_WORK * (1 + parts.len()))?;
         let parts = SeriesParts::new(parts, start_ms, end_ms, &labels)?;
         if !parts.is_empty() {

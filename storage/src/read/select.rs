@@ -12,7 +12,7 @@ use model::{
 };
 
 use super::names;
-use super::newest::{self, Newest, NewestSet};
+use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{Found, Ordered, order};
 use super::series;
 use super::set::{Charge, LoadedSet};
@@ -21,9 +21,9 @@ use crate::delete::Snapshot;
 use crate::head::Matching;
 use crate::head::series::{Part, Parts, TailRoom};
 use crate::index::facts::Facts;
-use crate::index::partition;
+use crate::index::partition::{self, Unwanted};
 use crate::index::prune;
-use crate::lsm::Read;
+use crate::lsm::{Lsm, OBJECT_STORE, Read};
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.
@@ -41,7 +41,13 @@ impl Source for Store {
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
         // All selections of a query are made before the first is polled: they see one border.
         let pin = Pin::new(self.inner());
-        Box::pin(select(self.inner(), pin, selection, budget))
+        Box::pin(async move {
+            let read = select(self.inner(), pin, selection, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            select(self.inner(), Pin::new(self.inner()), selection, budget).await
+        })
     }
 
     fn series<'a>(
@@ -50,7 +56,13 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
         let pin = Pin::new(self.inner());
-        Box::pin(async move { series::series(self.inner(), &pin, query, budget).await })
+        Box::pin(async move {
+            let read = series::series(self.inner(), &pin, query, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            series::series(self.inner(), &Pin::new(self.inner()), query, budget).await
+        })
     }
 
     fn label_names<'a>(
@@ -59,7 +71,13 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         let pin = Pin::new(self.inner());
-        Box::pin(async move { names::label_names(self.inner(), &pin, query, budget).await })
+        Box::pin(async move {
+            let read = names::label_names(self.inner(), &pin, query, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            names::label_names(self.inner(), &Pin::new(self.inner()), query, budget).await
+        })
     }
 
     fn label_values<'a>(
@@ -69,7 +87,13 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
         let pin = Pin::new(self.inner());
-        Box::pin(async move { names::label_values(self.inner(), &pin, name, query, budget).await })
+        Box::pin(async move {
+            let read = names::label_values(self.inner(), &pin, name, query, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            names::label_values(self.inner(), &Pin::new(self.inner()), name, query, budget).await
+        })
     }
 
     fn version(&self) -> Option<u64> {
@@ -78,7 +102,8 @@ impl Source for Store {
 
     fn unchanged_since(&self, version: u64) -> Range<i64> {
         let changes = &self.inner().head.changes;
-        self.inner().visible_min_ms()..changes.earliest_since(version)
+        let start_ms = self.inner().visible_min_ms().max(changes.expired_since(version));
+        start_ms..changes.earliest_since(version)
     }
 
     fn exemplars(
@@ -104,11 +129,16 @@ pub(super) struct Pin {
 
 impl Pin {
     /// Holds on to what is shown now.
-    fn new(inner: &Inner) -> Pin {
+    pub(super) fn new(inner: &Inner) -> Pin {
         // In this order: what the border hides may go once all who began before have ended.
         let read = inner.selections.begin();
         Pin { visible_min_ms: inner.visible_min_ms(), _read: read }
     }
+}
+
+/// Whether a read has found a file of the tree missing, or damaged.
+fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
+    matches!(read, Err(SourceError::Corrupt { location, .. }) if location == OBJECT_STORE)
 }
 
 async fn select(
@@ -124,19 +154,24 @@ async fn select(
     let InHead { found, newest } =
         select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
     let mut lists = Vec::new();
-    let partitions = inner.partitions_between(start_ms, end_ms);
-    let partitions =
-        prune(&inner.lsm.for_query(budget), partitions, &selection.matchers, budget).await?;
+    let (lsm, partitions) = inner.partitions_between(start_ms, end_ms);
+    let lsm = lsm.for_query(budget);
+    let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
     let range = (start_ms, end_ms);
     let loads: Vec<BoxFuture<'_, _>> = partitions
         .iter()
-        .map(|facts| load_partition(inner, facts, &tombstones, selection, range, budget).boxed())
+        .map(|facts| {
+            let from = (&lsm, facts);
+            let wanted = (selection, range, &newest[..]);
+            load_partition(inner, from, &tombstones, wanted, budget).boxed()
+        })
         .collect();
     let mut loads = stream::iter(loads).buffered(PARTITIONS_AT_ONCE);
     while let Some((series, of_partition)) = loads.try_next().await? {
         charge.absorb(of_partition);
         lists.push(series);
     }
+    drop(loads);
     inner.index.trim();
     if found.is_empty() && lists.iter().all(Vec::is_empty) {
         budget.charge_series(newest.len() as u64)?;
@@ -144,28 +179,28 @@ async fn select(
     }
     // Last: the earlier partition comes before the later one, and what is sealed before the head.
     lists.push(found);
-    lists.push(newest.into_iter().map(newest::found).collect());
+    lists.push(newest::found(newest));
     let Ordered { series, encoded_bytes } = order(lists, (start_ms, end_ms), budget).await?;
     budget.charge_series(series.len() as u64)?;
     let columns = Arc::clone(&inner.columns);
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
 }
 
-/// Loads what a partition holds of a selection, and what that takes.
+/// Loads what a partition holds of a selection, and what that takes. Of series whose `newest`
+/// sample is later than all that is sealed in the range, nothing is wanted.
 async fn load_partition(
     inner: &Arc<Inner>,
-    facts: &Arc<Facts>,
+    from: (&Lsm, &Arc<Facts>),
     tombstones: &Snapshot,
-    selection: &Selection,
-    range: (i64, i64),
+    (selection, range, newest): (&Selection, (i64, i64), &[Newest]),
     budget: &Budget,
 ) -> Result<(Vec<Found>, Charge), SourceError> {
     budget.check()?;
     let mut charge = Charge::new(budget);
     let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
-    let loaded =
-        partition::load(inner, facts, tombstones, &selection.matchers, range, &mut add, budget)
-            .await?;
+    let unwanted = |sealed_ms| newest::ids_after(newest, from.1.number, sealed_ms);
+    let wanted = (&selection.matchers[..], range, &unwanted as &Unwanted<'_>);
+    let loaded = partition::load(inner, from, tombstones, wanted, &mut add, budget).await?;
     Ok((loaded.series, charge))
 }
 
@@ -245,14 +280,18 @@ fn visit_head(
         let places = start..end.min(start + VISITED_AT_ONCE);
         let InHead { found, newest } = &mut in_head;
         let (found_before, newest_before) = (found.len(), newest.len());
+        inner.head.fetch(matching, places.clone());
+        if are_columns_kept && !selection.only_newest {
+            inner.head.fetch_columns(matching, places.clone());
+        }
         inner.head.visit(matching, places, &selection.matchers, |series| {
-            if !series.overlaps(start_ms, end_ms) {
-                return;
-            }
             if selection.only_newest
                 && let Some(sample) = series.newest_raw(start_ms, end_ms)
             {
-                newest.push((series.labels.clone(), sample));
+                newest.push((series.labels.clone(), NewestSample::new(series, sample)));
+                return;
+            }
+            if !series.overlaps(start_ms, end_ms) {
                 return;
             }
             let mut parts = Parts::new();

@@ -35,10 +35,12 @@ pub(super) async fn series(
     for matchers in selectors {
         let head = of_head(inner, matchers, range, &mut charge, budget).await?;
         lists.push(head);
-        let partitions = inner.partitions_between(start_ms, end_ms);
-        for facts in prune(&inner.lsm.for_query(budget), partitions, matchers, budget).await? {
+        let (lsm, partitions) = inner.partitions_between(start_ms, end_ms);
+        let lsm = lsm.for_query(budget);
+        for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let wanted = Wanted { facts: &facts, tombstones: &tombstones, matchers, range };
+            let wanted =
+                Wanted { lsm: &lsm, facts: &facts, tombstones: &tombstones, matchers, range };
             let labels = partition::matching_labels(inner, &wanted, budget).await?;
             charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
             lists.push(labels);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use model::{Budget, Cursor, Labels, SeriesSet};
+use model::{Budget, Cursor, Labels, SeriesSet, prefetch};
 
 use super::cursor::{PartsCursor, SeriesParts};
+use super::order::PARTS_AHEAD;
 use crate::columns::ColumnCache;
 
 /// Loaded series, sorted by labels.
@@ -18,6 +19,22 @@ pub(crate) struct LoadedSet {
     pub(crate) encoded_bytes: usize,
     /// What has been charged for them, given back in the end.
     pub(crate) _charge: Charge,
+}
+
+impl Drop for LoadedSet {
+    /// Lets go of one series after the other: labels and columns are shared, and lie anywhere.
+    fn drop(&mut self) {
+        let mut rest = std::mem::take(&mut self.series).into_iter();
+        loop {
+            if let Some((labels, parts)) = rest.as_slice().get(PARTS_AHEAD) {
+                prefetch(labels.as_bytes());
+                parts.fetch();
+            }
+            if rest.next().is_none() {
+                return;
+            }
+        }
+    }
 }
 
 /// Memory that counts as used while this lives.
@@ -63,6 +80,15 @@ impl SeriesSet for LoadedSet {
         let (labels, parts) = &self.series[series_index];
         let columns = Some(&*self.columns);
         Box::new(PartsCursor::new(labels, parts, self.start_ms, self.end_ms, columns))
+    }
+
+    fn expect(&self, series_index: usize, ahead: usize) {
+        let Some(series) = self.series.get(series_index) else { return };
+        match ahead {
+            0 => series.1.fetch_samples(),
+            1 => series.1.fetch(),
+            _ => prefetch(series),
+        }
     }
 
     fn sample_count_estimate(&self, series_index: usize) -> usize {

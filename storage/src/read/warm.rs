@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use model::{Budget, SourceError};
+use roaring::RoaringBitmap;
 
 use super::breather::Breather;
+use super::select::Pin;
 use crate::index::facts::Facts;
 use crate::keys;
+use crate::lsm::Lsm;
 use crate::store::Inner;
-use crate::window::TIME_MAX_MS;
+use crate::window::{partition_end_ms, partition_of_window, window_of};
 
 /// Warms the caches with the days of a span of time up to now.
 ///
@@ -21,15 +24,13 @@ use crate::window::TIME_MAX_MS;
 pub(crate) async fn warm_up(inner: Arc<Inner>, span_ms: i64) {
     let started = Instant::now();
     let start_ms = inner.options.clock.now_ms().saturating_sub(span_ms);
-    let days = inner.partitions_between(start_ms.max(inner.visible_min_ms()), TIME_MAX_MS);
+    let first = partition_of_window(window_of(start_ms));
+    let days: Vec<i64> =
+        inner.read_partitions(|all| all.range(first..).map(|(number, _)| *number).collect());
     let mut bytes_left = block_bytes_max(&inner);
-    for facts in days.iter().rev() {
-        let warmed = async {
-            warm_index(&inner, facts).await?;
-            warm_blocks(&inner, facts, &mut bytes_left).await
-        };
-        if let Err(error) = warmed.await {
-            tracing::error!(day = facts.number, %error, "a day cannot be read ahead of queries");
+    for day in days.iter().rev() {
+        if let Err(error) = warm_day(&inner, *day, &mut bytes_left).await {
+            tracing::error!(day, %error, "a day cannot be read ahead of queries");
         }
         inner.index.trim();
         if bytes_left == 0 {
@@ -44,6 +45,21 @@ pub(crate) async fn warm_up(inner: Arc<Inner>, span_ms: i64) {
     );
 }
 
+/// Reads a day ahead, unless it has been deleted meanwhile.
+async fn warm_day(inner: &Arc<Inner>, day: i64, bytes_left: &mut u64) -> Result<(), SourceError> {
+    // As a selection does: what is deleted of the index stays until it has been read.
+    let pin = Pin::new(inner);
+    if partition_end_ms(day) <= pin.visible_min_ms {
+        return Ok(());
+    }
+    let last_ms = partition_end_ms(day) - 1;
+    let (lsm, facts) = inner.partitions_between(last_ms, last_ms);
+    let [facts] = &facts[..] else { return Ok(()) };
+    warm_index(inner, &lsm, facts).await?;
+    drop(pin);
+    warm_blocks(inner, &lsm, facts, bytes_left).await
+}
+
 /// So many bytes of blocks stay in the caches: of the one in memory, what is young.
 fn block_bytes_max(inner: &Inner) -> u64 {
     let disk = inner.options.disk_cache.as_ref().map_or(0, |cache| cache.bytes_max);
@@ -51,34 +67,35 @@ fn block_bytes_max(inner: &Inner) -> u64 {
 }
 
 /// Reads labels, their values and the runs of a day.
-async fn warm_index(inner: &Inner, facts: &Facts) -> Result<(), SourceError> {
+async fn warm_index(inner: &Inner, lsm: &Lsm, facts: &Facts) -> Result<(), SourceError> {
     if !facts.are_kept() {
         return Ok(());
     }
     let mut breather = Breather::new(&Budget::unlimited());
-    for name in facts.names(&inner.lsm, &mut breather).await?.iter() {
+    for name in facts.names(lsm, &mut breather).await?.iter() {
         if inner.index.is_full() {
             return Ok(());
         }
-        facts.table(&inner.lsm, name, &mut breather).await?;
+        facts.table(lsm, name, &mut breather).await?;
     }
-    let all = (0..facts.series_count).collect();
-    let labels = facts.labels_of(&inner.lsm, &inner.head, &all, &mut breather).await?;
+    let all = (0..facts.series_count).collect::<RoaringBitmap>() - &*facts.gone;
+    let labels = facts.labels_of(lsm, &inner.head, &all, &mut breather).await?;
     let mut metrics: Vec<u64> =
         labels.iter().map(|(_, labels)| keys::metric_hash(labels.metric_name())).collect();
     metrics.sort_unstable();
     metrics.dedup();
-    facts.runs_of(&inner.lsm, &metrics).await?;
+    facts.runs_of(lsm, &metrics).await?;
     Ok(())
 }
 
 /// Reads the blocks of a day, as many as the caches hold.
 async fn warm_blocks(
     inner: &Inner,
+    lsm: &Lsm,
     facts: &Facts,
     bytes_left: &mut u64,
 ) -> Result<(), SourceError> {
-    let mut scan = inner.lsm.scan_prefix(&keys::blocks(facts.number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::blocks(facts.number)).await?;
     while *bytes_left > 0
         && let Some((key, value)) = scan.next().await?
     {

@@ -1,7 +1,8 @@
 //! Sealing: what the head holds of a window becomes blocks and postings, and leaves the log.
 //!
 //! ```text
-//! flip    a new log epoch begins; what the head holds of earlier ones changes no more
+//! flip      a new log epoch begins; what the head holds of earlier ones changes no more
+//! condense  all of that is made as short as it is in a block, since a seal takes a while
 //! per window:
 //!   register   series that the partition does not know get an id, postings, a page entry;
 //!              a bounded number in a write; harmless if nothing follows
@@ -20,26 +21,36 @@
 
 pub(crate) mod block;
 mod clean;
+mod expire;
 mod publish;
 mod recover;
 mod register;
 mod retention;
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::Labels;
+use model::{Labels, SourceError};
 
 use crate::error::StoreError;
+use crate::head::commit::Log;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::read::shares::in_shares;
 use crate::store::Inner;
-use crate::window::{WINDOW_MS, window_of};
+use crate::window::{WINDOW_MS, partition_end_ms, window_of};
 
-pub(crate) use clean::{clean_tombstones, tidy};
-pub(crate) use recover::{FORMAT, Meta, drop_dead_log, encode_epochs, recover};
-pub(crate) use retention::delete_expired;
+pub(crate) use clean::{clean_tombstones, note_emptied, tidy};
+pub(crate) use expire::{expire, is_cleaning_due};
+pub(crate) use recover::{
+    FORMAT, Meta, check_entry, drop_dead_log, encode_epochs, encode_records, read_meta, recover,
+};
+pub(crate) use retention::{delete_expired, hide_by_size};
+
+#[cfg(test)]
+pub(crate) use recover::encode_kept_from;
 
 /// How long after its end a window stays open for samples that come a little late.
 const GRACE_MS: i64 = 30 * 60 * 1000;
@@ -70,25 +81,53 @@ pub(crate) struct State {
     closed_window: i64,
     /// Samples of each window that were open at the last look.
     open: BTreeMap<i64, u64>,
-    /// Blocks that are deleted once nobody reads them.
-    leaving_blocks: VecDeque<clean::Leaving>,
+    /// Intents of seals since the start: windows of one epoch have different ones.
+    intent_count: u32,
+    /// What cleaning, or a seal that has failed, has left that is deleted once nobody reads it.
+    leaving: VecDeque<clean::Leaving>,
     /// The first partition that is kept, and the first selection that sees none before it: those
     /// are deleted once all selections before have ended.
     leaving_before: Option<(i64, u64)>,
+    /// The first partition that is kept, as long as the store names it.
+    kept_from: Option<i64>,
 }
 
 impl State {
-    /// The state after a start.
-    pub(crate) fn new(meta: &Meta) -> State {
+    /// The state after a start, which has found what lies before some partition to be gone or not.
+    pub(crate) fn new(meta: &Meta, leaving_before: Option<i64>) -> State {
         State {
             watermarks: meta.watermarks.clone(),
             first_epoch: meta.first_epoch,
             closed_window: i64::MIN,
             open: BTreeMap::new(),
-            leaving_blocks: VecDeque::new(),
-            leaving_before: meta.kept_from.map(|first_kept| (first_kept, 0)),
+            intent_count: 0,
+            leaving: VecDeque::new(),
+            leaving_before: leaving_before.map(|first_kept| (first_kept, 0)),
+            kept_from: meta.kept_from,
         }
     }
+
+    /// Whether the store is to name the first partition that is kept no more, once the log begins
+    /// with an epoch: what lies before has been deleted, and a start would bring none of it back. Its
+    /// watermarks have gone with it, so that records of it count again although they were sealed.
+    fn has_left(&self, log: &Log, first_epoch: u32) -> bool {
+        let is_left = |first_kept: i64| !has_records_before(log, first_epoch, first_kept);
+        self.leaving_before.is_none() && self.kept_from.is_some_and(is_left)
+    }
+}
+
+/// The first partition that is kept, where a start finds something before it: its deletion has been
+/// cut off, or the log has records of it.
+pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<i64> {
+    meta.kept_from.filter(|first_kept| {
+        meta.partitions.range(..first_kept).next().is_some()
+            || has_records_before(log, meta.first_epoch, *first_kept)
+    })
+}
+
+/// Whether records of log epochs from one on have samples before a partition.
+fn has_records_before(log: &Log, first_epoch: u32, partition: i64) -> bool {
+    log.has_records_before(first_epoch, partition_end_ms(partition - 1))
 }
 
 impl State {
@@ -126,7 +165,8 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
     let now_ms = inner.options.clock.now_ms();
     let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
     let (epoch, windows) = {
-        let mut log = inner.log.lock().await;
+        // Its runs have later numbers than tombstones of now.
+        let mut log = inner.log_without_deleted().await;
         let mut open = BTreeMap::new();
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
             *open.entry(*window).or_default() += samples;
@@ -143,6 +183,9 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
     };
     let mut first_error = None;
     let is_any = !windows.is_empty();
+    if is_any {
+        condense(inner, &windows, epoch).await?;
+    }
     for window in windows {
         if inner.is_closing.load(Ordering::Relaxed) {
             return Ok(false);
@@ -166,6 +209,18 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
     }
 }
 
+/// Lets no sample of epochs that have ended stay raw, those of windows that are not due included,
+/// and makes what is due as short as it gets: on all cores.
+async fn condense(inner: &Arc<Inner>, due: &BTreeSet<i64>, epoch: u32) -> Result<(), StoreError> {
+    let (shared, due) = (Arc::clone(inner), due.clone());
+    let share = move |slots| {
+        shared.head.condense(slots, &due, epoch);
+        Ok::<_, SourceError>(())
+    };
+    let condensed = in_shares(inner.head.slot_count(), share).await;
+    condensed.map(drop).map_err(|error| StoreError::Unavailable(error.to_string()))
+}
+
 /// Writes what has been sealed to files, so that neither the blocks stay in memory nor what they
 /// came from on disk. The tree never deletes the newest of its files, so there is a small one at
 /// last.
@@ -184,11 +239,18 @@ pub(crate) async fn write_out(inner: &Inner) -> Result<(), StoreError> {
     inner.lsm.flush_to_files().await
 }
 
-/// Lets go of series that hold nothing and have had no sample for a while.
+/// Series whose newest sample is older may be forgotten once they hold nothing.
+pub(crate) fn idle_since_ms(now_ms: i64, newest_ms: i64) -> i64 {
+    now_ms.min(newest_ms).saturating_sub(IDLE_MS)
+}
+
+/// Lets go of series that hold nothing and have had no sample for a while; of all that hold
+/// nothing, where memory is short.
 async fn forget_idle(inner: &Inner, now_ms: i64) {
     let log = inner.log.lock().await;
-    let idle_since_ms = now_ms.min(log.newest_ms).saturating_sub(IDLE_MS);
-    inner.head.forget(|series| series.newest_ms < idle_since_ms);
+    let idle_since_ms = idle_since_ms(now_ms, log.newest_ms);
+    let is_short = inner.head.bytes() >= inner.head.limits().bytes_max / 2;
+    inner.head.forget(|series| is_short || series.newest_ms < idle_since_ms);
 }
 
 /// Runs something that takes a while where it holds nobody up.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::{Cursor, HistogramSample, SampleBatch, SourceError};
 
 use super::block::{self, BlockBuilder, BlockEntry};
+use super::clean::{Leaving, put_intent};
 use super::{Item, State, blocking, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
@@ -31,11 +32,28 @@ struct Blocks {
 }
 
 /// Seals what the head holds of a window up to an epoch.
+///
+/// Errors: blocks that have been written by then count for nobody, and go with the next tidying.
 pub(super) async fn seal_window(
     inner: &Arc<Inner>,
     state: &mut State,
     window: i64,
     epoch: u32,
+) -> Result<(), StoreError> {
+    let mut intents = Vec::new();
+    let sealed = write_window(inner, state, (window, epoch), &mut intents).await;
+    if sealed.is_err() && !intents.is_empty() {
+        state.leaving.push_back(Leaving::unpublished(partition_of_window(window), intents));
+    }
+    sealed
+}
+
+/// The same; adds the intents of blocks that have been written by themselves.
+async fn write_window(
+    inner: &Arc<Inner>,
+    state: &mut State,
+    (window, epoch): (i64, u32),
+    intents: &mut Vec<Vec<u8>>,
 ) -> Result<(), StoreError> {
     let partition = partition_of_window(window);
     let shared = Arc::clone(inner);
@@ -45,7 +63,6 @@ pub(super) async fn seal_window(
     let items = Arc::new(items);
 
     let mut directories: BTreeMap<u64, Vec<BlockEntry>> = BTreeMap::new();
-    let mut intents = 0;
     let mut set = WriteSet::default();
     let (mut next, mut block_count, mut block_bytes) = (0, 0, 0);
     while next < items.len() {
@@ -62,10 +79,9 @@ pub(super) async fn seal_window(
             directories.entry(metric).or_default().push(entry);
         }
         if next < items.len() {
-            let key = keys::intent(epoch, intents);
-            let bytes = recover::encode_intent(&key, &block_keys);
-            set.put(key, bytes);
-            intents += 1;
+            let intent = put_intent(&mut set, epoch, &mut state.intent_count, &block_keys);
+            // Before it is written: whether it is is not known if that fails.
+            intents.push(intent);
             inner.lsm.commit(std::mem::take(&mut set)).await?;
         }
     }
@@ -74,9 +90,7 @@ pub(super) async fn seal_window(
         let bytes = block::encode_directory(&key, &entries);
         set.put(key, bytes);
     }
-    for number in 0..intents {
-        set.delete(&keys::intent(epoch, number));
-    }
+    intents.iter().for_each(|intent| set.delete(intent));
     publish(inner, state, set, window, epoch).await?;
     forget(inner, window, epoch, &items);
     inner.counters.note_seal(block_count, block_bytes);
@@ -92,12 +106,13 @@ async fn publish(
     window: i64,
     epoch: u32,
 ) -> Result<(), StoreError> {
-    let first_epoch = {
+    let (first_epoch, has_left) = {
         let log = inner.log.lock().await;
         let is_needed = |(number, info): (&u32, &crate::head::commit::EpochInfo)| {
             (*number > epoch || info.windows.keys().any(|w| *w != window)).then_some(*number)
         };
-        log.epochs.iter().find_map(is_needed).unwrap_or(epoch + 1)
+        let first_epoch = log.epochs.iter().find_map(is_needed).unwrap_or(epoch + 1);
+        (first_epoch, state.has_left(&log, first_epoch))
     };
     let key = keys::watermark(window);
     let bytes = value::encode_u32(&key, epoch);
@@ -112,12 +127,18 @@ async fn publish(
         set.delete(&keys::watermark(*other));
     }
     set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch + 1, first_epoch));
+    if has_left {
+        set.delete(keys::KEPT_FROM);
+    }
     let committed = inner.lsm.commit(set).await;
     // Before the head forgets: who finds nothing there any more must find the new runs. After a
     // failure it is not known what is there.
     inner.index.published(partition_of_window(window));
     committed?;
     state.first_epoch = first_epoch;
+    if has_left {
+        state.kept_from = None;
+    }
     state.watermarks.insert(window, epoch);
     for other in &outdated {
         state.watermarks.remove(other);
@@ -133,7 +154,8 @@ async fn publish(
 fn forget(inner: &Inner, window: i64, epoch: u32, items: &[Item]) {
     for item in items {
         if let Some(series) = inner.head.shard(item.slot).series(item.slot) {
-            series.drop_window(window, epoch);
+            inner.head.note_shrunk(series.drop_window(window, epoch));
+            inner.head.deactivate_if_empty(series);
         }
     }
 }
@@ -148,22 +170,17 @@ fn build_blocks(
 ) -> Result<Blocks, StoreError> {
     let mut built = Blocks { blocks: Vec::new(), entries: Vec::new(), next };
     let mut bytes = 0;
-    let (mut batch, mut scratch) = (SampleBatch::new(), Scratch::new());
+    let (mut frames, mut batch, mut scratch) = (Vec::new(), SampleBatch::new(), Scratch::new());
     while next < items.len() && bytes < WRITE_BYTES {
         let metric = items[next].metric;
         let mut builder = BlockBuilder::default();
         while let Some(item) = items.get(next).filter(|item| item.metric == metric)
             && !builder.is_full()
         {
-            let parts = match inner.head.shard(item.slot).series(item.slot) {
-                Some(series) => series.parts_of_window(window, epoch),
-                None => Parts::new(),
-            };
-            let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &item.labels)
-                .map_err(|error| damaged(&error))?;
-            if let Some((min_ms, max_ms)) = parts.times() {
-                let frames = frames_of(&parts, &item.labels, &mut batch, &mut scratch)
-                    .map_err(|error| damaged(&error))?;
+            frames.clear();
+            let room = (&mut frames, &mut *batch, &mut scratch);
+            let times = frames_of_item(inner, item, (window, epoch), room);
+            if let Some((min_ms, max_ms)) = times.map_err(|error| damaged(&error))? {
                 builder.push(item.id, &frames, min_ms, max_ms);
             }
             next += 1;
@@ -178,6 +195,28 @@ fn build_blocks(
     }
     built.next = next;
     Ok(built)
+}
+
+/// Puts what the head holds of a series and a window into `frames`; its first and last time.
+fn frames_of_item(
+    inner: &Inner,
+    item: &Item,
+    (window, epoch): (i64, u32),
+    (frames, batch, scratch): (&mut Vec<u8>, &mut SampleBatch, &mut Scratch),
+) -> Result<Option<(i64, i64)>, SourceError> {
+    let parts = match inner.head.shard(item.slot).series(item.slot) {
+        Some(series) => match series.copy_condensed(window, epoch, frames) {
+            Some(times) => return Ok(Some(times)),
+            None => series.parts_of_window(window, epoch),
+        },
+        None => Parts::new(),
+    };
+    let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &item.labels)?;
+    let times = parts.times();
+    if times.is_some() {
+        *frames = frames_of(&parts, &item.labels, batch, scratch)?;
+    }
+    Ok(times)
 }
 
 fn damaged(error: &SourceError) -> StoreError {

@@ -7,10 +7,11 @@ use roaring::RoaringBitmap;
 use super::State;
 use crate::delete::{self, Tombstone};
 use crate::error::StoreError;
-use crate::head::record::{push_varint, take_count};
+use crate::head::record::{push_varint, take_count, take_varint};
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
+use crate::retention::Keeping;
 use crate::store::Inner;
 use crate::value;
 
@@ -32,20 +33,58 @@ pub(crate) struct Meta {
     pub(crate) first_epoch: u32,
     /// An epoch that no run and no record has.
     pub(crate) next_epoch: u32,
+    /// How many records log epochs had at the start before.
+    pub(crate) records: Vec<(u32, u64)>,
     /// The epoch up to which a window is sealed.
     pub(crate) watermarks: BTreeMap<i64, u32>,
     /// How many series are registered in each partition.
     pub(crate) partitions: BTreeMap<i64, u32>,
-    /// The first partition that is kept, if the deletion of those before it was cut off.
+    /// The first partition that is kept, if the deletion of those before it was cut off, or the log
+    /// may have had records of them.
     pub(crate) kept_from: Option<i64>,
     /// What has been deleted.
     pub(crate) tombstones: Vec<Tombstone>,
+    /// The first partition that is kept because the files took more than so many bytes.
+    pub(crate) kept_by_size: Option<(i64, u64)>,
+    /// What rules of the retention have expired.
+    pub(crate) rules: Keeping,
     /// Ids of which nothing is left, by partition.
     pub(crate) gone: BTreeMap<i64, RoaringBitmap>,
 }
 
+impl Meta {
+    /// Whether what a log epoch holds of a window is in no file yet.
+    pub(crate) fn is_open(&self, window: i64, epoch: u32) -> bool {
+        epoch >= self.first_epoch
+            && self.watermarks.get(&window).is_none_or(|sealed| *sealed < epoch)
+    }
+
+    /// How many records the last start has found in each log epoch that still counts.
+    pub(crate) fn known_records(&self) -> Vec<(u32, u64)> {
+        let counts = |(epoch, count): &&(u32, u64)| *epoch >= self.first_epoch && *count > 0;
+        self.records.iter().filter(counts).copied().collect()
+    }
+}
+
 /// Reads what the store says of itself, and deletes what a seal that was cut off has left.
 pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
+    let meta = read_meta(lsm).await?;
+    let mut scan = lsm.scan_prefix(keys::INTENTS_PREFIX).await?;
+    let mut intents = Vec::new();
+    while let Some((key, bytes)) = scan.next().await? {
+        intents.push((key, bytes));
+    }
+    for (key, bytes) in intents {
+        undo_intent(lsm, &key, &bytes).await?;
+    }
+    lsm.drop_log_before(meta.first_epoch);
+    Ok(meta)
+}
+
+/// Reads what the store says of itself.
+///
+/// Errors: [`StoreError::NewerFormat`].
+pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
     let mut meta = Meta { format: 1, ..Meta::default() };
     if let Some(bytes) = lsm.get(keys::FORMAT).await? {
         meta.format = value::decode_u32(keys::FORMAT, &bytes)?;
@@ -63,6 +102,15 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     if let Some(bytes) = lsm.get(keys::KEPT_FROM).await? {
         meta.kept_from = Some(decode_kept_from(&bytes)?);
     }
+    if let Some(bytes) = lsm.get(keys::KEPT_BY_SIZE).await? {
+        meta.kept_by_size = Some(decode_kept_by_size(&bytes)?);
+    }
+    if let Some(bytes) = lsm.get(keys::RULES).await? {
+        meta.rules = Keeping::decode(&bytes)?;
+    }
+    if let Some(bytes) = lsm.get(keys::RECORDS).await? {
+        meta.records = decode_records(&bytes)?;
+    }
     meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
     meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
     let mut scan = lsm.scan_prefix(keys::TOMBSTONES_PREFIX).await?;
@@ -75,20 +123,11 @@ pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
             .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
         meta.gone.insert(partition, decode_postings(&key, &bytes)?);
     }
-    let mut scan = lsm.scan_prefix(keys::INTENTS_PREFIX).await?;
-    let mut intents = Vec::new();
-    while let Some((key, bytes)) = scan.next().await? {
-        intents.push((key, bytes));
-    }
-    for (key, bytes) in intents {
-        undo_intent(lsm, &key, &bytes).await?;
-    }
-    lsm.drop_log_before(meta.first_epoch);
     Ok(meta)
 }
 
 /// The value of [`keys::KEPT_FROM`].
-pub(super) fn encode_kept_from(partition: i64) -> Vec<u8> {
+pub(crate) fn encode_kept_from(partition: i64) -> Vec<u8> {
     value::encode(keys::KEPT_FROM, &partition.to_le_bytes())
 }
 
@@ -96,6 +135,48 @@ fn decode_kept_from(bytes: &[u8]) -> Result<i64, StoreError> {
     let body = value::decode(keys::KEPT_FROM, bytes)?;
     let body = body.try_into().map_err(|_| value::corrupt(keys::KEPT_FROM, "not 8 bytes"))?;
     Ok(i64::from_le_bytes(body))
+}
+
+/// The value of [`keys::KEPT_BY_SIZE`]: a partition and the bytes that files may take, 8 bytes each,
+/// little endian.
+pub(super) fn encode_kept_by_size(partition: i64, bytes_max: u64) -> Vec<u8> {
+    let body = [partition.to_le_bytes(), bytes_max.to_le_bytes()].concat();
+    value::encode(keys::KEPT_BY_SIZE, &body)
+}
+
+fn decode_kept_by_size(bytes: &[u8]) -> Result<(i64, u64), StoreError> {
+    let body = value::decode(keys::KEPT_BY_SIZE, bytes)?;
+    match body.as_chunks::<8>() {
+        ([partition, bytes_max], []) => {
+            Ok((i64::from_le_bytes(*partition), u64::from_le_bytes(*bytes_max)))
+        }
+        _ => Err(value::corrupt(keys::KEPT_BY_SIZE, "not 16 bytes")),
+    }
+}
+
+/// The value of [`keys::RECORDS`]: how many epochs, and of each its number and its records.
+pub(crate) fn encode_records(records: &[(u32, u64)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    push_varint(&mut body, records.len() as u64);
+    for (epoch, count) in records {
+        push_varint(&mut body, u64::from(*epoch));
+        push_varint(&mut body, *count);
+    }
+    value::encode(keys::RECORDS, &body)
+}
+
+fn decode_records(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
+    let mut rest = value::decode(keys::RECORDS, bytes)?;
+    let mut read = || {
+        (0..take_count(&mut rest)?)
+            .map(|_| {
+                let epoch = take_varint(&mut rest)?;
+                let epoch = u32::try_from(epoch).map_err(|_| "not an epoch".to_owned())?;
+                Ok((epoch, take_varint(&mut rest)?))
+            })
+            .collect::<Result<Vec<_>, String>>()
+    };
+    read().map_err(|detail| value::corrupt(keys::RECORDS, detail))
 }
 
 /// Deletes the blocks of an intent that no directory lists, and the intent.
@@ -130,9 +211,10 @@ pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<
     Ok(())
 }
 
-/// Lets go of log epochs of which nothing is open any more.
+/// Lets go of log epochs of which nothing is open any more, and of the border of deleted days once
+/// there is nothing before it.
 pub(crate) async fn drop_dead_log(inner: &Inner, state: &mut State) -> Result<(), StoreError> {
-    let (current, first) = {
+    let (current, first, has_left) = {
         let mut log = inner.log.lock().await;
         let current = log.epoch;
         // In order: what counts is everything from the first epoch on.
@@ -143,16 +225,57 @@ pub(crate) async fn drop_dead_log(inner: &Inner, state: &mut State) -> Result<()
             log.epochs.pop_first();
         }
         inner.counters.note_log(log.bytes(), log.newest_ms);
-        (current, log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch))
+        let first = log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch);
+        (current, first.max(state.first_epoch), state.has_left(&log, first))
     };
+    let mut set = WriteSet::default();
     if first > state.first_epoch {
-        let mut set = WriteSet::default();
         set.put(keys::EPOCH.to_vec(), encode_epochs(current, first));
-        inner.lsm.commit(set).await?;
-        state.first_epoch = first;
+    }
+    if has_left {
+        set.delete(keys::KEPT_FROM);
+    }
+    inner.lsm.commit(set).await?;
+    state.first_epoch = first;
+    if has_left {
+        state.kept_from = None;
     }
     inner.lsm.drop_log_before(state.first_epoch);
     Ok(())
+}
+
+/// Checks a key of what the store says of itself, and its value.
+pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    let malformed = || value::corrupt(key, "malformed key");
+    let numbered = |prefix: &[u8]| keys::parse_ordered(key, prefix).ok_or_else(malformed);
+    match key.get(..2).unwrap_or_default() {
+        _ if key == keys::EPOCH => decode_epochs(bytes).map(drop),
+        _ if key == keys::FORMAT => value::decode_u32(key, bytes).map(drop),
+        _ if key == keys::OWNER => value::decode(key, bytes).map(drop),
+        _ if key == keys::KEPT_FROM => decode_kept_from(bytes).map(drop),
+        _ if key == keys::KEPT_BY_SIZE => decode_kept_by_size(bytes).map(drop),
+        _ if key == keys::RECORDS => decode_records(bytes).map(drop),
+        _ if key == keys::RULES => Keeping::decode(bytes).map(drop),
+        keys::PARTITIONS_PREFIX => {
+            numbered(keys::PARTITIONS_PREFIX)?;
+            value::decode_u32(key, bytes).map(drop)
+        }
+        keys::WATERMARKS_PREFIX => {
+            numbered(keys::WATERMARKS_PREFIX)?;
+            value::decode_u32(key, bytes).map(drop)
+        }
+        keys::GONE_PREFIX => {
+            numbered(keys::GONE_PREFIX)?;
+            decode_postings(key, bytes).map(drop)
+        }
+        keys::INTENTS_PREFIX => decode_intent(key, bytes).map(drop),
+        keys::TOMBSTONES_PREFIX => delete::decode(key, bytes).map(drop),
+        keys::NOTES_PREFIX => {
+            keys::parse_note(key).ok_or_else(malformed)?;
+            value::decode(key, bytes).map(drop)
+        }
+        _ => Err(value::corrupt(key, "a key of no kind that is known")),
+    }
 }
 
 async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, StoreError> {

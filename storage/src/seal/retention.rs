@@ -18,17 +18,13 @@ const DELETE_KEYS: usize = 10_000;
 /// They are out of view first, for a start in the middle as well; the entry of a partition goes
 /// last, so that a deletion that was cut off is begun again.
 pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
-    let options = &inner.options;
+    let keeping = inner.keeping();
     let mut state = inner.sealing.lock().await;
-    if options.retention_ms.is_none()
-        && options.retention_bytes.is_none()
-        && state.leaving_before.is_none()
-    {
+    if keeping.time_ms.is_none() && keeping.bytes.is_none() && state.leaving_before.is_none() {
         return Ok(());
     }
-    let by_time =
-        options.retention_ms.map(|_| partition_of_window(window_of(inner.visible_min_ms())));
-    let by_size = options.retention_bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
+    let by_time = keeping.time_ms.map(|_| partition_of_window(window_of(inner.visible_min_ms())));
+    let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
     let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
     let Some(first_kept) = by_time.max(by_size).max(leaving) else { return Ok(()) };
     inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
@@ -53,34 +49,54 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         }
         if has_open {
             inner.head.set_open(log.open_windows());
-            inner.head.for_each(|_, series| series.drop_before(first_window));
+            inner.head.for_each(|_, series| {
+                series.drop_before(first_window);
+                inner.head.deactivate_if_empty(series);
+            });
         }
         has_open
     };
-    if !expired.is_empty() {
+    if !expired.is_empty() || has_open {
+        state.kept_from = Some(first_kept);
         let mut set = WriteSet::default();
         set.put(keys::KEPT_FROM.to_vec(), recover::encode_kept_from(first_kept));
+        if let (Some(by_size), Some(bytes_max)) = (by_size, keeping.bytes) {
+            // Once they are gone, the files do not tell any more that they took too much.
+            let bytes = recover::encode_kept_by_size(by_size.min(first_kept), bytes_max);
+            set.put(keys::KEPT_BY_SIZE.to_vec(), bytes);
+        }
         inner.lsm.commit(set).await?;
     }
     for partition in &expired {
         let partition = *partition;
-        delete_partition(inner, partition).await?;
+        let first_window = partition.saturating_mul(PARTITION_WINDOWS);
+        let windows = first_window..first_window + PARTITION_WINDOWS;
+        let watermarks: Vec<Vec<u8>> = windows.map(keys::watermark).collect();
+        delete_partition(inner, partition, &watermarks).await?;
         inner.remove_partition(partition);
         inner.counters.note_deleted();
         tracing::info!(partition, "a day beyond the retention has been deleted");
     }
     inner.lsm.drop_partitions_before(first_kept);
-    if has_open {
-        recover::drop_dead_log(inner, &mut state).await?;
-    }
     state.watermarks.retain(|window, _| *window >= first_window);
-    if !expired.is_empty() {
-        let mut set = WriteSet::default();
-        set.delete(keys::KEPT_FROM);
-        inner.lsm.commit(set).await?;
-    }
     state.leaving_before = None;
-    Ok(())
+    recover::drop_dead_log(inner, &mut state).await
+}
+
+/// Hides what the bound of files has deleted before a start, and what it is about to delete; nothing
+/// is written to those times. `kept` is what the store says of it.
+///
+/// Says whether that is of no use any more: there is no such bound, or it has been raised, so that
+/// what was deleted may be written again.
+pub(crate) fn hide_by_size(inner: &Inner, kept: Option<(i64, u64)>) -> bool {
+    let bytes_max = inner.keeping().bytes;
+    let is_in_force = |of_bytes: u64| bytes_max.is_some_and(|bytes_max| bytes_max <= of_bytes);
+    let deleted = kept.filter(|(_, of_bytes)| is_in_force(*of_bytes)).map(|(first, _)| first);
+    let due = bytes_max.and_then(|bytes_max| first_that_fits(inner, bytes_max));
+    if let Some(first_kept) = deleted.max(due) {
+        inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+    }
+    kept.is_some() && deleted.is_none()
 }
 
 /// The first partition that is kept, if all files take more than so many bytes: without those
@@ -100,7 +116,12 @@ fn first_that_fits(inner: &Inner, bytes_max: u64) -> Option<i64> {
     first_kept
 }
 
-async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreError> {
+/// Deletes everything in a partition; its entry goes last, and some other keys with it.
+pub(super) async fn delete_partition(
+    inner: &Inner,
+    partition: i64,
+    with_entry: &[Vec<u8>],
+) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let mut count = 0;
     let mut scan = inner.lsm.scan_prefix(&keys::postings(partition)).await?;
@@ -121,10 +142,7 @@ async fn delete_partition(inner: &Inner, partition: i64) -> Result<(), StoreErro
     let mut set = WriteSet::default();
     set.delete(&keys::partition_entry(partition));
     set.delete(&keys::gone(partition));
-    let first_window = partition.saturating_mul(PARTITION_WINDOWS);
-    for window in first_window..first_window + PARTITION_WINDOWS {
-        set.delete(&keys::watermark(window));
-    }
+    with_entry.iter().for_each(|key| set.delete(key));
     inner.lsm.commit(set).await
 }
 

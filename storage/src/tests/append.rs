@@ -5,7 +5,10 @@ use std::sync::Arc;
 use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceError};
 
 use super::harness::{self, batch, labels, open, open_with, read_all};
+use crate::audit::verify_at;
 use crate::head::commit::{Bounds, Pending};
+use crate::lsm::Location;
+use crate::retention::Keeping;
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{AppendOutcome, Clock, ManualClock, RejectReason, Store, StoreError, StoreOptions};
 
@@ -251,6 +254,59 @@ fn the_oldest_days_go_where_files_take_too_much() {
                 assert_eq!(late.rejections[0].reason, RejectReason::OutOfBounds);
             }
             store.close().await.unwrap();
+            let mut damages = Vec::new();
+            let mut note = |damage| damages.push(damage);
+            let location = Location::on(Arc::clone(&objects));
+            let verified =
+                verify_at(&location, &harness::options(), &mut |_, _| {}, &mut note).await.unwrap();
+            assert_eq!(damages, [], "of what is left within {bytes_max} bytes");
+            assert_eq!(verified.samples, left[0].1.len() as u64);
+        }
+    });
+}
+
+#[test]
+fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
+    harness::run(async {
+        let objects = harness::memory();
+        let series = labels(&[("__name__", "a")]);
+        let bounded = |bytes_max: Option<u64>| StoreOptions {
+            retention_bytes: bytes_max,
+            ..harness::options()
+        };
+        let store = open(&objects).await.unwrap();
+        for day in 0..3 {
+            let samples: Vec<(i64, f64)> =
+                (0..200).map(|i| (day * PARTITION_MS + i * 1000, (i * i) as f64)).collect();
+            store.append(batch(&series, &samples)).await.unwrap();
+        }
+        store.seal_all().await.unwrap();
+        crate::seal::write_out(store.inner()).await.unwrap();
+        store.close().await.unwrap();
+        let is_taken = |store: Arc<Store>| {
+            let late = batch(&series, &[(PARTITION_MS + 5, 1.0)]);
+            async move { store.append(late).await.unwrap().rejected == 0 }
+        };
+        // Before and after what is too much has been deleted, and with a bound that is less.
+        for (bytes_max, is_maintained) in [(9, true), (9, false), (9, false), (8, false)] {
+            let store = open_with(&objects, bounded(Some(bytes_max))).await.unwrap();
+            let store = Arc::new(store);
+            assert!(!is_taken(Arc::clone(&store)).await, "{bytes_max} {is_maintained}");
+            assert_eq!(read_all(&*store).await.unwrap()[0].1.len(), 200, "the newest day");
+            if is_maintained {
+                store.maintain().await.unwrap();
+                assert_eq!(store.stats().partitions_deleted, 2);
+            }
+            store.close().await.unwrap();
+        }
+        // A bound that is raised lets them be written again, and the first one does not come back.
+        for bytes_max in [Some(10), None, Some(1 << 40)] {
+            let store = Arc::new(open_with(&objects, bounded(bytes_max)).await.unwrap());
+            let is_in_files = store.inner().lsm.live_bytes().0.len() > 1;
+            assert!(is_taken(Arc::clone(&store)).await || is_in_files, "{bytes_max:?}");
+            let kept = store.inner().lsm.get(crate::keys::KEPT_BY_SIZE).await.unwrap();
+            assert_eq!(kept, None);
+            store.close().await.unwrap();
         }
     });
 }
@@ -372,6 +428,8 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             let bounds =
                 Bounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
             let mut log = inner.log.lock().await;
+            let keeping = Keeping::default();
+            let bounds = (bounds, &keeping.borders(0));
             log.commit(&inner.lsm, &inner.head, bounds, vec![pending], |_| {}).await.unwrap();
             drop(log);
             let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };

@@ -3,11 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use model::{MatchOp, Matcher, SourceError};
+use model::{Batch, MatchOp, Matcher, SourceError};
 
-use super::harness::{self, batch, histogram, histogram_batch, labels, open, open_with, read_full};
+use super::harness::{
+    self, batch, histogram, histogram_batch, labels, open, open_with, read, read_full,
+};
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::lsm::WriteSet;
+use crate::seal::block::BLOCK_SERIES_MAX;
+use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions, keys};
 
 /// A store that reads its index and its samples each time.
@@ -260,5 +264,43 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
+    const BLOCKS: usize = 3;
+    const SERIES: usize = BLOCKS * BLOCK_SERIES_MAX;
+    const SAMPLES: i64 = 200;
+    harness::run(async {
+        let store = open(&harness::memory()).await.unwrap();
+        let series = |number: usize| labels(&[("__name__", "a"), ("n", &number.to_string())]);
+        for window in 0..2 {
+            let samples = (0..SAMPLES).map(|n| (window * WINDOW_MS + n * 1000, n as f64));
+            let samples: Vec<_> = samples.collect();
+            let mut all = Batch::default();
+            (0..SERIES).for_each(|number| all.push(&series(number), &samples));
+            store.append(all).await.unwrap();
+        }
+        store.inner().head.for_each(|_, held| {
+            if held.labels == series(SERIES - 1) {
+                held.damage(0);
+            }
+        });
+        let store = &store;
+        let count = |prefix: Vec<u8>| async move { entries(store, &prefix).await.len() };
+        for _ in 0..2 {
+            let error = store.seal_all().await.unwrap_err();
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+            // A block goes into a write of its own here, and the last one has failed.
+            assert_eq!(count(keys::blocks(0)).await, BLOCKS + BLOCKS - 1);
+            assert!(count(keys::INTENTS_PREFIX.to_vec()).await >= BLOCKS - 1);
+        }
+        crate::seal::tidy(store.inner()).await.unwrap();
+        assert_eq!(count(keys::blocks(0)).await, BLOCKS, "those of the other window");
+        assert_eq!(count(keys::INTENTS_PREFIX.to_vec()).await, 0);
+        let found = read(store, vec![], WINDOW_MS, 2 * WINDOW_MS - 1).await.unwrap();
+        assert_eq!(found.len(), SERIES);
+        assert!(found.iter().all(|(_, samples)| samples.len() == SAMPLES as usize));
     });
 }

@@ -7,6 +7,7 @@ use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source};
 use super::harness::{
     self, Contents, at, batch, histogram, histogram_batch, labels, open, read, read_all, read_full,
 };
+use crate::store::begin_delete;
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, TOMBSTONE_BYTES_MAX, TOMBSTONES_MAX};
 
@@ -342,5 +343,111 @@ fn what_cannot_be_cleaned_keeps_nothing_from_being_sealed() {
         store.maintain().await.unwrap();
         assert_eq!(store.stats().seals, after);
         assert!(store.clean_tombstones().await.is_err(), "the block is still damaged");
+    });
+}
+
+#[test]
+fn writes_and_seals_take_turns_with_a_delete_of_many_series() {
+    harness::run(async {
+        let objects = harness::memory();
+        let mut store = Arc::new(open(&objects).await.unwrap());
+        let mut all = Batch::default();
+        for number in 0..300 {
+            all.push(&series(number), &[(1000, 1.0), (2000, 2.0)]);
+        }
+        store.append(all).await.unwrap();
+        let selectors = vec![vec![Matcher::equal("__name__", "a")]];
+        let dropped = begin_delete(store.inner(), selectors, (2000, 2000)).await.unwrap();
+        for _ in 0..=100 {
+            store.inner().take_turn(store.inner().log.lock().await).await;
+        }
+        // What has been deleted is not held any more, whether the series has had its turn or not.
+        let mut again = Batch::default();
+        for number in [0, 150, 299] {
+            again.push(&series(number), &[(2000, 2.0)]);
+        }
+        let outcome = store.append(again).await.unwrap();
+        assert_eq!((outcome.accepted, outcome.duplicates), (3, 0));
+        assert!(store.inner().log.lock().await.is_dropping(), "the write has waited for all turns");
+        store.seal_all().await.unwrap();
+        assert!(!store.inner().log.lock().await.is_dropping(), "the seal has not waited");
+        store.inner().drop_deleted(dropped).await.unwrap();
+        let samples = |number: i64| {
+            let is_again = [0, 150, 299].contains(&number);
+            let both = [(1000, 1.0_f64.to_bits()), (2000, 2.0_f64.to_bits())];
+            (series(number), both[..1 + usize::from(is_again)].to_vec())
+        };
+        let mut expected: Contents = (0..300).map(samples).collect();
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+        for step in 0..3 {
+            assert_eq!(read_all(&*store).await.unwrap(), expected, "in step {step}");
+            if step == 1 {
+                store.clean_tombstones().await.unwrap();
+            } else {
+                drop(store);
+                store = Arc::new(open(&objects).await.unwrap());
+            }
+        }
+        assert_eq!(read_all(&*store).await.unwrap(), expected);
+    });
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_delete_of_many_series_brings_none_back() {
+    let objects = harness::memory();
+    harness::run(async {
+        let store = open(&objects).await.unwrap();
+        let mut all = Batch::default();
+        for number in 0..300 {
+            all.push(&series(number), &[(1000, 1.0)]);
+        }
+        store.append(all).await.unwrap();
+        let _dropped = begin_delete(store.inner(), vec![vec![]], (0, 2000)).await.unwrap();
+        for _ in 0..=100 {
+            store.inner().take_turn(store.inner().log.lock().await).await;
+        }
+        assert_eq!(read_all(&store).await.unwrap().len(), 200, "it is in the middle");
+        store.append(batch(&series(299), &[(1500, 5.0)])).await.unwrap();
+    });
+    harness::run(async {
+        let store = open(&objects).await.unwrap();
+        assert_eq!(read_all(&store).await.unwrap(), contents(&[(299, &[(1500, 5.0)])]));
+    });
+}
+
+#[test]
+fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
+    harness::run(async {
+        let store = Arc::new(open(&harness::memory()).await.unwrap());
+        for number in 0..4 {
+            let both = [(1000, 1.0), (2000, 2.0)];
+            store.append(batch(&series(number), &both)).await.unwrap();
+        }
+        let selectors = vec![
+            vec![Matcher::new(MatchOp::Regex, "n", "0|1").unwrap()],
+            vec![Matcher::equal("n", "2")],
+        ];
+        let dropped = begin_delete(store.inner(), selectors, (2000, 2000)).await.unwrap();
+        let (epoch, sought) = store.inner().log.lock().await.sought().unwrap();
+        let found = store.inner().head.covered(&sought);
+        // Some are written to meanwhile, one of them twice, one is none of the delete's, one is new.
+        let mut outcomes = Vec::new();
+        for (number, value) in [(0, 2.0), (0, 2.0), (2, 5.0), (3, 2.0), (1000, 2.0)] {
+            let outcome = store.append(batch(&series(number), &[(2000, value)])).await.unwrap();
+            outcomes.push((outcome.accepted, outcome.duplicates));
+        }
+        assert_eq!(outcomes, [(1, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
+        assert!(store.inner().log.lock().await.sought().is_some(), "a write has waited for it");
+        store.inner().log.lock().await.note_found(epoch, found);
+        store.inner().drop_deleted(dropped).await.unwrap();
+        let left = read_all(&*store).await.unwrap();
+        let expected = contents(&[
+            (0, &[(1000, 1.0), (2000, 2.0)]),
+            (1, &[(1000, 1.0)]),
+            (1000, &[(2000, 2.0)]),
+            (2, &[(1000, 1.0), (2000, 5.0)]),
+            (3, &[(1000, 1.0), (2000, 2.0)]),
+        ]);
+        assert_eq!(left, expected);
     });
 }

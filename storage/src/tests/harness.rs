@@ -59,6 +59,7 @@ pub(crate) fn options() -> StoreOptions {
         background: false,
         clock: Arc::new(ManualClock::new(1 << 42)),
         object_store_retries_max: Some(0),
+        orphan_age_min: std::time::Duration::ZERO,
         ..StoreOptions::default()
     }
 }

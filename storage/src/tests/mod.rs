@@ -2,12 +2,23 @@
 
 mod append;
 mod beside;
+mod border;
 mod concurrent;
 mod damage;
+mod damaged_objects;
 mod delete;
 mod faults;
+mod follow;
 pub(crate) mod harness;
 mod histograms;
+mod limits;
+mod orphans;
 mod outage;
+mod read_only;
+mod rules;
+mod servers;
+mod simulation;
 mod snapshot;
+mod sweep;
 mod twin;
+mod warm;

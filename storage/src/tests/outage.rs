@@ -18,12 +18,14 @@ use slatedb::object_store::{
 use super::harness::{self, batch, labels, open_with, read, read_all};
 use crate::{Store, StoreError, StoreOptions};
 
+/// What the object store says while it is away.
+const REASON: &str = "nobody answers";
 /// How long writes wait here, and reads.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An object store that can be away. What it answers while it goes away is lost.
 #[derive(Debug, Clone)]
-struct Absent {
+pub(super) struct Absent {
     objects: Arc<dyn ObjectStore>,
     is_away: Arc<AtomicBool>,
     /// Whether writes are carried out all the same, and only their answers are lost.
@@ -31,7 +33,7 @@ struct Absent {
 }
 
 impl Absent {
-    fn on(objects: &Arc<dyn ObjectStore>) -> Absent {
+    pub(super) fn on(objects: &Arc<dyn ObjectStore>) -> Absent {
         Absent {
             objects: Arc::clone(objects),
             is_away: Arc::default(),
@@ -39,13 +41,13 @@ impl Absent {
         }
     }
 
-    fn set(&self, is_away: bool) {
+    pub(super) fn set(&self, is_away: bool) {
         self.is_away.store(is_away, Ordering::SeqCst);
     }
 
     fn check(&self) -> Result<()> {
         if self.is_away.load(Ordering::SeqCst) {
-            return Err(Error::Generic { store: "absent", source: "nobody answers".into() });
+            return Err(Error::Generic { store: "absent", source: REASON.into() });
         }
         Ok(())
     }
@@ -172,8 +174,13 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
                 tokio::task::yield_now().await;
             }
             let second = write(&store, "c", 3).await;
-            let stalled = |may_be_stored| StoreError::Stalled { waited: PATIENCE, may_be_stored };
-            assert_eq!(first.await.unwrap(), Err(stalled(true)));
+            let first = first.await.unwrap().unwrap_err();
+            assert!(
+                matches!(first, StoreError::Stalled { waited: PATIENCE, may_be_stored: true, .. }),
+                "{first:?}"
+            );
+            // The answer says why.
+            assert!(first.to_string().contains(REASON), "{first}");
             // On a machine that is busy enough it comes so late that it is not taken at all.
             assert!(is_not_stored(&second), "{second:?}");
             // Later ones are refused at once: by how long the first has been under way.

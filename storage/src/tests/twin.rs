@@ -11,7 +11,9 @@ use model::{
 };
 use proptest::prelude::*;
 
+use super::follow;
 use super::harness::{self, FullContents, Read, ReadValue, labels, open_with, read, read_full};
+use crate::lsm;
 use crate::outcome::{REJECTIONS_MAX, RejectReason};
 use crate::window::WINDOW_MS;
 use crate::{ManualClock, Store, StoreOptions};
@@ -32,6 +34,8 @@ enum Op {
     Read,
     Close,
     Crash,
+    /// Files of no use go at once, while readers have views from before.
+    Garbage,
 }
 
 /// Bytes of the index that are kept: none, a few, all.
@@ -64,6 +68,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Close),
         1 => Just(Op::Crash),
     ]
+}
+
+fn op_beside_readers() -> impl Strategy<Value = Op> {
+    prop_oneof![8 => op(), 3 => Just(Op::Read), 1 => Just(Op::Garbage)]
 }
 
 fn series(number: u8) -> Labels {
@@ -274,7 +282,12 @@ fn selectors(number: u8) -> Vec<Vec<Matcher>> {
     }
 }
 
-async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usize) {
+async fn run(
+    ops: Vec<Op>,
+    index_cache_bytes_max: usize,
+    columns_bytes_max: usize,
+    reader_count: usize,
+) {
     let objects = harness::memory();
     let clock = Arc::new(ManualClock::new(0));
     let options = StoreOptions {
@@ -286,8 +299,12 @@ async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usiz
     };
     let mut store = open_with(&objects, options.clone()).await.unwrap();
     let mut twin = MemorySource::new();
+    let mut readers = Vec::new();
+    for _ in 0..reader_count {
+        readers.push(follow::reader(&objects, options.clone()).await.unwrap());
+    }
     let mut last_ms = 0;
-    for op in ops {
+    for (at, op) in ops.into_iter().enumerate() {
         match op {
             Op::Append(samples) => {
                 last_ms = samples[0].1;
@@ -329,7 +346,22 @@ async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usiz
                 last_ms = end_ms;
             }
             Op::Clean => store.clean_tombstones().await.unwrap(),
-            Op::Read => check_reads(&store, &twin, last_ms).await,
+            Op::Read => {
+                check_reads(&store, &twin, last_ms).await;
+                // One after the other, so that each is behind for a while.
+                if let Some(reader) = readers.get(at % reader_count.max(1)) {
+                    reader.catch_up().await.unwrap();
+                    check_reads(reader, &twin, last_ms).await;
+                }
+            }
+            Op::Garbage => {
+                crate::seal::write_out(store.inner()).await.unwrap();
+                lsm::collect_garbage(&lsm::Location::on(Arc::clone(&objects))).await;
+                for reader in &readers {
+                    // What it was before, whatever has gone.
+                    read_full(reader, Vec::new(), i64::MIN, i64::MAX).await.unwrap();
+                }
+            }
             Op::Close => {
                 store.close().await.unwrap();
                 store = open_with(&objects, options.clone()).await.unwrap();
@@ -343,6 +375,10 @@ async fn run(ops: Vec<Op>, index_cache_bytes_max: usize, columns_bytes_max: usiz
     // Once from the encoded bytes, and once from what that has left behind.
     check_reads(&store, &twin, last_ms).await;
     check_reads(&store, &twin, last_ms).await;
+    for reader in &readers {
+        reader.catch_up().await.unwrap();
+        check_reads(reader, &twin, last_ms).await;
+    }
 }
 
 proptest! {
@@ -354,7 +390,20 @@ proptest! {
         cache in index_cache(),
         columns_bytes_max in prop_oneof![Just(0_usize), Just(8 << 10), Just(1 << 30)],
     ) {
-        harness::run(run(ops, cache, columns_bytes_max));
+        harness::run(run(ops, cache, columns_bytes_max, 0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn readers_that_have_caught_up_answer_as_the_writer(
+        ops in proptest::collection::vec(op_beside_readers(), 1..18),
+        cache in index_cache(),
+        columns_bytes_max in prop_oneof![Just(0_usize), Just(1 << 30)],
+    ) {
+        harness::run(run(ops, cache, columns_bytes_max, 2));
     }
 }
 

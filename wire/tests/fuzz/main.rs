@@ -3,9 +3,14 @@
 //!
 //! `FUZZ_SEED` and `FUZZ_COUNT` in the environment choose other input, and more of it.
 
+#[path = "../../src/otlppb.rs"]
+#[allow(dead_code, reason = "the tests of the decoder use the rest")]
+mod otlppb;
 mod targets;
 
+use prost::Message as _;
 use wire::Version;
+use wire::otlp::Encoding;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
@@ -129,6 +134,32 @@ fn messages_decode_to_batches_that_hold_together() {
         }
         for version in [Version::V1, Version::V2] {
             targets::decode_bytes(version, &bytes);
+        }
+    }
+}
+
+#[test]
+fn messages_of_otlp_decode_to_batches_that_hold_together() {
+    let mut random = Random(setting("FUZZ_SEED", 1));
+    let mut generator = otlppb::Generator::new(setting("FUZZ_SEED", 1), 1_700_000_000_000_000_000);
+    for _ in 0..setting("FUZZ_COUNT", 300) {
+        let request = generator.request();
+        let protobuf = match random.below(4) {
+            0 => random.message(8),
+            _ => request.encode_to_vec(),
+        };
+        let json = request.to_json().to_string().into_bytes();
+        for (encoding, mut bytes) in [(Encoding::Protobuf, protobuf), (Encoding::Json, json)] {
+            for _ in 0..random.below(4) {
+                let at = random.below(bytes.len() as u64 + 1) as usize;
+                match random.below(3) {
+                    0 => bytes.truncate(at),
+                    1 => bytes.insert(at, b"\"{[0:,\\\xff"[random.below(8) as usize]),
+                    _ if at < bytes.len() => bytes[at] = random.below(256) as u8,
+                    _ => {}
+                }
+            }
+            targets::decode_otlp(encoding, &bytes);
         }
     }
 }

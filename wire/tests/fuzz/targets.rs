@@ -1,7 +1,35 @@
-//! What the fuzz targets and the seeded loop check of a message of either protocol.
+//! What the fuzz targets and the seeded loop check of a message of any protocol.
 
 use model::{Batch, Labels};
+use wire::otlp::{self, Encoding, Promoted, Settings};
 use wire::{Decoded, Decoder, Limits, MESSAGE_PADDING, Version};
+
+/// Decodes bytes as a message of OTLP, translated in two ways, and checks what comes of it.
+pub fn decode_otlp(encoding: Encoding, bytes: &[u8]) {
+    let others = Settings {
+        allow_utf8: true,
+        add_suffixes: false,
+        to_custom_buckets: true,
+        promote_scope: true,
+        promoted: Promoted::AllBut(["a".to_owned()].into()),
+        ..Settings::default()
+    };
+    for settings in [Settings::default(), others] {
+        let limits =
+            Limits { decompressed_bytes_max: 1 << 20, samples_max: 10_000, ..Limits::default() };
+        let mut granted = bytes.len();
+        let mut grant = |more| {
+            granted += more;
+            Ok(())
+        };
+        let mut batch = Batch::default();
+        if otlp::decode(encoding, bytes, &settings, &limits, &mut grant, &mut batch).is_ok() {
+            check_batch(&batch);
+            assert!(batch.labels_arena.len() <= granted);
+        }
+        assert!(granted <= 4 << 20);
+    }
+}
 
 /// Decodes bytes as they are, and checks what comes of it.
 pub fn decode_bytes(version: Version, bytes: &[u8]) {

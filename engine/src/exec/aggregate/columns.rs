@@ -43,6 +43,9 @@ pub(super) enum Pick {
 
 /// Groups of up to so many rows are read and reduced by one thread each: their tiles stay in L2.
 const APART_ROWS_MAX: usize = 4 * TILE_SERIES;
+/// So few rows of small groups are read and reduced at a time: a quarter of a tile's, of which four
+/// times as many steps are read at once.
+const RUN_ROWS_MIN: usize = TILE_SERIES / 4;
 /// At most so many runs of groups are shared among threads.
 const GROUP_RUNS: usize = 64;
 /// Columns of groups that have more rows are charged for.
@@ -74,6 +77,7 @@ impl Reducer<'_> {
         let ctx = self.ctx;
         let outputs = ctx.map(runs(self.groups).into_iter(), |run, pace| {
             let rows = self.groups.rows(run.start).start..self.groups.rows(run.end - 1).end;
+            let shape = shape.of_rows(rows.len(), self.steps.count);
             let mut stripes = self.open(shape, rows.clone())?;
             let mut outputs = self.outputs(run.clone())?;
             let mut scratch = Scratch::new(ctx)?;
@@ -141,9 +145,10 @@ impl Reducer<'_> {
     }
 }
 
-/// Runs of whole groups, of as few rows as that allows but not fewer than a stripe has.
+/// Runs of whole groups, of as few rows as that allows: the fewer there are, the more steps are
+/// read at once.
 fn runs(groups: &Groups) -> Vec<Range<usize>> {
-    let rows_min = stripe_rows(groups.order.len());
+    let rows_min = stripe_rows(groups.order.len()).min(RUN_ROWS_MIN);
     let mut runs = Vec::new();
     let mut first = 0;
     for group in 0..groups.len() {

@@ -6,11 +6,11 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use model::labels::push_packed;
 use model::watch::sort_by;
-use model::{Labels, METRIC_NAME};
+use model::{Labels, METRIC_NAME, prefetch};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
-use crate::exec::operator::{Context, SeriesMeta};
+use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 use crate::exec::watch::Watch;
 use crate::plan::Aggregation;
 
@@ -23,7 +23,8 @@ const GROUP_BYTES: usize = 2 * (size_of::<(Vec<u8>, u32)>() + size_of::<SeriesMe
 ///
 /// Shape: group `g` owns the rows `starts[g]..starts[g + 1]` of `order`.
 /// Invariant: groups stand in the order in which the first series of each comes; inside a group
-/// the series stand in the order of their labels, whatever else is loaded.
+/// the series stand in the order of their labels, whatever else is loaded, unless it was made by
+/// [`Groups::unsorted`].
 #[derive(Debug)]
 pub(super) struct Groups {
     /// Series, sorted by group.
@@ -45,6 +46,17 @@ impl Groups {
         series: &[SeriesMeta],
         aggregation: &Aggregation,
     ) -> Result<Groups, QueryError> {
+        Groups::build(ctx, series, aggregation, None)?.sorted(ctx, series)
+    }
+
+    /// The same, but in no order inside a group: for answers that do not depend on it.
+    ///
+    /// Errors: the limits of the query.
+    pub(super) fn unsorted(
+        ctx: &Context,
+        series: &[SeriesMeta],
+        aggregation: &Aggregation,
+    ) -> Result<Groups, QueryError> {
         Groups::build(ctx, series, aggregation, None)
     }
 
@@ -57,7 +69,7 @@ impl Groups {
         aggregation: &Aggregation,
         label: &str,
     ) -> Result<Groups, QueryError> {
-        Groups::build(ctx, series, aggregation, Some(label))
+        Groups::build(ctx, series, aggregation, Some(label))?.sorted(ctx, series)
     }
 
     fn build(
@@ -73,7 +85,10 @@ impl Groups {
         let (mut key, mut key_before, mut group_before) = (Vec::new(), Vec::new(), None);
         let mut group_of = Vec::with_capacity(series.len());
         let mut sizes: Vec<u32> = Vec::new();
-        for meta in series {
+        for (index, meta) in series.iter().enumerate() {
+            if let Some(ahead) = series.get(index + LABELS_AHEAD) {
+                prefetch(ahead.labels.as_bytes());
+            }
             watch.work(meta.labels.as_bytes().len())?;
             key.clear();
             push_key(&mut key, &meta.labels, aggregation, ignored);
@@ -111,25 +126,30 @@ impl Groups {
             *place += 1;
         }
         let is_all = !aggregation.is_without && aggregation.grouping.is_empty();
-        let mut groups = Groups { order, starts, is_all, metas, _charge: charge };
-        groups.sort(series, &mut watch)?;
-        Ok(groups)
+        Ok(Groups { order, starts, is_all, metas, _charge: charge })
     }
 
     /// Sorts the series of each group by their labels. Most operators have them in this order.
-    fn sort(&mut self, series: &[SeriesMeta], watch: &mut Watch) -> Result<(), QueryError> {
+    fn sorted(mut self, ctx: &Context, series: &[SeriesMeta]) -> Result<Groups, QueryError> {
+        let mut watch = Watch::new(&ctx.budget);
         let labels = |index: &u32| &series[*index as usize].labels;
         for group in 0..self.metas.len() {
             let rows = self.rows(group);
-            if self.order[rows.clone()].is_sorted_by(|a, b| labels(a) <= labels(b)) {
+            let in_order = |row: usize| {
+                if let Some(ahead) = self.order.get(row + LABELS_AHEAD) {
+                    prefetch(labels(ahead).as_bytes());
+                }
+                labels(&self.order[row - 1]) <= labels(&self.order[row])
+            };
+            if rows.clone().skip(1).all(in_order) {
                 continue;
             }
             let weight = |index: &u32| labels(index).as_bytes().len();
             let unsorted = self.order[rows.clone()].to_vec();
-            let sorted = sort_by(unsorted, watch, weight, |a, b| labels(a).cmp(labels(b)))?;
+            let sorted = sort_by(unsorted, &mut watch, weight, |a, b| labels(a).cmp(labels(b)))?;
             self.order[rows].copy_from_slice(&sorted);
         }
-        Ok(())
+        Ok(self)
     }
 
     /// How many groups there are.

@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use model::hash::xxh64;
+use model::prefetch;
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::charge::Charge;
-use crate::exec::operator::{Context, SeriesMeta};
+use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
 use crate::exec::watch::Watch;
 
 /// Leaves of a group where there may be many groups: a merge costs about as much as a row.
@@ -42,17 +43,9 @@ impl Leaves {
         series: &[SeriesMeta],
         groups: &Groups,
     ) -> Result<Leaves, QueryError> {
-        let count = if groups.is_all { LEAVES_OF_ALL } else { LEAVES };
-        let leaf_max = series.len().min(groups.len() * count);
-        let bytes = (series.len() + 2 * leaf_max) * size_of::<u32>();
-        let _charge = Charge::new(&ctx.budget, bytes as u64)?;
+        let count = leaf_count(groups);
         let mut watch = Watch::new(&ctx.budget);
-        let mut leaves = Leaves {
-            order: Vec::with_capacity(series.len()),
-            groups: Vec::with_capacity(leaf_max),
-            starts: Vec::with_capacity(leaf_max + 1),
-            _charge,
-        };
+        let mut leaves = Leaves::without_rows(ctx, groups)?;
         let mut dealt: [Vec<u32>; LEAVES_OF_ALL] = Default::default();
         for group in 0..groups.len() {
             let rows = groups.rows(group);
@@ -61,6 +54,9 @@ impl Leaves {
                 continue;
             }
             for row in rows {
+                if let Some(ahead) = groups.order.get(row + LABELS_AHEAD) {
+                    prefetch(series[*ahead as usize].labels.as_bytes());
+                }
                 let index = groups.order[row];
                 let labels = series[index as usize].labels.as_bytes();
                 watch.work(labels.len())?;
@@ -73,6 +69,35 @@ impl Leaves {
         }
         leaves.starts.push(leaves.order.len() as u32);
         Ok(leaves)
+    }
+
+    /// The same, cut by the places of rows: for folds that do not depend on their order.
+    ///
+    /// Errors: the limits of the query.
+    pub(super) fn by_place(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
+        let count = leaf_count(groups);
+        let mut leaves = Leaves::without_rows(ctx, groups)?;
+        for group in 0..groups.len() {
+            let rows = &groups.order[groups.rows(group)];
+            for leaf in rows.chunks(rows.len().div_ceil(count).max(1)) {
+                leaves.push(group, leaf);
+            }
+        }
+        leaves.starts.push(leaves.order.len() as u32);
+        Ok(leaves)
+    }
+
+    /// Room for the leaves of groups.
+    fn without_rows(ctx: &Context, groups: &Groups) -> Result<Leaves, QueryError> {
+        let series_count = groups.order.len();
+        let leaf_max = series_count.min(groups.len() * leaf_count(groups));
+        let bytes = (series_count + 2 * leaf_max) * size_of::<u32>();
+        Ok(Leaves {
+            order: Vec::with_capacity(series_count),
+            groups: Vec::with_capacity(leaf_max),
+            starts: Vec::with_capacity(leaf_max + 1),
+            _charge: Charge::new(&ctx.budget, bytes as u64)?,
+        })
     }
 
     fn push(&mut self, group: usize, rows: &[u32]) {
@@ -120,4 +145,9 @@ impl Leaves {
         let end = self.group(last) + usize::from(self.is_last(last));
         start..end.max(start)
     }
+}
+
+/// How many leaves a group has at most.
+fn leaf_count(groups: &Groups) -> usize {
+    if groups.is_all { LEAVES_OF_ALL } else { LEAVES }
 }

@@ -85,6 +85,9 @@ pub fn aggregate(
         How::Pick(Pick::CountValues { label, .. }) => {
             Groups::without_label(ctx, input.series(), aggregation, label)?
         }
+        How::Fold(fold) if !fold.depends_on_order() => {
+            Groups::unsorted(ctx, input.series(), aggregation)?
+        }
         _ => Groups::new(ctx, input.series(), aggregation)?,
     };
     if input.has_histograms() {

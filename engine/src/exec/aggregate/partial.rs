@@ -19,6 +19,13 @@ pub(super) enum Fold {
     Stdvar,
 }
 
+impl Fold {
+    /// Whether the bits of an answer depend on the order in which series are folded.
+    pub(super) fn depends_on_order(self) -> bool {
+        !matches!(self, Fold::Count | Fold::Group)
+    }
+}
+
 /// What is known of one group at some steps.
 ///
 /// Shape: one cell a step in each array.

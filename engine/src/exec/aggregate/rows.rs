@@ -21,6 +21,9 @@ use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::exec::turn::Pace;
 use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
 use crate::window::Steps;
+
+type Reader<'a> = Box<dyn TileReader + 'a>;
+
 /// Evaluates an aggregation that merges, out of tiles of a shape.
 pub(super) fn reduce(
     ctx: &Context,
@@ -32,7 +35,10 @@ pub(super) fn reduce(
 ) -> Result<Matrix, QueryError> {
     let shape = shape.wide(steps.count);
     let mut output = Matrix::new(ctx, groups.metas.clone(), steps)?;
-    let leaves = Leaves::new(ctx, input.series(), groups)?;
+    let leaves = match fold.depends_on_order() {
+        true => Leaves::new(ctx, input.series(), groups)?,
+        false => Leaves::by_place(ctx, groups)?,
+    };
     let stripes = stripes(groups, &leaves);
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
@@ -108,11 +114,12 @@ impl Task<'_> {
         let shape = TileShape { series: height, ..self.shape };
         let _charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
         let mut tile = Tile::new(shape);
-        let mut readers: Vec<(Range<usize>, Box<dyn TileReader + '_>)> = all
+        // A reader is opened when it is first needed: where all steps fit the tile, the next one
+        // then has the room of the one before, in the cache and in memory.
+        let mut readers: Vec<(Range<usize>, Option<Reader<'_>>)> = all
             .clone()
             .step_by(height)
-            .map(|start| start..(start + height).min(all.end))
-            .map(|rows| (rows.clone(), self.input.open(&self.leaves.order[rows])))
+            .map(|start| (start..(start + height).min(all.end), None))
             .collect();
         let partial = Partial::new(self.fold, shape.steps);
         let mut folding = Folding { leaf: partial.clone(), group: partial };
@@ -123,7 +130,11 @@ impl Task<'_> {
             pace.pause()?;
             let width = shape.steps.min(self.steps.count - step);
             for (rows, reader) in &mut readers {
-                reader.next_tile(width, &mut tile)?;
+                let open = || self.input.open(&self.leaves.order[rows.clone()]);
+                reader.get_or_insert_with(open).next_tile(width, &mut tile)?;
+                if step + width == self.steps.count {
+                    *reader = None;
+                }
                 for leaf in self.leaves.touching(rows) {
                     if !self.fold_leaf(leaf, rows, &tile, &mut folding.leaf) {
                         continue;

@@ -1,6 +1,6 @@
 //! The samples of one series that ranges can still see, and the loop that moves ranges over them.
 
-use model::{SampleBatch, Windows, is_stale};
+use model::{SampleBatch, Windows, is_any_stale, is_stale};
 
 use crate::error::QueryError;
 use crate::exec::watch::Watch;
@@ -183,7 +183,7 @@ impl Ranges {
 impl Buffer {
     /// Adds samples behind those there are, without staleness markers.
     pub(super) fn extend(&mut self, times: &[i64], values: &[f64]) {
-        if values.iter().any(|value| is_stale(*value)) {
+        if is_any_stale(values) {
             for (time, value) in times.iter().zip(values).filter(|(_, value)| !is_stale(**value)) {
                 self.times.push(*time);
                 self.values.push(*value);
@@ -230,6 +230,11 @@ impl Buffer {
         self.times.clear();
         self.values.clear();
         Buffer { times: self.times, values: self.values, ..Buffer::default() }
+    }
+
+    /// Whether samples have ever been taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.times.capacity() > 0
     }
 
     /// How many samples are in memory.

@@ -66,15 +66,17 @@ impl Kernel for Extrapolated {
         let times = (samples.times[first.start], samples.times[last]);
         let span = self.span(times, last - first.start, ranges.start_ms, ranges.end_ms);
         let factor = self.whole_factor(span.to_start, &span);
-        let firsts = samples.values[first.start..first.start + moved + 1].iter().step_by(*stride);
-        let lasts = samples.values[last..last + moved + 1].iter().step_by(*stride);
-        let mut is_any_near_zero = false;
-        for ((out, first_value), last_value) in out.iter_mut().zip(firsts.clone()).zip(lasts) {
-            let rise = last_value - first_value;
-            is_any_near_zero |= self.may_reach_zero(&span, *first_value, rise);
-            *out = rise * factor;
-        }
+        let firsts = &samples.values[first.start..first.start + moved + 1];
+        let lasts = &samples.values[last..last + moved + 1];
+        // Mostly each range is one sample further: known to the compiler, some go at a time.
+        let is_any_near_zero = if *stride == 1 {
+            self.multiply(&span, factor, firsts.iter().zip(lasts), out)
+        } else {
+            let (firsts, lasts) = (firsts.iter().step_by(*stride), lasts.iter().step_by(*stride));
+            self.multiply(&span, factor, firsts.zip(lasts), out)
+        };
         if is_any_near_zero {
+            let firsts = firsts.iter().step_by(*stride);
             for (at, (out, first_value)) in out.iter_mut().zip(firsts).enumerate() {
                 let rise = samples.values[last + at * stride] - first_value;
                 *out = rise * self.factor(&span, *first_value, rise);
@@ -99,22 +101,43 @@ struct Sampled {
 }
 
 impl Extrapolated {
+    /// Writes the rises between pairs of samples, multiplied. Returns whether any counter of them
+    /// may have been at zero inside of what is extrapolated.
+    #[inline]
+    fn multiply<'a>(
+        &self,
+        span: &Sampled,
+        factor: f64,
+        pairs: impl Iterator<Item = (&'a f64, &'a f64)>,
+        out: &mut [f64],
+    ) -> bool {
+        let mut is_any_near_zero = false;
+        for (out, (first_value, last_value)) in out.iter_mut().zip(pairs) {
+            let rise = last_value - first_value;
+            is_any_near_zero |= self.may_reach_zero(span, *first_value, rise);
+            *out = rise * factor;
+        }
+        is_any_near_zero
+    }
+
     /// Writes the values of those of some ranges that hold a reset.
     fn correct_evenly(&mut self, ranges: &EvenRanges<'_>, span: &Sampled, out: &mut [f64]) {
         let EvenRanges { samples, first, stride, .. } = ranges;
         if self.resets.is_empty() {
             return;
         }
+        let mut some = 0..0;
         for (at, out) in out.iter_mut().enumerate() {
             let (lo, hi) = (first.start + at * stride, first.end + at * stride);
-            let moved_ms = samples.times[lo] - samples.times[first.start];
-            let some = self.resets.between(samples.number(lo), samples.number(hi));
+            some = self.resets.later(some, samples.number(lo), samples.number(hi));
             if some.is_empty() {
                 continue;
             }
+            let moved_ms = samples.times[lo] - samples.times[first.start];
             let first_value = samples.values[lo];
             let range = (ranges.start_ms + moved_ms, ranges.end_ms + moved_ms);
-            let rise = self.resets.add_some(samples.values[hi - 1] - first_value, some, range);
+            let rise = samples.values[hi - 1] - first_value;
+            let rise = self.resets.add_some(rise, some.clone(), range);
             *out = rise * self.factor(span, first_value, rise);
         }
         self.resets.forget_up_to(samples.number(first.start + ranges.moved()));
@@ -271,6 +294,20 @@ impl Resets {
         from..to.max(from)
     }
 
+    /// The same, looked for from the places of an earlier range on.
+    #[inline]
+    fn later(&self, earlier: Range<usize>, after: u64, before: u64) -> Range<usize> {
+        let Range { start: mut from, end: mut to } = earlier;
+        while self.entries.get(from).is_some_and(|reset| reset.number <= after) {
+            from += 1;
+        }
+        to = to.max(from);
+        while self.entries.get(to).is_some_and(|reset| reset.number < before) {
+            to += 1;
+        }
+        from..to
+    }
+
     #[inline(never)]
     fn add_some(&mut self, rise: f64, some: Range<usize>, (start_ms, end_ms): (i64, i64)) -> f64 {
         let Resets { entries, base, halves } = self;
@@ -380,5 +417,38 @@ impl Kernel for Neighbours {
     #[inline]
     fn value(&mut self, _frame: &Frame<'_>) -> Option<f64> {
         Some(self.count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn resets_of_later_ranges_are_found_from_earlier_ones_on(
+            gaps in prop::collection::vec(1u64..9, 0..20),
+            moves in prop::collection::vec((0u64..9, 0u64..9), 1..20),
+        ) {
+            let mut resets = Resets::default();
+            let mut number = 0;
+            for gap in gaps {
+                number += gap;
+                resets.push(number, number as i64, 1.0);
+            }
+            let (mut after, mut before, mut some) = (0, 0, 0..0);
+            for (first, last) in moves {
+                after += first;
+                before = (before + last).max(after);
+                some = resets.later(some, after, before);
+                let expected = resets.between(after, before);
+                prop_assert_eq!(some.is_empty(), expected.is_empty());
+                if !some.is_empty() {
+                    prop_assert_eq!(some.clone(), expected);
+                }
+            }
+        }
     }
 }

@@ -2,49 +2,35 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Cursor, Histogram, HistogramSample, SampleBatch, Windows};
+use model::{Advance, Histogram, HistogramSample, SampleBatch, SeriesSet, Windows};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
+use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
 use crate::exec::watch::Intake;
 use crate::tile::{Tile, TileShape};
 use crate::window::Steps;
 
-/// Hands over the samples up to a bound, a batch at a time.
-#[inline]
-pub(super) fn take(
-    cursor: &mut Option<Box<dyn Cursor + '_>>,
-    until_ms: i64,
-    batch: &mut SampleBatch,
-    intake: &mut Intake,
-    mut push: impl FnMut(&SampleBatch),
-) -> Result<(), QueryError> {
-    while let Some(open) = cursor {
-        batch.clear();
-        let advance = open.next_batch(until_ms, batch)?;
-        intake.add(batch.sample_count())?;
-        if !batch.histograms.is_empty() {
-            let bytes = |sample: &HistogramSample| histogram_bytes(&sample.histogram);
-            intake.hold(batch.histograms.iter().map(bytes).sum())?;
-        }
-        push(batch);
-        match advance {
-            Advance::Full => {}
-            Advance::Reached => break,
-            Advance::End => *cursor = None,
-        }
-    }
-    Ok(())
-}
-
 /// Where the rows of a reader take their samples from.
 pub(super) enum Feed<'a> {
-    /// One cursor a row; none where it has ended.
-    Cursors { cursors: Vec<Option<Box<dyn Cursor + 'a>>>, batch: Box<SampleBatch> },
+    /// One cursor a row.
+    Cursors(CursorFeed<'a>),
     /// Tiles of a subquery.
     Grid(GridFeed<'a>),
+}
+
+/// Cursors over loaded series.
+///
+/// Each is opened when its row is first asked for. What is read in one go then has one cursor open
+/// at a time, and the memory of one.
+pub(super) struct CursorFeed<'a> {
+    set: &'a dyn SeriesSet,
+    windows: Option<Windows>,
+    cursors: Vec<SeriesCursor<'a>>,
+    /// Room for samples, once it is needed.
+    batch: Option<Box<SampleBatch>>,
 }
 
 /// Tiles of a subquery's inner expression.
@@ -66,28 +52,21 @@ pub(super) enum GridSample<'a> {
 
 impl<'a> Feed<'a> {
     /// The samples of some series; those of loaded ones that no window sees may be left out.
+    /// `batch` is room for samples, if there is some already.
     pub(super) fn new(
         ctx: &'a Context,
         origin: &'a Origin,
         series: &[u32],
         windows: Option<Windows>,
+        batch: Option<Box<SampleBatch>>,
     ) -> Feed<'a> {
         match origin {
-            Origin::Set(set) => {
-                let open = |index: &u32| {
-                    let mut cursor = set.cursor(*index as usize);
-                    // What a histogram says of its counter refers to the one before it.
-                    let windows = windows.filter(|_| !set.has_histograms(*index as usize));
-                    if let Some(windows) = windows {
-                        cursor.look_through(windows);
-                    }
-                    Some(cursor)
-                };
-                Feed::Cursors {
-                    cursors: series.iter().map(open).collect(),
-                    batch: SampleBatch::new(),
-                }
-            }
+            Origin::Set(set) => Feed::Cursors(CursorFeed {
+                set: &**set,
+                windows,
+                cursors: series.iter().map(|_| SeriesCursor::Before).collect(),
+                batch,
+            }),
             Origin::Operator(operator) => Feed::Grid(GridFeed {
                 ctx,
                 reader: operator.open(series),
@@ -98,6 +77,58 @@ impl<'a> Feed<'a> {
                 tile: None,
             }),
         }
+    }
+}
+
+impl Feed<'_> {
+    /// The room for samples, for another feed.
+    pub(super) fn give_room(&mut self) -> Option<Box<SampleBatch>> {
+        match self {
+            Feed::Cursors(feed) => feed.batch.take(),
+            Feed::Grid(_) => None,
+        }
+    }
+}
+
+impl CursorFeed<'_> {
+    /// Has the series of the rows behind one expected, which is about to be read.
+    #[inline]
+    pub(super) fn expect(&self, behind: impl Fn(usize) -> Option<u32>) {
+        expect(self.set, behind);
+    }
+
+    /// Hands over the samples of a row up to a bound, a batch at a time. `row` is its index here
+    /// and the index of its series; after its last samples nothing is kept open for it.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        (row, series): (usize, u32),
+        (until_ms, is_last): (i64, bool),
+        intake: &mut Intake,
+        mut push: impl FnMut(&SampleBatch),
+    ) -> Result<(), QueryError> {
+        let CursorFeed { set, windows, cursors, batch } = self;
+        let batch = batch.get_or_insert_with(SampleBatch::new);
+        // What a histogram says of its counter refers to the one before it.
+        let windows = windows.filter(|_| !set.has_histograms(series as usize));
+        let wanted = Wanted { set: *set, series, windows };
+        loop {
+            batch.clear();
+            let advance = cursors[row].next_batch(wanted, until_ms, batch)?;
+            intake.add(batch.sample_count())?;
+            if !batch.histograms.is_empty() {
+                let bytes = |sample: &HistogramSample| histogram_bytes(&sample.histogram);
+                intake.hold(batch.histograms.iter().map(bytes).sum())?;
+            }
+            push(batch);
+            if advance != Advance::Full {
+                break;
+            }
+        }
+        if is_last {
+            cursors[row].close();
+        }
+        Ok(())
     }
 }
 

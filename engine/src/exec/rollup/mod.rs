@@ -38,7 +38,7 @@ use crate::window::{Reach, Steps};
 use buffer::{Buffer, Kernel, Ranges};
 use counter::{Extrapolated, LastTwo, Neighbours, Resets};
 use extended::{AnchoredNeighbours, ExtendedRate, SmoothedInstant};
-use feed::{Feed, GridSample, take};
+use feed::{Feed, GridSample};
 use fold::{Border, Extreme, Fold};
 use mixed::{Mixed, Mixing};
 use note::Note;
@@ -99,8 +99,10 @@ pub struct RollupOperator {
 }
 
 /// The room of a reader that is done.
+#[derive(Default)]
 struct Spare {
     buffers: Vec<Buffer>,
+    batch: Option<Box<SampleBatch>>,
     charge: Option<Charge>,
     charged_bytes: u64,
 }
@@ -390,18 +392,16 @@ impl RollupOperator {
         kernel: impl Fn() -> K,
     ) -> Box<dyn TileReader + 'a> {
         let spare = lock(&self.spare).pop();
-        let Spare { buffers: mut idle, charge, charged_bytes } =
-            spare.unwrap_or(Spare { buffers: Vec::new(), charge: None, charged_bytes: 0 });
+        let Spare { buffers: idle, batch, charge, charged_bytes } = spare.unwrap_or_default();
         let row = |series: &u32| {
-            let buffer = idle.pop().unwrap_or_default();
+            let buffer = Buffer::default();
             Row { series: *series, buffer, kernel: kernel(), mixed: None }
         };
-        let rows = series.iter().map(row).collect();
         Box::new(RollupReader {
             operator: self,
-            rows,
+            rows: series.iter().map(row).collect(),
             idle,
-            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows()),
+            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows(), batch),
             step: 0,
             charged_bytes,
             charge,
@@ -412,7 +412,7 @@ impl RollupOperator {
 struct RollupReader<'a, K> {
     operator: &'a RollupOperator,
     rows: Vec<Row<K>>,
-    /// Room for more rows than there are.
+    /// Room for rows that have taken no samples yet.
     idle: Vec<Buffer>,
     feed: Feed<'a>,
     step: usize,
@@ -434,9 +434,11 @@ impl<K> Drop for RollupReader<'_, K> {
     fn drop(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let mut buffers = std::mem::take(&mut self.idle);
-        buffers.extend(rows.into_iter().map(|row| row.buffer.emptied()));
+        let with_room = rows.into_iter().map(|row| row.buffer).filter(Buffer::has_room);
+        buffers.extend(with_room.map(Buffer::emptied));
         lock(&self.operator.spare).push(Spare {
             buffers,
+            batch: self.feed.give_room(),
             charge: self.charge.take(),
             charged_bytes: self.charged_bytes,
         });
@@ -454,7 +456,8 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
         operator.ctx.budget.check()?;
         tile.reset(self.rows.len(), step_count);
         let until_ms = operator.ranges.until_ms(self.step + step_count - 1);
-        let are_decoded = matches!(self.feed, Feed::Cursors { .. });
+        let is_last = self.step + step_count >= operator.steps.count;
+        let are_decoded = matches!(self.feed, Feed::Cursors(_));
         let mut intake = Intake::new(&operator.ctx.budget, are_decoded)?;
         let mut watch = Watch::new(&operator.ctx.budget);
         if let Feed::Grid(grid) = &mut self.feed {
@@ -466,18 +469,32 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 }
             })?;
         }
-        let mut bytes = 0;
-        for (index, row) in self.rows.iter_mut().enumerate() {
-            if let Feed::Cursors { cursors, batch } = &mut self.feed {
-                take(&mut cursors[index], until_ms, batch, &mut intake, |batch| {
+        for index in 0..self.rows.len() {
+            if self.step == 0
+                && let Feed::Cursors(feed) = &self.feed
+            {
+                feed.expect(|ahead| Some(self.rows.get(index + 1 + ahead)?.series));
+            }
+            let row = &mut self.rows[index];
+            if let Feed::Cursors(feed) = &mut self.feed {
+                if !row.buffer.has_room() {
+                    row.buffer = self.idle.pop().unwrap_or_default();
+                }
+                let series = (index, row.series);
+                feed.take(series, (until_ms, is_last), &mut intake, |batch| {
                     row.take(operator, batch);
                 })?;
             }
             row.roll(operator, self.step, (&mut *tile, index), &mut watch)?;
-            bytes += row.bytes();
+            if is_last {
+                // For the next row: of what is read in one go, one row is held at a time.
+                self.idle.push(std::mem::take(&mut row.buffer).emptied());
+            }
         }
         intake.finish()?;
-        self.charge_to(bytes)?;
+        let in_rows: u64 = self.rows.iter().map(Row::bytes).sum();
+        let idle: u64 = self.idle.iter().map(Buffer::bytes).sum();
+        self.charge_to(in_rows + idle)?;
         self.step += step_count;
         Ok(())
     }

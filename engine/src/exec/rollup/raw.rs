@@ -8,7 +8,7 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::exec::rollup::buffer::Buffer;
-use crate::exec::rollup::feed::{Feed, GridSample, histogram_bytes, take};
+use crate::exec::rollup::feed::{Feed, GridSample, histogram_bytes};
 use crate::exec::rollup::{Origin, extended, whole_reach};
 use crate::exec::watch::Intake;
 use crate::parse::ast::RangeMode;
@@ -43,7 +43,8 @@ pub fn raw_series(
         ctx.budget.check()?;
         let are_decoded = matches!(origin, Origin::Set(_));
         let mut intake = Intake::new(&ctx.budget, are_decoded)?;
-        let read = read(Feed::new(ctx, origin, &[index as u32], None), until_ms, &mut intake)?;
+        let feed = Feed::new(ctx, origin, &[index as u32], None, None);
+        let read = read(feed, index as u32, until_ms, &mut intake)?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
         let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));
         let histograms = seen(&|bound| read.histograms.partition_point(|(t, _)| *t <= bound));
@@ -81,7 +82,12 @@ struct Read {
     histograms: Vec<(i64, Arc<Histogram>)>,
 }
 
-fn read(feed: Feed<'_>, until_ms: i64, intake: &mut Intake) -> Result<Read, QueryError> {
+fn read(
+    feed: Feed<'_>,
+    series: u32,
+    until_ms: i64,
+    intake: &mut Intake,
+) -> Result<Read, QueryError> {
     let mut read = Read::default();
     match feed {
         Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, sample| match sample {
@@ -93,17 +99,15 @@ fn read(feed: Feed<'_>, until_ms: i64, intake: &mut Intake) -> Result<Read, Quer
                 read.histograms.push((time_ms, Arc::clone(histogram)));
             }
         })?,
-        Feed::Cursors { mut cursors, mut batch } => {
+        Feed::Cursors(mut feed) => {
             let mut buffer = Buffer::default();
-            for cursor in &mut cursors {
-                take(cursor, until_ms, &mut batch, intake, |batch| {
-                    let (times, values) = batch.samples();
-                    buffer.extend(times, values);
-                    let histograms = batch.histograms.iter();
-                    read.histograms
-                        .extend(histograms.map(|s| (s.timestamp_ms, Arc::clone(&s.histogram))));
-                })?;
-            }
+            feed.take((0, series), (until_ms, true), intake, |batch| {
+                let (times, values) = batch.samples();
+                buffer.extend(times, values);
+                let histograms = batch.histograms.iter();
+                read.histograms
+                    .extend(histograms.map(|s| (s.timestamp_ms, Arc::clone(&s.histogram))));
+            })?;
             (read.times, read.values) = buffer.into_samples();
         }
     }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::ast::{AggregateOp, DurationKind, Expr, ExprKind, RangeMode};
 use super::*;
+use crate::stack;
 
 fn parsed(query: &str) -> Expr {
     match parse(query, &ParseOptions::ALL) {
@@ -21,6 +22,11 @@ fn refusal(query: &str, options: &ParseOptions) -> String {
     }
 }
 
+/// Formatted, whatever it takes.
+fn formatted(expr: &Expr) -> String {
+    format(expr, usize::MAX).unwrap()
+}
+
 #[test]
 fn refusals_read_as_those_of_prometheus() {
     for (query, expected) in cases::REFUSED {
@@ -31,8 +37,23 @@ fn refusals_read_as_those_of_prometheus() {
 #[test]
 fn formatting_is_that_of_prometheus() {
     for (query, expected) in cases::FORMATTED {
-        assert_eq!(format(&parsed(query)), *expected, "{query}");
+        assert_eq!(formatted(&parsed(query)), *expected, "{query}");
     }
+}
+
+#[test]
+fn formatting_ends_at_its_limit() {
+    for (query, expected) in cases::FORMATTED {
+        let tree = parsed(query);
+        assert_eq!(format(&tree, expected.len()).as_deref(), Some(*expected), "{query}");
+        assert_eq!(format(&tree, expected.len() - 1), None, "{query}");
+    }
+    // Signs copy nothing, and a row of operators is looked at once.
+    let row = vec!["a"; 4000].join("+");
+    let query = format!("{}{row}{}", "-(".repeat(60), ")".repeat(60));
+    let is_cut = move || format(&parsed(&query), 1 << 20).is_none();
+    let cut = stack::start(stack::stack_bytes(&row) * 2, is_cut).unwrap();
+    assert!(cut.join().unwrap());
 }
 
 #[test]
@@ -51,7 +72,7 @@ fn formatted_queries_mean_the_same() {
             continue;
         }
         let tree = parsed(query);
-        let again = parsed(&format(&tree));
+        let again = parsed(&formatted(&tree));
         assert_eq!(again.to_string(), tree.to_string(), "{query}");
         assert_eq!(parsed(&tree.to_string()).to_string(), tree.to_string(), "{query}");
     }
@@ -287,8 +308,12 @@ fn everything_has_a_limit() {
         format!("'{}'", "a".repeat(QUERY_BYTES_MAX - 2)),
     ];
     for query in accepted {
-        let printed = format(&parsed(&query));
-        assert!(!printed.is_empty(), "{}…", &query[..10]);
+        let is_printed = {
+            let query = query.clone();
+            move || !formatted(&parsed(&query)).is_empty() && !to_json(&parsed(&query)).is_empty()
+        };
+        let printing = stack::start(stack::stack_bytes(&query), is_printed).unwrap();
+        assert!(printing.join().unwrap(), "{}…", &query[..10]);
     }
 }
 
@@ -401,7 +426,7 @@ proptest! {
         match parse(&query, &ParseOptions::ALL) {
             Ok(expr) => {
                 prop_assert!(expr.span.end as usize <= query.len());
-                prop_assert!(!format(&expr).is_empty());
+                prop_assert!(!formatted(&expr).is_empty());
                 let json = to_json(&expr);
                 prop_assert_eq!(json.as_bytes()[0], b'{');
             }

@@ -21,6 +21,7 @@ use slatedb::object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
 };
 
+use super::CHECK_FOLDER;
 use super::remote::{Kind, Remote};
 
 /// How long the whole look may take.
@@ -61,19 +62,30 @@ pub(super) async fn check(
     check_within(objects, folder, remote, CHECK_TIMEOUT).await
 }
 
+/// Looks whether an object store lets its objects be listed, which is what readers do first.
+pub(super) async fn check_readable(
+    objects: &dyn ObjectStore,
+    folder: &ObjectPath,
+    remote: &Remote,
+) -> Result<(), Problem> {
+    let look = Look { objects, remote, object: folder.clone() };
+    match tokio::time::timeout(CHECK_TIMEOUT, objects.list(Some(folder)).next()).await {
+        Ok(Some(Err(error))) => Err(look.problem(&error, "list")),
+        Ok(_) => Ok(()),
+        Err(_) => Err(look.out_of_time(CHECK_TIMEOUT)),
+    }
+}
+
 async fn check_within(
     objects: &dyn ObjectStore,
     folder: &ObjectPath,
     remote: &Remote,
     limit: Duration,
 ) -> Result<Abilities, Problem> {
-    let look = Look { objects, remote, object: folder.clone().join("check").join(unique()) };
+    let look = Look { objects, remote, object: folder.clone().join(CHECK_FOLDER).join(unique()) };
     match tokio::time::timeout(limit, look.run(folder)).await {
         Ok(result) => result,
-        Err(_) => Err(Problem {
-            problem: format!("has not answered within {} s", limit.as_secs()),
-            advice: look.endpoint_advice(),
-        }),
+        Err(_) => Err(look.out_of_time(limit)),
     }
 }
 
@@ -172,6 +184,13 @@ impl Look<'_> {
             problem: format!("{problem}, so two servers could write to one store unnoticed"),
             advice: "use a server with conditional writes, or a newer version of this one"
                 .to_owned(),
+        }
+    }
+
+    fn out_of_time(&self, limit: Duration) -> Problem {
+        Problem {
+            problem: format!("has not answered within {} s", limit.as_secs()),
+            advice: self.endpoint_advice(),
         }
     }
 

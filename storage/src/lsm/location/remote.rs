@@ -12,6 +12,7 @@ use slatedb::object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
+use super::uploads::{S3Uploads, Uploads};
 use crate::remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options};
 
 /// How often a client repeats a request, and for how long.
@@ -106,12 +107,20 @@ impl Kind {
     }
 }
 
+/// A client of an object store, and what it says of uploads in parts, if anything.
+pub(super) struct Client {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    pub(super) uploads: Option<Arc<dyn Uploads>>,
+    /// The server that was named, where one was.
+    endpoint: Option<String>,
+}
+
 /// The client of a URL, the path in its bucket, and what to call it.
 pub(super) fn connect(
     kind: Kind,
     rest: &str,
     options: &RemoteOptions,
-) -> Result<(Arc<dyn ObjectStore>, ObjectPath, Remote), String> {
+) -> Result<(Client, ObjectPath, Remote), String> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let scheme = kind.scheme();
     if bucket.is_empty() {
@@ -125,20 +134,28 @@ pub(super) fn connect(
         return Err(format!("expected {scheme}://{}/prefix and nothing else", kind.bucket()));
     }
     let path = ObjectPath::parse(prefix.trim_end_matches('/')).map_err(|e| e.to_string())?;
-    let (objects, endpoint) = match kind {
+    let client = match kind {
         Kind::S3 => s3(bucket, &options.s3)?,
         Kind::Gcs => gcs(bucket, &options.gcs)?,
         Kind::Azure => azure(bucket, &options.azure)?,
     };
-    Ok((objects, path, Remote { kind, bucket: bucket.to_owned(), endpoint }))
+    let endpoint = client.endpoint.clone();
+    Ok((client, path, Remote { kind, bucket: bucket.to_owned(), endpoint }))
 }
 
-type Connected = (Arc<dyn ObjectStore>, Option<String>);
+fn s3(bucket: &str, options: &S3Options) -> Result<Client, String> {
+    s3_from(AmazonS3Builder::from_env(), bucket, options)
+}
 
-fn s3(bucket: &str, options: &S3Options) -> Result<Connected, String> {
+/// The client of settings of the environment and others, which go before them.
+fn s3_from(
+    environment: AmazonS3Builder,
+    bucket: &str,
+    options: &S3Options,
+) -> Result<Client, String> {
     use AmazonS3ConfigKey as Key;
     let allow_http = Key::Client(ClientConfigKey::AllowHttp);
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry());
+    let mut builder = environment.with_bucket_name(bucket).with_retry(retry());
     for (key, value) in [
         (Key::S3Endpoint, options.endpoint.clone()),
         (Key::Region, options.region.clone()),
@@ -163,11 +180,11 @@ fn s3(bucket: &str, options: &S3Options) -> Result<Connected, String> {
     {
         builder = builder.with_config(Key::S3Endpoint, in_front(bucket, endpoint));
     }
-    let objects = builder.build().map_err(|e| mended(&e))?;
-    Ok((Arc::new(objects), endpoint))
+    let (objects, uploads) = S3Uploads::build(builder).map_err(|e| mended(&e))?;
+    Ok(Client { objects, uploads: Some(Arc::new(uploads)), endpoint })
 }
 
-fn gcs(bucket: &str, options: &GcsOptions) -> Result<Connected, String> {
+fn gcs(bucket: &str, options: &GcsOptions) -> Result<Client, String> {
     use GoogleConfigKey as Key;
     let mut builder =
         GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry());
@@ -186,10 +203,10 @@ fn gcs(bucket: &str, options: &GcsOptions) -> Result<Connected, String> {
     let endpoint = builder.get_config_value(&Key::BaseUrl);
     check_endpoint(endpoint.as_deref(), "--storage.gcs.endpoint")?;
     let objects = builder.build().map_err(|e| mended(&e))?;
-    Ok((Arc::new(objects), endpoint))
+    Ok(Client { objects: Arc::new(objects), uploads: None, endpoint })
 }
 
-fn azure(container: &str, options: &AzureOptions) -> Result<Connected, String> {
+fn azure(container: &str, options: &AzureOptions) -> Result<Client, String> {
     use AzureConfigKey as Key;
     let allow_http = Key::Client(ClientConfigKey::AllowHttp);
     let mut builder =
@@ -218,7 +235,7 @@ fn azure(container: &str, options: &AzureOptions) -> Result<Connected, String> {
     let settings = ("--storage.azure.allow-http", "AZURE_ALLOW_HTTP");
     check_http(endpoint.as_deref(), is_http_allowed, settings.0, settings.1)?;
     let objects = builder.build().map_err(|e| mended(&e))?;
-    Ok((Arc::new(objects), endpoint))
+    Ok(Client { objects: Arc::new(objects), uploads: None, endpoint })
 }
 
 fn retry() -> RetryConfig {
@@ -279,8 +296,64 @@ fn mended(error: &slatedb::object_store::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
     use super::*;
     use crate::remote::Secret;
+
+    /// Answers one request as a proxy; returns its first line.
+    fn answer_once(listener: &TcpListener, status: &str, body: &str) -> String {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines();
+        let first = lines.next().unwrap().unwrap();
+        while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+        let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
+        write!(&stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        first
+    }
+
+    #[test]
+    fn uploads_are_listed_over_the_connections_of_the_client() {
+        let listing = "<ListMultipartUploadsResult><Upload><Key>p/compacted/a.sst</Key>\
+                       <UploadId>one</UploadId></Upload></ListMultipartUploadsResult>";
+        for (status, body, expected) in [
+            ("200 OK", listing, Ok(1)),
+            ("403 Forbidden", "", Err("s3:ListBucketMultipartUploads")),
+            ("500 Internal Server Error", "", Err("the answer is 500 Internal Server Error")),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let proxy = format!("http://{}", listener.local_addr().unwrap());
+            // As AWS_PROXY_URL has it; there is no such server.
+            let environment = AmazonS3Builder::new()
+                .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::ProxyUrl), proxy);
+            let options = S3Options {
+                endpoint: Some("http://s3.invalid".to_owned()),
+                region: Some("nowhere".to_owned()),
+                allow_http: Some(true),
+                access_key_id: Some("id".to_owned()),
+                secret_access_key: Some(Secret::new("secret".to_owned())),
+                ..S3Options::default()
+            };
+            let client = s3_from(environment, "b", &options).map_err(|e| panic!("{e}")).unwrap();
+            let uploads = client.uploads.unwrap();
+            let proxied = std::thread::spawn(move || answer_once(&listener, status, body));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let listed = runtime.unwrap().block_on(uploads.list(&"p/compacted".into()));
+            match (listed, expected) {
+                (Ok(found), Ok(count)) => assert_eq!(found.len(), count),
+                (Err(error), Err(part)) => {
+                    assert!(error.contains(part), "{error}");
+                    let is_named = error.contains("s3:ListBucketMultipartUploads");
+                    assert_eq!(is_named, status.starts_with("403"), "{error}");
+                }
+                (listed, _) => panic!("{status}: {listed:?}"),
+            }
+            let first = proxied.join().unwrap();
+            assert!(first.starts_with("GET http://s3.invalid/b"), "{first}");
+            assert!(first.contains("uploads"), "{first}");
+        }
+    }
 
     fn refused(kind: Kind, rest: &str, options: &RemoteOptions) -> String {
         connect(kind, rest, options).err().unwrap_or_default()
@@ -343,8 +416,10 @@ mod tests {
             },
         };
         for (kind, name) in [(Kind::S3, "S3"), (Kind::Gcs, "Google"), (Kind::Azure, "Azure")] {
-            let (objects, path, remote) = connect(kind, "bucket/a/b/", &options).unwrap();
-            assert!(format!("{objects}").contains(name), "{objects}");
+            let (client, path, remote) = connect(kind, "bucket/a/b/", &options).unwrap();
+            let objects = client.objects.to_string();
+            assert!(objects.contains(name), "{objects}");
+            assert_eq!(client.uploads.is_some(), kind == Kind::S3);
             assert_eq!(path.as_ref(), "a/b");
             assert_eq!(remote.bucket, "bucket");
             assert!(remote.endpoint.unwrap().starts_with("http://127.0.0.1:9"));

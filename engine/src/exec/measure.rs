@@ -1,0 +1,327 @@
+//! What each node of a running query costs, for queries that ask how they were done.
+//!
+//! Time is kept apart by node: on each thread one meter runs at a time, that of the node that
+//! computes there, and calls from node to node switch over. Nothing of this is built for a query
+//! that does not ask.
+//!
+//! ```text
+//! thread:    sum ........|rate .....|load ..|rate ..|sum .....
+//!                        pulls a tile       has it
+//! ```
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError, Windows};
+
+use crate::error::QueryError;
+use crate::exec::operator::{Operand, SeriesMeta, TileReader, VectorOperator};
+use crate::plan::{Node, NodeKind, Plan, RangeInput, RangeOrigin};
+use crate::tile::Tile;
+use crate::window::Steps;
+
+/// What one node has cost so far, on all threads.
+#[derive(Debug, Default)]
+pub struct Meter {
+    nanos: AtomicU64,
+    series: AtomicU64,
+    samples: AtomicU64,
+}
+
+impl Meter {
+    /// How long threads have computed for the node itself.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    /// How many series it gives.
+    pub fn series_count(&self) -> u64 {
+        self.series.load(Ordering::Relaxed)
+    }
+
+    /// How many samples it has decoded.
+    pub fn sample_count(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, elapsed: Duration) {
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+/// The meters of a running query.
+#[derive(Debug)]
+pub struct Meters {
+    /// That of the query itself: what is done with the value of the root.
+    query: Arc<Meter>,
+    /// By the place of the node in memory: a plan does not move while it is executed.
+    nodes: HashMap<usize, Arc<Meter>, foldhash::fast::RandomState>,
+    /// Those of its selectors, by number.
+    loads: Vec<Arc<Meter>>,
+}
+
+impl Meters {
+    /// Meters for all nodes of a plan, all at zero.
+    pub fn new(plan: &Plan) -> Meters {
+        let loads = plan.selections.iter().map(|_| Arc::default()).collect();
+        let mut meters = Meters { query: Arc::default(), nodes: HashMap::default(), loads };
+        meters.add(&plan.root);
+        meters
+    }
+
+    fn add(&mut self, node: &Node) {
+        self.nodes.insert(place(node), Arc::default());
+        match &node.kind {
+            NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Instant(_) => {}
+            NodeKind::Range(input) => self.add_inner(input),
+            NodeKind::Rollup(rollup) => {
+                rollup.args.iter().for_each(|arg| self.add(arg));
+                self.add_inner(&rollup.input);
+            }
+            NodeKind::Call { args, .. } => args.iter().for_each(|arg| self.add(arg)),
+            NodeKind::Negate(inner) | NodeKind::Invariant(inner) => self.add(inner),
+            NodeKind::Binary { lhs, rhs, .. } => {
+                self.add(lhs);
+                self.add(rhs);
+            }
+            NodeKind::Aggregate(aggregation) => {
+                aggregation.param.iter().for_each(|param| self.add(param));
+                self.add(&aggregation.input);
+            }
+        }
+    }
+
+    fn add_inner(&mut self, input: &RangeInput) {
+        if let RangeOrigin::Subquery(Some(inner)) = &input.origin {
+            self.add(inner);
+        }
+    }
+
+    /// The meter of the query itself.
+    pub fn query(&self) -> &Arc<Meter> {
+        &self.query
+    }
+
+    /// The meter of a node; none if it is not of this plan.
+    pub fn node(&self, node: &Node) -> Option<&Arc<Meter>> {
+        self.nodes.get(&place(node))
+    }
+
+    /// The meter of a selector.
+    pub fn load(&self, selector: usize) -> Option<&Arc<Meter>> {
+        self.loads.get(selector)
+    }
+
+    /// The sets of all selectors, each with its meter.
+    pub fn watch(&self, sets: Vec<Arc<dyn SeriesSet>>) -> Vec<Arc<dyn SeriesSet>> {
+        let metered = |(set, meter): (Arc<dyn SeriesSet>, &Arc<Meter>)| -> Arc<dyn SeriesSet> {
+            meter.series.store(set.len() as u64, Ordering::Relaxed);
+            Arc::new(MeteredSet { set, meter: Arc::clone(meter) })
+        };
+        sets.into_iter().zip(&self.loads).map(metered).collect()
+    }
+}
+
+fn place(node: &Node) -> usize {
+    std::ptr::from_ref(node).addr()
+}
+
+thread_local! {
+    /// Which meter runs on this thread, and since when.
+    static RUNNING: RefCell<Option<(Arc<Meter>, Instant)>> = const { RefCell::new(None) };
+}
+
+/// Lets a meter run on this thread until this is dropped; then the one that ran before goes on.
+pub struct Run(Option<Arc<Meter>>);
+
+impl Run {
+    /// Switches over to a meter.
+    pub fn start(meter: &Arc<Meter>) -> Run {
+        Run(switch(Some(Arc::clone(meter))))
+    }
+
+    /// The meter that runs on this thread.
+    pub fn current() -> Option<Arc<Meter>> {
+        RUNNING.with_borrow(|running| running.as_ref().map(|(meter, _)| Arc::clone(meter)))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        switch(self.0.take());
+    }
+}
+
+/// Lets another meter run on this thread, or none; the one that ran until now comes back.
+fn switch(next: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
+    let now = Instant::now();
+    let last = RUNNING.replace(next.map(|meter| (meter, now)));
+    last.map(|(meter, since)| {
+        meter.add(now.saturating_duration_since(since));
+        meter
+    })
+}
+
+/// What a node gives, so that its meter runs while it does so.
+pub fn metered(operand: Operand, meter: &Arc<Meter>) -> Operand {
+    match operand {
+        Operand::Vector(operator) => {
+            meter.series.store(operator.series().len() as u64, Ordering::Relaxed);
+            Operand::Vector(Box::new(Metered { operator, meter: Arc::clone(meter) }))
+        }
+        operand @ (Operand::Scalar(_) | Operand::String(_)) => operand,
+    }
+}
+
+struct Metered {
+    operator: Box<dyn VectorOperator>,
+    meter: Arc<Meter>,
+}
+
+impl VectorOperator for Metered {
+    fn series(&self) -> &[SeriesMeta] {
+        self.operator.series()
+    }
+
+    fn steps(&self) -> Steps {
+        self.operator.steps()
+    }
+
+    fn has_histograms(&self) -> bool {
+        self.operator.has_histograms()
+    }
+
+    fn has_effects(&self) -> bool {
+        self.operator.has_effects()
+    }
+
+    fn has_distinct_labels(&self) -> bool {
+        self.operator.has_distinct_labels()
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let _run = Run::start(&self.meter);
+        Box::new(MeteredReader { reader: self.operator.open(series), meter: &self.meter })
+    }
+}
+
+struct MeteredReader<'a> {
+    reader: Box<dyn TileReader + 'a>,
+    meter: &'a Arc<Meter>,
+}
+
+impl TileReader for MeteredReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        let _run = Run::start(self.meter);
+        self.reader.next_tile(step_count, tile)
+    }
+}
+
+/// Loaded series whose meter runs while they are decoded.
+struct MeteredSet {
+    set: Arc<dyn SeriesSet>,
+    meter: Arc<Meter>,
+}
+
+impl SeriesSet for MeteredSet {
+    fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    fn labels(&self, series_index: usize) -> &Labels {
+        self.set.labels(series_index)
+    }
+
+    fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
+        let _run = Run::start(&self.meter);
+        Box::new(MeteredCursor { cursor: self.set.cursor(series_index), meter: &self.meter })
+    }
+
+    fn expect(&self, series_index: usize, ahead: usize) {
+        self.set.expect(series_index, ahead);
+    }
+
+    fn sample_count_estimate(&self, series_index: usize) -> usize {
+        self.set.sample_count_estimate(series_index)
+    }
+
+    fn has_histograms(&self, series_index: usize) -> bool {
+        self.set.has_histograms(series_index)
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        self.set.encoded_bytes()
+    }
+}
+
+struct MeteredCursor<'a> {
+    cursor: Box<dyn Cursor + 'a>,
+    meter: &'a Arc<Meter>,
+}
+
+impl Cursor for MeteredCursor<'_> {
+    fn next_batch(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        let _run = Run::start(self.meter);
+        let before = batch.sample_count();
+        let advance = self.cursor.next_batch(until_ms, batch)?;
+        let count = batch.sample_count() - before;
+        self.meter.samples.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(advance)
+    }
+
+    fn look_through(&mut self, windows: Windows) {
+        self.cursor.look_through(windows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meter() -> Arc<Meter> {
+        Arc::default()
+    }
+
+    #[test]
+    fn time_goes_to_the_innermost_meter_alone() {
+        let (outer, inner) = (meter(), meter());
+        let started = Instant::now();
+        let spin = |least: Duration| {
+            let since = Instant::now();
+            while since.elapsed() < least {}
+        };
+        {
+            let _outer = Run::start(&outer);
+            spin(Duration::from_millis(2));
+            {
+                let _inner = Run::start(&inner);
+                spin(Duration::from_millis(5));
+            }
+            spin(Duration::from_millis(1));
+        }
+        let whole = started.elapsed();
+        assert!(outer.busy() >= Duration::from_millis(3));
+        assert!(inner.busy() >= Duration::from_millis(5));
+        assert!(outer.busy() + inner.busy() <= whole, "no time is counted twice");
+        assert!(Run::current().is_none());
+    }
+
+    #[test]
+    fn a_meter_that_is_left_by_an_error_stops() {
+        let meter = meter();
+        let fail = || -> Result<(), ()> {
+            let _run = Run::start(&meter);
+            Err(())
+        };
+        assert!(fail().is_err());
+        assert!(Run::current().is_none());
+    }
+}

@@ -1,0 +1,76 @@
+//! The cursor of one loaded series, open only while it is read.
+//!
+//! A reader has hundreds of series, and where all steps fit one tile it reads one after the other.
+//! Opened one at a time, cursors use the memory of the one before, which a thread has at hand;
+//! opened all at once they have threads wait for one another in the allocator.
+
+use model::{Advance, Cursor, SampleBatch, SeriesSet, SourceError, Windows};
+
+/// So many rows before it is read a series is expected.
+const AHEAD: usize = 3;
+
+/// Has a set expect the series of the rows behind one that is about to be read.
+#[inline]
+pub(super) fn expect(set: &dyn SeriesSet, behind: impl Fn(usize) -> Option<u32>) {
+    for ahead in 0..AHEAD {
+        if let Some(series) = behind(ahead) {
+            set.expect(series as usize, ahead);
+        }
+    }
+}
+
+/// Where the reading of a series stands.
+pub(super) enum SeriesCursor<'a> {
+    /// Nothing has been read.
+    Before,
+    /// More may come.
+    At(Box<dyn Cursor + 'a>),
+    /// There is no more, or no more is wanted.
+    Behind,
+}
+
+/// A series to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) set: &'a dyn SeriesSet,
+    pub(super) series: u32,
+    /// What is looked at; the rest may be left out.
+    pub(super) windows: Option<Windows>,
+}
+
+impl<'a> SeriesCursor<'a> {
+    /// Adds samples up to a time to a batch. `wanted` is the same in each call.
+    ///
+    /// Errors: those of the cursor.
+    #[inline]
+    pub(super) fn next_batch(
+        &mut self,
+        wanted: Wanted<'a>,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        let cursor = match self {
+            SeriesCursor::At(cursor) => cursor,
+            SeriesCursor::Behind => return Ok(Advance::End),
+            SeriesCursor::Before => {
+                let mut cursor = wanted.set.cursor(wanted.series as usize);
+                if let Some(windows) = wanted.windows {
+                    cursor.look_through(windows);
+                }
+                *self = SeriesCursor::At(cursor);
+                return self.next_batch(wanted, until_ms, batch);
+            }
+        };
+        let advance = cursor.next_batch(until_ms, batch)?;
+        if advance == Advance::End {
+            *self = SeriesCursor::Behind;
+        }
+        Ok(advance)
+    }
+
+    /// Lets go of the cursor: no more is wanted.
+    #[inline]
+    pub(super) fn close(&mut self) {
+        *self = SeriesCursor::Behind;
+    }
+}

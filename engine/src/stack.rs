@@ -1,0 +1,66 @@
+//! Stacks that hold the trees of queries, however deep they are.
+//!
+//! Parsing, planning, computing and dropping a tree all descend it level by level. A level takes
+//! text, so a text tells how deep its tree can be; address space that is not touched costs nothing.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+use crate::parse::TREE_DEPTH_MAX;
+
+/// The stack of a thread that descends what is nested like common queries.
+pub(crate) const STACK_BYTES_MIN: usize = 8 << 20;
+/// What a level of a tree takes at most, in a build without optimisation.
+const LEVEL_BYTES: usize = 32 << 10;
+/// The stack for any tree.
+pub(crate) const STACK_BYTES_MAX: usize = TREE_DEPTH_MAX * LEVEL_BYTES;
+/// The shortest text of a level: `+a`.
+const LEVEL_TEXT_BYTES: usize = 2;
+
+/// The bytes of stack with which the tree of a text can be descended.
+pub fn stack_bytes(text: &str) -> usize {
+    let levels = (text.len() / LEVEL_TEXT_BYTES).min(TREE_DEPTH_MAX);
+    (levels * LEVEL_BYTES).max(STACK_BYTES_MIN)
+}
+
+/// Starts a thread with a stack of so many bytes.
+///
+/// Errors: of the system, which has no room for it; the work is dropped.
+pub fn start<T: Send + 'static>(
+    stack_bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    Builder::new().name("query".to_owned()).stack_size(stack_bytes).spawn(work)
+}
+
+/// A tree that is dropped where there is room for it.
+pub(crate) struct Roomy<T: Send + 'static> {
+    tree: Option<T>,
+    stack_bytes: usize,
+}
+
+impl<T: Send + 'static> Roomy<T> {
+    /// A tree that takes so many bytes of stack.
+    pub(crate) fn new(tree: T, stack_bytes: usize) -> Roomy<T> {
+        Roomy { tree: Some(tree), stack_bytes }
+    }
+}
+
+impl<T: Send + 'static> std::ops::Deref for Roomy<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.tree.as_ref().expect("taken only when this is dropped")
+    }
+}
+
+impl<T: Send + 'static> Drop for Roomy<T> {
+    fn drop(&mut self) {
+        let Some(tree) = self.tree.take().filter(|_| self.stack_bytes > STACK_BYTES_MIN) else {
+            return;
+        };
+        // What cannot be dropped safely stays; so does all that a thread without memory holds.
+        let tree = std::mem::ManuallyDrop::new(tree);
+        let _ = start(self.stack_bytes, move || drop(std::mem::ManuallyDrop::into_inner(tree)));
+    }
+}

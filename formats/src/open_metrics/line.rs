@@ -1,0 +1,302 @@
+//! One line of OpenMetrics text.
+
+use model::labels::{LABEL_BYTES_MAX, is_legacy_label_name, is_legacy_metric_name};
+use model::number_text::parse_float;
+use model::{Exemplar, Labels, METRIC_NAME, MetricKind};
+
+/// The NaN that Prometheus stores for one that is written as a text.
+///
+/// Source: `NormalNaN` in `model/value/value.go` of Prometheus.
+const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
+
+/// The most labels of a series or an exemplar.
+const LABELS_MAX: usize = 10_000;
+
+/// What a line says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Line<'a> {
+    /// What a metric counts or measures.
+    Help { metric: String, help: String },
+    /// The type of a metric.
+    Type { metric: String, kind: MetricKind },
+    /// The unit of a metric's values.
+    Unit { metric: String, unit: String },
+    /// A sample.
+    Sample(SampleLine<'a>),
+    /// The end of the text.
+    End,
+}
+
+/// A sample whose series is not read yet: most lines repeat the series of the line before.
+#[derive(Debug, PartialEq)]
+pub(super) struct SampleLine<'a> {
+    /// Name and labels as they are written.
+    pub(super) series: &'a str,
+    pub(super) value: f64,
+    pub(super) timestamp_ms: i64,
+    /// One that bears no time has that of its sample.
+    pub(super) exemplar: Option<Exemplar>,
+}
+
+/// Reads a line, without its line feed.
+///
+/// Errors: what is wrong with it, for people.
+pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
+    match line.strip_prefix("# ") {
+        Some("EOF") => Ok(Line::End),
+        Some(comment) => parse_comment(comment),
+        None if line.is_empty() => Err("an empty line".to_owned()),
+        None => Ok(Line::Sample(parse_sample(line)?)),
+    }
+}
+
+fn parse_comment(comment: &str) -> Result<Line<'_>, String> {
+    let unknown = || "a comment that is none of HELP, TYPE, UNIT and EOF".to_owned();
+    let (keyword, rest) = comment.split_once(' ').ok_or_else(unknown)?;
+    if !matches!(keyword, "HELP" | "TYPE" | "UNIT") {
+        return Err(unknown());
+    }
+    let (metric, rest) = if rest.starts_with('"') {
+        let end = quoted_len(rest).ok_or("a metric name without a closing quote")?;
+        (unescaped(&rest[1..end - 1]), &rest[end..])
+    } else {
+        let end = rest.find(' ').unwrap_or(rest.len());
+        let (name, rest) = rest.split_at(end);
+        if !is_legacy_metric_name(name) {
+            return Err(format!("{name:?} behind {keyword} is not a metric name"));
+        }
+        (name.to_owned(), rest)
+    };
+    let text =
+        rest.strip_prefix(' ').ok_or_else(|| format!("no text behind {keyword} {metric}"))?;
+    match keyword {
+        "HELP" => Ok(Line::Help { metric, help: unescaped(text) }),
+        "TYPE" => Ok(Line::Type { metric, kind: parse_kind(text)? }),
+        _ => {
+            let is_suffix = || metric.strip_suffix(text).is_some_and(|m| m.ends_with('_'));
+            if text.is_empty() || is_suffix() {
+                return Ok(Line::Unit { metric, unit: text.to_owned() });
+            }
+            Err(format!("the unit {text:?} is not a suffix of the metric {metric:?}"))
+        }
+    }
+}
+
+fn parse_kind(text: &str) -> Result<MetricKind, String> {
+    [
+        MetricKind::Unknown,
+        MetricKind::Counter,
+        MetricKind::Gauge,
+        MetricKind::Histogram,
+        MetricKind::GaugeHistogram,
+        MetricKind::Summary,
+        MetricKind::Info,
+        MetricKind::StateSet,
+    ]
+    .into_iter()
+    .find(|kind| kind.as_str() == text)
+    .ok_or_else(|| format!("{text:?} is not the type of a metric"))
+}
+
+fn parse_sample(line: &str) -> Result<SampleLine<'_>, String> {
+    let (series, rest) = line.split_at(series_len(line)?);
+    let rest = rest.strip_prefix(' ').ok_or("no value behind the series")?;
+    let (value, rest) = split_word(rest);
+    let value = parse_value(value)?;
+    let rest = rest.strip_prefix(' ').filter(|rest| !rest.starts_with('#'));
+    let (timestamp, rest) = split_word(rest.ok_or("the sample has no timestamp")?);
+    let timestamp_ms = parse_timestamp_ms(timestamp)?;
+    let exemplar = match rest {
+        "" => None,
+        rest => Some(parse_exemplar(rest, timestamp_ms)?),
+    };
+    Ok(SampleLine { series, value, timestamp_ms, exemplar })
+}
+
+/// ` # {labels} value [timestamp]`
+fn parse_exemplar(text: &str, sample_ms: i64) -> Result<Exemplar, String> {
+    let unexpected = || format!("{text:?} behind the timestamp is not an exemplar");
+    let text = text.strip_prefix(" # ").filter(|t| t.starts_with('{')).ok_or_else(unexpected)?;
+    let (labels, rest) = text.split_at(braces_len(text)?);
+    let labels = parse_labels(&labels[1..], None)?;
+    let rest = rest.strip_prefix(' ').ok_or("no value behind the labels of the exemplar")?;
+    let (value, rest) = split_word(rest);
+    let value = parse_value(value)?;
+    let timestamp_ms = match rest.strip_prefix(' ') {
+        None => sample_ms,
+        Some(timestamp) => parse_timestamp_ms(timestamp)?,
+    };
+    Ok(Exemplar { labels, timestamp_ms, value })
+}
+
+fn split_word(text: &str) -> (&str, &str) {
+    text.split_at(text.find(' ').unwrap_or(text.len()))
+}
+
+/// How long the series is at the front of a line.
+fn series_len(line: &str) -> Result<usize, String> {
+    let name = line.find(['{', ' ']).unwrap_or(line.len());
+    match line.as_bytes().get(name) {
+        Some(b'{') => Ok(name + braces_len(&line[name..])?),
+        _ => Ok(name),
+    }
+}
+
+/// How long the labels in braces are at the front of a text.
+fn braces_len(text: &str) -> Result<usize, String> {
+    let mut at = 1;
+    loop {
+        let rest = text.get(at..).unwrap_or_default();
+        let next = rest.find(['"', '}']).ok_or("labels without a closing brace")?;
+        at += next;
+        if text.as_bytes()[at] == b'}' {
+            return Ok(at + 1);
+        }
+        at += quoted_len(&text[at..]).ok_or("a label without a closing quote")?;
+    }
+}
+
+/// How long the text in quotes is at the front of a text, both quotes included.
+fn quoted_len(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The labels of a series as [`SampleLine::series`] has it.
+pub(super) fn parse_series(series: &str) -> Result<Labels, String> {
+    let (name, labels) = series.split_at(series.find('{').unwrap_or(series.len()));
+    if !name.is_empty() && !is_legacy_metric_name(name) {
+        return Err(format!("{name:?} is not a metric name"));
+    }
+    let name = (!name.is_empty()).then(|| name.to_owned());
+    let labels = parse_labels(labels.strip_prefix('{').unwrap_or("}"), Some(name))?;
+    if labels.metric_name().is_empty() {
+        return Err(format!("the series {series} has no metric name"));
+    }
+    Ok(labels)
+}
+
+/// Reads what stands behind an opening brace, up to the closing one. Among the labels of a series
+/// may be the metric's name in quotes, where it is not known yet.
+fn parse_labels(text: &str, metric: Option<Option<String>>) -> Result<Labels, String> {
+    let takes_name = metric.is_some();
+    let mut name_of_metric = metric.flatten();
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    let mut rest = text;
+    while rest != "}" {
+        if pairs.len() >= LABELS_MAX {
+            return Err(format!("more than {LABELS_MAX} labels"));
+        }
+        let is_quoted = rest.starts_with('"');
+        let end = match is_quoted {
+            true => quoted_len(rest).ok_or("a label name without a closing quote")?,
+            false => rest.find(['=', ',', '}', '"']).unwrap_or(rest.len()),
+        };
+        let (name, behind) = rest.split_at(end);
+        if is_quoted && takes_name && behind.starts_with([',', '}']) {
+            if name_of_metric.is_some() {
+                return Err("the metric has two names".to_owned());
+            }
+            name_of_metric = Some(unescaped(&name[1..end - 1]));
+            rest = behind.strip_prefix(',').unwrap_or(behind);
+            continue;
+        }
+        let name = match is_quoted {
+            true => unescaped(&name[1..end - 1]),
+            false if is_legacy_label_name(name) => name.to_owned(),
+            false => return Err(format!("{name:?} is not the name of a label")),
+        };
+        let no_value = || format!("the label {name:?} has no value in quotes");
+        let value = behind.strip_prefix("=").filter(|v| v.starts_with('"')).ok_or_else(no_value)?;
+        let end = quoted_len(value).ok_or_else(no_value)?;
+        pairs.push((name, unescaped(&value[1..end - 1])));
+        let behind = &value[end..];
+        rest = match behind.strip_prefix(',') {
+            Some(next) => next,
+            None if behind == "}" => behind,
+            None => return Err(format!("{behind:?} where a comma or the end is expected")),
+        };
+    }
+    if let Some(name) = name_of_metric {
+        pairs.push((METRIC_NAME.to_owned(), name));
+    }
+    labels_of(pairs)
+}
+
+/// A label set; labels with an empty value are as good as none.
+fn labels_of(mut pairs: Vec<(String, String)>) -> Result<Labels, String> {
+    pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    if let Some(pair) = pairs.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(format!("the label {:?} occurs twice", pair[0].0));
+    }
+    if pairs.iter().any(|(name, _)| name.is_empty()) {
+        return Err("a label with an empty name".to_owned());
+    }
+    let len = |(name, value): &(String, String)| name.len().max(value.len());
+    if pairs.iter().map(len).max().is_some_and(|len| len > LABEL_BYTES_MAX) {
+        return Err(format!("a label of more than {LABEL_BYTES_MAX} bytes"));
+    }
+    Ok(Labels::from_pairs(pairs))
+}
+
+/// A text with `\\`, `\"` and `\n` as what they stand for; other backslashes stay.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let meant = match (c, chars.peek()) {
+            ('\\', Some('\\')) => Some('\\'),
+            ('\\', Some('"')) => Some('"'),
+            ('\\', Some('n')) => Some('\n'),
+            _ => None,
+        };
+        if meant.is_some() {
+            chars.next();
+        }
+        out.push(meant.unwrap_or(c));
+    }
+    out
+}
+
+/// Source: `parseFloat` in `model/textparse/promparse.go` of Prometheus, which takes what Go does
+/// but for hexadecimal digits and underscores.
+fn parse_value(text: &str) -> Result<f64, String> {
+    let plain = (!text.contains(['p', 'P', '_'])).then(|| parse_float(text)).flatten();
+    match plain.ok_or_else(|| format!("{text:?} is not a number"))? {
+        value if value.is_nan() => Ok(f64::from_bits(NORMAL_NAN_BITS)),
+        value => Ok(value),
+    }
+}
+
+/// Seconds as ms. What is beyond ms is cut off, as in Prometheus; but what is written in digits is
+/// read to the last of them, where Prometheus multiplies floats and loses a ms now and then.
+fn parse_timestamp_ms(text: &str) -> Result<i64, String> {
+    if let Some(exact) = decimal_ms(text) {
+        return Ok(exact);
+    }
+    let ms = parse_value(text)? * 1000.0;
+    // The bounds are those of an i64, of which the upper one is no float.
+    if ms >= i64::MIN as f64 && ms < i64::MAX as f64 {
+        return Ok(ms as i64);
+    }
+    Err(format!("{text:?} is not a timestamp in seconds"))
+}
+
+fn decimal_ms(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (seconds, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if seconds.is_empty() || !all_digits(seconds) || !all_digits(fraction) {
+        return None;
+    }
+    let ms = format!("{fraction:0<3}");
+    let ms = seconds.parse::<i64>().ok()?.checked_mul(1000)?.checked_add(ms[..3].parse().ok()?)?;
+    Some(if digits.len() < text.len() { -ms } else { ms })
+}

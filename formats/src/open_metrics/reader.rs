@@ -1,0 +1,196 @@
+//! A file of OpenMetrics text, line by line.
+
+use std::io::{self, BufRead};
+
+use model::{BatchMetadata, Exemplar, Labels};
+
+use super::line::{self, Line, SampleLine};
+use crate::error::FormatError;
+
+/// The longest line that is read, in bytes.
+pub const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// What a file says, in its order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// A sample.
+    Sample(Sample),
+    /// What a metric is. All that consecutive lines say about one is one entry.
+    Metadata(BatchMetadata),
+}
+
+/// A sample of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Its series.
+    pub labels: Labels,
+    /// Its time, ms since the epoch.
+    pub timestamp_ms: i64,
+    /// Its value.
+    pub value: f64,
+    /// An observation that it points at.
+    pub exemplar: Option<Exemplar>,
+}
+
+/// Reads a file; a line is in memory at a time.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    /// The name of the file, for errors.
+    path: String,
+    line: Vec<u8>,
+    /// Lines read so far.
+    line_count: u64,
+    /// Bytes read so far.
+    byte_count: u64,
+    /// What has been said about a metric and not been handed over.
+    metadata: Option<BatchMetadata>,
+    /// What came behind that.
+    next: Option<Sample>,
+    /// The series of the sample before.
+    series: String,
+    labels: Labels,
+    has_ended: bool,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// A reader at the start of a file.
+    pub fn new(path: &str, input: R) -> Reader<R> {
+        Reader {
+            input,
+            path: path.to_owned(),
+            line: Vec::new(),
+            line_count: 0,
+            byte_count: 0,
+            metadata: None,
+            next: None,
+            series: String::new(),
+            labels: Labels::empty(),
+            has_ended: false,
+        }
+    }
+
+    /// Bytes of the lines read so far.
+    pub fn byte_count(&self) -> u64 {
+        self.byte_count
+    }
+
+    /// What is read from.
+    pub fn input(&self) -> &R {
+        &self.input
+    }
+
+    /// What comes next; none behind `# EOF`.
+    ///
+    /// Errors: a line that is none, a sample without a time, a text that does not end with
+    /// `# EOF` or goes on behind it.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
+        loop {
+            if let Some(sample) = self.next.take() {
+                return Ok(Some(Entry::Sample(sample)));
+            }
+            if self.has_ended {
+                return Ok(self.metadata.take().map(Entry::Metadata));
+            }
+            if !self.read_line()? {
+                return Err(self.wrong("the text does not end with # EOF"));
+            }
+            if let Some(entry) = self.take_line()? {
+                return Ok(Some(entry));
+            }
+        }
+    }
+
+    /// Takes in what the line says.
+    fn take_line(&mut self) -> Result<Option<Entry>, FormatError> {
+        let bytes = std::mem::take(&mut self.line);
+        let taken = match std::str::from_utf8(&bytes) {
+            Ok(text) => self.take_text(text),
+            Err(_) => Err("bytes that are not UTF-8".to_owned()),
+        };
+        self.line = bytes;
+        let taken = taken.map_err(|detail| self.wrong(detail))?;
+        if self.has_ended && self.read_line()? {
+            return Err(self.wrong("text behind # EOF"));
+        }
+        Ok(taken)
+    }
+
+    fn take_text(&mut self, text: &str) -> Result<Option<Entry>, String> {
+        match line::parse(text)? {
+            Line::Help { metric, help } => Ok(self.describe(metric, |of| of.help = help)),
+            Line::Type { metric, kind } => Ok(self.describe(metric, |of| of.kind = kind)),
+            Line::Unit { metric, unit } => Ok(self.describe(metric, |of| of.unit = unit)),
+            Line::Sample(sample) => {
+                let sample = self.sample(sample)?;
+                match self.metadata.take() {
+                    None => Ok(Some(Entry::Sample(sample))),
+                    Some(metadata) => {
+                        self.next = Some(sample);
+                        Ok(Some(Entry::Metadata(metadata)))
+                    }
+                }
+            }
+            Line::End => {
+                self.has_ended = true;
+                Ok(self.metadata.take().map(Entry::Metadata))
+            }
+        }
+    }
+
+    /// Adds to what is said about a metric; gives what has been said about the one before.
+    fn describe(&mut self, metric: String, set: impl FnOnce(&mut BatchMetadata)) -> Option<Entry> {
+        let before = self.metadata.take_if(|before| before.metric != metric);
+        let metadata = self.metadata.get_or_insert_with(|| BatchMetadata {
+            metric,
+            kind: model::MetricKind::Unknown,
+            help: String::new(),
+            unit: String::new(),
+        });
+        set(metadata);
+        before.map(Entry::Metadata)
+    }
+
+    fn sample(&mut self, line: SampleLine<'_>) -> Result<Sample, String> {
+        if line.series != self.series {
+            self.labels = line::parse_series(line.series)?;
+            self.series.clear();
+            self.series.push_str(line.series);
+        }
+        let SampleLine { timestamp_ms, value, exemplar, .. } = line;
+        Ok(Sample { labels: self.labels.clone(), timestamp_ms, value, exemplar })
+    }
+
+    /// Reads a line without its line feed; says whether there was one.
+    fn read_line(&mut self) -> Result<bool, FormatError> {
+        self.line.clear();
+        self.line_count += 1;
+        loop {
+            let available = match self.input.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(source) => return Err(FormatError::Io { path: self.path.clone(), source }),
+            };
+            if available.is_empty() {
+                return Ok(!self.line.is_empty());
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.unwrap_or(available.len());
+            self.line.extend_from_slice(&available[..taken]);
+            let consumed = taken + usize::from(end.is_some());
+            self.input.consume(consumed);
+            self.byte_count += consumed as u64;
+            if self.line.len() > LINE_BYTES_MAX {
+                return Err(self.wrong(format!("a line of more than {LINE_BYTES_MAX} bytes")));
+            }
+            if end.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn wrong(&self, detail: impl Into<String>) -> FormatError {
+        let (path, line) = (self.path.clone(), self.line_count);
+        FormatError::Line { path, line, detail: detail.into() }
+    }
+}

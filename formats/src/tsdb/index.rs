@@ -1,0 +1,184 @@
+//! The index of a block, version 2: which series there are, and where their chunks are.
+//!
+//! Source: `tsdb/docs/format/index.md` of Prometheus.
+
+use std::path::Path;
+
+use model::Labels;
+use model::labels::push_packed;
+
+use super::file::{WindowedFile, take_signed_varint, take_varint};
+use super::symbols::Symbols;
+use crate::error::FormatError;
+
+const MAGIC: u32 = 0xbaaa_d700;
+const HEADER_BYTES: u64 = 5;
+const CONTENTS_BYTES: u64 = 6 * 8;
+/// The most bytes of what is said about one series: some hundred thousand chunks.
+const SERIES_BYTES_MAX: u64 = 64 << 20;
+
+/// Where a chunk is, and between which times its samples lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkPlace {
+    /// Its first time, ms since the epoch.
+    pub min_ms: i64,
+    /// Its last time.
+    pub max_ms: i64,
+    /// File and offset.
+    pub(super) place: u64,
+}
+
+/// An open index.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Where series are read. Symbols and the list are read through windows of their own: all three
+    /// are read in order, beside each other.
+    file: WindowedFile,
+    symbols: Symbols,
+    list: WindowedFile,
+    /// Where the list of all series begins.
+    postings: u64,
+    /// How many there are.
+    series_count: u32,
+}
+
+/// A series as the index has it.
+#[derive(Debug)]
+pub(super) struct IndexedSeries {
+    /// By what tombstones name it.
+    pub(super) reference: u32,
+    pub(super) labels: Labels,
+    pub(super) chunks: Vec<ChunkPlace>,
+}
+
+impl Index {
+    /// Opens an index; checks its frame, its symbols and the list of its series.
+    pub(super) fn open(path: &Path) -> Result<Index, FormatError> {
+        let mut file = WindowedFile::open(path)?;
+        let version = match file.u32(0)? {
+            MAGIC => file.bytes(4, 1)?[0],
+            magic => return Err(file.damaged(0, format!("{magic:08x} is not that of an index"))),
+        };
+        if version != 2 {
+            return Err(file.damaged(4, format!("index version {version} is not supported, 2 is")));
+        }
+        let contents = file.len().checked_sub(CONTENTS_BYTES + 4).filter(|at| *at >= HEADER_BYTES);
+        let contents = contents.ok_or_else(|| file.damaged(0, "the index is cut short"))?;
+        file.check(contents, CONTENTS_BYTES)?;
+        let table = file.bytes(contents, CONTENTS_BYTES as usize)?;
+        let entry = |number: usize| {
+            let bytes = &table[8 * number..8 * number + 8];
+            u64::from_be_bytes(bytes.try_into().expect("8 bytes are cut out"))
+        };
+        let (symbols, postings_table) = (entry(0), entry(5));
+        let end = contents.saturating_sub(4);
+        if symbols > end || postings_table > end {
+            return Err(file.damaged(contents, "the table of contents points behind the file"));
+        }
+        let symbols = Symbols::read(WindowedFile::open(path)?, symbols)?;
+        let (postings, series_count) = match find_postings(&mut file, postings_table)? {
+            Some(at) => read_postings(&mut file, at)?,
+            None => (0, 0),
+        };
+        let list = WindowedFile::open(path)?;
+        Ok(Index { file, symbols, list, postings, series_count })
+    }
+
+    pub(super) fn series_count(&self) -> u32 {
+        self.series_count
+    }
+
+    /// A series by its number, below the count.
+    pub(super) fn series(&mut self, number: u32) -> Result<IndexedSeries, FormatError> {
+        let reference = self.list.u32(self.postings + 4 * u64::from(number))?;
+        let offset = 16 * u64::from(reference);
+        let (len, start) = self.file.varint(offset)?;
+        if len > SERIES_BYTES_MAX {
+            return Err(self.file.damaged(offset, format!("a series that takes {len} bytes")));
+        }
+        self.file.check(start, len)?;
+        let bytes = self.file.bytes(start, len as usize)?.to_vec();
+        let cut = |index: &Index| index.file.damaged(offset, "the series is cut short");
+        let mut rest = &bytes[..];
+        let pairs = take_symbols(&mut rest).ok_or_else(|| cut(self))?;
+        let chunks = take_chunks(&mut rest).ok_or_else(|| cut(self))?;
+        let labels = self.labels(&pairs, offset)?;
+        Ok(IndexedSeries { reference, labels, chunks })
+    }
+
+    fn labels(&mut self, pairs: &[(u32, u32)], offset: u64) -> Result<Labels, FormatError> {
+        let mut packed = Vec::new();
+        for (name, value) in pairs {
+            let (names, name) = self.symbols.get(*name)?;
+            let (values, value) = self.symbols.get(*value)?;
+            push_packed(&mut packed, names[name].as_bytes(), values[value].as_bytes());
+        }
+        Labels::from_bytes(&packed).map_err(|error| self.file.damaged(offset, error.to_string()))
+    }
+}
+
+/// Finds the list of all series in the table of lists: it is that of the empty pair.
+fn find_postings(file: &mut WindowedFile, table: u64) -> Result<Option<u64>, FormatError> {
+    let len = u64::from(file.u32(table)?);
+    file.check(table + 4, len)?;
+    let (mut at, end) = (table + 8, table + 4 + len);
+    for _ in 0..file.u32(table + 4)? {
+        if at >= end {
+            return Err(file.damaged(at, "the table of postings is cut short"));
+        }
+        let (parts, next) = file.varint(at)?;
+        if parts != 2 {
+            return Err(file.damaged(at, format!("a pair of {parts} texts")));
+        }
+        let (name_len, name) = file.varint(next)?;
+        let value_at = name.saturating_add(name_len);
+        let (value_len, value) = file.varint(value_at)?;
+        let (offset, next) = file.varint(value.saturating_add(value_len))?;
+        if name_len == 0 && value_len == 0 {
+            return Ok(Some(offset));
+        }
+        at = next;
+    }
+    Ok(None)
+}
+
+/// Where a list of series begins behind its length, and how many it has.
+fn read_postings(file: &mut WindowedFile, at: u64) -> Result<(u64, u32), FormatError> {
+    let len = u64::from(file.u32(at)?);
+    file.check(at + 4, len)?;
+    let count = file.u32(at + 4)?;
+    if len != 4 + 4 * u64::from(count) {
+        return Err(file.damaged(at, format!("{count} series in {len} bytes")));
+    }
+    Ok((at + 8, count))
+}
+
+fn take_symbols(rest: &mut &[u8]) -> Option<Vec<(u32, u32)>> {
+    let count = take_varint(rest)?.0;
+    let mut number = || u32::try_from(take_varint(rest)?.0).ok();
+    // Each takes a byte at least; the list grows with them.
+    (0..count).map(|_| Some((number()?, number()?))).collect()
+}
+
+fn take_chunks(rest: &mut &[u8]) -> Option<Vec<ChunkPlace>> {
+    let count = take_varint(rest)?.0;
+    let mut chunks: Vec<ChunkPlace> = Vec::new();
+    for _ in 0..count {
+        let (min_ms, max_ms, place);
+        match chunks.last() {
+            None => {
+                min_ms = take_signed_varint(rest)?;
+                max_ms = min_ms.checked_add_unsigned(take_varint(rest)?.0)?;
+                place = take_varint(rest)?.0;
+            }
+            Some(before) => {
+                // A difference of two numbers, as unsigned: chunks that overlap wrap around.
+                min_ms = before.max_ms.wrapping_add(take_varint(rest)?.0 as i64);
+                max_ms = min_ms.checked_add_unsigned(take_varint(rest)?.0)?;
+                place = before.place.checked_add_signed(take_signed_varint(rest)?)?;
+            }
+        }
+        chunks.push(ChunkPlace { min_ms, max_ms, place });
+    }
+    Some(chunks)
+}

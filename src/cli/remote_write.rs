@@ -1,0 +1,112 @@
+//! The limits of remote write.
+
+use std::time::Duration;
+
+use wire::{DECOMPRESSED_BYTES_CEILING, Limits};
+
+use super::parse_positive_duration;
+use crate::units::parse_bytes;
+
+/// Limits of remote write.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct RemoteWriteArgs {
+    /// How large a remote write request may be as sent, as a size.
+    #[arg(long = "remote-write.max-body-size", value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
+    pub(crate) body_bytes_max: u64,
+
+    /// How large a remote write request may be once decompressed, as a size up to 1GiB.
+    #[arg(long = "remote-write.max-decompressed-size", value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
+    pub(crate) decompressed_bytes_max: u64,
+
+    /// How many series a remote write request may hold.
+    #[arg(
+        long = "remote-write.max-series-per-request",
+        value_name = "COUNT",
+        default_value_t = 100_000
+    )]
+    pub(crate) series_max: u32,
+
+    /// How many samples a remote write request may hold.
+    #[arg(
+        long = "remote-write.max-samples-per-request",
+        value_name = "COUNT",
+        default_value_t = 1_000_000
+    )]
+    pub(crate) samples_max: u32,
+
+    /// How many series may be active, which are those with samples that are not sealed yet;
+    /// samples of further ones are refused with status 429, and 0 sets no bound.
+    #[arg(
+        long = "remote-write.max-active-series",
+        value_name = "COUNT",
+        default_value_t = storage::ACTIVE_SERIES_MAX as u32
+    )]
+    pub(crate) active_series_max: u32,
+
+    /// How many series of one metric may be active; 0 sets no bound.
+    #[arg(
+        long = "remote-write.max-active-series-per-metric",
+        value_name = "COUNT",
+        default_value_t = storage::ACTIVE_SERIES_PER_METRIC_MAX as u32
+    )]
+    pub(crate) active_series_per_metric_max: u32,
+
+    /// How many labels a series may have.
+    #[arg(
+        long = "remote-write.max-labels-per-series",
+        value_name = "COUNT",
+        default_value_t = 128
+    )]
+    pub(crate) labels_per_series_max: u32,
+
+    /// How long the name of a label may be, in bytes.
+    #[arg(
+        long = "remote-write.max-label-name-length",
+        value_name = "BYTES",
+        default_value_t = 1024
+    )]
+    pub(crate) label_name_bytes_max: u32,
+
+    /// How long the value of a label may be, in bytes.
+    #[arg(
+        long = "remote-write.max-label-value-length",
+        value_name = "BYTES",
+        default_value_t = 4096
+    )]
+    pub(crate) label_value_bytes_max: u32,
+
+    /// How many bytes all remote write requests may hold at once, as a size.
+    #[arg(long = "remote-write.max-inflight-size", value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    pub(crate) inflight_bytes_max: u64,
+
+    /// How long a client may take to send a remote write request, as a duration.
+    #[arg(long = "remote-write.body-timeout", value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
+    pub(crate) body_timeout: Duration,
+}
+
+impl RemoteWriteArgs {
+    /// The limits as the receiver takes them.
+    pub(crate) fn limits(&self) -> Limits {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Limits {
+            body_bytes_max: size(self.body_bytes_max),
+            decompressed_bytes_max: size(self.decompressed_bytes_max),
+            series_max: self.series_max as usize,
+            samples_max: self.samples_max as usize,
+            labels_per_series_max: self.labels_per_series_max as usize,
+            label_name_bytes_max: self.label_name_bytes_max as usize,
+            label_value_bytes_max: self.label_value_bytes_max as usize,
+            inflight_bytes_max: size(self.inflight_bytes_max),
+            body_timeout: self.body_timeout,
+        }
+    }
+}
+
+fn parse_decompressed(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes > DECOMPRESSED_BYTES_CEILING as u64 => {
+            Err("must be at most 1GiB".to_owned())
+        }
+        bytes => Ok(bytes),
+    }
+}

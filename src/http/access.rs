@@ -1,0 +1,90 @@
+//! Who is let in, before anything else is looked at: health, metrics and the page included, as in
+//! Prometheus.
+//!
+//! Source: `webHandler` of Prometheus' exporter toolkit: the rate, then headers, then users.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::router::plain;
+use crate::access::{Refusal, User};
+use crate::active::Client;
+use crate::metrics::Unadmitted;
+use crate::server::Shared;
+use crate::web_config::WebConfig;
+
+/// Lets a request through as far as the web configuration allows.
+pub(super) async fn let_in(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(config) = shared.web.config() else {
+        return next.run(request).await;
+    };
+    if config.rate.as_ref().is_some_and(|rate| !rate.takes(Instant::now())) {
+        shared.metrics.not_let_in(Unadmitted::Rate);
+        return plain(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests\n");
+    }
+    let user = config.access.authenticate(request.headers(), shared.web.checks()).await;
+    let mut response = match user {
+        Ok(None) => next.run(request).await,
+        Ok(Some(user)) => {
+            if let Some(client) = request.extensions().get::<Client>() {
+                client.set_user(&user.name);
+            }
+            request.extensions_mut().insert(user);
+            next.run(request).await
+        }
+        Err(refusal) => {
+            shared.metrics.not_let_in(match refusal {
+                Refusal::Unauthenticated => Unadmitted::Credentials,
+                Refusal::Busy => Unadmitted::Busy,
+            });
+            refused(refusal, &config)
+        }
+    };
+    for (name, value) in &config.headers {
+        if !response.headers().contains_key(name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+fn refused(refusal: Refusal, config: &WebConfig) -> Response {
+    match refusal {
+        Refusal::Unauthenticated => {
+            let mut response = plain(StatusCode::UNAUTHORIZED, "Unauthorized\n");
+            for scheme in config.access.schemes() {
+                let value = HeaderValue::from_static(scheme);
+                response.headers_mut().append(header::WWW_AUTHENTICATE, value);
+            }
+            response
+        }
+        Refusal::Busy => {
+            let message = "too many passwords wait to be checked\n";
+            let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, message);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+    }
+}
+
+/// Lets only those change something who may do more than read. Methods that are safe by the
+/// specification of HTTP change nothing.
+pub(super) async fn only_reading(request: Request, next: Next) -> Response {
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    match request.extensions().get::<User>() {
+        Some(user) if user.is_read_only && !is_safe => {
+            let message = format!("the user {:?} may read, and nothing else\n", user.name);
+            plain(StatusCode::FORBIDDEN, message)
+        }
+        _ => next.run(request).await,
+    }
+}

@@ -1,0 +1,89 @@
+//! `status/active_queries`: what waits and runs, and ending it.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+
+use super::error::ApiError;
+use super::json::body::{Ready, success};
+use super::json::number::{push_number, push_timestamp};
+use super::json::text::push_text;
+use super::time::format_rfc3339;
+use crate::active::ActiveQuery;
+use crate::query::When;
+use crate::server::Shared;
+
+/// Where one of them lies.
+const PREFIX: &str = "/api/v1/status/active_queries/";
+
+/// `/api/v1/status/active_queries`: the oldest first.
+pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+    let mut json = vec![b'['];
+    for (position, query) in shared.queries.active().all().iter().enumerate() {
+        if position > 0 {
+            json.push(b',');
+        }
+        push_query(&mut json, query);
+    }
+    json.push(b']');
+    success(Ready(json), &[], &[])
+}
+
+fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
+    let id = query.id;
+    json.extend_from_slice(format!("{{\"id\":\"{id}\",\"query\":").as_bytes());
+    push_text(json, &query.text);
+    let times = match query.when {
+        When::Instant(time_ms) => vec![("time", time_ms)],
+        When::Range(start_ms, end_ms, step_ms) => {
+            vec![("start", start_ms), ("end", end_ms), ("step", step_ms)]
+        }
+    };
+    for (name, ms) in times {
+        json.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        push_timestamp(json, ms);
+    }
+    json.extend_from_slice(b",\"startTime\":");
+    push_text(json, &format_rfc3339(query.started));
+    json.extend_from_slice(b",\"ageSeconds\":");
+    push_number(json, query.began.elapsed().as_secs_f64());
+    let state = if query.is_running() { "running" } else { "waiting" };
+    json.extend_from_slice(format!(",\"state\":\"{state}\",\"client\":").as_bytes());
+    push_text(json, &query.client.to_string());
+    json.extend_from_slice(b",\"user\":");
+    push_text(json, query.client.user());
+    let cost = query.view.cost();
+    let counts = [
+        ("series", cost.series),
+        ("samples", cost.samples),
+        ("memoryBytes", cost.memory_bytes),
+        ("memoryBytesPeak", cost.memory_bytes_peak),
+        ("objectStoreReads", cost.object_store.reads),
+        ("objectStoreReadBytes", cost.object_store.read_bytes),
+        ("cachedBytes", cost.object_store.cached_bytes),
+    ];
+    for (position, (name, count)) in counts.into_iter().enumerate() {
+        let before = if position == 0 { ",\"cost\":{" } else { "," };
+        json.extend_from_slice(format!("{before}\"{name}\":{count}").as_bytes());
+    }
+    json.extend_from_slice(b"}}");
+}
+
+/// `DELETE` of one of them, or `POST` to its `cancel`: whoever asked it is told that it was
+/// canceled. Ending what others ask is for those who administer, as deleting series is.
+pub(super) async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    if !shared.args.enable_admin_api {
+        return Err(ApiError::disabled("admin APIs disabled"));
+    }
+    let id = uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    let id = id.strip_suffix("/cancel").unwrap_or(id);
+    if id.parse().is_ok_and(|id| shared.queries.active().cancel(id)) {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Err(ApiError::not_found(format!("no active query has the id {id:?}")))
+}

@@ -1,0 +1,251 @@
+//! `/federate`: the newest sample of each selected series, for another server to scrape.
+//!
+//! Source: `web/federate.go` of Prometheus, and `Negotiate` in `expfmt/encode.go` of its common
+//! library. Of the formats of protobuf the delimited one is answered, which Prometheus asks for,
+//! and those for reading by eye are not.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use model::{
+    Advance, Budget, Labels, Matcher, SampleBatch, Selection, SeriesSet, Source, SourceError,
+    is_stale,
+};
+use wire::exposition::{Escaping, Exposed, ExpositionEncoder, ExpositionFormat};
+
+use super::error::ApiError;
+use super::json::body::holding;
+use super::params::Params;
+use super::router::source_of;
+use super::time::Time;
+use crate::query::{Lookup, millis};
+use crate::server::Shared;
+
+/// About what a sample takes beside its labels.
+const SAMPLE_BYTES: u64 = 128;
+
+/// The newest sample of a series.
+struct Newest {
+    labels: Labels,
+    time_ms: i64,
+    value: Exposed,
+}
+
+/// `/federate`.
+pub(super) async fn federate(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    params: Params,
+) -> Response {
+    match answer(&shared, &headers, &params).await {
+        Ok(response) => response,
+        Err(error) => error.into_text(),
+    }
+}
+
+async fn answer(
+    shared: &Shared,
+    headers: &HeaderMap,
+    params: &Params,
+) -> Result<Response, ApiError> {
+    params.check()?;
+    let texts = params.selectors();
+    let selectors = shared.queries.compute_apart(move || texts.parse_any()).await?;
+    let selectors = selectors.map_err(ApiError::bad_data)?;
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (format, escaping) = negotiate(accept.unwrap_or_default());
+    let source = Arc::clone(source_of(shared)?);
+    let end_ms = Time::now().lookup_ms();
+    let start_ms = end_ms.saturating_sub(millis(shared.args.lookback_delta));
+    let lookup = shared.queries.begin_lookup().await?;
+    let sets = find(&source, selectors, (start_ms, end_ms), &lookup);
+    let sets = match tokio::time::timeout(lookup.timeout, sets).await {
+        Ok(sets) => sets?,
+        Err(_) => return Err(ApiError::timed_out("series lookup")),
+    };
+    let budget = lookup.budget.clone();
+    let encode = move || encode(&sets, end_ms, ExpositionEncoder::new(format, escaping), &budget);
+    let body = shared.queries.compute_apart(encode).await??;
+    let content_type = match format {
+        ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
+        ExpositionFormat::Protobuf => {
+            "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+             encoding=delimited"
+        }
+    };
+    let content_type = format!("{content_type}; escaping={}", escaping.name());
+    Ok(([(header::CONTENT_TYPE, content_type)], holding(body, lookup)).into_response())
+}
+
+async fn find(
+    source: &Arc<dyn Source>,
+    selectors: Vec<Vec<Matcher>>,
+    (start_ms, end_ms): (i64, i64),
+    lookup: &Lookup,
+) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
+    let mut sets = Vec::new();
+    // A selector without a condition selects nothing here.
+    for matchers in selectors.into_iter().filter(|matchers| !matchers.is_empty()) {
+        let selection = Selection { matchers, start_ms, end_ms, only_newest: true };
+        sets.push(source.select(&selection, &lookup.budget).await?);
+    }
+    Ok(sets)
+}
+
+fn encode(
+    sets: &[Arc<dyn SeriesSet>],
+    end_ms: i64,
+    mut encoder: ExpositionEncoder,
+    budget: &Budget,
+) -> Result<Vec<u8>, SourceError> {
+    let mut all = Vec::new();
+    let mut batch = SampleBatch::new();
+    for set in sets {
+        for index in 0..set.len() {
+            let found = newest(&**set, index, end_ms, budget, &mut batch)?;
+            let Some((time_ms, value)) = found else { continue };
+            let labels = set.labels(index).clone();
+            // Beside the series itself, which is charged already, its line in the answer.
+            budget.charge_memory(2 * labels.as_bytes().len() as u64 + SAMPLE_BYTES)?;
+            all.push(Newest { labels, time_ms, value });
+        }
+    }
+    all.sort_by(|a, b| {
+        let names = a.labels.metric_name().cmp(b.labels.metric_name());
+        names.then_with(|| a.labels.cmp(&b.labels))
+    });
+    // Some selectors select the same series.
+    all.dedup_by(|a, b| a.labels == b.labels);
+    let mut charged = 0;
+    for sample in &all {
+        encoder.push(&sample.labels, sample.time_ms, &sample.value);
+        let bytes = encoder.bytes();
+        if bytes - charged >= 64 << 10 {
+            budget.check()?;
+            budget.charge_memory((bytes - charged) as u64)?;
+            charged = bytes;
+        }
+    }
+    Ok(encoder.finish())
+}
+
+/// The newest sample of a series; none where that ends the series.
+fn newest(
+    set: &dyn SeriesSet,
+    series_index: usize,
+    end_ms: i64,
+    budget: &Budget,
+    batch: &mut SampleBatch,
+) -> Result<Option<(i64, Exposed)>, SourceError> {
+    let mut cursor = set.cursor(series_index);
+    let mut newest = None;
+    loop {
+        batch.clear();
+        let advance = cursor.next_batch(end_ms, batch)?;
+        budget.check()?;
+        budget.charge_samples(batch.sample_count() as u64)?;
+        let (times, values) = batch.samples();
+        if let (Some(time_ms), Some(value)) = (times.last(), values.last()) {
+            newest = Some((*time_ms, Exposed::Float(*value)));
+        }
+        if let Some(sample) = batch.histograms.last()
+            && times.last().is_none_or(|time_ms| *time_ms < sample.timestamp_ms)
+        {
+            let value = Exposed::Histogram(Box::new((*sample.histogram).clone()));
+            newest = Some((sample.timestamp_ms, value));
+        }
+        if advance != Advance::Full {
+            break;
+        }
+    }
+    Ok(newest.filter(|(_, value)| match value {
+        Exposed::Float(value) => !is_stale(*value),
+        Exposed::Histogram(histogram) => !histogram.is_stale(),
+    }))
+}
+
+/// The first format that a client takes and that there is; else the text.
+fn negotiate(accept: &str) -> (ExpositionFormat, Escaping) {
+    let mut escaping = Escaping::Underscores;
+    for clause in by_quality(accept) {
+        let mut parts = clause.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default();
+        let parameters: Vec<_> = parts
+            .filter_map(|part| part.split_once('='))
+            .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
+            .collect();
+        let parameter = |wanted: &str| {
+            let found = parameters.iter().find(|(name, _)| *name == wanted);
+            found.map_or("", |(_, value)| value)
+        };
+        escaping = Escaping::from_name(parameter("escaping")).unwrap_or(escaping);
+        match (kind, parameter("proto"), parameter("encoding"), parameter("version")) {
+            (
+                "application/vnd.google.protobuf",
+                "io.prometheus.client.MetricFamily",
+                "delimited",
+                _,
+            ) => return (ExpositionFormat::Protobuf, escaping),
+            ("text/plain", _, _, "" | "0.0.4") => return (ExpositionFormat::Text, escaping),
+            _ => {}
+        }
+    }
+    (ExpositionFormat::Text, escaping)
+}
+
+/// The clauses of a header, the best first; of equal ones the first.
+fn by_quality(accept: &str) -> Vec<&str> {
+    let quality = |clause: &&str| {
+        let q = clause.split(';').skip(1).find_map(|part| part.trim().strip_prefix("q="));
+        q.map_or(1.0, |q| q.trim().parse::<f64>().unwrap_or(1.0))
+    };
+    let mut clauses: Vec<_> = accept.split(',').map(str::trim).filter(|c| !c.is_empty()).collect();
+    clauses.sort_by(|a, b| quality(b).total_cmp(&quality(a)));
+    clauses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_format_that_there_is_is_taken() {
+        use ExpositionFormat::{Protobuf, Text};
+        let proto = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily";
+        let delimited = format!("{proto};encoding=delimited");
+        let cases = [
+            (String::new(), (Text, Escaping::Underscores)),
+            ("*/*".to_owned(), (Text, Escaping::Underscores)),
+            (delimited.clone(), (Protobuf, Escaping::Underscores)),
+            (format!("{proto};encoding=text"), (Text, Escaping::Underscores)),
+            (
+                format!("{delimited};q=0.4, text/plain;version=0.0.4;q=0.5"),
+                (Text, Escaping::Underscores),
+            ),
+            (
+                format!("text/plain;version=1.0.0, {delimited};q=0.1"),
+                (Protobuf, Escaping::Underscores),
+            ),
+            // As Prometheus 3 asks.
+            (
+                format!(
+                    "{delimited};q=0.6,application/openmetrics-text;version=1.0.0;\
+                     escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+                ),
+                (Protobuf, Escaping::Underscores),
+            ),
+            (
+                "text/plain; version=1.0.0; escaping=dots;q=0.9, text/plain".to_owned(),
+                (Text, Escaping::Underscores),
+            ),
+            ("text/plain;escaping=allow-utf-8".to_owned(), (Text, Escaping::AllowUtf8)),
+            ("text/plain;escaping=values".to_owned(), (Text, Escaping::Values)),
+            ("text/plain;escaping=other".to_owned(), (Text, Escaping::Underscores)),
+        ];
+        for (accept, expected) in cases {
+            assert_eq!(negotiate(&accept), expected, "{accept}");
+        }
+    }
+}

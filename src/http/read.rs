@@ -1,0 +1,426 @@
+//! `/api/v1/read`: remote read, by plain samples or by streamed chunks.
+//!
+//! Source: `storage/remote/read_handler.go` of Prometheus, for what is accepted and how it is
+//! answered. Errors are plain texts there. What cannot be a matcher is refused with 400 here and
+//! with 500 there; an error behind the first bytes of a stream breaks the connection off, where
+//! Prometheus appends its text to the frames.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use engine::parse::{MATCHERS_MAX, REGEXES_MAX};
+use futures::{StreamExt, stream};
+use model::{
+    Advance, Budget, BudgetError, Matcher, MetadataQuery, SampleBatch, Selection, SeriesSet,
+    Source, SourceError,
+};
+use tokio::sync::mpsc;
+use wire::read::{
+    ChunkEncoder, FrameEncoder, ReadLimits, ReadQuery, ReadRequest, ReadSample, ResponseType,
+    ResultEncoder, SeriesEncoder,
+};
+
+use super::error::ApiError;
+use super::json::body::holding;
+use super::params::SELECTORS_MAX;
+use super::router::source_of;
+use crate::query::Lookup;
+use crate::server::Shared;
+
+/// The content type of plain samples.
+pub(super) const SAMPLES_TYPE: &str = "application/x-protobuf";
+/// The content type of frames.
+pub(super) const STREAMED_TYPE: &str =
+    "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
+
+/// What a request may hold.
+const LIMITS: ReadLimits = ReadLimits {
+    message_bytes_max: 10 << 20,
+    queries_max: SELECTORS_MAX,
+    matchers_max: MATCHERS_MAX,
+};
+/// How many bytes of frames are handed over at once, but for longer frames.
+const PART_BYTES: usize = 64 << 10;
+/// How many such parts may wait to be sent.
+const PARTS_MAX: usize = 2;
+
+/// One query, ready to be run.
+struct Wanted {
+    selection: Selection,
+    /// Whether only the labels of series matter.
+    is_labels_alone: bool,
+}
+
+/// `/api/v1/read`.
+pub(super) async fn remote_read(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    match answer(&shared, request).await {
+        Ok(response) => response,
+        Err(error) => error.into_text(),
+    }
+}
+
+async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError> {
+    let body = axum::body::to_bytes(request.into_body(), LIMITS.message_bytes_max);
+    let body = match tokio::time::timeout(shared.args.read_timeout, body).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            return Err(ApiError::bad_data(format!("cannot read the request: {error}")));
+        }
+        Err(_) => return Err(ApiError::slow(shared.args.read_timeout)),
+    };
+    let decode = move || {
+        let ReadRequest { queries, response } =
+            ReadRequest::decode(&body, &LIMITS).map_err(|error| error.to_string())?;
+        Ok::<_, String>((compile(queries)?, response))
+    };
+    let (queries, kind) =
+        shared.queries.compute_apart(decode).await?.map_err(ApiError::bad_data)?;
+    let source = Arc::clone(source_of(shared)?);
+    let lookup = shared.queries.begin_read().await?;
+    match kind {
+        ResponseType::Samples => {
+            let limit = shared.args.remote_read_samples_max;
+            samples(shared, source, queries, lookup, limit).await
+        }
+        ResponseType::StreamedXorChunks => {
+            let frame_bytes_max = shared.args.remote_read_frame_bytes_max as usize;
+            streamed(source, queries, lookup, frame_bytes_max).await
+        }
+    }
+}
+
+/// The queries with their matchers compiled, under the limits of one query of PromQL together.
+fn compile(queries: Vec<ReadQuery>) -> Result<Vec<Wanted>, String> {
+    let mut regex_count = 0;
+    let mut wanted = Vec::with_capacity(queries.len());
+    for query in queries {
+        let mut matchers = Vec::with_capacity(query.matchers.len());
+        for matcher in query.matchers {
+            let matcher = Matcher::new(matcher.op, matcher.name, matcher.value)
+                .map_err(|error| error.to_string())?;
+            regex_count += usize::from(matcher.is_compiled());
+            if regex_count > REGEXES_MAX {
+                return Err(format!(
+                    "request has more than {REGEXES_MAX} regular expressions, which is the limit"
+                ));
+            }
+            matchers.push(matcher);
+        }
+        let (mut start_ms, mut end_ms) = (query.start_ms, query.end_ms);
+        let mut is_labels_alone = false;
+        if let Some(hints) = query.hints {
+            is_labels_alone = hints.function == "series";
+            // A client that names no times in its hints has told none.
+            if (hints.start_ms, hints.end_ms) != (0, 0) {
+                start_ms = start_ms.max(hints.start_ms);
+                end_ms = end_ms.min(hints.end_ms);
+            }
+        }
+        let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+        wanted.push(Wanted { selection, is_labels_alone });
+    }
+    Ok(wanted)
+}
+
+impl Wanted {
+    /// Without a condition nothing is selected, and neither is anything before it begins.
+    fn is_empty(&self) -> bool {
+        self.selection.matchers.is_empty() || self.selection.end_ms < self.selection.start_ms
+    }
+
+    /// What is found: series with samples, or labels alone.
+    async fn find(&self, source: &Arc<dyn Source>, lookup: &Lookup) -> Result<Found, ApiError> {
+        if self.is_empty() {
+            return Ok(Found::Labels(Vec::new()));
+        }
+        let Selection { matchers, start_ms, end_ms, .. } = &self.selection;
+        let finding = async {
+            if self.is_labels_alone {
+                let query = MetadataQuery {
+                    selectors: vec![matchers.clone()],
+                    start_ms: *start_ms,
+                    end_ms: *end_ms,
+                    limit: 0,
+                };
+                return Ok(Found::Labels(source.series(&query, &lookup.budget).await?));
+            }
+            Ok(Found::Series(source.select(&self.selection, &lookup.budget).await?))
+        };
+        match tokio::time::timeout(lookup.timeout, finding).await {
+            Ok(found) => found.map_err(|error: SourceError| ApiError::from(error)),
+            Err(_) => Err(ApiError::timed_out("series lookup")),
+        }
+    }
+}
+
+/// What a query has found.
+enum Found {
+    Series(Arc<dyn SeriesSet>),
+    Labels(Vec<model::Labels>),
+}
+
+/// Hands over each sample of a series, floats and histograms in the order of time.
+fn each_sample(
+    series: &dyn SeriesSet,
+    series_index: usize,
+    end_ms: i64,
+    budget: &Budget,
+    batch: &mut SampleBatch,
+    mut take: impl FnMut(i64, ReadSample<'_>) -> Result<(), ReadFailure>,
+) -> Result<(), ReadFailure> {
+    let mut cursor = series.cursor(series_index);
+    loop {
+        batch.clear();
+        let advance = cursor.next_batch(end_ms, batch)?;
+        budget.check()?;
+        budget.charge_samples(batch.sample_count() as u64)?;
+        let mut histograms = batch.histograms.iter().peekable();
+        let (times, values) = batch.samples();
+        for (time_ms, value) in times.iter().zip(values) {
+            while let Some(sample) = histograms.next_if(|h| h.timestamp_ms < *time_ms) {
+                take(sample.timestamp_ms, ReadSample::Histogram(&sample.histogram))?;
+            }
+            take(*time_ms, ReadSample::Float(*value))?;
+        }
+        for sample in histograms {
+            take(sample.timestamp_ms, ReadSample::Histogram(&sample.histogram))?;
+        }
+        if advance != Advance::Full {
+            return Ok(());
+        }
+    }
+}
+
+/// Why an answer ends before it is complete.
+enum ReadFailure {
+    Api(ApiError),
+    /// Nobody listens any more.
+    Left,
+}
+
+impl From<SourceError> for ReadFailure {
+    fn from(error: SourceError) -> Self {
+        ReadFailure::Api(ApiError::from(error))
+    }
+}
+
+impl From<BudgetError> for ReadFailure {
+    fn from(error: BudgetError) -> Self {
+        ReadFailure::from(SourceError::Budget(error))
+    }
+}
+
+/// Answers with one message.
+async fn samples(
+    shared: &Shared,
+    source: Arc<dyn Source>,
+    queries: Vec<Wanted>,
+    lookup: Lookup,
+    samples_max: u64,
+) -> Result<Response, ApiError> {
+    let mut encoder = ResultEncoder::default();
+    for query in queries {
+        let found = query.find(&source, &lookup).await?;
+        let (budget, end_ms) = (lookup.budget.clone(), query.selection.end_ms);
+        let encode = move || {
+            encode_result(&mut encoder, &found, end_ms, samples_max, &budget).map(|()| encoder)
+        };
+        encoder = shared.queries.compute_apart(encode).await?.map_err(ReadFailure::into_api)?;
+    }
+    let budget = lookup.budget.clone();
+    let compress = move || {
+        budget.charge_memory(snap::raw::max_compress_len(encoder.bytes()) as u64)?;
+        encoder.compress().map_err(|error| ReadFailure::Api(ApiError::execution(error.to_string())))
+    };
+    let body = shared.queries.compute_apart(compress).await?.map_err(ReadFailure::into_api)?;
+    let mut response = with_type(SAMPLES_TYPE, holding(body, lookup));
+    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("snappy"));
+    Ok(response)
+}
+
+impl ReadFailure {
+    fn into_api(self) -> ApiError {
+        match self {
+            ReadFailure::Api(error) => error,
+            ReadFailure::Left => ApiError::from(SourceError::Budget(BudgetError::Canceled)),
+        }
+    }
+}
+
+/// Adds the result of one query; what it takes is charged as it grows.
+fn encode_result(
+    encoder: &mut ResultEncoder,
+    found: &Found,
+    end_ms: i64,
+    samples_max: u64,
+    budget: &Budget,
+) -> Result<(), ReadFailure> {
+    let mut series_encoder = SeriesEncoder::default();
+    // Once as it grows, and once as it is put behind the others.
+    let charge = |bytes: usize| budget.charge_memory(2 * bytes as u64);
+    match found {
+        Found::Labels(all) => {
+            for labels in all {
+                series_encoder.begin(labels);
+                charge(series_encoder.bytes())?;
+                encoder.push_series(&series_encoder);
+            }
+        }
+        Found::Series(set) => {
+            let (mut count, mut batch) = (0_u64, SampleBatch::new());
+            for index in 0..set.len() {
+                series_encoder.begin(set.labels(index));
+                let before = count;
+                let mut charged = 0;
+                each_sample(&**set, index, end_ms, budget, &mut batch, |time_ms, sample| {
+                    count += 1;
+                    if samples_max > 0 && count > samples_max {
+                        let message = format!("exceeded sample limit ({samples_max})");
+                        return Err(ReadFailure::Api(ApiError::bad_data(message)));
+                    }
+                    match sample {
+                        ReadSample::Float(value) => series_encoder.push_float(time_ms, value),
+                        ReadSample::Histogram(histogram) => {
+                            series_encoder.push_histogram(time_ms, histogram);
+                        }
+                    }
+                    if series_encoder.bytes() - charged >= PART_BYTES {
+                        charge(series_encoder.bytes() - charged)?;
+                        charged = series_encoder.bytes();
+                    }
+                    Ok(())
+                })?;
+                if count > before {
+                    charge(series_encoder.bytes() - charged)?;
+                    encoder.push_series(&series_encoder);
+                }
+            }
+        }
+    }
+    encoder.end_query();
+    Ok(())
+}
+
+type Part = Result<Bytes, ApiError>;
+
+/// Answers with frames, which are encoded while they are sent.
+async fn streamed(
+    source: Arc<dyn Source>,
+    queries: Vec<Wanted>,
+    lookup: Lookup,
+    frame_bytes_max: usize,
+) -> Result<Response, ApiError> {
+    let (sender, mut parts) = mpsc::channel::<Part>(PARTS_MAX);
+    tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
+    let first = match parts.recv().await {
+        Some(Ok(first)) => first,
+        Some(Err(error)) => return Err(error),
+        None => Bytes::new(),
+    };
+    let rest = stream::poll_fn(move |context| parts.poll_recv(context));
+    let rest = rest.map(|part| part.map_err(|error| std::io::Error::other(format!("{error:?}"))));
+    let body = Body::from_stream(stream::iter([Ok(first)]).chain(rest));
+    Ok(with_type(STREAMED_TYPE, body))
+}
+
+/// Finds and encodes one query after the other, until nobody listens any more.
+async fn send_frames(
+    source: Arc<dyn Source>,
+    queries: Vec<Wanted>,
+    lookup: Lookup,
+    frame_bytes_max: usize,
+    sender: mpsc::Sender<Part>,
+) {
+    for (query_index, query) in queries.into_iter().enumerate() {
+        let found = tokio::select! {
+            found = query.find(&source, &lookup) => found,
+            () = sender.closed() => return,
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                // Whoever has left needs no error.
+                let _ = sender.send(Err(error)).await;
+                return;
+            }
+        };
+        let (budget, end_ms) = (lookup.budget.clone(), query.selection.end_ms);
+        let parts = sender.clone();
+        let encode = move || {
+            let frames = FrameEncoder::new(query_index, frame_bytes_max);
+            let outcome = encode_frames(frames, &found, end_ms, &budget, &parts);
+            if let Err(ReadFailure::Api(error)) = &outcome {
+                let _ = parts.blocking_send(Err(error.clone()));
+            }
+            outcome.is_ok()
+        };
+        // A thread that has died has sent nothing that could be taken for the end.
+        match tokio::task::spawn_blocking(encode).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                let _ = sender.send(Err(ApiError::internal(error.to_string()))).await;
+                return;
+            }
+        }
+    }
+}
+
+fn encode_frames(
+    mut frames: FrameEncoder,
+    found: &Found,
+    end_ms: i64,
+    budget: &Budget,
+    parts: &mpsc::Sender<Part>,
+) -> Result<(), ReadFailure> {
+    let mut out = Vec::new();
+    let send = |out: &mut Vec<u8>| {
+        let part = Bytes::from(std::mem::take(out));
+        parts.blocking_send(Ok(part)).map_err(|_| ReadFailure::Left)
+    };
+    match found {
+        Found::Labels(all) => {
+            for labels in all {
+                frames.begin(labels);
+                frames.push_labels_alone(&mut out);
+                if out.len() >= PART_BYTES {
+                    send(&mut out)?;
+                }
+            }
+        }
+        Found::Series(set) => {
+            let mut batch = SampleBatch::new();
+            for index in 0..set.len() {
+                frames.begin(set.labels(index));
+                let mut chunks = ChunkEncoder::default();
+                each_sample(&**set, index, end_ms, budget, &mut batch, |time_ms, sample| {
+                    if let Some(chunk) = chunks.push(time_ms, sample) {
+                        frames.push(&chunk, &mut out);
+                        if out.len() >= PART_BYTES {
+                            send(&mut out)?;
+                        }
+                    }
+                    Ok(())
+                })?;
+                if let Some(chunk) = chunks.finish() {
+                    frames.push(&chunk, &mut out);
+                }
+                frames.end(&mut out);
+                if out.len() >= PART_BYTES {
+                    send(&mut out)?;
+                }
+            }
+        }
+    }
+    if out.is_empty() { Ok(()) } else { send(&mut out) }
+}
+
+fn with_type(content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::OK;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,111 @@
+//! A line in the log for each request, once its answer is sent or given up.
+//!
+//! Of the address only the path is told, and of the headers only who the client says that it is:
+//! queries may hold secrets, and so may other headers. A user is named who is let in; what somebody
+//! else gives as a name may be anything.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use hyper::body::{Frame, SizeHint};
+use tracing::info;
+
+use crate::active::Client;
+
+/// Characters of a path, and of what a client calls itself, that are logged.
+const CHARS_MAX: usize = 512;
+
+/// Logs a request once it is over.
+pub(super) async fn log(request: Request, next: Next) -> Response {
+    let user_agent = request.headers().get(header::USER_AGENT);
+    let user_agent = String::from_utf8_lossy(user_agent.map_or(&[], |value| value.as_bytes()));
+    let mut line = Line {
+        started: Instant::now(),
+        method: request.method().clone(),
+        path: request.uri().path().chars().take(CHARS_MAX).collect(),
+        client: request.extensions().get().cloned().unwrap_or_default(),
+        user_agent: user_agent.chars().take(CHARS_MAX).collect(),
+        status: None,
+        bytes: 0,
+        is_complete: false,
+    };
+    let response = next.run(request).await;
+    line.status = Some(response.status());
+    let (head, body) = response.into_parts();
+    line.is_complete = hyper::body::Body::is_end_stream(&body);
+    Response::from_parts(head, Body::new(Watched { body, line }))
+}
+
+/// What is logged of a request, when this is dropped.
+struct Line {
+    started: Instant,
+    method: Method,
+    path: String,
+    client: Client,
+    user_agent: String,
+    status: Option<StatusCode>,
+    bytes: u64,
+    is_complete: bool,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let client = self.client.to_string();
+        info!(
+            method = self.method.as_str(),
+            path = self.path,
+            // As where a query is canceled: the client has closed the request.
+            status = self.status.map_or(499, |status| status.as_u16()),
+            bytes = self.bytes,
+            seconds = self.started.elapsed().as_secs_f64(),
+            client,
+            user = self.client.user(),
+            user_agent = self.user_agent,
+            complete = self.is_complete,
+            "request"
+        );
+    }
+}
+
+/// A body of which it is counted what is sent.
+struct Watched {
+    body: Body,
+    line: Line,
+}
+
+impl hyper::body::Body for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.line.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                // Whoever sends may not ask for the end where it is known.
+                this.line.is_complete = this.body.is_end_stream();
+            }
+            Poll::Ready(None) => this.line.is_complete = true,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

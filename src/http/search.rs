@@ -1,0 +1,357 @@
+//! `search/metric_names`, `search/label_names` and `search/label_values`: names that fit terms, in
+//! batches, each a line of JSON, and a last line that tells whether there are more.
+//!
+//! Source: `web/api/v1/search.go` of Prometheus. There the endpoints need the feature `search-api`.
+
+mod score;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use model::{BudgetError, METRIC_NAME, MetadataQuery, Source, SourceError};
+
+use super::error::ApiError;
+use super::json::body::{Holding, Pieces, streamed};
+use super::json::number::push_number;
+use super::json::text::push_text;
+use super::labels::{in_time, selectors};
+use super::params::{Params, parse_bool, parse_integer};
+use super::router::source_of;
+use super::time::Time;
+use crate::server::Shared;
+use crate::units::quoted;
+use score::{Algorithm, Search};
+
+/// So many names are in an answer, and in a batch of it, where nothing else is said.
+const NAMES: usize = 100;
+/// The most terms of a request.
+const TERMS_MAX: usize = 32;
+/// The longest term, in bytes: so long may a value of a label be.
+const TERM_BYTES_MAX: usize = 4096;
+/// How far back is looked where nothing else is said, in seconds.
+const LOOK_BACK_SECONDS: i64 = 3600;
+
+/// An endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Endpoint {
+    MetricNames,
+    LabelNames,
+    LabelValues,
+}
+
+impl Endpoint {
+    /// Its name in paths and errors.
+    fn name(self) -> &'static str {
+        match self {
+            Endpoint::MetricNames => "metric_names",
+            Endpoint::LabelNames => "label_names",
+            Endpoint::LabelValues => "label_values",
+        }
+    }
+}
+
+/// What is searched.
+#[derive(Clone, Copy)]
+enum Among<'a> {
+    MetricNames,
+    LabelNames,
+    LabelValues(&'a str),
+}
+
+impl Among<'_> {
+    /// What a name is called in the answer.
+    fn key(self) -> &'static str {
+        match self {
+            Among::MetricNames | Among::LabelNames => "name",
+            Among::LabelValues(_) => "value",
+        }
+    }
+}
+
+/// How names are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Ascending,
+    Descending,
+    /// The best first, equal ones ascending.
+    Score,
+}
+
+/// The parameters that all three have.
+struct Wanted {
+    query: MetadataQuery,
+    search: Option<Search>,
+    order: Order,
+    has_scores: bool,
+    limit: usize,
+    batch_len: usize,
+}
+
+/// A name that fits.
+struct Fit {
+    name: String,
+    score: f64,
+}
+
+/// `/api/v1/search/…`.
+pub(super) async fn answer(
+    endpoint: Endpoint,
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let wanted = wanted(&shared, &params, endpoint.name()).await?;
+    let (among, described) = match endpoint {
+        Endpoint::MetricNames => {
+            let described = boolean(&params, "include_metadata", false)?;
+            let source = described.then(|| source_of(&shared)).transpose()?;
+            (Among::MetricNames, source.cloned())
+        }
+        Endpoint::LabelNames => (Among::LabelNames, None),
+        Endpoint::LabelValues => match params.text("label")? {
+            "" => return Err(ApiError::bad_data("missing required parameter \"label\"")),
+            label => (Among::LabelValues(label), None),
+        },
+    };
+    search(&shared, wanted, among, described).await
+}
+
+/// Reads what all three have, in Prometheus' order.
+async fn wanted(shared: &Shared, params: &Params, endpoint: &str) -> Result<Wanted, ApiError> {
+    params.check()?;
+    let now = Time::now();
+    let start_ms = time(params, "start", now.seconds_before(LOOK_BACK_SECONDS))?.lookup_ms();
+    let end_ms = time(params, "end", now)?.lookup_ms();
+    if end_ms < start_ms {
+        return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
+    }
+    let selectors = selectors(shared, params).await?.map_err(ApiError::bad_data)?;
+    let terms = terms(params)?;
+    let threshold = threshold(params)?;
+    let algorithm = match params.text("fuzz_alg")? {
+        "" | "subsequence" => Algorithm::Subsequence,
+        "jarowinkler" => Algorithm::JaroWinkler,
+        other => {
+            let other = quoted(other);
+            return Err(ApiError::bad_data(format!(
+                "unsupported fuzz_alg {other}: must be one of [subsequence jarowinkler]"
+            )));
+        }
+    };
+    let is_case_sensitive = boolean(params, "case_sensitive", true)?;
+    let has_scores = boolean(params, "include_score", false)?;
+    let order = order(params, terms.is_empty(), endpoint)?;
+    let (limit, batch_len) = limits(params, shared.args.search_limit_max as usize)?;
+    let search = Search::new(&terms, algorithm, threshold, is_case_sensitive);
+    // Sources sort ascending: the first ones are then all that is needed, and one more.
+    let is_first_ones = search.is_none() && order != Order::Descending;
+    let query_limit = if is_first_ones { limit.saturating_add(1) } else { 0 };
+    let query = MetadataQuery { selectors, start_ms, end_ms, limit: query_limit };
+    Ok(Wanted { query, search, order, has_scores, limit, batch_len })
+}
+
+fn time(params: &Params, name: &str, default: Time) -> Result<Time, ApiError> {
+    match params.text(name)? {
+        "" => Ok(default),
+        text => Time::parse(text).map_err(|error| {
+            ApiError::bad_data(format!("invalid time value for '{name}': {error}"))
+        }),
+    }
+}
+
+fn terms(params: &Params) -> Result<Vec<&str>, ApiError> {
+    let terms = params.texts("search[]")?;
+    if terms.len() > TERMS_MAX {
+        let count = terms.len();
+        return Err(ApiError::bad_data(format!(
+            "too many search[] terms: got {count}, maximum is {TERMS_MAX}"
+        )));
+    }
+    if let Some(term) = terms.iter().find(|term| term.len() > TERM_BYTES_MAX) {
+        let bytes = term.len();
+        return Err(ApiError::bad_data(format!(
+            "search[] term has {bytes} bytes, the limit is {TERM_BYTES_MAX}"
+        )));
+    }
+    Ok(terms)
+}
+
+fn threshold(params: &Params) -> Result<f64, ApiError> {
+    match params.text("fuzz_threshold")? {
+        "" => Ok(0.0),
+        text => match parse_integer(text) {
+            Ok(percent @ 0..=100) => Ok(percent as f64 / 100.0),
+            _ => {
+                let text = quoted(text);
+                Err(ApiError::bad_data(format!("invalid fuzz_threshold {text}: must be 0-100")))
+            }
+        },
+    }
+}
+
+fn order(params: &Params, has_no_terms: bool, endpoint: &str) -> Result<Order, ApiError> {
+    let (by, direction) = (params.text("sort_by")?, params.text("sort_dir")?);
+    let error = |text: String| Err(ApiError::bad_data(text));
+    if !direction.is_empty() && by.is_empty() {
+        return error("sort_dir is only valid when sort_by is set".to_owned());
+    }
+    if !direction.is_empty() && by == "score" {
+        return error("sort_dir is not supported for sort_by=score".to_owned());
+    }
+    if !matches!(direction, "" | "asc" | "dsc") {
+        let direction = quoted(direction);
+        return error(format!("invalid sort_dir {direction}: must be \"asc\" or \"dsc\""));
+    }
+    match by {
+        "score" if has_no_terms => error("sort_by=score requires search[] to be set".to_owned()),
+        "score" => Ok(Order::Score),
+        "" | "alpha" if direction == "dsc" => Ok(Order::Descending),
+        "" | "alpha" => Ok(Order::Ascending),
+        _ => {
+            let by = quoted(by);
+            error(format!("invalid sort_by {by} for {endpoint}: must be \"alpha\" or \"score\""))
+        }
+    }
+}
+
+/// How many names are wanted, in all and in a batch.
+fn limits(params: &Params, limit_max: usize) -> Result<(usize, usize), ApiError> {
+    let positive = |name: &str| match params.text(name)? {
+        "" => Ok(None),
+        text => match parse_integer(text).map(usize::try_from) {
+            Ok(Ok(number)) if number > 0 => Ok(Some(number)),
+            _ => {
+                let text = quoted(text);
+                Err(ApiError::bad_data(format!(
+                    "invalid {name} {text}: must be a positive integer"
+                )))
+            }
+        },
+    };
+    let limit_max = if limit_max == 0 { usize::MAX } else { limit_max };
+    let limit = positive("limit")?.unwrap_or(NAMES.min(limit_max));
+    if limit > limit_max {
+        return Err(ApiError::bad_data(format!(
+            "limit {limit} exceeds the configured maximum ({limit_max}, see --web.search.max-limit)"
+        )));
+    }
+    Ok((limit, positive("batch_size")?.unwrap_or(NAMES)))
+}
+
+/// A parameter that Go reads as a boolean.
+fn boolean(params: &Params, name: &str, default: bool) -> Result<bool, ApiError> {
+    match params.text(name)? {
+        "" => Ok(default),
+        text => parse_bool(text).map_err(|_| {
+            let text = quoted(text);
+            ApiError::bad_data(format!("invalid {name} {text}: must be boolean"))
+        }),
+    }
+}
+
+async fn search(
+    shared: &Shared,
+    wanted: Wanted,
+    among: Among<'_>,
+    described: Option<Arc<dyn Source>>,
+) -> Result<Response, ApiError> {
+    let Wanted { query, search, order, has_scores, limit, batch_len } = wanted;
+    let lookup = shared.queries.begin_lookup().await?;
+    let source = source_of(shared)?;
+    let values = |label| source.label_values(label, &query, &lookup.budget);
+    let names = match among {
+        Among::LabelNames => in_time(&lookup, source.label_names(&query, &lookup.budget)).await?,
+        Among::MetricNames => in_time(&lookup, values(METRIC_NAME)).await?,
+        Among::LabelValues(label) => in_time(&lookup, values(label)).await?,
+    };
+    let budget = lookup.budget.clone();
+    let fit = move || {
+        let mut fits = Vec::new();
+        for name in names {
+            let score = match &search {
+                Some(search) => {
+                    budget.check()?;
+                    search.score(&name)
+                }
+                None => Some(1.0),
+            };
+            fits.extend(score.map(|score| Fit { name, score }));
+        }
+        match order {
+            Order::Ascending => {}
+            Order::Descending => fits.reverse(),
+            Order::Score => {
+                fits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.name.cmp(&b.name)));
+            }
+        }
+        let has_more = fits.len() > limit;
+        fits.truncate(limit);
+        Ok::<_, BudgetError>((fits, has_more))
+    };
+    let fitting = shared.queries.compute_apart(fit).await?;
+    let (fits, has_more) = fitting.map_err(|error| ApiError::from(SourceError::from(error)))?;
+    let key = among.key();
+    let fits = fits.into_iter();
+    let lines = Lines { fits, key, has_scores, described, batch_len, has_more, in_batch: 0 };
+    let mut response = Response::new(streamed(Vec::new(), Holding(lines, lookup), Vec::new()));
+    let content_type = HeaderValue::from_static("application/x-ndjson; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+/// The lines of an answer.
+struct Lines {
+    fits: std::vec::IntoIter<Fit>,
+    key: &'static str,
+    has_scores: bool,
+    /// Who knows what metrics are, where that is asked for.
+    described: Option<Arc<dyn Source>>,
+    batch_len: usize,
+    has_more: bool,
+    /// How many names are in the line that is under way.
+    in_batch: usize,
+}
+
+impl Pieces for Lines {
+    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(if self.in_batch == 0 { b"{\"results\":[" } else { b"," });
+        if let Some(fit) = self.fits.next() {
+            self.push_fit(out, &fit);
+            self.in_batch += 1;
+        }
+        let is_last = self.fits.len() == 0;
+        if is_last || self.in_batch == self.batch_len {
+            out.extend_from_slice(b"]}\n");
+            self.in_batch = 0;
+        }
+        if is_last {
+            let has_more = self.has_more;
+            let line = format!("{{\"status\":\"success\",\"has_more\":{has_more}}}\n");
+            out.extend_from_slice(line.as_bytes());
+        }
+        !is_last
+    }
+}
+
+impl Lines {
+    fn push_fit(&self, out: &mut Vec<u8>, fit: &Fit) {
+        out.extend_from_slice(format!("{{\"{}\":", self.key).as_bytes());
+        push_text(out, &fit.name);
+        if self.has_scores {
+            out.extend_from_slice(b",\"score\":");
+            push_number(out, fit.score);
+        }
+        let known = self.described.as_ref().map(|source| source.metadata(Some(&fit.name), 1));
+        let known = known.as_ref().and_then(|answer| answer.found.first()?.entries.last());
+        if let Some(known) = known {
+            let fields =
+                [("type", known.kind.as_str()), ("help", &known.help), ("unit", &known.unit)];
+            for (name, text) in fields.into_iter().filter(|(_, text)| !text.is_empty()) {
+                out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+                push_text(out, text);
+            }
+        }
+        out.push(b'}');
+    }
+}

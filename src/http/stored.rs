@@ -1,0 +1,234 @@
+//! `status/tsdb` and `status/storage`: what the store holds.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use model::SourceError;
+use storage::{Cardinality, Counted, DayStats, StoreStats};
+
+use super::admin::opened;
+use super::error::ApiError;
+use super::json::body::{Ready, success};
+use super::json::text::push_text;
+use super::params::Params;
+use crate::server::Shared;
+
+/// The entries of each list where nothing is said.
+const LIMIT: usize = 10;
+/// The most entries of each list.
+const LIMIT_MAX: usize = 10_000;
+
+/// `/api/v1/status/tsdb`: of what is in memory, the metrics, labels and values with the most
+/// series.
+///
+/// Source: `serveTSDBStatus` of Prometheus.
+pub(super) async fn tsdb(
+    State(shared): State<Arc<Shared>>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let limit = limit(params.text("limit")?)?;
+    let store = Arc::clone(opened(&shared)?);
+    let lookup = shared.queries.begin_lookup().await?;
+    let budget = lookup.budget.clone();
+    let counting = move || store.cardinality(limit, &budget);
+    let found = shared.queries.compute_apart(counting).await?.map_err(SourceError::from)?;
+    Ok(success(Ready(tsdb_json(&found)), &[], &[]))
+}
+
+fn limit(text: &str) -> Result<usize, ApiError> {
+    if text.is_empty() {
+        return Ok(LIMIT);
+    }
+    match text.parse::<i64>().ok().and_then(|limit| usize::try_from(limit).ok()) {
+        None | Some(0) => Err(ApiError::bad_data("limit must be a positive number")),
+        Some(limit) if limit > LIMIT_MAX => {
+            Err(ApiError::bad_data(format!("limit must not exceed {LIMIT_MAX}")))
+        }
+        Some(limit) => Ok(limit),
+    }
+}
+
+fn tsdb_json(found: &Cardinality) -> Vec<u8> {
+    // Where there are no samples, Prometheus shows what its comparisons begin with.
+    let (min_ms, max_ms) = found.times_ms.unwrap_or((i64::MAX, i64::MIN));
+    let mut json = format!(
+        "{{\"headStats\":{{\"numSeries\":{},\"numLabelPairs\":{},\"chunkCount\":{},\
+         \"minTime\":{min_ms},\"maxTime\":{max_ms}}}",
+        found.series, found.label_pairs, found.chunks
+    )
+    .into_bytes();
+    for (name, list) in [
+        ("seriesCountByMetricName", &found.series_by_metric),
+        ("labelValueCountByLabelName", &found.values_by_label),
+        ("memoryInBytesByLabelName", &found.bytes_by_label),
+        ("seriesCountByLabelValuePair", &found.series_by_pair),
+    ] {
+        json.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        push_counted(&mut json, list);
+    }
+    json.push(b'}');
+    json
+}
+
+fn push_counted(json: &mut Vec<u8>, list: &Counted) {
+    json.push(b'[');
+    for (position, (name, count)) in list.iter().enumerate() {
+        let opening: &[u8] = if position == 0 { b"{\"name\":" } else { b",{\"name\":" };
+        json.extend_from_slice(opening);
+        push_text(json, name);
+        json.extend_from_slice(format!(",\"value\":{count}}}").as_bytes());
+    }
+    json.push(b']');
+}
+
+/// `/api/v1/status/tsdb/blocks`: days with sealed samples stand for blocks.
+///
+/// Source: `serveTSDBBlocks` of Prometheus.
+pub(super) async fn blocks(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+    let mut json = b"{\"blocks\":[".to_vec();
+    for (position, day) in opened(&shared)?.days().iter().enumerate() {
+        let (comma, id) = (if position > 0 { "," } else { "" }, block_id(day.start_ms));
+        json.extend_from_slice(
+            format!(
+                "{comma}{{\"ulid\":\"{id}\",\"minTime\":{},\"maxTime\":{},\"stats\":{{\"numSeries\":{}}},\
+                 \"compaction\":{{\"level\":1,\"sources\":[\"{id}\"]}},\"version\":1}}",
+                day.start_ms, day.end_ms, day.series
+            )
+            .as_bytes(),
+        );
+    }
+    json.extend_from_slice(b"]}");
+    Ok(success(Ready(json), &[], &[]))
+}
+
+/// The ULID of a day's beginning, without any chance in it: the same for the same day.
+fn block_id(start_ms: i64) -> String {
+    const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let digit = |place: u32| char::from(DIGITS[(start_ms.max(0) >> (5 * place) & 31) as usize]);
+    (0..10).rev().map(digit).chain(std::iter::repeat_n('0', 16)).collect()
+}
+
+/// `/api/v1/status/storage`: the store as a whole. Prometheus has no such endpoint.
+pub(super) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
+    let store = opened(&shared)?;
+    let (stats, days) = (store.stats(), store.days());
+    let mut json = storage_json(&stats, &days);
+    json.extend_from_slice(b",\"caches\":[");
+    for (position, cache) in caches(&shared, &stats).iter().enumerate() {
+        if position > 0 {
+            json.push(b',');
+        }
+        json.extend_from_slice(cache.json().as_bytes());
+    }
+    json.extend_from_slice(b"]}");
+    Ok(success(Ready(json), &[], &[]))
+}
+
+/// All but its end; times are in ms since the epoch.
+fn storage_json(stats: &StoreStats, days: &[DayStats]) -> Vec<u8> {
+    let newest = stats.newest_ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
+    let mut json = format!(
+        "{{\"headSeries\":{},\"samplesAppended\":{},\"samplesRejected\":{},\"fileBytes\":{},\
+         \"logBytes\":{},\"newestTime\":{newest},\"partitions\":[",
+        stats.head_series,
+        stats.samples_appended,
+        stats.samples_rejected,
+        stats.file_bytes,
+        stats.log_bytes
+    );
+    for (position, day) in days.iter().enumerate() {
+        let comma = if position > 0 { "," } else { "" };
+        json.push_str(&format!(
+            "{comma}{{\"start\":{},\"end\":{},\"series\":{},\"bytes\":{}}}",
+            day.start_ms, day.end_ms, day.series, day.bytes
+        ));
+    }
+    json.push(']');
+    json.into_bytes()
+}
+
+/// The figures of a cache.
+struct CacheFigures {
+    name: &'static str,
+    bytes: u64,
+    bytes_max: u64,
+    hits: u64,
+    misses: u64,
+}
+
+impl CacheFigures {
+    fn json(&self) -> String {
+        let CacheFigures { name, bytes, bytes_max, hits, misses } = self;
+        format!(
+            "{{\"name\":\"{name}\",\"bytes\":{bytes},\"bytesMax\":{bytes_max},\
+             \"hits\":{hits},\"misses\":{misses}}}"
+        )
+    }
+}
+
+fn caches(shared: &Shared, stats: &StoreStats) -> Vec<CacheFigures> {
+    let args = &shared.args;
+    let results = shared.queries.results().map(|results| results.stats()).unwrap_or_default();
+    let disk_bytes_max = args.disk_cache_folder.as_ref().map_or(0, |_| args.disk_cache_bytes_max);
+    vec![
+        CacheFigures {
+            name: "answers",
+            bytes: results.bytes,
+            bytes_max: results.bytes_max,
+            hits: results.hits + results.partial_hits,
+            misses: results.misses,
+        },
+        CacheFigures {
+            name: "decoded samples",
+            bytes: stats.columns_bytes as u64,
+            bytes_max: stats.columns_bytes_max as u64,
+            hits: stats.columns_hits,
+            misses: stats.columns_misses,
+        },
+        CacheFigures {
+            name: "index",
+            bytes: stats.index_cache_bytes as u64,
+            bytes_max: args.index_cache_bytes_max,
+            hits: stats.index_cache_hits,
+            misses: stats.index_cache_misses,
+        },
+        CacheFigures {
+            name: "blocks of files",
+            bytes: stats.block_cache_bytes as u64,
+            bytes_max: args.cache_bytes_max,
+            hits: stats.block_cache_hits,
+            misses: stats.block_cache_misses,
+        },
+        CacheFigures {
+            name: "files on disk",
+            bytes: stats.disk_cache_bytes,
+            bytes_max: disk_bytes_max,
+            hits: stats.disk_cache_hits,
+            misses: stats.disk_cache_misses,
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_prometheus() {
+        let positive = "limit must be a positive number";
+        let cases = [
+            ("", Ok(10)),
+            ("1", Ok(1)),
+            ("10000", Ok(10_000)),
+            ("10001", Err("limit must not exceed 10000")),
+            ("0", Err(positive)),
+            ("-1", Err(positive)),
+            ("x", Err(positive)),
+            ("1.5", Err(positive)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(limit(text), expected.map_err(ApiError::bad_data), "{text}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What the store holds, as the API tells it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use model::{Batch, Labels, Source as _};
+use storage::{Store, StoreOptions};
+
+use super::{Scripted, ask, check, error, router, send, shared_with};
+
+async fn holding(series: &[(&str, &str, i64)]) -> Router {
+    let options = StoreOptions { background: false, ..StoreOptions::default() };
+    let store = Store::open("memory:///", options).await.unwrap();
+    let mut batch = Batch::default();
+    for (name, job, time_ms) in series {
+        let labels = Labels::from_pairs([("__name__", *name), ("job", *job)]);
+        batch.push(&labels, &[(*time_ms, 1.0), (*time_ms + 5, 2.0)]);
+    }
+    store.append(batch).await.unwrap();
+    let shared = shared_with(&[], Scripted::default());
+    shared.set_store(&Arc::new(store));
+    router(shared)
+}
+
+#[tokio::test]
+async fn cardinality_has_the_shape_of_prometheus() {
+    // Two days apart, so that one series has two open windows.
+    let router = holding(&[
+        ("up", "a", 1000),
+        ("up", "<b>", 2000),
+        ("down", "a", 3000),
+        ("down", "a", 172_800_000),
+    ])
+    .await;
+    let whole = concat!(
+        r#"{"status":"success","data":{"headStats":{"numSeries":3,"numLabelPairs":4,"#,
+        r#""chunkCount":4,"minTime":1000,"maxTime":172800005},"#,
+        r#""seriesCountByMetricName":[{"name":"up","value":2},{"name":"down","value":1}],"#,
+        r#""labelValueCountByLabelName":[{"name":"__name__","value":2},{"name":"job","value":2}],"#,
+        r#""memoryInBytesByLabelName":[{"name":"__name__","value":38},{"name":"job","value":20}],"#,
+        r#""seriesCountByLabelValuePair":[{"name":"__name__=up","value":2},"#,
+        r#"{"name":"job=a","value":2},{"name":"__name__=down","value":1},"#,
+        r#"{"name":"job=\u003cb\u003e","value":1}]}}"#
+    );
+    let one = concat!(
+        r#"{"status":"success","data":{"headStats":{"numSeries":3,"numLabelPairs":4,"#,
+        r#""chunkCount":4,"minTime":1000,"maxTime":172800005},"#,
+        r#""seriesCountByMetricName":[{"name":"up","value":2}],"#,
+        r#""labelValueCountByLabelName":[{"name":"__name__","value":2}],"#,
+        r#""memoryInBytesByLabelName":[{"name":"__name__","value":38}],"#,
+        r#""seriesCountByLabelValuePair":[{"name":"__name__=up","value":2}]}}"#
+    );
+    let refused = error("bad_data", "limit must be a positive number");
+    let cases = [
+        ("/api/v1/status/tsdb", 200, whole),
+        ("/api/v1/status/tsdb?limit=1", 200, one),
+        ("/api/v1/status/tsdb?limit=0", 400, &refused),
+        ("POST /api/v1/status/tsdb", 405, "Method Not Allowed\n"),
+    ];
+    check(&router, &cases).await;
+    let nothing = holding(&[]).await;
+    let empty = concat!(
+        r#"{"status":"success","data":{"headStats":{"numSeries":0,"numLabelPairs":0,"#,
+        r#""chunkCount":0,"minTime":9223372036854775807,"maxTime":-9223372036854775808},"#,
+        r#""seriesCountByMetricName":[],"labelValueCountByLabelName":[],"#,
+        r#""memoryInBytesByLabelName":[],"seriesCountByLabelValuePair":[]}}"#
+    );
+    check(&nothing, &[("/api/v1/status/tsdb", 200, empty)]).await;
+}
+
+#[tokio::test]
+async fn the_store_tells_its_days_and_caches() {
+    let router = holding(&[("up", "a", 1000)]).await;
+    let answer = ask(&router, "GET", "/api/v1/status/storage").await;
+    let read: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+    let data = &read["data"];
+    assert_eq!((&data["headSeries"], &data["newestTime"]), (&1.into(), &1005.into()));
+    assert_eq!(data["partitions"], serde_json::json!([]));
+    let caches: Vec<_> = data["caches"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = caches.iter().map(|cache| cache["name"].as_str().unwrap()).collect();
+    let expected = ["answers", "decoded samples", "index", "blocks of files", "files on disk"];
+    assert_eq!(names, expected);
+    assert_eq!(caches[4]["bytesMax"], 0, "there is none");
+    assert!(caches[2]["bytesMax"].as_u64().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn days_stand_for_blocks() {
+    let options = StoreOptions { background: false, ..StoreOptions::default() };
+    let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+    let shared = shared_with(&[], Scripted::default());
+    shared.set_store(&store);
+    let router = router(shared);
+    let path = "/api/v1/status/tsdb/blocks";
+    check(&router, &[(path, 200, r#"{"status":"success","data":{"blocks":[]}}"#)]).await;
+    let mut batch = Batch::default();
+    for (job, time_ms) in [("a", 86_400_000), ("b", 86_400_000), ("a", 1_700_000_000_000)] {
+        batch.push(&Labels::from_pairs([("__name__", "up"), ("job", job)]), &[(time_ms, 1.0)]);
+    }
+    store.append(batch).await.unwrap();
+    store.seal_all().await.unwrap();
+    let block = |id: &str, start: i64, series: u32| {
+        let end = start + 86_400_000;
+        format!(
+            "{{\"ulid\":\"{id}\",\"minTime\":{start},\"maxTime\":{end},\"stats\":{{\"numSeries\":{series}}},\
+             \"compaction\":{{\"level\":1,\"sources\":[\"{id}\"]}},\"version\":1}}"
+        )
+    };
+    let first = block("00002JCQ000000000000000000", 86_400_000, 2);
+    let second = block("01HF5J1D000000000000000000", 1_699_920_000_000, 1);
+    let blocks = format!(r#"{{"status":"success","data":{{"blocks":[{first},{second}]}}}}"#);
+    check(&router, &[(path, 200, &blocks)]).await;
+}
+
+#[tokio::test]
+async fn otlp_is_taken_where_it_is_wanted() {
+    let path = "/api/v1/otlp/v1/metrics";
+    let text = "otlp write receiver needs to be enabled with --web.enable-otlp-receiver\n";
+    let off = holding(&[]).await;
+    let post = format!("POST {path}");
+    check(&off, &[(&*post, 404, text), (path, 405, "Method Not Allowed\n")]).await;
+
+    let options = StoreOptions { background: false, ..StoreOptions::default() };
+    let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+    let file = std::env::temp_dir().join(format!("tessella-otlp-{}.yml", std::process::id()));
+    let config = format!("--config.file={}", file.display());
+    let shared = shared_with(&["--web.enable-otlp-receiver", &config], Scripted::default());
+    let router = router(Arc::clone(&shared));
+    let write = |name: &str| {
+        let body = format!(
+            r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"{name}","gauge":{{"dataPoints":[{{"timeUnixNano":5000000}}]}}}}]}}]}}]}}"#
+        );
+        let request = Request::post(path).header("content-type", "application/json");
+        request.body(Body::from(body)).unwrap()
+    };
+    assert_eq!(send(&router, write("a.b")).await.status, 503);
+    shared.set_store(&store);
+    assert_eq!(send(&router, write("a.b")).await.status, 200);
+    // The next request is translated by what the file says then.
+    std::fs::write(&file, "otlp: {translation_strategy: NoTranslation}\n").unwrap();
+    shared.reload().unwrap();
+    assert_eq!(send(&router, write("c.d")).await.status, 200);
+    std::fs::write(&file, "otlp: {translation_strategy: Some}\n").unwrap();
+    assert!(shared.reload().is_err());
+    assert_eq!(send(&router, write("e.f")).await.status, 200);
+    std::fs::remove_file(&file).unwrap();
+    let known = store.metadata(None, 10).found;
+    let mut names: Vec<_> = known.iter().map(|known| known.metric.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["a_b", "c.d", "e.f"]);
+}

@@ -1,0 +1,194 @@
+//! The page for browsers: files of `src/ui`, which are part of the binary.
+//!
+//! They load nothing from elsewhere, and the policy that goes with the page lets a browser see to
+//! that. All addresses in them are relative, so that a proxy may put a path in front.
+
+use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::router::plain;
+
+/// Where the page is; which part of it is meant is told by the script that reads the address.
+/// The paths are those of Prometheus' page, so that links to it lead to the same here.
+pub(super) const PAGES: [&str; 11] = [
+    "/",
+    "/query",
+    "/graph",
+    "/explore",
+    "/status",
+    "/tsdb-status",
+    "/flags",
+    "/config",
+    "/targets",
+    "/rules",
+    "/alerts",
+];
+
+/// What the page may load: files of this server, and its API.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'self'";
+
+/// A file as it is sent.
+struct File {
+    name: &'static str,
+    content: &'static [u8],
+}
+
+/// The files of `src/ui` that browsers ask for.
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        [$(File { name: $name, content: include_bytes!(concat!("../ui/", $name)) }),*]
+    };
+}
+
+static FILES: [File; FILE_COUNT] = files![
+    "address.js",
+    "api.js",
+    "complete.js",
+    "decimate.js",
+    "dom.js",
+    "editor.js",
+    "explore.js",
+    "favicon.svg",
+    "graph.js",
+    "index.html",
+    "legend.js",
+    "lexer.js",
+    "main.js",
+    "matrix.js",
+    "metrics.js",
+    "numbers.js",
+    "palette.js",
+    "panel.js",
+    "plan.js",
+    "query.js",
+    "scales.js",
+    "settings.js",
+    "status.js",
+    "style.css",
+    "table.js",
+    "theme.js",
+    "words.js",
+];
+const FILE_COUNT: usize = 27;
+
+/// The tag of each file, in their order.
+static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| FILES.iter().map(tag).collect());
+
+/// One of [`PAGES`].
+pub(super) async fn page(headers: HeaderMap) -> Response {
+    let mut response = serve("index.html", &headers);
+    let policy = HeaderValue::from_static(POLICY);
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    let referrer = HeaderValue::from_static("no-referrer");
+    response.headers_mut().insert(header::REFERRER_POLICY, referrer);
+    response
+}
+
+/// `/ui/<name>`.
+pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    serve(&name, &headers)
+}
+
+/// `/favicon.svg` and `/favicon.ico`.
+pub(super) async fn icon(headers: HeaderMap) -> Response {
+    serve("favicon.svg", &headers)
+}
+
+/// A file, or that the browser has it already. Browsers ask each time: the next version of the
+/// server has the same names.
+fn serve(name: &str, headers: &HeaderMap) -> Response {
+    let Some(index) = FILES.iter().position(|file| file.name == name) else {
+        return plain(StatusCode::NOT_FOUND, "404 page not found\n");
+    };
+    let (file, tag) = (&FILES[index], TAGS[index].clone());
+    let mut response = if has(headers, &tag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let kind = HeaderValue::from_static(content_type(file.name));
+        ([(header::CONTENT_TYPE, kind)], file.content).into_response()
+    };
+    let kept = response.headers_mut();
+    kept.insert(header::ETAG, tag);
+    kept.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    kept.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Whether the browser has the file that bears a tag.
+fn has(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+    let listed = headers.get_all(header::IF_NONE_MATCH);
+    let mut known = listed.iter().filter_map(|list| list.to_str().ok()).flat_map(|l| l.split(','));
+    known.any(|known| known.trim() == "*" || known.trim().as_bytes() == tag.as_bytes())
+}
+
+/// A weak one: compressed or not, the file is the same.
+fn tag(file: &File) -> HeaderValue {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(file.content);
+    let text = format!("W/\"{:016x}\"", hasher.finish());
+    HeaderValue::from_str(&text).expect("hexadecimal digits may stand in a header")
+}
+
+fn content_type(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "text/html; charset=utf-8",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ui");
+
+    #[test]
+    fn every_file_of_the_folder_is_served() {
+        let mut names: Vec<String> = std::fs::read_dir(FOLDER)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| !matches!(name.as_str(), "README.md" | "package.json"))
+            .collect();
+        names.sort();
+        let served: Vec<_> = FILES.iter().map(|file| file.name).collect();
+        assert_eq!(names, served);
+    }
+
+    #[test]
+    fn files_name_no_other_server_and_no_root() {
+        for file in &FILES {
+            let text = std::str::from_utf8(file.content).unwrap();
+            let text = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+            for forbidden in ["://", "src=\"/", "href=\"/", "fetch(\"/", "from \"/", "url(/"] {
+                assert!(!text.contains(forbidden), "{}: {forbidden}", file.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_is_known_saves_the_file() {
+        let tag = TAGS[0].to_str().unwrap();
+        let cases = [
+            (tag.to_owned(), true),
+            (format!("W/\"0\", {tag}"), true),
+            ("*".to_owned(), true),
+            ("W/\"0\"".to_owned(), false),
+            (String::new(), false),
+        ];
+        for (known, expected) in cases {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_NONE_MATCH, HeaderValue::from_str(&known).unwrap());
+            assert_eq!(has(&headers, &TAGS[0]), expected, "{known}");
+            let status = serve(FILES[0].name, &headers).status();
+            assert_eq!(status == StatusCode::NOT_MODIFIED, expected, "{known}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! HTTP/2: many requests share a connection, so bounds that are those of a connection elsewhere are
+//! kept for each of them here: how many there are at once, and how slowly a client may take an
+//! answer. A connection without requests is idle, and is closed as an idle one of HTTP/1.1 is.
+//!
+//! An answer is handed over in small pieces, each when the client has room for it. While one is not
+//! asked for, the client is what is waited for.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::Response;
+use hyper::Request;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::patient::Patience;
+use super::{Connection, WRITE_BYTES_PER_SECOND_MIN, WRITE_PATIENCE};
+
+/// How many requests of one connection are answered at once.
+const STREAMS_MAX: u32 = 100;
+/// How large the head of a request may be, in bytes; HTTP/1.1 takes as much.
+const HEAD_BYTES_MAX: u32 = 400 << 10;
+/// How much of an answer waits for the client beside what is in its body, in bytes.
+const SEND_BYTES_MAX: usize = 64 << 10;
+/// The largest piece of an answer that is handed over at once, in bytes.
+const PIECE_BYTES_MAX: usize = 16 << 10;
+/// The largest answer that needs no place while the client does not take it, in bytes: that of
+/// whoever is not let in is such a one, and takes nobody's place.
+const SMALL_BYTES_MAX: u64 = 1 << 10;
+/// How often it is looked who keeps a connection busy, at most.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Serves until either side has had enough, or the client is idle or too slow.
+pub(super) async fn serve<S>(connection: Connection, stream: S) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = Arc::new(connection);
+    let streams = Arc::new(Streams::new());
+    let serving = {
+        let (connection, streams) = (Arc::clone(&connection), Arc::clone(&streams));
+        let service = service_fn(move |request| {
+            answer(Arc::clone(&connection), Arc::clone(&streams), request)
+        });
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .max_send_buf_size(SEND_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+    };
+    let mut serving = std::pin::pin!(serving);
+    let mut stopping = connection.stopping.clone();
+    let read_timeout = connection.serving.limits.read_timeout;
+    let mut looks = tokio::time::interval(LOOK_INTERVAL.min(read_timeout));
+    let (mut is_stopping, mut is_closing) = (false, false);
+    loop {
+        tokio::select! {
+            ended = &mut serving => return ended.map_err(|error| error.to_string()),
+            () = stopping.asked(), if !is_stopping => {
+                is_stopping = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => {
+                streams.look()?;
+                if streams.idle_time().is_some_and(|time| time >= read_timeout) {
+                    if std::mem::replace(&mut is_closing, true) {
+                        return Err("the client is idle and does not close".to_owned());
+                    }
+                    serving.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+async fn answer(
+    connection: Arc<Connection>,
+    streams: Arc<Streams>,
+    request: Request<Incoming>,
+) -> Result<Response<Pieces>, Infallible> {
+    let places = Arc::clone(&connection.serving.request_places);
+    let stream = Stream::begin(streams);
+    let place = places.acquire_owned().await.expect("the semaphore is never closed");
+    let response = connection.answer(request).await?;
+    Ok(response.map(|body| {
+        let is_small = Body::size_hint(&body).upper().is_some_and(|most| most <= SMALL_BYTES_MAX);
+        let place = (!is_small).then_some(place);
+        Pieces { body, rest: Bytes::new(), handed: 0, stream, _place: place }
+    }))
+}
+
+/// The requests of a connection that are not answered to their end.
+struct Streams(Mutex<Open>);
+
+struct Open {
+    next_id: u64,
+    patience: HashMap<u64, Patience>,
+    /// When the last one ended.
+    idle_since: Instant,
+}
+
+impl Streams {
+    fn new() -> Streams {
+        let patience = HashMap::new();
+        Streams(Mutex::new(Open { next_id: 0, patience, idle_since: Instant::now() }))
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long there has been none.
+    fn idle_time(&self) -> Option<Duration> {
+        let open = self.open();
+        open.patience.is_empty().then(|| open.idle_since.elapsed())
+    }
+
+    /// Errors: the client takes one of the answers too slowly.
+    fn look(&self) -> Result<(), String> {
+        match self.open().patience.values().find(|patience| patience.left().is_zero()) {
+            Some(patience) => Err(patience.end().to_string()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One of them, until it is dropped.
+struct Stream {
+    id: u64,
+    all: Arc<Streams>,
+}
+
+impl Stream {
+    fn begin(all: Arc<Streams>) -> Stream {
+        let mut open = all.open();
+        let id = open.next_id;
+        open.next_id += 1;
+        open.patience.insert(id, Patience::new(WRITE_PATIENCE, WRITE_BYTES_PER_SECOND_MIN));
+        drop(open);
+        Stream { id, all }
+    }
+
+    fn with_patience(&self, change: impl FnOnce(&mut Patience)) {
+        if let Some(patience) = self.all.open().patience.get_mut(&self.id) {
+            change(patience);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut open = self.all.open();
+        open.patience.remove(&self.id);
+        open.idle_since = Instant::now();
+    }
+}
+
+/// A body in pieces, each asked for when the client has room for it.
+struct Pieces {
+    body: Body,
+    /// What has come of the body and is not handed over yet.
+    rest: Bytes,
+    /// How large the piece is that was handed over last.
+    handed: usize,
+    stream: Stream,
+    /// Kept as long as the answer is not sent, unless it is small.
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let taken = std::mem::take(&mut this.handed);
+        this.stream.with_patience(|patience| patience.take(taken));
+        while this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES_MAX));
+        this.handed = piece.len();
+        this.stream.with_patience(|patience| {
+            patience.wait();
+        });
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}

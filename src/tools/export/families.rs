@@ -1,0 +1,130 @@
+//! Which metrics belong together in OpenMetrics text, and what is said of them.
+
+use std::collections::BTreeMap;
+
+use formats::open_metrics::Family;
+use model::{MetricKind, MetricMetadata};
+
+/// The names of metrics by family, in the order of both; families by name.
+///
+/// `known` tells what has been said last of a metric. In OpenMetrics the family of a counter has no
+/// `_total`, and all its samples have: what cannot be said of a family of that form is left out.
+pub(super) fn families(
+    names: Vec<String>,
+    known: impl Fn(&str) -> Option<MetricMetadata>,
+) -> Vec<(Family, Vec<String>)> {
+    let mut families: BTreeMap<String, (Family, Vec<String>)> = BTreeMap::new();
+    for name in names {
+        let family = family_of(&name, &known);
+        let (_, names) =
+            families.entry(family.name.clone()).or_insert_with(|| (family, Vec::new()));
+        names.push(name);
+    }
+    families.into_values().collect()
+}
+
+/// Suffixes of the samples of a family, by its type. The empty one is the family's own name.
+fn suffixes(kind: MetricKind) -> &'static [&'static str] {
+    match kind {
+        MetricKind::Counter => &["_total", "_created"],
+        MetricKind::Histogram => &["_bucket", "_sum", "_count", "_created"],
+        MetricKind::GaugeHistogram => &["_bucket", "_gsum", "_gcount"],
+        MetricKind::Summary => &["", "_sum", "_count", "_created"],
+        MetricKind::Info => &["_info"],
+        MetricKind::Unknown | MetricKind::Gauge | MetricKind::StateSet => &[""],
+    }
+}
+
+fn family_of(name: &str, known: &impl Fn(&str) -> Option<MetricMetadata>) -> Family {
+    const SUFFIXES: [&str; 9] =
+        ["", "_total", "_created", "_bucket", "_sum", "_count", "_gsum", "_gcount", "_info"];
+    for suffix in SUFFIXES {
+        let Some(stem) = name.strip_suffix(suffix).filter(|stem| !stem.is_empty()) else {
+            continue;
+        };
+        // Remote write and the older text name a counter with its suffix.
+        let spellings = [stem.to_owned(), format!("{stem}_total"), format!("{stem}_info")];
+        for spelling in spellings {
+            let said = known(&spelling).filter(|said| suffixes(said.kind).contains(&suffix));
+            let is_own = |said: &MetricMetadata| match said.kind {
+                MetricKind::Counter => true,
+                MetricKind::Info => !spelling.ends_with("_total"),
+                _ => spelling == stem,
+            };
+            if let Some(said) = said.filter(is_own) {
+                return described(stem, said);
+            }
+        }
+    }
+    // What is said of a name of the wrong form still helps people.
+    let help = known(name).map(|said| said.help).unwrap_or_default();
+    let name = name.to_owned();
+    Family { name, kind: MetricKind::Unknown, help, unit: String::new() }
+}
+
+fn described(name: &str, said: MetricMetadata) -> Family {
+    let is_suffix = name.strip_suffix(said.unit.as_str()).is_some_and(|rest| rest.ends_with('_'));
+    let unit = if is_suffix { said.unit } else { String::new() };
+    Family { name: name.to_owned(), kind: said.kind, help: said.help, unit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_put_under_the_family_that_openmetrics_asks_for() {
+        let known = |name: &str| {
+            let (kind, unit) = match name {
+                "requests" => (MetricKind::Counter, ""),
+                "errors_total" => (MetricKind::Counter, ""),
+                "odd_counter" => (MetricKind::Counter, ""),
+                "latency_seconds" => (MetricKind::Histogram, "seconds"),
+                "build_info" => (MetricKind::Info, ""),
+                "queue" => (MetricKind::Gauge, "seconds"),
+                _ => return None,
+            };
+            Some(MetricMetadata { kind, help: name.to_uppercase(), unit: unit.to_owned() })
+        };
+        let names = [
+            "build_info",
+            "errors_total",
+            "latency_seconds_bucket",
+            "latency_seconds_count",
+            "latency_seconds_other",
+            "latency_seconds_sum",
+            "nobody_knows",
+            "odd_counter",
+            "queue",
+            "queue_count",
+            "requests_created",
+            "requests_total",
+        ];
+        let found: Vec<_> = families(names.map(str::to_owned).to_vec(), known)
+            .into_iter()
+            .map(|(family, names)| {
+                (family.name, family.kind.as_str(), family.unit, names.join(" "))
+            })
+            .collect();
+        let expected = [
+            ("build", "info", "", "build_info"),
+            ("errors", "counter", "", "errors_total"),
+            (
+                "latency_seconds",
+                "histogram",
+                "seconds",
+                "latency_seconds_bucket latency_seconds_count latency_seconds_sum",
+            ),
+            ("latency_seconds_other", "unknown", "", "latency_seconds_other"),
+            ("nobody_knows", "unknown", "", "nobody_knows"),
+            ("odd_counter", "unknown", "", "odd_counter"),
+            ("queue", "gauge", "", "queue"),
+            ("queue_count", "unknown", "", "queue_count"),
+            ("requests", "counter", "", "requests_created requests_total"),
+        ];
+        let expected = expected.map(|(name, kind, unit, names)| {
+            (name.to_owned(), kind, unit.to_owned(), names.to_owned())
+        });
+        assert_eq!(found, expected);
+    }
+}

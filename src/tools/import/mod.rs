@@ -1,0 +1,275 @@
+//! `tessella import`: OpenMetrics text and blocks of Prometheus into a store.
+//!
+//! ```text
+//! file ─→ samples ─→ batches ─→ log, head ─→ seal ─→ blocks
+//!   a thread of its own    │ two wait    └ note: so far
+//! ```
+//!
+//! Notes in the store tell how far each file has come, so that an import that was cut off goes on
+//! there. What was written behind the last note is written once more, which changes no answer.
+
+mod batcher;
+mod inputs;
+mod read;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use storage::{AppendOutcome, RejectReason, Store};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use super::ToolError;
+use super::progress::{Unit, bar};
+use super::store_args::StoreArgs;
+use crate::cli::{parse_positive_bytes, parse_positive_duration};
+use crate::units::format_bytes;
+use inputs::Input;
+use read::{Piece, Progress, Stopped};
+
+/// How long nothing is noted of what has been imported, and how many samples at most.
+const NOTE_INTERVAL: Duration = Duration::from_secs(1);
+const NOTE_SAMPLES_MAX: u64 = 256 << 10;
+/// Batches that wait to be written.
+const WAITING_MAX: usize = 2;
+/// Refused samples that are named.
+const REFUSED_NAMED_MAX: usize = 10;
+/// How an import calls itself as the owner of a store.
+const OWNER: &str = "import";
+
+/// What is imported, and where.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ImportArgs {
+    /// Files of OpenMetrics text with timestamps, folders of blocks of Prometheus, and folders that
+    /// hold such folders, as the data of Prometheus does.
+    #[arg(value_name = "FILE|DIR", required = true)]
+    pub paths: Vec<PathBuf>,
+
+    /// Import from the beginning what has been imported already, as after deleting it.
+    #[arg(long = "again")]
+    pub again: bool,
+
+    /// Import into a store that was not closed by its last writer: one that still runs can write no
+    /// more then.
+    #[arg(long = "take-over")]
+    pub take_over: bool,
+
+    /// How much memory may be taken by what has been imported before it is sealed, as a size: the
+    /// more, the fewer runs a day is made of.
+    #[arg(long = "storage.head-size", value_name = "SIZE", default_value = "512MiB", value_parser = parse_positive_bytes)]
+    pub head_bytes_max: u64,
+
+    /// How long is waited for the object store to take a write, as a duration.
+    #[arg(long = "storage.write-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
+    pub write_timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+/// What has become of everything so far.
+#[derive(Debug, Default)]
+struct Totals {
+    accepted: usize,
+    held: usize,
+    refused: u64,
+    refused_named: Vec<String>,
+    exemplars: usize,
+    exemplars_left_out: usize,
+    metadata: usize,
+}
+
+/// Imports everything, or as much of it as there is before something goes wrong.
+pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
+    let inputs = inputs::find(&args.paths)?;
+    let mut options = args.store.options()?;
+    options.write_timeout = args.write_timeout;
+    options.ahead_max_ms = None;
+    options.columns_bytes_max = 0;
+    // It is sealed by what it holds, and what it holds is not the business of a server's bounds.
+    (options.active_series_max, options.active_series_per_metric_max) = (0, 0);
+    options.head_bytes_max = 0;
+    options.owner = format!("{OWNER}, process {}", std::process::id());
+    let url = &args.store.storage_url;
+    if !args.take_over
+        && let Some(owner) = Store::owner(url, &options).await?
+        && !owner.starts_with(OWNER)
+    {
+        return Err(ToolError::Usage(format!(
+            "the store was not closed by its last writer ({owner}): stop the server that writes to \
+             it; if it runs no more, go on with --take-over"
+        )));
+    }
+    let store = Store::open(url, options).await?;
+    let mut import = Import::new(&store, args.head_bytes_max);
+    let mut outcome = Ok(());
+    for input in &inputs {
+        outcome = import.input(input, args.again).await;
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let totals = import.totals;
+    // What has been acknowledged is in the log, whatever has gone wrong.
+    let sealed = match &outcome {
+        Ok(()) => store.seal_and_forget().await,
+        Err(_) => Ok(()),
+    };
+    let closed = store.close().await;
+    totals.print();
+    outcome?;
+    sealed?;
+    closed?;
+    match totals.refused {
+        0 => Ok(()),
+        refused => Err(ToolError::Incomplete(format!("{refused} samples were refused"))),
+    }
+}
+
+impl Totals {
+    fn add(&mut self, outcome: &AppendOutcome) {
+        self.accepted += outcome.accepted;
+        self.held += outcome.duplicates;
+        self.refused += outcome.rejected as u64;
+        for rejection in &outcome.rejections {
+            let (labels, at_ms) = (&rejection.labels, rejection.timestamp_ms);
+            let reason: RejectReason = rejection.reason;
+            self.name(|| format!("{labels} at {at_ms}: {reason}"));
+        }
+        let exemplars = outcome.exemplars.counts();
+        self.exemplars += exemplars.accepted;
+        self.exemplars_left_out += exemplars.ignored + exemplars.dropped + exemplars.out_of_order;
+        self.metadata += outcome.metadata_accepted;
+    }
+
+    fn name(&mut self, text: impl FnOnce() -> String) {
+        if self.refused_named.len() < REFUSED_NAMED_MAX {
+            self.refused_named.push(text());
+        }
+    }
+
+    fn print(&self) {
+        for refused in &self.refused_named {
+            eprintln!("refused: {refused}");
+        }
+        let more = self.refused - self.refused_named.len() as u64;
+        if more > 0 {
+            eprintln!("refused: {more} more");
+        }
+        println!(
+            "imported {} samples, {} exemplars, what is said of {} metrics; {} samples were held \
+             already, {} were refused, {} exemplars were left out",
+            self.accepted,
+            self.exemplars,
+            self.metadata,
+            self.held,
+            self.refused,
+            self.exemplars_left_out
+        );
+    }
+}
+
+/// An import under way.
+struct Import<'a> {
+    store: &'a Store,
+    head_bytes_max: u64,
+    totals: Totals,
+}
+
+impl<'a> Import<'a> {
+    fn new(store: &'a Store, head_bytes_max: u64) -> Import<'a> {
+        Import { store, head_bytes_max, totals: Totals::default() }
+    }
+
+    async fn input(&mut self, input: &Input, again: bool) -> Result<(), ToolError> {
+        let note_name = input.note_name();
+        let from = match again {
+            true => Progress::default(),
+            false => self.begun(input, &note_name).await?,
+        };
+        if from.is_done {
+            eprintln!("{input}: imported already, {} samples; --again repeats it", from.samples);
+            return Ok(());
+        }
+        if from.position > 0 {
+            eprintln!("{input}: goes on behind {} samples", from.samples);
+        }
+        let bar = match input {
+            Input::Text(path) => {
+                let len = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+                bar(Unit::Bytes, len, &input.to_string())
+            }
+            Input::Block(_, meta) => bar(Unit::Series, meta.stats.num_series, &input.to_string()),
+        };
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let source = input.clone();
+        let reading = tokio::task::spawn_blocking(move || match source {
+            Input::Text(path) => read::read_text(&path, from, sender),
+            Input::Block(folder, _) => read::read_block(&folder, from, sender),
+        });
+        let written = self.write(&note_name, receiver, &bar).await;
+        bar.finish_and_clear();
+        let read = reading.await;
+        written?;
+        match read {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Stopped::Format(error))) => Err(error.into()),
+            Ok(Err(Stopped::Unwanted)) | Err(_) => {
+                Err(ToolError::Incomplete(format!("{input} could not be read to its end")))
+            }
+        }
+    }
+
+    /// How far an input has been imported before.
+    async fn begun(&self, input: &Input, note_name: &str) -> Result<Progress, ToolError> {
+        let Some(note) = self.store.note(note_name).await? else {
+            return Ok(Progress::default());
+        };
+        let Ok(progress) = serde_json::from_slice::<Progress>(&note) else {
+            return Ok(Progress::default());
+        };
+        let is_same = match input {
+            Input::Text(path) => read::is_same_text(path, &progress)?,
+            // The name of a block is given once.
+            Input::Block(..) => true,
+        };
+        Ok(if is_same { progress } else { Progress::default() })
+    }
+
+    /// Writes pieces as they come.
+    async fn write(
+        &mut self,
+        note_name: &str,
+        mut pieces: mpsc::Receiver<Piece>,
+        bar: &ProgressBar,
+    ) -> Result<(), ToolError> {
+        let (mut noted_at, mut noted_samples) = (Instant::now(), 0);
+        while let Some(piece) = pieces.recv().await {
+            let Piece { batch, progress, invalid, invalid_count } = piece;
+            let outcome = self.store.append(batch).await?;
+            self.totals.add(&outcome);
+            self.totals.refused += invalid_count;
+            for text in invalid {
+                self.totals.name(|| text);
+            }
+            bar.set_position(progress.position);
+            let head_bytes = self.store.stats().head_bytes as u64;
+            let is_large = head_bytes > self.head_bytes_max;
+            if is_large {
+                info!(head = format_bytes(head_bytes), "What has been imported is sealed.");
+                self.store.seal_and_forget().await?;
+            }
+            let is_due = noted_at.elapsed() >= NOTE_INTERVAL
+                || progress.samples.saturating_sub(noted_samples) >= NOTE_SAMPLES_MAX;
+            if is_large || is_due || progress.is_done {
+                let note = serde_json::to_vec(&progress)
+                    .map_err(|error| ToolError::Incomplete(error.to_string()))?;
+                self.store.set_note(note_name, &note).await?;
+                (noted_at, noted_samples) = (Instant::now(), progress.samples);
+                info!(samples = progress.samples, "An import has come so far.");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Tools beside the server: each is a command of the same binary and works on a store by itself, but
+//! for the one that asks a server.
+
+mod export;
+mod healthcheck;
+mod import;
+mod inspect;
+mod progress;
+mod store_args;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use model::SourceError;
+use storage::StoreError;
+
+use crate::cli::{LogFormat, LogLevel};
+use crate::config::ConfigError;
+pub use export::ExportArgs;
+pub use healthcheck::HealthcheckArgs;
+pub use import::ImportArgs;
+pub use inspect::InspectArgs;
+pub use store_args::StoreArgs;
+pub use verify::VerifyArgs;
+
+/// What is to be done.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Tool {
+    /// Write OpenMetrics text and blocks of Prometheus into a store.
+    #[command(next_line_help = true)]
+    Import(ImportArgs),
+    /// Write series of a store as OpenMetrics text.
+    #[command(next_line_help = true)]
+    Export(ExportArgs),
+    /// Tell what is in a store: its days, series, samples and blocks, its log, its deletes.
+    #[command(next_line_help = true)]
+    Inspect(InspectArgs),
+    /// Read a store to its last byte, and tell of each damage.
+    #[command(next_line_help = true)]
+    Verify(VerifyArgs),
+    /// Ask a server whether it is ready: the status is 0 if it is, else 1.
+    #[command(next_line_help = true)]
+    Healthcheck(HealthcheckArgs),
+}
+
+impl Tool {
+    /// How much is logged, and how.
+    pub fn log(&self) -> (LogLevel, LogFormat) {
+        let store = match self {
+            Tool::Import(args) => &args.store,
+            Tool::Export(args) => &args.store,
+            Tool::Inspect(args) => &args.store,
+            Tool::Verify(args) => &args.store,
+            Tool::Healthcheck(_) => return (LogLevel::Error, LogFormat::Logfmt),
+        };
+        (store.log_level, store.log_format)
+    }
+}
+
+/// Why a tool has not done what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolError {
+    /// Mend the command line.
+    #[error("{0}")]
+    Usage(String),
+    /// Mend the configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// See what is wrong with the store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// See what is wrong with a file.
+    #[error(transparent)]
+    Format(#[from] formats::FormatError),
+    /// See what is wrong with the store, or allow more memory.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// See what is wrong with the place that is written to.
+    #[error("{0}")]
+    Output(String),
+    /// Wait, or see what is wrong with the server.
+    #[error("{0}")]
+    NotReady(String),
+    /// It has been done in part, and what is missing has been said.
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+impl From<std::io::Error> for ToolError {
+    fn from(error: std::io::Error) -> ToolError {
+        ToolError::Output(format!("the output cannot be written: {error}"))
+    }
+}
+
+impl From<model::BudgetError> for ToolError {
+    fn from(error: model::BudgetError) -> ToolError {
+        ToolError::Source(error.into())
+    }
+}
+
+/// Runs a tool to its end.
+pub async fn run(tool: Tool) -> ExitCode {
+    let done = match tool {
+        Tool::Import(args) => import::run(args).await,
+        Tool::Export(args) => export::run(args).await,
+        Tool::Inspect(args) => inspect::run(args).await,
+        Tool::Verify(args) => verify::run(args).await,
+        Tool::Healthcheck(args) => healthcheck::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            match error {
+                ToolError::Usage(_)
+                | ToolError::Config(_)
+                | ToolError::Store(
+                    StoreError::InvalidUrl { .. } | StoreError::InvalidSetting { .. },
+                ) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+// What is shown, as the query string of the page's address, so that a link shows the same.
+//
+// The names are those of Prometheus' page, so that its links work here: g0.expr, g0.tab and so on.
+// One range of time holds for all queries: the first one's counts.
+
+import { formatDuration, formatTime, parseDuration, parseTime } from "./numbers.js";
+
+export const RANGE_MS = 60 * 60_000;
+const PANELS_MAX = 50;
+const RANGE_MS_MAX = 100 * 365 * 86_400_000;
+const TABS = { 0: "graph", 1: "table", graph: "graph", table: "table", explain: "explain" };
+
+/** A query as it is at first. */
+export function newPanel(expr = "") {
+  return { expr, tab: "graph", isStacked: false, stepMs: 0 };
+}
+
+/** The state in a query string: { panels, rangeMs, endMs }; `endMs` is null for now. */
+export function decode(search) {
+  const params = new URLSearchParams(search);
+  const panels = [];
+  for (let index = 0; index < PANELS_MAX && params.has(`g${index}.expr`); index++) {
+    panels.push(panelOf((name) => params.get(`g${index}.${name}`)));
+  }
+  const range = parseDuration(params.get("g0.range_input") ?? "");
+  const end = parseTime(params.get("g0.end_input") ?? params.get("g0.moment_input") ?? "", true);
+  return {
+    panels,
+    rangeMs: range > 0 && range <= RANGE_MS_MAX ? range : RANGE_MS,
+    endMs: Number.isNaN(end) ? null : end,
+  };
+}
+
+function panelOf(get) {
+  const step = parseDuration(get("res_step") ?? get("step_input") ?? "");
+  const isFixed = (get("res_type") ?? "fixed") !== "auto";
+  return {
+    expr: get("expr"),
+    // Links from before Prometheus 3 may name no tab: theirs was the table.
+    tab: TABS[get("tab") ?? ""] ?? (get("range_input") === null ? "table" : "graph"),
+    isStacked: get("display_mode") === "stacked" || get("stacked") === "1",
+    stepMs: isFixed && step > 0 ? step : 0,
+  };
+}
+
+/** The query string of a state; empty where there is nothing to keep. */
+export function encode({ panels, rangeMs, endMs }) {
+  const params = new URLSearchParams();
+  panels.forEach((panel, index) => {
+    const set = (name, value) => params.set(`g${index}.${name}`, value);
+    set("expr", panel.expr);
+    set("tab", panel.tab);
+    set("range_input", formatDuration(rangeMs));
+    if (endMs !== null) {
+      set("end_input", formatTime(endMs, true));
+    }
+    if (panel.isStacked) {
+      set("display_mode", "stacked");
+    }
+    if (panel.stepMs > 0) {
+      set("res_type", "fixed");
+      set("res_step", String(panel.stepMs / 1000));
+    }
+  });
+  return params.toString();
+}

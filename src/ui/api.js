@@ -1,0 +1,113 @@
+// What is asked of the server. Addresses are relative, so that a proxy may put a path in front.
+
+const KEPT_MS = 60_000;
+const NAMES_MAX = 20_000;
+
+/** An answer that is an error; `message` is what the server says. */
+export class ApiError extends Error {
+  constructor(message, { status = 0, type = "" } = {}) {
+    super(message);
+    this.status = status;
+    this.type = type;
+  }
+}
+
+/**
+ * The answer of an endpoint: { data, warnings, infos }.
+ *
+ * Errors: `ApiError`, or an `AbortError` where the signal says so.
+ */
+export async function ask(path, parameters = {}, signal = undefined) {
+  const body = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    [value].flat().forEach((one) => body.append(name, one));
+  }
+  const takesForm = /query|labels|series/.test(path);
+  const init = takesForm ? { method: "POST", body, signal } : { signal };
+  const address = takesForm || body.size === 0 ? path : `${path}?${body}`;
+  let response;
+  try {
+    response = await fetch(`api/v1/${address}`, init);
+  } catch (error) {
+    if (error.name === "AbortError") {
+      throw error;
+    }
+    throw new ApiError("The server does not answer. Is it running?");
+  }
+  return read(response);
+}
+
+async function read(response) {
+  const text = await response.text();
+  let answer;
+  try {
+    answer = JSON.parse(text);
+  } catch {
+    const isStarting = response.status === 503;
+    const message = isStarting
+      ? "The server is starting or stopping. Try again in a moment."
+      : `The server answered with ${response.status}: ${text.slice(0, 200)}`;
+    throw new ApiError(message, { status: response.status });
+  }
+  if (answer.status !== "success") {
+    throw new ApiError(answer.error, { status: response.status, type: answer.errorType });
+  }
+  return { data: answer.data, warnings: answer.warnings ?? [], infos: answer.infos ?? [] };
+}
+
+const kept = new Map();
+
+/** The same, but that an answer is used again for a minute. */
+export function askKept(path, parameters = {}) {
+  const key = `${path}?${new URLSearchParams(parameters)}`;
+  const found = kept.get(key);
+  if (found && Date.now() - found.at < KEPT_MS) {
+    return found.answer;
+  }
+  const answer = ask(path, parameters);
+  kept.set(key, { at: Date.now(), answer });
+  answer.catch(() => kept.delete(key));
+  return answer;
+}
+
+/** The names of all metrics. */
+export async function metricNames() {
+  return (await askKept("label/__name__/values", { limit: NAMES_MAX })).data;
+}
+
+/** What is known of metrics, by name. */
+export async function metadata() {
+  return (await askKept("metadata", { limit_per_metric: 1 })).data;
+}
+
+/** What the completion asks for; of errors it learns nothing. */
+export const known = {
+  described: {},
+
+  async metrics() {
+    const described = metadata().catch(() => ({}));
+    const names = await metricNames().catch(() => []);
+    this.described = await described;
+    return names;
+  },
+
+  about(metric) {
+    const entry = this.described[metric]?.[0];
+    return entry ? `${entry.type} · ${entry.help}` : "";
+  },
+
+  async labels(selector) {
+    const names = await askKept("labels", matching(selector)).catch(() => ({ data: [] }));
+    return names.data.filter((name) => name !== "__name__");
+  },
+
+  async values(label, selector) {
+    const path = `label/${encodeURIComponent(label.replace(/^"|"$/g, ""))}/values`;
+    const parameters = { ...matching(selector), limit: 1000 };
+    return (await askKept(path, parameters).catch(() => ({ data: [] }))).data;
+  },
+};
+
+function matching(selector) {
+  return selector === "" || selector === "{}" ? {} : { "match[]": selector.replace(/\{\}$/, "") };
+}

@@ -1,0 +1,270 @@
+// The box that a query is written in: colours, completion, and the place of an error.
+//
+// A text area without colours lies over a copy of its text with them.
+
+import { candidates, contextAt, taken } from "./complete.js";
+import { debounced, el, newId } from "./dom.js";
+import { classify } from "./lexer.js";
+import { keepQuery, recentQueries } from "./settings.js";
+
+const COLOURED_MAX = 20_000;
+
+/** The box: { element, value, focus(), mark(message), showRecent() }. */
+export class Editor {
+  /** `known` is asked by the completion; `onRun` and `onEdit` are told. */
+  constructor(value, { known, onRun, onEdit }) {
+    Object.assign(this, { known, onRun, onEdit, items: [], chosen: -1, marked: null, asked: 0 });
+    this.list = el("ul", { class: "choices", role: "listbox", id: newId("choices"), hidden: true });
+    this.list.addEventListener("pointerdown", (event) => this.#pointed(event));
+    this.copy = el("pre", { class: "copy", "aria-hidden": "true" });
+    this.area = this.#textArea(value);
+    this.element = el("div", { class: "editor" }, this.copy, this.area, this.list);
+    this.suggest = debounced(60, () => this.#suggest(false));
+    this.#colour();
+  }
+
+  get value() {
+    return this.area.value;
+  }
+
+  set value(text) {
+    this.area.value = text;
+    this.mark(null);
+    this.close();
+  }
+
+  focus() {
+    this.area.focus();
+  }
+
+  /** Underlines what an error is about, or nothing for null; `message` says line and column. */
+  mark(message) {
+    this.marked = message === null ? null : placeOf(message, this.value);
+    this.area.setAttribute("aria-invalid", message === null ? "false" : "true");
+    this.#colour();
+  }
+
+  /** Lists the queries of before. */
+  showRecent() {
+    const items = recentQueries().map((text) => ({ text, kind: "query" }));
+    this.context = { kind: "recent", from: 0, to: this.value.length, prefix: "" };
+    this.focus();
+    this.#show(items);
+  }
+
+  close() {
+    this.asked += 1;
+    this.#show([]);
+  }
+
+  #textArea(value) {
+    const area = el("textarea", {
+      "aria-label": "Query",
+      role: "combobox",
+      "aria-autocomplete": "list",
+      "aria-controls": this.list.id,
+      "aria-expanded": "false",
+      rows: "1",
+      spellcheck: "false",
+      autocapitalize: "off",
+      autocomplete: "off",
+      placeholder: "Write a query, or press ↓ for suggestions",
+      onkeydown: (event) => this.#key(event),
+      onblur: () => this.close(),
+      onclick: () => this.close(),
+      oninput: () => {
+        this.mark(null);
+        this.onEdit?.();
+        this.suggest();
+      },
+    });
+    area.value = value;
+    return area;
+  }
+
+  #colour() {
+    const text = this.value;
+    const tokens =
+      text.length > COLOURED_MAX
+        ? [{ kind: "plain", start: 0, end: text.length, text }]
+        : classify(text);
+    const place = this.marked;
+    this.copy.replaceChildren(
+      ...tokens.flatMap((token) => pieces(token, place)),
+      // A last empty line has no height without something in it.
+      place && place.start >= text.length ? el("span", { class: "wrong" }, " ") : "",
+      "\u200b",
+    );
+  }
+
+  async #suggest(isAsked) {
+    this.asked += 1;
+    const { asked } = this;
+    const cursor = this.area.selectionStart;
+    if (this.area.selectionEnd !== cursor || document.activeElement !== this.area) {
+      return this.#show([]);
+    }
+    const context = contextAt(this.value, cursor);
+    const isQuiet =
+      !isAsked && context.prefix === "" && !["label", "value", "grouping"].includes(context.kind);
+    const found = isQuiet ? [] : await candidates(context, this.known);
+    if (asked !== this.asked) {
+      return undefined;
+    }
+    if (isAsked && this.value === "") {
+      const recent = recentQueries().slice(0, 5);
+      found.unshift(...recent.map((text) => ({ text, kind: "query" })));
+    }
+    this.context = context;
+    const isDone = found.length === 1 && found[0].text === context.prefix;
+    return this.#show(isDone && !isAsked ? [] : found);
+  }
+
+  #show(items) {
+    this.items = items;
+    this.list.hidden = items.length === 0;
+    this.area.setAttribute("aria-expanded", String(items.length > 0));
+    this.list.replaceChildren(...items.map((item, index) => this.#row(item, index)));
+    this.#choose(items.length > 0 && this.context.kind !== "recent" ? 0 : -1);
+  }
+
+  #row(item, index) {
+    const about = typeof item.about === "function" ? item.about() : (item.about ?? "");
+    const properties = { role: "option", id: `${this.list.id}-${index}`, dataset: { index } };
+    return el(
+      "li",
+      properties,
+      el("span", { class: `kind ${item.kind}` }, item.kind),
+      el("span", { class: "word" }, item.text),
+      el("span", { class: "about" }, about),
+    );
+  }
+
+  #choose(index) {
+    this.list.children[this.chosen]?.removeAttribute("aria-selected");
+    this.chosen = index;
+    const row = this.list.children[index];
+    row?.setAttribute("aria-selected", "true");
+    row?.scrollIntoView({ block: "nearest" });
+    this.area.setAttribute("aria-activedescendant", row?.id ?? "");
+  }
+
+  #pointed(event) {
+    const row = event.target.closest("li");
+    if (row) {
+      // The text area keeps the focus.
+      event.preventDefault();
+      this.#take(this.items[Number(row.dataset.index)]);
+    }
+  }
+
+  #take(item) {
+    const { text, cursor } = taken(this.value, this.context, item);
+    this.area.setRangeText(text, 0, this.value.length, "end");
+    this.area.setSelectionRange(cursor, cursor);
+    this.mark(null);
+    this.onEdit?.();
+    const goesOn = ["function", "aggregation", "label", "operator"].includes(item.kind);
+    return goesOn ? this.#suggest(false) : this.close();
+  }
+
+  #key(event) {
+    if (event.isComposing) {
+      return;
+    }
+    const isOpen = this.items.length > 0;
+    const move = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
+    if (isOpen && move) {
+      const count = this.items.length;
+      this.#choose(
+        Math.abs(move) === 1
+          ? (this.chosen + move + count) % count
+          : clamp(this.chosen + move, count),
+      );
+    } else if (event.key === "ArrowDown" && this.#isOnLastLine()) {
+      this.#suggest(true);
+    } else if (event.key === " " && event.ctrlKey) {
+      this.#suggest(true);
+    } else if (event.key === "Escape" && isOpen) {
+      this.close();
+    } else if (event.key === "Tab" && isOpen && !event.shiftKey) {
+      this.#take(this.items[Math.max(0, this.chosen)]);
+    } else if (event.key === "Enter" && !event.shiftKey) {
+      this.#enter(event);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  #isOnLastLine() {
+    return !this.value.slice(this.area.selectionEnd).includes("\n");
+  }
+
+  /** Takes what is chosen, unless it is written already; else runs the query. */
+  #enter(event) {
+    const item = this.items[this.chosen];
+    if (item && !event.ctrlKey && !event.metaKey && item.text !== this.context.prefix) {
+      this.#take(item);
+      return;
+    }
+    this.close();
+    if (this.value.trim() !== "") {
+      keepQuery(this.value.trim());
+    }
+    this.onRun?.();
+  }
+}
+
+function clamp(index, count) {
+  return Math.max(0, Math.min(count - 1, index));
+}
+
+/** A token as coloured spans, cut where the underlined part begins and ends. */
+function pieces(token, place) {
+  const cuts = [token.start, token.end];
+  if (place) {
+    cuts.push(...[place.start, place.end].filter((at) => at > token.start && at < token.end));
+  }
+  cuts.sort((a, b) => a - b);
+  return cuts.slice(1).map((end, index) => {
+    const start = cuts[index];
+    const isWrong = place && start >= place.start && end <= place.end;
+    const text = token.text.slice(start - token.start, end - token.start);
+    const kind = token.kind === "space" && !isWrong ? null : token.kind + (isWrong ? " wrong" : "");
+    return kind === null ? text : el("span", { class: kind }, text);
+  });
+}
+
+/**
+ * Where an error of the server lies in a query: { start, end }, or null where it does not say.
+ * "1:5: parse error: …" names line and column, the latter in bytes.
+ */
+export function placeOf(message, text) {
+  const found = /(?:^|[\s(])(\d+):(\d+)(?:: parse error|\))/.exec(message);
+  if (!found) {
+    return null;
+  }
+  const lines = text.split("\n");
+  const [line, column] = [Number(found[1]) - 1, Number(found[2]) - 1];
+  if (line >= lines.length) {
+    return { start: text.length, end: text.length };
+  }
+  const before = lines.slice(0, line).reduce((sum, one) => sum + one.length + 1, 0);
+  const start = before + indexOfByte(lines[line], column);
+  const token = classify(text).find((one) => one.end > start);
+  return { start, end: token ? token.end : text.length };
+}
+
+function indexOfByte(text, wanted) {
+  let bytes = 0;
+  for (let index = 0; index < text.length;) {
+    if (bytes >= wanted) {
+      return index;
+    }
+    const code = text.codePointAt(index);
+    bytes += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    index += code < 0x10000 ? 1 : 2;
+  }
+  return text.length;
+}

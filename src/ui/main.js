@@ -1,0 +1,129 @@
+// The page as a whole: which part of it an address means, and what all parts share.
+
+import { button, el, isPlainClick, markCurrent } from "./dom.js";
+import { ExplorePage } from "./explore.js";
+import { QueryPage } from "./query.js";
+import { settings } from "./settings.js";
+import { StatusPage, statusPaths } from "./status.js";
+
+const THEMES = { auto: ["◐", "as the system has it"], light: ["☀", "light"], dark: ["☾", "dark"] };
+const KEYS = [
+  ["/", "go to the query, or to the search"],
+  ["Enter", "run the query"],
+  ["Shift Enter", "begin a new line"],
+  ["↓ or Ctrl Space", "suggestions"],
+  ["Tab", "take a suggestion"],
+  ["← → in a graph", "read values; with Shift by ten"],
+  ["+ − in a graph", "zoom in and out; a double click zooms out, too"],
+  ["Alt ← (browser)", "undo a zoom or another change"],
+  ["?", "these keys"],
+];
+
+const main = document.querySelector("main");
+const pages = {
+  query: new QueryPage(),
+  explore: new ExplorePage({ open, go }),
+  status: new StatusPage({ go }),
+};
+/** Which page a path means, by its last part. */
+const paths = {
+  "": "query",
+  graph: "query",
+  query: "query",
+  explore: "explore",
+  ...Object.fromEntries(statusPaths.map((path) => [path, "status"])),
+};
+let shown = null;
+
+/** Shows the part of the page that the address means. */
+async function route() {
+  const path = location.pathname.split("/").at(-1);
+  const name = paths[path] ?? "query";
+  const page = pages[name];
+  if (shown !== page) {
+    shown?.leave();
+    main.replaceChildren(page.element);
+    shown = page;
+  }
+  const links = document.querySelectorAll("header nav a");
+  markCurrent(links, (link) => link.getAttribute("href") === name);
+  const entered = page.enter(location.search, path);
+  document.title = `${page.title} · Tessella`;
+  await entered;
+}
+
+/** Goes to another part without loading the page anew. */
+function go(address) {
+  history.pushState(null, "", address);
+  route();
+}
+
+/** Shows queries beside those that are there. */
+function open(queries) {
+  go(`query?${pages.query.searchWith(queries)}`);
+  pages.query.showLast();
+}
+
+document.querySelector("header nav").addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (link && isPlainClick(event)) {
+    event.preventDefault();
+    const name = link.getAttribute("href");
+    const search = pages[name].search;
+    go(search ? `${name}?${search}` : name);
+  }
+});
+window.addEventListener("popstate", route);
+
+const dialog = el(
+  "dialog",
+  { "aria-label": "Keys" },
+  el("h2", {}, "Keys"),
+  el(
+    "dl",
+    {},
+    KEYS.map(([key, meaning]) => el("div", {}, el("dt", {}, key), el("dd", {}, meaning))),
+  ),
+  el("form", { method: "dialog" }, el("button", {}, "Close")),
+);
+document.body.append(dialog);
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = /^(input|textarea|select)$/i.test(event.target.tagName);
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) {
+    return;
+  }
+  if (event.key === "/") {
+    event.preventDefault();
+    shown.focus();
+  } else if (event.key === "?") {
+    dialog.showModal();
+  }
+});
+
+/** The buttons at the right of the head. */
+function addChoices() {
+  const zone = button("", () => {
+    settings.isUtc = !settings.isUtc;
+    tell();
+  });
+  const theme = button("", () => {
+    const names = Object.keys(THEMES);
+    settings.theme = names[(names.indexOf(settings.theme) + 1) % names.length];
+    tell();
+  });
+  const tell = () => {
+    zone.textContent = settings.isUtc ? "UTC" : "Local time";
+    zone.title = `Times are shown in ${settings.isUtc ? "UTC" : "the time zone of this device"}`;
+    const [sign, meaning] = THEMES[settings.theme];
+    theme.textContent = sign;
+    theme.title = `Colours: ${meaning}`;
+    theme.setAttribute("aria-label", theme.title);
+  };
+  tell();
+  const keys = button("Keys", () => dialog.showModal(), { sign: "?" });
+  document.querySelector(".choices-of-page").append(zone, theme, keys);
+}
+
+addChoices();
+route();

@@ -1,0 +1,53 @@
+// Answers of the API as rows: values on a grid of steps, with labels told apart.
+
+import { formatLabels, parseValue } from "./numbers.js";
+
+/**
+ * The rows of a range query's answer on its grid of steps: [{ labels, values, short }], where
+ * `short` leaves out the labels that all rows share. Steps without a float are NaN.
+ */
+export function gridRows(result, startMs, stepMs, count) {
+  const shared = sharedLabels(result.map((series) => series.metric));
+  return result.map(({ metric, values = [] }) => {
+    const row = new Float64Array(count).fill(NaN);
+    for (const [time, text] of values) {
+      const index = Math.round((time * 1000 - startMs) / stepMs);
+      if (index >= 0 && index < count) {
+        row[index] = parseValue(text);
+      }
+    }
+    return { labels: metric, values: row, short: shortName(metric, shared) };
+  });
+}
+
+/** The labels that several label sets share, with their values. */
+export function sharedLabels(sets) {
+  if (sets.length < 2) {
+    return {};
+  }
+  const [first, ...others] = sets;
+  const shared = Object.entries(first).filter(([name, value]) =>
+    others.every((set) => set[name] === value),
+  );
+  return Object.fromEntries(shared);
+}
+
+function shortName(labels, shared) {
+  const name = formatLabels(labels, (label) => Object.hasOwn(shared, label));
+  return name === "{}" ? formatLabels(labels) : name;
+}
+
+/** Least, greatest and last of the values that are there; NaN where there are none. */
+export function summary(values) {
+  let [min, max, last, sum, count] = [NaN, NaN, NaN, 0, 0];
+  for (const value of values) {
+    if (!Number.isNaN(value)) {
+      min = value < min || Number.isNaN(min) ? value : min;
+      max = value > max || Number.isNaN(max) ? value : max;
+      last = value;
+      sum += value;
+      count += 1;
+    }
+  }
+  return { min, max, last, mean: count > 0 ? sum / count : NaN };
+}

@@ -1,0 +1,126 @@
+// How a query was answered: its plan as a tree, with what each step cost.
+
+import { el } from "./dom.js";
+import { formatBytes, formatCount, formatDuration, formatSeconds, formatTime } from "./numbers.js";
+import { settings } from "./settings.js";
+
+const NAMES = {
+  query: "Query",
+  select: "Select",
+  load: "Load",
+  aggregate: "Aggregate",
+  rollup: "Function",
+  call: "Function",
+  binary: "Operator",
+  negate: "Negate",
+  subquery: "Subquery",
+  once: "Compute once",
+  number: "Number",
+  string: "Text",
+};
+const COLUMNS = [
+  ["Series", (node) => node.series, formatCount],
+  ["Samples", (node) => node.samplesDecoded ?? node.samples, formatCount],
+  ["Size", (node) => node.bytes, formatBytes],
+  ["Reads", (node) => node.reads, formatCount],
+  ["Time", (node) => node.seconds, formatSeconds],
+  ["Of that its own", (node) => node.ownSeconds, formatSeconds],
+];
+
+/** The plan as an element; `stats` are those of the whole query. */
+export function plan(explained, stats) {
+  const lines = [];
+  walk(explained, 0, lines);
+  const total = Math.max(explained.seconds ?? 0, 1e-9);
+  const heads = COLUMNS.map(([name]) => el("th", { class: "number", scope: "col" }, name));
+  const table = el(
+    "table",
+    { class: "plan", role: "treegrid", "aria-label": "Plan" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Step"), ...heads)),
+    el(
+      "tbody",
+      {},
+      lines.map(({ node, depth }) => line(node, depth, total)),
+    ),
+  );
+  return el(
+    "div",
+    { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Plan of the query" },
+    costs(stats),
+    table,
+    el(
+      "p",
+      { class: "hint" },
+      "Data flows from the bottom up. Time is that of all threads together, and includes the steps below.",
+    ),
+  );
+}
+
+function walk(node, depth, lines) {
+  lines.push({ node, depth });
+  (node.children ?? []).forEach((child) => walk(child, depth + 1, lines));
+}
+
+function line(node, depth, total) {
+  const step = el(
+    "td",
+    {},
+    el("span", { class: "step" }, NAMES[node.node] ?? node.node),
+    " ",
+    detail(node),
+  );
+  step.style.paddingLeft = `${0.6 + depth * 1.4}em`;
+  const cells = COLUMNS.map(([, read, format]) => {
+    const value = read(node);
+    return el("td", { class: "number" }, value === undefined ? "" : format(value));
+  });
+  if (node.ownSeconds !== undefined) {
+    const bar = el("span", { class: "share" });
+    bar.style.width = `${Math.min(100, (node.ownSeconds / total) * 100)}%`;
+    cells.at(-1).append(bar);
+  }
+  return el("tr", { "aria-level": depth + 1 }, step, ...cells);
+}
+
+function detail(node) {
+  if (node.matchers) {
+    const times = [node.start, node.end].map((seconds) =>
+      formatTime(Math.round(seconds * 1000), settings.isUtc),
+    );
+    const range = el("span", { class: "when" }, `${times[0]} to ${times[1]}`);
+    return el("span", {}, el("code", {}, `{${node.matchers.join(", ")}}`), " ", range);
+  }
+  return el("span", {}, readable(node.detail ?? ""));
+}
+
+/** The words of the engine with times and durations as people read them. */
+function readable(text) {
+  return text
+    .replace(/(\d+) ms/g, (_, ms) => formatDuration(Number(ms)))
+    .replace(
+      /(at|from|to) (-?\d{10,})/g,
+      (_, word, ms) => `${word} ${formatTime(Number(ms), settings.isUtc)}`,
+    );
+}
+
+function costs(stats) {
+  if (!stats) {
+    return null;
+  }
+  const { timings, samples, storage } = stats;
+  const items = [
+    ["Total time", formatSeconds(timings.execTotalTime)],
+    ["waiting", formatSeconds(timings.execQueueTime)],
+    ["planning", formatSeconds(timings.queryPreparationTime)],
+    ["computing", formatSeconds(timings.innerEvalTime)],
+    ["samples", formatCount(samples.samplesRead)],
+    [
+      "reads of the object store",
+      storage ? `${storage.reads} (${formatBytes(storage.readBytes)})` : "0",
+    ],
+  ];
+  const shown = items.map(([name, value]) =>
+    el("div", {}, el("dt", {}, name), el("dd", {}, value)),
+  );
+  return el("dl", { class: "figures" }, shown);
+}

@@ -1,0 +1,81 @@
+// What a visitor has chosen, kept in the browser: theme, time zone, queries of before.
+
+const QUERIES_MAX = 50;
+
+const listeners = new Set();
+
+function read(name, fallback) {
+  try {
+    return JSON.parse(localStorage.getItem(`tessella.${name}`)) ?? fallback;
+  } catch {
+    return fallback;
+  }
+}
+
+function write(name, value) {
+  try {
+    localStorage.setItem(`tessella.${name}`, JSON.stringify(value));
+  } catch {
+    // Some browsers keep nothing; the choice then holds for this page.
+  }
+}
+
+let isUtc = read("utc", false) === true;
+
+/** The settings that hold. */
+export const settings = {
+  /** "auto", "light" or "dark". */
+  get theme() {
+    return document.documentElement.dataset.theme ?? "auto";
+  },
+
+  set theme(theme) {
+    if (theme === "auto") {
+      delete document.documentElement.dataset.theme;
+    } else {
+      document.documentElement.dataset.theme = theme;
+    }
+    write("theme", theme);
+    tell();
+  },
+
+  /** Whether times are shown in UTC. */
+  get isUtc() {
+    return isUtc;
+  },
+
+  set isUtc(value) {
+    isUtc = value;
+    write("utc", value);
+    tell();
+  },
+};
+
+/** Whether the page is dark as it is seen. */
+export function isDark() {
+  const { theme } = settings;
+  return theme === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
+}
+
+/** Calls back after each change of a setting. */
+export function onChange(listener) {
+  listeners.add(listener);
+}
+
+function tell() {
+  listeners.forEach((listener) => listener());
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
+
+/** The queries of before, the latest first. */
+export function recentQueries() {
+  const queries = read("queries", []);
+  return Array.isArray(queries) ? queries.filter((query) => typeof query === "string") : [];
+}
+
+/** Keeps a query among those of before. */
+export function keepQuery(query) {
+  const others = recentQueries().filter((other) => other !== query);
+  write("queries", [query, ...others].slice(0, QUERIES_MAX));
+}

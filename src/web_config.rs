@@ -1,0 +1,135 @@
+//! The web configuration file (`--web.config.file`): TLS, headers, users, tokens and the rate of
+//! requests.
+//!
+//! Its format is that of Prometheus and its exporters, and one section of our own, `tessella`.
+//! What cannot be honoured is refused with its line, never passed over.
+//!
+//! Source: the "Web configuration" page of Prometheus' exporter toolkit, version 0.17.
+
+mod files;
+mod in_force;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::http::{HeaderName, HeaderValue};
+use rustls::ServerConfig;
+use serde_saphyr::{Location, Spanned};
+
+use self::files::Files;
+use self::sections::{FileText, HttpSection};
+use crate::access::Access;
+use crate::access::rate::RateLimit;
+use crate::config::ConfigError;
+pub(crate) use in_force::WebInForce;
+
+/// The headers that may be set, with the values that they may have where these are few.
+const HEADERS: [(&str, &[&str]); 5] = [
+    ("Content-Security-Policy", &[]),
+    ("Strict-Transport-Security", &[]),
+    ("X-Content-Type-Options", &["nosniff"]),
+    ("X-Frame-Options", &["deny", "sameorigin"]),
+    ("X-XSS-Protection", &[]),
+];
+
+/// What the file says, ready for use.
+#[derive(Debug)]
+pub(crate) struct WebConfig {
+    /// How connections are encrypted, if they are.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// What is added to every answer that does not say it by itself.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// How many requests are taken, whoever sends them.
+    pub(crate) rate: Option<RateLimit>,
+    /// Who may ask.
+    pub(crate) access: Access,
+}
+
+impl WebConfig {
+    /// Goes on with what the configuration before remembers, as far as it has not changed: who has
+    /// shown a password does not wait in line again because a certificate is a new one.
+    fn inherit(&mut self, before: &WebConfig) {
+        self.access.inherit(&before.access);
+        if let (Some(rate), Some(before)) = (&mut self.rate, &before.rate) {
+            rate.inherit(before);
+        }
+    }
+}
+
+/// What is wrong in the file, and where.
+#[derive(Debug)]
+struct Fault {
+    location: Location,
+    message: String,
+}
+
+impl Fault {
+    /// A fault of a field, at its value.
+    fn at<T>(value: &Spanned<T>, field: &str, message: impl std::fmt::Display) -> Fault {
+        Fault { location: value.referenced, message: format!("{field}: {message}") }
+    }
+}
+
+impl WebConfig {
+    /// Reads the file and those that it names, and notes in `files` which these are.
+    fn load(path: &Path, files: &mut Files) -> Result<WebConfig, ConfigError> {
+        let name = path.display().to_string();
+        let bytes =
+            files.read(path).map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        let text = String::from_utf8(bytes).map_err(|_| ConfigError::Conflict {
+            path: name.clone(),
+            message: "the file is not UTF-8".to_owned(),
+        })?;
+        let sections = FileText::parse(&name, &text)?;
+        files.set_folder(path);
+        WebConfig::build(&sections, files).map_err(|fault| ConfigError::Invalid {
+            path: name,
+            line: fault.location.line().max(1),
+            column: fault.location.column().max(1),
+            message: fault.message,
+        })
+    }
+
+    fn build(file: &FileText, files: &mut Files) -> Result<WebConfig, Fault> {
+        let http = file.http_server_config.clone().unwrap_or_default();
+        let tls = match &file.tls_server_config {
+            Some(section) => tls::server_config(section, http.http2.unwrap_or(true), files)?,
+            None => None,
+        };
+        let rate = match &file.rate_limit {
+            Some(section) => section.value.rate_limit(section)?,
+            None => None,
+        };
+        Ok(WebConfig { tls, headers: headers(&http)?, rate, access: file.access(files)? })
+    }
+}
+
+fn headers(http: &HttpSection) -> Result<Vec<(HeaderName, HeaderValue)>, Fault> {
+    let mut headers = Vec::new();
+    for (name, value) in http.headers.iter().flatten() {
+        let field = format!("http_server_config.headers.{name}");
+        let allowed = HEADERS.iter().find(|(allowed, _)| allowed == name);
+        let Some((_, values)) = allowed else {
+            let names = HEADERS.map(|(name, _)| name).join(", ");
+            let message = format!("this header cannot be set; those that can are {names}");
+            return Err(Fault::at(value, &field, message));
+        };
+        if !(values.is_empty() || values.contains(&value.value.as_str())) {
+            let message = format!("has to be one of: {}", values.join(", "));
+            return Err(Fault::at(value, &field, message));
+        }
+        if value.value.is_empty() {
+            continue;
+        }
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("each of them is a name");
+        match HeaderValue::from_str(&value.value) {
+            Ok(header) => headers.push((name, header)),
+            Err(_) => return Err(Fault::at(value, &field, "not the value of a header")),
+        }
+    }
+    Ok(headers)
+}

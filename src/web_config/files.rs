@@ -1,0 +1,114 @@
+//! The files that a web configuration was read from, and whether they have changed since.
+
+use std::fs::Metadata;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+/// The largest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// How old a change has to be to be told from a later one by its time: clocks of files are coarse.
+const SETTLED_AGE: Duration = Duration::from_secs(2);
+
+/// Files as they were when they were read.
+pub(super) struct Files {
+    folder: PathBuf,
+    read: Vec<(PathBuf, Option<Stamp>)>,
+    content: Context,
+    /// Whether one was written so shortly before it was read that it may change unnoticed.
+    is_unsettled: bool,
+}
+
+/// What tells a file from the same file after a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Of a file as it is; `None` where there is none that can be looked at.
+    fn of(path: &Path) -> Option<Stamp> {
+        std::fs::metadata(path).ok().map(|metadata| Stamp::from(&metadata))
+    }
+
+    fn is_settled(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let settled = now.saturating_sub(SETTLED_AGE).as_secs();
+        let newest = self.modified.0.max(self.changed.0);
+        newest < i64::try_from(settled).unwrap_or(i64::MAX)
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(metadata: &Metadata) -> Stamp {
+        Stamp {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl Files {
+    /// None yet.
+    pub(super) fn new() -> Files {
+        let content = Context::new(&SHA256);
+        Files { folder: PathBuf::new(), read: Vec::new(), content, is_unsettled: false }
+    }
+
+    /// Relative paths are of the folder of this file from now on.
+    pub(super) fn set_folder(&mut self, file: &Path) {
+        self.folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
+    }
+
+    /// The bytes of a file.
+    ///
+    /// Errors: what the operating system says, or that the file is too large.
+    pub(super) fn read(&mut self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        let path = self.folder.join(path);
+        // Looked at first: what changes in between is seen as a change later.
+        let stamp = Stamp::of(&path);
+        self.is_unsettled |= stamp.is_none_or(|stamp| !stamp.is_settled(SystemTime::now()));
+        let read = read(&path);
+        self.content.update(path.as_os_str().as_encoded_bytes());
+        match &read {
+            Ok(bytes) => {
+                self.content.update(&(bytes.len() as u64).to_le_bytes());
+                self.content.update(bytes);
+            }
+            Err(error) => self.content.update(error.to_string().as_bytes()),
+        }
+        self.read.push((path, stamp));
+        read
+    }
+
+    /// Whether one of them may have changed since it was read.
+    pub(super) fn may_have_changed(&self) -> bool {
+        self.is_unsettled || self.read.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
+    }
+
+    /// Whether the same files held the same.
+    pub(super) fn are_same(&self, other: &Files) -> bool {
+        let [ours, theirs] = [self, other].map(|files| files.content.clone().finish());
+        ours.as_ref() == theirs.as_ref()
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let message = format!("the file has more than {FILE_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}

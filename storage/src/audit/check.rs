@@ -1,0 +1,107 @@
+//! One key and its value: whether they are what a writer writes.
+
+use crate::chunk::{Decoder, HistogramDecoder, frames};
+use crate::error::StoreError;
+use crate::exemplar;
+use crate::head::record::Columns;
+use crate::index::decode_postings;
+use crate::keys;
+use crate::metadata;
+use crate::seal;
+use crate::seal::block;
+use crate::value;
+
+use model::{Advance, SampleBatch};
+
+/// Checks key and value, every checksum, and every sample of a block or a record.
+pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    let corrupt = |detail: &str| value::corrupt(key, detail);
+    match key.first() {
+        Some(b'l') => {
+            keys::parse_log(key).ok_or_else(|| corrupt("malformed key"))?;
+            Columns::decode(bytes).map(drop).map_err(|detail| value::corrupt(key, detail))
+        }
+        Some(b'd') => {
+            keys::parse_dictionary_pair(key).ok_or_else(|| corrupt("malformed key"))?;
+            if bytes.is_empty() { Ok(()) } else { Err(corrupt("a value where none is written")) }
+        }
+        Some(b'm') => seal::check_entry(key, bytes),
+        Some(b'n') => metadata::check_entry(key, bytes),
+        Some(b'x') => exemplar::check_entry(key, bytes),
+        Some(b'p') => match key.get(9) {
+            Some(b'b') => block_entry(key, bytes),
+            Some(b'c') => {
+                keys::parse_directory(key).ok_or_else(|| corrupt("malformed key"))?;
+                block::decode_directory(key, bytes).map(drop)
+            }
+            Some(b'f') => {
+                keys::parse_forward_page(key).ok_or_else(|| corrupt("malformed key"))?;
+                block::decode_page(key, bytes).map(drop)
+            }
+            Some(b'i') => {
+                keys::parse_postings(key).ok_or_else(|| corrupt("malformed key"))?;
+                decode_postings(key, bytes).map(drop)
+            }
+            _ => Err(corrupt("a key of no kind that is known")),
+        },
+        _ => Err(corrupt("a key of no kind that is known")),
+    }
+}
+
+fn block_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    let mut batch = SampleBatch::new();
+    for (id, range) in block::decode_block(key, bytes)? {
+        samples(bytes, range, &mut batch)
+            .map_err(|detail| value::corrupt(key, format!("series {id}: {detail}")))?;
+    }
+    Ok(())
+}
+
+/// Decodes the frames of a series of a block. Times ascend from frame to frame.
+fn samples(
+    bytes: &[u8],
+    range: std::ops::Range<usize>,
+    batch: &mut SampleBatch,
+) -> Result<(), String> {
+    for frame in frames(&bytes[range.clone()]) {
+        let (offset, header) = frame.map_err(|error| error.to_string())?;
+        let at = |error: crate::chunk::ChunkError| format!("frame at {offset}: {error}");
+        // Decoders load whole words: what follows the frame is padding, or another one.
+        let frame = &bytes[range.start + offset..];
+        header.verify(frame).map_err(at)?;
+        let mut found = 0;
+        let mut last_ms = None;
+        let mut decode = |batch: &mut SampleBatch, advance: Advance| {
+            found += batch.sample_count();
+            let times = batch.samples().0.last().copied();
+            last_ms =
+                times.or(batch.histograms.last().map(|sample| sample.timestamp_ms)).or(last_ms);
+            batch.clear();
+            advance == Advance::End
+        };
+        if header.encoding.is_histograms() {
+            let mut decoder = HistogramDecoder::open(frame).map_err(at)?;
+            loop {
+                let advance = decoder.next_batch(i64::MAX, batch).map_err(at)?;
+                if decode(batch, advance) {
+                    break;
+                }
+            }
+        } else {
+            let mut decoder = Decoder::open(frame).map_err(at)?;
+            loop {
+                let advance = decoder.next_batch(i64::MAX, batch).map_err(at)?;
+                if decode(batch, advance) {
+                    break;
+                }
+            }
+        }
+        if found != header.count as usize || last_ms != Some(header.max_ms) {
+            return Err(format!(
+                "frame at {offset}: {} samples up to {} are announced, {found} up to {last_ms:?} found",
+                header.count, header.max_ms
+            ));
+        }
+    }
+    Ok(())
+}

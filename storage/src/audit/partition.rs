@@ -1,0 +1,314 @@
+//! One partition: what its blocks hold, and whether its index says the same.
+
+use std::collections::{BTreeMap, HashMap};
+
+use model::Labels;
+use roaring::RoaringBitmap;
+
+use super::verify::{Damage, OnDamage};
+use crate::chunk::{Encoding, frames};
+use crate::error::StoreError;
+use crate::index::decode_postings;
+use crate::index::partition::PAGE_IDS;
+use crate::keys;
+use crate::lsm::Lsm;
+use crate::seal::block::{self, BlockEntry};
+use crate::window::{PARTITION_MS, PARTITION_WINDOWS, WINDOW_MS};
+
+/// How much is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// What frames say of themselves.
+    Headers,
+    /// The index as well, against the blocks.
+    Everything,
+}
+
+/// What frames of one encoding hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EncodingSurvey {
+    /// Frames.
+    pub frames: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A day.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PartitionSurvey {
+    /// Its first ms since the epoch.
+    pub start_ms: i64,
+    /// The times of its samples, if it has some.
+    pub times_ms: Option<(i64, i64)>,
+    /// Series that are registered.
+    pub series: u32,
+    /// Of these, the ones of which cleaning has left nothing.
+    pub series_gone: u64,
+    /// What its blocks hold, by the names of encodings.
+    pub encodings: BTreeMap<&'static str, EncodingSurvey>,
+    /// Blocks of series that are listed, and their bytes.
+    pub blocks: u64,
+    /// See `blocks`.
+    pub block_bytes: u64,
+    /// Blocks that no directory lists: what a seal that was cut off has left, or what cleaning
+    /// leaves to selections under way.
+    pub blocks_unlisted: u64,
+    /// Runs of all metrics and windows: what was sealed of each at a time.
+    pub runs: u64,
+    /// Of these, the ones that are beside another of the same metric and window.
+    pub runs_unmerged: u64,
+    /// Files, and runs of files, which are read one by one.
+    pub files: u64,
+    /// See `files`.
+    pub file_runs: u64,
+    /// Bytes of the files.
+    pub file_bytes: u64,
+}
+
+impl PartitionSurvey {
+    /// Samples of all encodings.
+    pub fn samples(&self) -> u64 {
+        self.encodings.values().map(|of| of.samples).sum()
+    }
+}
+
+fn encoding_name(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Gorilla => "gorilla",
+        Encoding::GorillaStarts => "gorilla with starts",
+        Encoding::Packed => "packed",
+        Encoding::Histograms => "histograms",
+    }
+}
+
+/// Where a block stands: metric, place of the window and run, as in the key of its directory.
+type RunPlace = (u64, u8, u32);
+
+/// Reads a partition.
+///
+/// Errors: the tree cannot be read on.
+pub(super) async fn walk(
+    lsm: &Lsm,
+    number: i64,
+    series_count: u32,
+    depth: Depth,
+    on_damage: OnDamage<'_>,
+) -> Result<PartitionSurvey, StoreError> {
+    let mut survey = PartitionSurvey {
+        start_ms: number.saturating_mul(PARTITION_MS),
+        series: series_count,
+        ..PartitionSurvey::default()
+    };
+    (survey.files, survey.file_runs, survey.file_bytes) = lsm.files_of(&keys::partition(number));
+    let labels = match depth {
+        Depth::Headers => Vec::new(),
+        Depth::Everything => forward(lsm, number, series_count, on_damage).await?,
+    };
+    let mut listed = directories(lsm, number, &mut survey, on_damage).await?;
+    blocks(lsm, number, &labels, &mut listed, &mut survey, on_damage).await?;
+    for ((metric, window, run), entries) in listed {
+        for entry in entries.values() {
+            let window = number * PARTITION_WINDOWS + i64::from(window);
+            let key = keys::block(metric, window, run, entry.first_id);
+            on_damage(Damage::in_tree(&key, "the block is listed, and there is none"));
+        }
+    }
+    if depth == Depth::Everything {
+        postings(lsm, number, &labels, on_damage).await?;
+    }
+    Ok(survey)
+}
+
+/// The labels of every id.
+async fn forward(
+    lsm: &Lsm,
+    number: i64,
+    series_count: u32,
+    on_damage: OnDamage<'_>,
+) -> Result<Vec<Labels>, StoreError> {
+    let mut all = Vec::new();
+    let mut scan = lsm.scan_prefix(&keys::forward(number)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let page = keys::parse_forward_page(&key).unwrap_or(u32::MAX);
+        // What cannot be decoded has been told with its file.
+        let labels = block::decode_page(&key, &bytes).unwrap_or_default();
+        let first = page.saturating_mul(PAGE_IDS) as usize;
+        if first != all.len() {
+            on_damage(Damage::in_tree(&key, format!("the page before ends at id {}", all.len())));
+        }
+        all.extend(labels);
+    }
+    if all.len() < series_count as usize {
+        let detail = format!("{series_count} series are registered, {} have labels", all.len());
+        on_damage(Damage::in_tree(&keys::partition_entry(number), detail));
+    }
+    Ok(all)
+}
+
+/// The blocks that directories list.
+async fn directories(
+    lsm: &Lsm,
+    number: i64,
+    survey: &mut PartitionSurvey,
+    on_damage: OnDamage<'_>,
+) -> Result<BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>>, StoreError> {
+    let mut listed: BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>> = BTreeMap::new();
+    let mut before: Option<(u64, u8)> = None;
+    let mut scan = lsm.scan_prefix(&keys::directories(number)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let Some(place @ (metric, window, _)) = keys::parse_directory(&key) else {
+            on_damage(Damage::in_tree(&key, "malformed key"));
+            continue;
+        };
+        survey.runs += 1;
+        survey.runs_unmerged += u64::from(before == Some((metric, window)));
+        before = Some((metric, window));
+        let Ok(entries) = block::decode_directory(&key, &bytes) else { continue };
+        listed.insert(place, entries.into_iter().map(|entry| (entry.first_id, entry)).collect());
+    }
+    Ok(listed)
+}
+
+/// Reads the blocks, and takes those out of the lists that they are in.
+async fn blocks(
+    lsm: &Lsm,
+    number: i64,
+    labels: &[Labels],
+    listed: &mut BTreeMap<RunPlace, BTreeMap<u32, BlockEntry>>,
+    survey: &mut PartitionSurvey,
+    on_damage: OnDamage<'_>,
+) -> Result<(), StoreError> {
+    let mut scan = lsm.scan_prefix(&keys::blocks(number)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let directory = keys::directory_of_block(&key);
+        let place = directory.as_deref().and_then(keys::parse_directory);
+        let first_id = key.last_chunk::<4>().map(|id| u32::from_be_bytes(*id));
+        let entry = place.zip(first_id).and_then(|(place, id)| listed.get_mut(&place)?.remove(&id));
+        let (Some(entry), Some((metric, window, _))) = (entry, place) else {
+            survey.blocks_unlisted += 1;
+            continue;
+        };
+        survey.blocks += 1;
+        survey.block_bytes += bytes.len() as u64;
+        if let Err(detail) = block(&bytes, &key, entry, (number, window), survey) {
+            on_damage(Damage::in_tree(&key, detail));
+        }
+        let Ok(series) = block::decode_block(&key, &bytes) else { continue };
+        if labels.is_empty() {
+            continue;
+        }
+        for (id, _) in series {
+            match labels.get(id as usize) {
+                None => {
+                    let detail = format!("series {id} has no labels");
+                    on_damage(Damage::in_tree(&key, detail));
+                }
+                Some(labels) if keys::metric_hash(labels.metric_name()) != metric => {
+                    let detail = format!("series {id}, {labels}, is of another metric");
+                    on_damage(Damage::in_tree(&key, detail));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Counts a block, and checks it against what its directory says.
+fn block(
+    bytes: &[u8],
+    key: &[u8],
+    entry: BlockEntry,
+    (number, window): (i64, u8),
+    survey: &mut PartitionSurvey,
+) -> Result<(), String> {
+    if entry.bytes as usize != bytes.len() {
+        return Err(format!("{} bytes are listed, {} found", entry.bytes, bytes.len()));
+    }
+    // What cannot be decoded has been told with its file.
+    let Ok(series) = block::decode_block(key, bytes) else { return Ok(()) };
+    let ids = (series.first().map(|s| s.0), series.last().map(|s| s.0));
+    if ids != (Some(entry.first_id), Some(entry.last_id)) {
+        return Err(format!("series {} to {} are listed", entry.first_id, entry.last_id));
+    }
+    let window_ms = (number * PARTITION_WINDOWS + i64::from(window)) * WINDOW_MS;
+    let mut times: Option<(i64, i64)> = None;
+    for (id, range) in series {
+        for frame in frames(&bytes[range]) {
+            let Ok((_, header)) = frame else { continue };
+            let of = survey.encodings.entry(encoding_name(header.encoding)).or_default();
+            of.frames += 1;
+            of.samples += u64::from(header.count);
+            of.bytes += header.frame_len() as u64;
+            let (min_ms, max_ms) = times.unwrap_or((header.min_ms, header.max_ms));
+            times = Some((min_ms.min(header.min_ms), max_ms.max(header.max_ms)));
+            if header.min_ms < window_ms || header.max_ms >= window_ms + WINDOW_MS {
+                return Err(format!("series {id} has samples outside of the window"));
+            }
+        }
+    }
+    let Some((min_ms, max_ms)) = times else { return Ok(()) };
+    let (earliest, latest) = survey.times_ms.unwrap_or((min_ms, max_ms));
+    survey.times_ms = Some((earliest.min(min_ms), latest.max(max_ms)));
+    if (min_ms, max_ms) != (entry.min_ms, entry.max_ms) {
+        return Err(format!(
+            "times {} to {} are listed, {min_ms} to {max_ms} found",
+            entry.min_ms, entry.max_ms
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that postings say of every series what its labels are, and nothing else; and that the
+/// dictionary of all partitions has each pair.
+async fn postings(
+    lsm: &Lsm,
+    number: i64,
+    labels: &[Labels],
+    on_damage: OnDamage<'_>,
+) -> Result<(), StoreError> {
+    let mut filed: HashMap<u32, usize> = HashMap::new();
+    let mut pair_before = None;
+    let mut of_pair = RoaringBitmap::new();
+    let mut scan = lsm.scan_prefix(&keys::postings(number)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let Some((name, value)) = keys::parse_postings(&key) else { continue };
+        let Ok(ids) = decode_postings(&key, &bytes) else { continue };
+        let pair = Some((name, value));
+        if pair != pair_before {
+            of_pair.clear();
+            if let Some((name, value)) = &pair {
+                let entry = keys::dictionary_entry(name, value, number);
+                if lsm.get(&entry).await?.is_none() {
+                    let detail = "the dictionary does not have the partition under this pair";
+                    on_damage(Damage::in_tree(&entry, detail));
+                }
+            }
+            pair_before = pair;
+        }
+        let Some((name, value)) = &pair_before else { continue };
+        for id in &ids {
+            let of = labels.get(id as usize);
+            if of.is_none_or(|labels| labels.get(name) != value) || !of_pair.insert(id) {
+                let detail = format!("series {id} is filed here and does not belong here");
+                on_damage(Damage::in_tree(&key, detail));
+                continue;
+            }
+            *filed.entry(id).or_default() += 1;
+        }
+    }
+    for (id, labels) in labels.iter().enumerate() {
+        let found = filed.get(&(id as u32)).copied().unwrap_or(0);
+        if found != labels.len() {
+            let key = keys::postings(number);
+            let detail = format!(
+                "series {id}, {labels}, has {} labels and is filed under {found}",
+                labels.len()
+            );
+            on_damage(Damage::in_tree(&key, detail));
+        }
+    }
+    Ok(())
+}

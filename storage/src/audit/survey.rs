@@ -1,0 +1,198 @@
+//! What is in a store.
+
+use std::collections::BTreeMap;
+
+use super::partition::{self, Depth, PartitionSurvey};
+use super::verify::Damage;
+use super::{OnProgress, Opened};
+use crate::error::StoreError;
+use crate::head::record::Columns;
+use crate::keys;
+use crate::lsm::{Location, Lsm};
+use crate::options::StoreOptions;
+use crate::seal::{self, Meta};
+use crate::window::window_of;
+
+/// What a store holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreSurvey {
+    /// In which format it is.
+    pub format: u32,
+    /// Who writes to it, or was killed while it did.
+    pub owner: Option<String>,
+    /// Its days, the earliest first.
+    pub partitions: Vec<PartitionSurvey>,
+    /// What is not sealed.
+    pub log: LogSurvey,
+    /// Deletes, the earliest first.
+    pub tombstones: Vec<TombstoneSurvey>,
+    /// Commits that exemplars came with.
+    pub exemplar_entries: u64,
+    /// Metrics of which something is known.
+    pub metrics_described: u64,
+    /// Names under which tools have noted something.
+    pub notes: Vec<String>,
+    /// Files of everything, the write-ahead log aside, and their bytes.
+    pub files: u64,
+    /// See `files`.
+    pub file_bytes: u64,
+    /// Damages that were passed over; a verification names them.
+    pub damages: u64,
+}
+
+/// The tail of the log: what the next start reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogSurvey {
+    /// The first epoch whose records count, and the next that is given out.
+    pub first_epoch: u32,
+    /// See `first_epoch`.
+    pub next_epoch: u32,
+    /// Records.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Samples in them that are not sealed.
+    pub samples: u64,
+    /// Series in them.
+    pub series: u64,
+    /// The times of the samples that are not sealed, if there are some.
+    pub times_ms: Option<(i64, i64)>,
+}
+
+/// A delete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TombstoneSurvey {
+    /// The log epoch up to which it covers what was written.
+    pub epoch: u32,
+    /// First time that is deleted.
+    pub start_ms: i64,
+    /// Last time.
+    pub end_ms: i64,
+    /// Of which series, as PromQL writes it.
+    pub selectors: Vec<String>,
+    /// Whether its samples are out of the files.
+    pub is_cleaned: bool,
+}
+
+/// Looks through the store at a URL.
+///
+/// Errors: there is none, it cannot be read, or what it says of itself is damaged.
+pub async fn survey(
+    url: &str,
+    options: &StoreOptions,
+    on_progress: OnProgress<'_>,
+) -> Result<StoreSurvey, StoreError> {
+    let location = Location::find(url, &options.remote)?;
+    location.check_readable().await?;
+    survey_at(&location, options, on_progress).await
+}
+
+pub(crate) async fn survey_at(
+    location: &Location,
+    options: &StoreOptions,
+    on_progress: OnProgress<'_>,
+) -> Result<StoreSurvey, StoreError> {
+    let mut opened = Opened::open(location, options).await?;
+    let found = survey_tree(&mut opened, on_progress).await;
+    opened.close().await;
+    found
+}
+
+async fn survey_tree(
+    opened: &mut Opened,
+    on_progress: OnProgress<'_>,
+) -> Result<StoreSurvey, StoreError> {
+    let lsm = opened.lsm.clone();
+    let meta = seal::read_meta(&lsm).await?;
+    let (files, _, file_bytes) = lsm.files_of(&[]);
+    let mut survey = StoreSurvey {
+        format: meta.format,
+        owner: meta.owner.clone(),
+        files,
+        file_bytes,
+        ..StoreSurvey::default()
+    };
+    let mut damages = 0;
+    let mut count = |_: Damage| damages += 1;
+    let mut done = 0;
+    for (number, series_count) in &meta.partitions {
+        let mut found =
+            partition::walk(&lsm, *number, *series_count, Depth::Headers, &mut count).await?;
+        found.series_gone = meta.gone.get(number).map_or(0, roaring::RoaringBitmap::len);
+        done += found.file_bytes;
+        on_progress(done, file_bytes);
+        survey.partitions.push(found);
+        opened.keep().await;
+    }
+    survey.log = log(&lsm, &meta, &mut count).await?;
+    survey.damages = damages;
+    survey.tombstones = meta
+        .tombstones
+        .iter()
+        .map(|tombstone| TombstoneSurvey {
+            epoch: tombstone.epoch,
+            start_ms: tombstone.start_ms,
+            end_ms: tombstone.end_ms,
+            selectors: tombstone.selectors.iter().map(|matchers| selector(matchers)).collect(),
+            is_cleaned: tombstone.is_cleaned,
+        })
+        .collect();
+    survey.exemplar_entries = count_keys(&lsm, keys::EXEMPLARS_PREFIX).await?;
+    survey.metrics_described = count_keys(&lsm, keys::METADATA_PREFIX).await?;
+    let mut scan = lsm.scan_prefix(keys::NOTES_PREFIX).await?;
+    while let Some((key, _)) = scan.next().await? {
+        survey.notes.extend(keys::parse_note(&key));
+    }
+    Ok(survey)
+}
+
+fn selector(matchers: &[model::Matcher]) -> String {
+    let matchers: Vec<String> = matchers.iter().map(ToString::to_string).collect();
+    format!("{{{}}}", matchers.join(", "))
+}
+
+async fn count_keys(lsm: &Lsm, prefix: &[u8]) -> Result<u64, StoreError> {
+    let mut count = 0;
+    let mut scan = lsm.scan_prefix(prefix).await?;
+    while scan.next().await?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+async fn log(
+    lsm: &Lsm,
+    meta: &Meta,
+    on_damage: &mut (dyn FnMut(Damage) + Send),
+) -> Result<LogSurvey, StoreError> {
+    let mut survey = LogSurvey {
+        first_epoch: meta.first_epoch,
+        next_epoch: meta.next_epoch,
+        ..LogSurvey::default()
+    };
+    let mut series: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut scan = lsm.scan(&keys::log_epoch(meta.first_epoch), keys::LOG_END).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), Columns::decode(&bytes))
+        else {
+            on_damage(Damage::in_tree(&key, "the record cannot be read"));
+            continue;
+        };
+        survey.records += 1;
+        survey.bytes += bytes.len() as u64;
+        survey.next_epoch = survey.next_epoch.max(epoch + 1);
+        *series.entry(epoch).or_default() += columns.definitions.len() as u64;
+        let is_open = |time_ms: &i64| {
+            meta.watermarks.get(&window_of(*time_ms)).is_none_or(|sealed| *sealed < epoch)
+        };
+        let of_histograms = columns.histograms.iter().map(|decided| decided.sample.timestamp_ms);
+        for time_ms in columns.timestamps.iter().copied().chain(of_histograms).filter(is_open) {
+            survey.samples += 1;
+            let (min_ms, max_ms) = survey.times_ms.unwrap_or((time_ms, time_ms));
+            survey.times_ms = Some((min_ms.min(time_ms), max_ms.max(time_ms)));
+        }
+    }
+    // Each epoch defines its series anew.
+    survey.series = series.values().copied().max().unwrap_or(0);
+    Ok(survey)
+}

@@ -1,0 +1,196 @@
+//! Whether everything in a store is right.
+
+use super::partition::{self, Depth};
+use super::{OnProgress, Opened, objects};
+use crate::error::StoreError;
+use crate::head::record::Columns;
+use crate::keys;
+use crate::lsm::{Location, Lsm, Objects};
+use crate::options::StoreOptions;
+use crate::seal::{self, Meta};
+
+/// What is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The file, and where in it; none where what is wrong lies between keys.
+    pub object: Option<String>,
+    /// The key.
+    pub key: Option<String>,
+    /// What was expected and what was found.
+    pub detail: String,
+}
+
+/// Is told of each damage.
+pub(super) type OnDamage<'a> = &'a mut (dyn FnMut(Damage) + Send);
+
+/// How much has been read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Files.
+    pub objects: u64,
+    /// Keys in them, deletions included; a key may be in several.
+    pub entries: u64,
+    /// Bytes of keys and values.
+    pub entry_bytes: u64,
+    /// Series of all partitions.
+    pub series: u64,
+    /// Samples in blocks that are listed.
+    pub samples: u64,
+    /// Records of the log that count.
+    pub log_records: u64,
+    /// Damages.
+    pub damages: u64,
+}
+
+impl Damage {
+    pub(super) fn of_object(object: &str, error: &StoreError) -> Damage {
+        Damage { object: Some(object.to_owned()), key: None, detail: error.to_string() }
+    }
+
+    pub(super) fn of_key(object: &str, key: &[u8], error: &StoreError) -> Damage {
+        let detail = match error {
+            StoreError::Corrupt { detail, .. } => detail.clone(),
+            error => error.to_string(),
+        };
+        let key = Some(keys::printable(key));
+        Damage { object: Some(object.to_owned()), key, detail }
+    }
+
+    /// Between keys of the tree as it is read.
+    pub(super) fn in_tree(key: &[u8], detail: impl Into<String>) -> Damage {
+        Damage { object: None, key: Some(keys::printable(key)), detail: detail.into() }
+    }
+
+    /// Of reading the tree.
+    pub(super) fn of_error(error: &StoreError) -> Damage {
+        match error {
+            StoreError::Corrupt { location, detail } => {
+                Damage { object: None, key: Some(location.clone()), detail: detail.clone() }
+            }
+            error => Damage { object: None, key: None, detail: error.to_string() },
+        }
+    }
+}
+
+/// Reads the store at a URL to the last byte, and tells of each damage.
+///
+/// Errors: there is no store, or its object store does not answer.
+pub async fn verify(
+    url: &str,
+    options: &StoreOptions,
+    on_progress: OnProgress<'_>,
+    on_damage: &mut (dyn FnMut(Damage) + Send),
+) -> Result<Verified, StoreError> {
+    let location = Location::find(url, &options.remote)?;
+    location.check_readable().await?;
+    verify_at(&location, options, on_progress, on_damage).await
+}
+
+pub(crate) async fn verify_at(
+    location: &Location,
+    options: &StoreOptions,
+    on_progress: OnProgress<'_>,
+    on_damage: &mut (dyn FnMut(Damage) + Send),
+) -> Result<Verified, StoreError> {
+    let mut verified = Verified::default();
+    let mut damages = 0;
+    let mut count = |damage: Damage| {
+        damages += 1;
+        on_damage(damage);
+    };
+    match Opened::open(location, options).await {
+        Ok(mut opened) => {
+            let files = opened.lsm.objects();
+            let keeper = Some(&mut opened);
+            let total =
+                objects::verify(&files, keeper, &mut verified, on_progress, &mut count).await;
+            tree(&mut opened, total, &mut verified, on_progress, &mut count).await;
+            opened.close().await;
+        }
+        Err(error @ StoreError::Corrupt { .. }) => {
+            // What is in files may be right all the same.
+            count(Damage::of_object("the manifest, or the write-ahead log", &error));
+            if let Ok(files) = Objects::at(location).await {
+                objects::verify(&files, None, &mut verified, on_progress, &mut count).await;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    verified.damages = damages;
+    Ok(verified)
+}
+
+/// Checks what the tree says against itself.
+async fn tree(
+    opened: &mut Opened,
+    total: u64,
+    verified: &mut Verified,
+    on_progress: OnProgress<'_>,
+    on_damage: OnDamage<'_>,
+) {
+    let mut done = total;
+    let meta = match seal::read_meta(&opened.lsm).await {
+        Ok(meta) => meta,
+        Err(error) => return on_damage(Damage::of_error(&error)),
+    };
+    for (number, series_count) in &meta.partitions {
+        let (lsm, count) = (&opened.lsm, *series_count);
+        match partition::walk(lsm, *number, count, Depth::Everything, on_damage).await {
+            Ok(found) => {
+                done += found.file_bytes;
+                on_progress(done.min(2 * total), 2 * total);
+                verified.series += u64::from(*series_count);
+                verified.samples += found.samples();
+            }
+            Err(error) => on_damage(Damage::of_error(&error)),
+        }
+        opened.keep().await;
+    }
+    if let Err(error) = log(&opened.lsm, &meta, verified, on_damage).await {
+        on_damage(Damage::of_error(&error));
+    }
+}
+
+/// Checks that records are numbered without a gap, that none is missing that the last start has
+/// seen, and that each names series that are defined.
+async fn log(
+    lsm: &Lsm,
+    meta: &Meta,
+    verified: &mut Verified,
+    on_damage: OnDamage<'_>,
+) -> Result<(), StoreError> {
+    let mut scan = lsm.scan(&keys::log_epoch(meta.first_epoch), keys::LOG_END).await?;
+    let mut expected = (0, 0, 0);
+    let mut missing = meta.known_records();
+    while let Some((key, bytes)) = scan.next().await? {
+        let Some((epoch, sequence)) = keys::parse_log(&key) else {
+            on_damage(Damage::in_tree(&key, "malformed key"));
+            continue;
+        };
+        if epoch != expected.0 {
+            expected = (epoch, 0, 0);
+        }
+        if sequence != expected.1 {
+            let detail = format!("record {} of the epoch is missing", expected.1);
+            on_damage(Damage::in_tree(&key, detail));
+        }
+        expected.1 = sequence + 1;
+        missing.retain(|(of, count)| *of != epoch || expected.1 < *count);
+        // What cannot be decoded has been told with its file.
+        let Ok(columns) = Columns::decode(&bytes) else { continue };
+        verified.log_records += 1;
+        if columns.first_ref != expected.2 {
+            let detail = format!("series {} is to be defined next", expected.2);
+            on_damage(Damage::in_tree(&key, detail));
+        }
+        expected.2 = columns.first_ref.saturating_add(columns.definitions.len() as u32);
+        if columns.runs.iter().any(|run| run.reference >= expected.2) {
+            on_damage(Damage::in_tree(&key, "samples of a series that is not defined"));
+        }
+    }
+    for (epoch, count) in missing {
+        let last = keys::log(epoch, count.saturating_sub(1));
+        on_damage(Damage::in_tree(&last, format!("{count} records of the epoch were there")));
+    }
+    Ok(())
+}

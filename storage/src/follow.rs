@@ -1,0 +1,427 @@
+//! A reader: follows the store that another process writes to, and keeps a head of its own.
+//!
+//! ```text
+//! step     what has been committed since, as rows, and a view of all of it
+//! hide     days that it has no more; who reads them already may end first
+//! show     the view, with what is known of its partitions, under one lock
+//! apply    records of the log and deletes between them to the head, in the order of both
+//! drop     what the view has sealed leaves the head
+//! ```
+//!
+//! So what is sealed is shown before the head lets go of it, as with the writer, and a selection,
+//! which copies from the head first, finds it in one of them or both. Applying is blind, as in a
+//! replay: a reader's head is what a restart of the writer would end with.
+//!
+//! Where a step fails in the middle, or the rows are not all that has changed, everything but the
+//! head is read anew, and the log from the last record on that has been applied.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::error::StoreError;
+use crate::head::commit::Log;
+use crate::head::replay::Replay;
+use crate::keys;
+use crate::lsm::{Following, Lsm, Row, Step};
+use crate::seal::{self, Meta};
+use crate::store::Inner;
+use crate::window::{PARTITION_WINDOWS, partition_end_ms};
+
+/// How often it is looked whether selections have ended that read days which are to go.
+const READS_ENDED_INTERVAL: Duration = Duration::from_millis(20);
+/// A reader keeps up if it is at most so many times its lag behind, or so long.
+const LAGS_BEHIND_MAX: u32 = 3;
+const BEHIND_MIN: Duration = Duration::from_secs(10);
+
+/// How far a reader is behind the store, and what it has done.
+pub(crate) struct Progress {
+    lag: Duration,
+    state: Mutex<State>,
+    steps: AtomicU64,
+    gaps: AtomicU64,
+    failures: AtomicU64,
+    /// Told when another attempt is wanted at once.
+    wanted: Notify,
+    /// Told after each attempt.
+    tried: Notify,
+}
+
+struct State {
+    /// When the last attempt began that found nothing more.
+    complete_at: Instant,
+    /// Why the last attempt failed.
+    error: Option<StoreError>,
+    /// Whether files of the view have been found missing.
+    has_lost_files: bool,
+}
+
+/// How a reader stands to the store.
+#[derive(Debug, Clone)]
+pub struct Behind {
+    /// Since when something may be missing: what was acknowledged before is here.
+    pub behind: Duration,
+    /// The lag that it is to keep.
+    pub lag: Duration,
+    /// Why the last attempt to read what is new has failed.
+    pub error: Option<StoreError>,
+}
+
+/// Figures of a reader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FollowStats {
+    /// How far it is behind, in ms.
+    pub behind_ms: u64,
+    /// How often something new has been taken in.
+    pub steps: u64,
+    /// How often of that what has changed was not known by row.
+    pub gaps: u64,
+    /// How often the store could not be followed.
+    pub failures: u64,
+}
+
+impl Behind {
+    /// Whether it is about as far behind as it may be.
+    pub fn keeps_up(&self) -> bool {
+        self.behind <= self.lag.saturating_mul(LAGS_BEHIND_MAX).max(BEHIND_MIN)
+    }
+}
+
+impl Progress {
+    fn new(lag: Duration) -> Progress {
+        let state = State { complete_at: Instant::now(), error: None, has_lost_files: false };
+        Progress {
+            lag,
+            state: Mutex::new(state),
+            steps: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            wanted: Notify::new(),
+            tried: Notify::new(),
+        }
+    }
+
+    /// How far behind the reader is.
+    pub(crate) fn behind(&self) -> Behind {
+        let state = self.lock();
+        let behind = state.complete_at.elapsed();
+        Behind { behind, lag: self.lag, error: state.error.clone() }
+    }
+
+    pub(crate) fn stats(&self) -> FollowStats {
+        FollowStats {
+            behind_ms: u64::try_from(self.behind().behind.as_millis()).unwrap_or(u64::MAX),
+            steps: self.steps.load(Ordering::Relaxed),
+            gaps: self.gaps.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Has other files taken, as some have gone, and waits for the attempt.
+    pub(crate) async fn take_other_files(&self, patience: Duration) {
+        let is_waiting = || self.lock().has_lost_files;
+        self.lock().has_lost_files = true;
+        let waiting = async {
+            loop {
+                let tried = self.tried.notified();
+                self.wanted.notify_one();
+                tried.await;
+                // An attempt that was under way before has not known of it.
+                if !is_waiting() {
+                    return;
+                }
+            }
+        };
+        // Who has waited for long enough finds out by reading again.
+        let _ = tokio::time::timeout(patience, waiting).await;
+    }
+
+    /// Waits until another attempt is wanted at once.
+    #[cfg(test)]
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    fn note(&self, began: Instant, result: &Result<(), StoreError>) {
+        let mut state = self.lock();
+        match result {
+            Ok(()) => {
+                if state.error.take().is_some() {
+                    tracing::info!("the reader follows the store again");
+                }
+                state.complete_at = began;
+            }
+            Err(error) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                if state.error.is_none() {
+                    tracing::warn!(
+                        %error,
+                        "the reader cannot follow the store; it answers from what it has"
+                    );
+                }
+                state.error = Some(error.clone());
+            }
+        }
+        drop(state);
+        self.tried.notify_waiters();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What follows a store.
+pub(crate) struct Follower {
+    inner: Arc<Inner>,
+    progress: Arc<Progress>,
+    following: Following,
+    replay: Replay,
+    /// What the store says of itself in the view that is shown.
+    meta: Meta,
+    /// The first partition that is kept, as far as any has been deleted.
+    first_kept: i64,
+    /// Whether a step has not been taken to its end.
+    is_torn: bool,
+}
+
+impl Follower {
+    /// Follows from what has been rebuilt.
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        following: Following,
+        replay: Replay,
+        meta: Meta,
+        lag: Duration,
+    ) -> Follower {
+        let first_kept = meta.kept_from.unwrap_or(i64::MIN);
+        let progress = Arc::new(Progress::new(lag));
+        let mut follower =
+            Follower { inner, progress, following, replay, meta, first_kept, is_torn: false };
+        follower.following.note_applied();
+        follower
+    }
+
+    /// How far it is behind.
+    pub(crate) fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Takes in what has been committed by now.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
+        if std::mem::take(&mut self.progress.lock().has_lost_files) {
+            self.following.pin_anew();
+        }
+        let result = self.try_to_catch_up().await;
+        self.progress.note(began, &result);
+        if result.is_ok()
+            && let Err(error) = self.following.keep_files().await
+        {
+            tracing::warn!(%error, "what keeps the files of this reader cannot be renewed");
+        }
+        result
+    }
+
+    /// Lets go of what is kept for this reader.
+    pub(crate) async fn close(&mut self) {
+        self.following.close().await;
+    }
+
+    async fn try_to_catch_up(&mut self) -> Result<(), StoreError> {
+        let step = self.following.advance().await?;
+        let step = step.or_else(|| self.is_torn.then(|| self.following.again()));
+        if let Some(step) = step {
+            self.take(step).await?;
+            self.progress.steps.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, step: Step) -> Result<(), StoreError> {
+        let has_gap = std::mem::replace(&mut self.is_torn, true) || step.has_gap;
+        let lsm = self.inner.lsm.at(&step);
+        let has_meta = step.rows.iter().any(|row| keys::is_meta(&row.key));
+        let meta = if has_gap || has_meta { Some(seal::read_meta(&lsm).await?) } else { None };
+        if has_gap {
+            self.progress.gaps.fetch_add(1, Ordering::Relaxed);
+            self.inner.head.exemplars.read_anew(&lsm).await?;
+            self.inner.head.metadata.read_anew(&lsm).await?;
+        } else {
+            self.take_exemplars_and_metadata(&step.rows);
+        }
+        if let Some(meta) = &meta {
+            self.hide(meta).await;
+        }
+        self.show(&step, meta, has_gap);
+        self.apply(&lsm, &step.rows, has_gap).await?;
+        if has_gap || has_meta {
+            self.drop_sealed().await;
+        }
+        if has_gap {
+            self.inner.head.changes.note(i64::MIN);
+        }
+        self.following.note_applied();
+        self.is_torn = false;
+        Ok(())
+    }
+
+    fn take_exemplars_and_metadata(&self, rows: &[Row]) {
+        let head = &self.inner.head;
+        for Row { key, value, .. } in rows {
+            if key.starts_with(keys::EXEMPLARS_PREFIX) {
+                // Those that go from the store have left the ring, or are about to.
+                if let Some(value) = value {
+                    head.exemplars.follow(key, value);
+                }
+            } else if key.starts_with(keys::METADATA_PREFIX) {
+                head.metadata.follow(key, value.as_ref());
+            }
+        }
+    }
+
+    /// Hides days that are in the store no more, and waits for those who read them, though no
+    /// longer than for the lag.
+    async fn hide(&mut self, meta: &Meta) {
+        let kept_from = meta.kept_from.unwrap_or(i64::MIN);
+        let is_gone = |partition: &&i64| !meta.partitions.contains_key(partition);
+        let gone = self.inner.read_partitions(|all| all.keys().filter(is_gone).max().copied());
+        let first_kept = kept_from.max(gone.map_or(i64::MIN, |gone| gone + 1));
+        if first_kept <= self.first_kept {
+            return;
+        }
+        self.first_kept = first_kept;
+        self.inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+        let (began, next) = (Instant::now(), self.inner.selections.next());
+        while !self.inner.selections.have_ended_before(next) && began.elapsed() < self.progress.lag
+        {
+            tokio::time::sleep(READS_ENDED_INTERVAL).await;
+        }
+    }
+
+    /// Shows the view of a step, and what is known of it.
+    fn show(&mut self, step: &Step, meta: Option<Meta>, has_gap: bool) {
+        let changed: BTreeSet<i64> =
+            step.rows.iter().filter_map(|row| keys::partition_of_directory(&row.key)).collect();
+        let inner = &self.inner;
+        let mut partitions = inner.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        self.following.show(step);
+        if let Some(meta) = meta {
+            for partition in partitions.keys().filter(|p| !meta.partitions.contains_key(p)) {
+                inner.index.remove(*partition);
+                inner.counters.note_deleted();
+            }
+            partitions.clone_from(&meta.partitions);
+            for (partition, gone) in &meta.gone {
+                if self.meta.gone.get(partition) != Some(gone) {
+                    inner.index.set_gone(*partition, gone.clone());
+                }
+            }
+            self.meta = meta;
+            inner.tombstones.set(std::mem::take(&mut self.meta.tombstones));
+        }
+        if has_gap {
+            partitions.keys().for_each(|partition| inner.index.published(*partition));
+        } else {
+            changed.into_iter().for_each(|partition| inner.index.published(partition));
+        }
+    }
+
+    /// Applies what the log has gained, and the deletes between.
+    async fn apply(&mut self, lsm: &Lsm, rows: &[Row], has_gap: bool) -> Result<(), StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let mut log = inner.log.lock().await;
+        self.replay.expect_deletes(&inner.tombstones.all());
+        if has_gap {
+            let (epoch, sequence) = self.replay.next_record(&log);
+            let first = keys::log(epoch, sequence).max(keys::log_epoch(self.meta.first_epoch));
+            let mut scan = lsm.scan(&first, keys::LOG_END).await?;
+            while let Some((key, value)) = scan.next().await? {
+                self.apply_record(&mut log, &key, &value).await?;
+            }
+        } else {
+            for Row { key, value, .. } in rows {
+                if let Some(value) = value
+                    && keys::parse_log(key).is_some()
+                {
+                    self.apply_record(&mut log, key, value).await?;
+                }
+            }
+        }
+        self.replay.end_deletes(&inner.head)
+    }
+
+    async fn apply_record(
+        &mut self,
+        log: &mut Log,
+        key: &Bytes,
+        value: &Bytes,
+    ) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        if self.replay.begins_epoch(key) {
+            // The references of the epoch before name series by slots, and are not used any more.
+            let now_ms = inner.options.clock.now_ms();
+            let idle_since_ms = seal::idle_since_ms(now_ms, log.newest_ms);
+            inner.head.forget(|series| series.newest_ms < idle_since_ms);
+        }
+        let first_window = self.first_kept.saturating_mul(PARTITION_WINDOWS);
+        let meta = &self.meta;
+        let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
+        let earliest_ms = self.replay.record(&inner.head, log, key, value, is_open)?;
+        inner.counters.note_log(log.bytes(), log.newest_ms);
+        // After its samples can be seen, as for a write.
+        if let Some(earliest_ms) = earliest_ms {
+            inner.head.changes.note(earliest_ms);
+        }
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    /// Drops from the head what the view has sealed or has no more.
+    async fn drop_sealed(&mut self) {
+        let inner = &self.inner;
+        let mut log = inner.log.lock().await;
+        let first_window = self.first_kept.saturating_mul(PARTITION_WINDOWS);
+        let meta = &self.meta;
+        let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
+        let mut has_sealed = false;
+        for (epoch, info) in &mut log.epochs {
+            let before = info.windows.len();
+            info.windows.retain(|window, _| is_open(*window, *epoch));
+            has_sealed |= info.windows.len() < before;
+        }
+        let current = self.replay.epoch();
+        log.epochs.retain(|epoch, info| Some(*epoch) == current || !info.windows.is_empty());
+        if has_sealed {
+            inner.head.set_open(log.open_windows());
+            inner.head.for_each(|_, series| {
+                inner.head.note_shrunk(series.retain_open(is_open));
+                inner.head.deactivate_if_empty(series);
+            });
+        }
+        inner.counters.note_log(log.bytes(), log.newest_ms);
+    }
+}
+
+/// Follows until it is ended, each half of the lag, or sooner where files are missing.
+pub(crate) async fn follow_forever(follower: Arc<tokio::sync::Mutex<Follower>>) {
+    let progress = Arc::clone(follower.lock().await.progress());
+    let mut ticks = tokio::time::interval(progress.lag / 2);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = progress.wanted.notified() => {}
+        }
+        let result = follower.lock().await.catch_up().await;
+        // Others have been told of, and the next attempt may do better.
+        if let Err(error @ StoreError::NewerFormat { .. }) = result {
+            tracing::error!(%error, "the reader has ended to follow the store");
+            return;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What the head holds by label: which metrics, labels and values have the most series.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use model::{BudgetError, METRIC_NAME, Watch};
+
+use crate::head::Head;
+use crate::index::LabelIndex;
+
+/// How many of something there are, by name.
+pub type Counted = Vec<(String, u64)>;
+
+/// Figures of what is in memory; of each list the largest come first.
+///
+/// Source: `PostingsStats` of Prometheus, as `/api/v1/status/tsdb` shows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cardinality {
+    /// Series.
+    pub series: u64,
+    /// Pairs of a label and a value.
+    pub label_pairs: u64,
+    /// Windows of series that are open.
+    pub chunks: u64,
+    /// The earliest and the latest time of a sample, ms since the epoch; `None` without any.
+    pub times_ms: Option<(i64, i64)>,
+    /// Metrics by their series.
+    pub series_by_metric: Counted,
+    /// Labels by their values.
+    pub values_by_label: Counted,
+    /// Labels by the bytes that name and value take in all series.
+    pub bytes_by_label: Counted,
+    /// Label pairs, written `name=value`, by their series.
+    pub series_by_pair: Counted,
+}
+
+impl Head {
+    /// What there is, with at most so many entries in each list.
+    ///
+    /// Errors: those of the watch.
+    pub(crate) fn cardinality(
+        &self,
+        limit: usize,
+        watch: &mut Watch,
+    ) -> Result<Cardinality, BudgetError> {
+        let mut found = by_label(&self.index_read(), limit, watch)?;
+        self.for_each(|_, series| {
+            found.series += 1;
+            for window in &series.windows {
+                found.chunks += 1;
+                let (min_ms, max_ms) = found.times_ms.unwrap_or((i64::MAX, i64::MIN));
+                found.times_ms = Some((min_ms.min(window.min_ms), max_ms.max(window.max_ms)));
+            }
+        });
+        Ok(found)
+    }
+}
+
+fn by_label(
+    index: &LabelIndex,
+    limit: usize,
+    watch: &mut Watch,
+) -> Result<Cardinality, BudgetError> {
+    let (mut metrics, mut pairs) = (Largest::new(limit), Largest::new(limit));
+    let (mut values, mut bytes) = (Largest::new(limit), Largest::new(limit));
+    let mut found = Cardinality::default();
+    for name in index.names() {
+        let (mut value_count, mut label_bytes) = (0, 0);
+        for (value, ids) in index.values(name) {
+            watch.work(value.len())?;
+            let series = ids.len();
+            value_count += 1;
+            // As labels are held there: both texts, and a byte for the length of each.
+            label_bytes += series * (name.len() + value.len() + 2) as u64;
+            if name == METRIC_NAME {
+                metrics.offer(series, || value.to_owned());
+            }
+            pairs.offer(series, || format!("{name}={value}"));
+        }
+        found.label_pairs += value_count;
+        values.offer(value_count, || name.to_owned());
+        bytes.offer(label_bytes, || name.to_owned());
+    }
+    found.series_by_metric = metrics.into_sorted();
+    found.values_by_label = values.into_sorted();
+    found.bytes_by_label = bytes.into_sorted();
+    found.series_by_pair = pairs.into_sorted();
+    Ok(found)
+}
+
+/// The largest counts of some, the earlier offered before the later where they are equal.
+struct Largest {
+    limit: usize,
+    /// The least of them on top.
+    kept: BinaryHeap<Reverse<(u64, Reverse<u64>, String)>>,
+    offered: u64,
+}
+
+impl Largest {
+    fn new(limit: usize) -> Largest {
+        Largest { limit, kept: BinaryHeap::new(), offered: 0 }
+    }
+
+    fn offer(&mut self, count: u64, name: impl FnOnce() -> String) {
+        self.offered += 1;
+        let is_full = self.kept.len() >= self.limit;
+        let is_smaller = |least: &Reverse<(u64, Reverse<u64>, String)>| count <= least.0.0;
+        if self.limit == 0 || is_full && self.kept.peek().is_some_and(is_smaller) {
+            return;
+        }
+        if is_full {
+            self.kept.pop();
+        }
+        self.kept.push(Reverse((count, Reverse(self.offered), name())));
+    }
+
+    fn into_sorted(self) -> Counted {
+        let sorted = self.kept.into_sorted_vec().into_iter();
+        sorted.map(|Reverse((count, _, name))| (name, count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Budget, Labels};
+
+    use super::*;
+
+    #[test]
+    fn the_largest_come_first_and_equal_ones_in_the_order_of_names() {
+        let mut index = LabelIndex::default();
+        let rows = [("a", "1", "x"), ("b", "1", "x"), ("b", "2", "x"), ("c", "3", "y")];
+        for (id, (metric, job, zone)) in rows.into_iter().enumerate() {
+            let labels = Labels::from_pairs([("__name__", metric), ("job", job), ("zone", zone)]);
+            index.insert(id as u32, &labels);
+        }
+        let check = |limit: usize, expected: [&[(&str, u64)]; 4]| {
+            let mut watch = Watch::new(&Budget::unlimited());
+            let found = by_label(&index, limit, &mut watch).unwrap();
+            let lists = [
+                &found.series_by_metric,
+                &found.values_by_label,
+                &found.bytes_by_label,
+                &found.series_by_pair,
+            ];
+            let plain = |list: &Counted| -> Vec<(String, u64)> { list.clone() };
+            for (list, expected) in lists.into_iter().zip(expected) {
+                let expected: Vec<_> =
+                    expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+                assert_eq!(plain(list), expected, "{limit}");
+            }
+            assert_eq!(found.label_pairs, 8);
+        };
+        check(
+            9,
+            [
+                &[("b", 2), ("a", 1), ("c", 1)],
+                &[("__name__", 3), ("job", 3), ("zone", 2)],
+                &[("__name__", 44), ("zone", 28), ("job", 24)],
+                &[
+                    ("zone=x", 3),
+                    ("__name__=b", 2),
+                    ("job=1", 2),
+                    ("__name__=a", 1),
+                    ("__name__=c", 1),
+                    ("job=2", 1),
+                    ("job=3", 1),
+                    ("zone=y", 1),
+                ],
+            ],
+        );
+        check(1, [&[("b", 2)], &[("__name__", 3)], &[("__name__", 44)], &[("zone=x", 3)]]);
+        check(0, [&[], &[], &[], &[]]);
+    }
+}

@@ -1,0 +1,266 @@
+//! Replaying the log: all of it at a start, and record by record where another process writes it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use model::Labels;
+
+use super::Head;
+use super::commit::{EpochInfo, Log};
+use super::record::Columns;
+use super::series::{HeadSeries, Scratch};
+use crate::delete::{Snapshot, Tombstone, Tombstones};
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::Lsm;
+use crate::seal::Meta;
+use crate::window::window_of;
+
+/// How far the log has been replayed.
+#[derive(Default)]
+pub(crate) struct Replay {
+    /// The epoch of the last record.
+    epoch: Option<u32>,
+    /// The slots of the series that it has defined.
+    slots_of_refs: Vec<u32>,
+    /// The epoch of the last delete that has been applied.
+    deleted: Option<u32>,
+    /// Deletes that have not, in order.
+    deletes: VecDeque<Arc<Tombstone>>,
+}
+
+/// Rebuilds the head from the log: everything but the windows that the watermarks call sealed up
+/// to an epoch, and what has been deleted. The next record goes to a new epoch.
+pub(crate) async fn replay(
+    lsm: &Lsm,
+    head: &Head,
+    meta: &Meta,
+    tombstones: &Tombstones,
+) -> Result<(Log, Replay), StoreError> {
+    let mut log = Log::new(meta.next_epoch);
+    let mut replay = Replay::default();
+    let tombstones = tombstones.all();
+    let first_epoch = meta.first_epoch;
+    replay.deletes.extend(tombstones.range(first_epoch..).map(|(_, t)| Arc::clone(t)));
+    let mut scan = lsm.scan(&keys::log_epoch(first_epoch), keys::LOG_END).await?;
+    while let Some((key, value)) = scan.next().await? {
+        replay.record(head, &mut log, &key, &value, |window, epoch| meta.is_open(window, epoch))?;
+    }
+    replay.end_deletes(head)?;
+    check_ends(&log, meta)?;
+    // What is sealed already has made no window.
+    head.for_each(|_, series| head.deactivate_if_empty(series));
+    replay.deleted = tombstones.last_key_value().map(|(epoch, _)| *epoch);
+    log.epoch = log.epoch.max(replay.deleted.map_or(0, |epoch| epoch + 1));
+    Ok((log, replay))
+}
+
+/// Errors: a record is missing behind the others of its epoch, which the last start has seen.
+fn check_ends(log: &Log, meta: &Meta) -> Result<(), StoreError> {
+    for (epoch, expected) in meta.known_records() {
+        let found = log.epochs.get(&epoch).map_or(0, |info| info.record_count);
+        if found < expected {
+            return Err(StoreError::Corrupt {
+                location: format!("log record {}", keys::printable(&keys::log(epoch, found))),
+                detail: format!("it is missing: the epoch had {expected} records"),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Replay {
+    /// The epoch of the last record.
+    pub(crate) fn epoch(&self) -> Option<u32> {
+        self.epoch
+    }
+
+    /// The key of the next record, if it is of the same epoch.
+    pub(crate) fn next_record(&self, log: &Log) -> (u32, u64) {
+        let epoch = self.epoch.unwrap_or(0);
+        (epoch, log.epochs.get(&epoch).map_or(0, |info| info.record_count))
+    }
+
+    /// Whether a record is the first one of its epoch.
+    pub(crate) fn begins_epoch(&self, key: &[u8]) -> bool {
+        keys::parse_log(key).is_some_and(|(epoch, _)| self.epoch != Some(epoch))
+    }
+
+    /// Takes in deletes that have not been applied yet.
+    pub(crate) fn expect_deletes(&mut self, all: &Snapshot) {
+        let last = self.deletes.back().map(|t| t.epoch).max(self.deleted);
+        let new = all.range(last.map_or(0, |epoch| epoch + 1)..);
+        self.deletes.extend(new.map(|(_, tombstone)| Arc::clone(tombstone)));
+    }
+
+    /// Applies the deletes that no record has come after.
+    pub(crate) fn end_deletes(&mut self, head: &Head) -> Result<(), StoreError> {
+        self.delete_before(head, u32::MAX)
+    }
+
+    fn delete_before(&mut self, head: &Head, epoch: u32) -> Result<(), StoreError> {
+        while let Some(tombstone) = self.deletes.pop_front_if(|tombstone| tombstone.epoch < epoch) {
+            self.deleted = Some(tombstone.epoch);
+            head.delete(&tombstone)?;
+            head.changes.note(tombstone.start_ms);
+        }
+        Ok(())
+    }
+
+    /// Applies a record, but for windows that are not open in its epoch. Returns the time of its
+    /// earliest sample.
+    ///
+    /// Errors: damaged bytes, or a record that is not the next one.
+    pub(crate) fn record(
+        &mut self,
+        head: &Head,
+        log: &mut Log,
+        key: &[u8],
+        value: &[u8],
+        is_open: impl Fn(i64, u32) -> bool,
+    ) -> Result<Option<i64>, StoreError> {
+        let corrupt = |detail: String| StoreError::Corrupt {
+            location: format!("log record {}", keys::printable(key)),
+            detail,
+        };
+        let (epoch, sequence) =
+            keys::parse_log(key).ok_or_else(|| corrupt("malformed key".to_owned()))?;
+        if self.epoch != Some(epoch) {
+            self.slots_of_refs.clear();
+            self.epoch = Some(epoch);
+            self.delete_before(head, epoch)?;
+        }
+        let info = log.epochs.entry(epoch).or_default();
+        if sequence != info.record_count {
+            return Err(corrupt(format!("expected record {} of the epoch", info.record_count)));
+        }
+        let columns = Columns::decode(value).map_err(corrupt)?;
+        if columns.first_ref as usize != self.slots_of_refs.len() {
+            return Err(corrupt(format!("expected reference {}", self.slots_of_refs.len())));
+        }
+        define(head, &columns.definitions, &mut self.slots_of_refs);
+        let slots = columns
+            .runs
+            .iter()
+            .map(|run| self.slots_of_refs.get(run.reference as usize).copied())
+            .collect::<Option<Vec<u32>>>()
+            .ok_or_else(|| corrupt("a series is not defined".to_owned()))?;
+        info.record_count += 1;
+        info.bytes += value.len() as u64;
+        info.ref_count = self.slots_of_refs.len() as u32;
+        let earliest_ms = columns.earliest_ms();
+        info.note_earliest(earliest_ms);
+        let is_wanted = |window: i64| is_open(window, epoch);
+        let newest_ms = apply(head, epoch, &columns, &slots, is_wanted, info, &mut log.scratch);
+        head.note_open(ends(&info.windows));
+        log.newest_ms = log.newest_ms.max(newest_ms);
+        log.epoch = log.epoch.max(epoch + 1);
+        Ok(earliest_ms)
+    }
+}
+
+/// Adds the samples of a record to the series in the given slots, but for those in windows
+/// that are not wanted. Returns the latest time.
+pub(super) fn apply(
+    head: &Head,
+    epoch: u32,
+    columns: &Columns,
+    slots: &[u32],
+    is_wanted: impl FnMut(i64) -> bool,
+    info: &mut EpochInfo,
+    scratch: &mut Scratch,
+) -> i64 {
+    let (mut float_at, mut histogram_at) = (0, 0);
+    let mut newest_ms = i64::MIN;
+    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
+    for (slot, run) in slots.iter().zip(&columns.runs) {
+        let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
+        let range = *at..*at + run.count as usize;
+        *at = range.end;
+        let mut shard = head.shard(*slot);
+        let Some(series) = shard.series(*slot) else { continue };
+        // A replay has not decided on it, and a seal may have found it empty since it was.
+        head.activate(series);
+        if run.is_histograms {
+            for decided in &columns.histograms[range] {
+                newest_ms = newest_ms.max(decided.sample.timestamp_ms);
+                if wanted.has(decided.sample.timestamp_ms) {
+                    series.append_histogram(epoch, decided, scratch);
+                } else {
+                    series.note_newest_histogram(&decided.sample);
+                }
+            }
+            continue;
+        }
+        let starts = columns.starts.get(range.start..).unwrap_or_default();
+        let samples = columns.timestamps[range.clone()].iter().zip(&columns.values[range]);
+        for (at, (timestamp_ms, value)) in samples.enumerate() {
+            newest_ms = newest_ms.max(*timestamp_ms);
+            if wanted.has(*timestamp_ms) {
+                let start_ms = starts.get(at).copied().unwrap_or(0);
+                series.append(epoch, *timestamp_ms, *value, start_ms, scratch);
+            } else {
+                series.note_newest(*timestamp_ms, *value);
+            }
+        }
+    }
+    wanted.note();
+    head.note_grown(std::mem::take(&mut scratch.grown_bytes));
+    newest_ms
+}
+
+/// The first and the last of some windows.
+pub(super) fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
+    Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
+}
+
+/// Which windows are wanted; counts the samples of those that are.
+struct Wanted<'a, F> {
+    is_wanted: F,
+    windows: &'a mut BTreeMap<i64, u64>,
+    /// The last window that was asked for, and the answer.
+    recent: Option<(i64, bool)>,
+    /// Samples of that window that are not in `windows` yet.
+    count: u64,
+}
+
+impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
+    #[inline]
+    fn has(&mut self, timestamp_ms: i64) -> bool {
+        let window = window_of(timestamp_ms);
+        match self.recent {
+            Some((recent, is_wanted)) if recent == window => {
+                self.count += 1;
+                is_wanted
+            }
+            _ => {
+                self.note();
+                let is_wanted = (self.is_wanted)(window);
+                self.recent = Some((window, is_wanted));
+                self.count = 1;
+                is_wanted
+            }
+        }
+    }
+
+    fn note(&mut self) {
+        if let Some((window, true)) = self.recent {
+            *self.windows.entry(window).or_default() += self.count;
+        }
+    }
+}
+
+/// Finds or creates the series that a record defines.
+fn define(head: &Head, definitions: &[Labels], slots_of_refs: &mut Vec<u32>) {
+    let mut created = Vec::new();
+    for labels in definitions {
+        slots_of_refs.push(head.find(labels.as_bytes()).unwrap_or_else(|| {
+            let slot = head.create(HeadSeries::new(labels.clone()));
+            created.push((slot, labels.clone()));
+            slot
+        }));
+    }
+    if !created.is_empty() {
+        head.file(created);
+    }
+}

@@ -1,0 +1,294 @@
+//! An object store that puts a checksum behind each list of the tree's files: slatedb's have none,
+//! so that a flipped bit may hide a file, or give it the name of another one.
+//!
+//! ```text
+//! manifest/NUMBER.manifest, compactions/NUMBER.compactions:
+//!   what slatedb writes │ crc32c:4 LE of the object's name and that │ "tessella"
+//! ```
+//!
+//! And it tells that a file ends before what is wanted of it: object stores answer that with errors that
+//! slatedb takes for passing ones, and repeats without end.
+//!
+//! Versions before this one wrote lists without it, which are taken as they are. They read those with
+//! it, since what lies behind a list is passed over. A list that was cut short lacks it too, but
+//! cannot be decoded.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::{self, BoxStream, StreamExt};
+use slatedb::object_store::path::Path;
+use slatedb::object_store::{
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, RenameOptions, Result,
+};
+use slatedb_common::retry::{NonRetryable, should_retry};
+
+use crate::error::StoreError;
+
+/// Folders of objects that are lists.
+pub(super) const FOLDERS: [&str; 2] = ["manifest", "compactions"];
+/// What ends a list that has a checksum.
+const MARK: &[u8] = b"tessella";
+/// Bytes of the checksum and the mark.
+const TRAILER_BYTES: usize = 4 + MARK.len();
+
+/// The object store.
+#[derive(Debug)]
+pub(super) struct Checked(Arc<dyn ObjectStore>);
+
+impl Checked {
+    /// An object store whose lists have a checksum.
+    pub(super) fn new(objects: Arc<dyn ObjectStore>) -> Checked {
+        Checked(objects)
+    }
+}
+
+/// An object is damaged.
+#[derive(Debug, thiserror::Error)]
+#[error("damaged data at {object}: {detail}")]
+struct Damaged {
+    object: String,
+    detail: String,
+}
+
+/// What object is damaged, if that is why slatedb could not go on.
+pub(super) fn damage_in(error: &slatedb::Error) -> Option<StoreError> {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if let Some(Damaged { object, detail }) = error.downcast_ref() {
+            let (location, detail) = (object.clone(), detail.clone());
+            return Some(StoreError::Corrupt { location, detail });
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// The name of an object that is a list.
+fn list_name(path: &Path) -> Option<String> {
+    let mut parts: Vec<_> = path.parts().collect();
+    let name = parts.pop()?;
+    let folder = parts.pop()?;
+    FOLDERS.contains(&folder.as_ref()).then(|| name.as_ref().to_owned())
+}
+
+/// Whether a list ends as one that has a checksum; none where it cannot be read, which says nothing.
+pub(super) async fn has_checksum(objects: &dyn ObjectStore, list: &ObjectMeta) -> Option<bool> {
+    let len = MARK.len() as u64;
+    // An empty one has no range to be read.
+    if list.size < len {
+        return Some(false);
+    }
+    let how = GetOptions { range: Some(GetRange::Suffix(len)), ..Default::default() };
+    let found = objects.get_opts(&list.location, how).await.ok()?;
+    Some(found.bytes().await.ok()? == MARK)
+}
+
+fn checksum(name: &str, list: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), list)
+}
+
+/// A list with its checksum.
+fn seal(name: &str, list: &PutPayload) -> PutPayload {
+    let mut sealed = BytesMut::with_capacity(list.content_length() + TRAILER_BYTES);
+    list.iter().for_each(|part| sealed.extend_from_slice(part));
+    sealed.put_u32_le(checksum(name, &sealed));
+    sealed.extend_from_slice(MARK);
+    sealed.freeze().into()
+}
+
+/// What slatedb has written of a list.
+fn open(path: &Path, name: &str, sealed: &Bytes) -> Result<Bytes> {
+    let unmarked = sealed.strip_suffix(MARK).and_then(|rest| rest.split_last_chunk::<4>());
+    let Some((list, expected)) = unmarked else { return Ok(sealed.clone()) };
+    let (found, expected) = (checksum(name, list), u32::from_le_bytes(*expected));
+    if found != expected {
+        let detail = format!("its checksum is {found:08x}, not {expected:08x}");
+        return Err(damaged(path, detail));
+    }
+    Ok(sealed.slice(..list.len()))
+}
+
+/// To read it once more is of no use.
+pub(super) fn damaged(path: &Path, detail: String) -> Error {
+    let damaged = Damaged { object: path.to_string(), detail };
+    let source = Box::new(NonRetryable(Box::new(damaged)));
+    Error::Generic { store: "tessella", source }
+}
+
+/// Where a read begins.
+fn start_of(range: &GetRange) -> u64 {
+    match range {
+        GetRange::Bounded(range) => range.start,
+        GetRange::Offset(start) => *start,
+        GetRange::Suffix(_) => 0,
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Checked {
+    /// Why part of an object cannot be read: perhaps it ends before.
+    async fn told(&self, from: &Path, start: Option<u64>, error: Error) -> Error {
+        let Some(start) = start.filter(|_| should_retry(&error)) else { return error };
+        match self.0.head(from).await {
+            Ok(meta) if meta.size <= start => {
+                let bytes = meta.size;
+                let detail = format!("it has {bytes} bytes, and is read from byte {start} on");
+                damaged(from, detail)
+            }
+            _ => error,
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Checked {
+    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
+        let bytes = match list_name(to) {
+            Some(name) => seal(&name, &bytes),
+            None => bytes,
+        };
+        self.0.put_opts(to, bytes, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        to: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(to, how).await
+    }
+
+    async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
+        let is_whole = how.range.is_none() && !how.head;
+        let start = how.range.as_ref().filter(|_| !how.head).map(start_of);
+        let found = match self.0.get_opts(from, how).await {
+            Ok(found) => found,
+            Err(error) => return Err(self.told(from, start, error).await),
+        };
+        let Some(name) = list_name(from).filter(|_| is_whole) else { return Ok(found) };
+        let (mut meta, attributes) = (found.meta.clone(), found.attributes.clone());
+        let extensions = found.extensions.clone();
+        let list = open(from, &name, &found.bytes().await?)?;
+        meta.size = list.len() as u64;
+        let range = 0..meta.size;
+        let payload = GetResultPayload::Stream(stream::once(async move { Ok(list) }).boxed());
+        Ok(GetResult { payload, meta, range, attributes, extensions })
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.0.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.0.copy_opts(from, to, how).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, how: RenameOptions) -> Result<()> {
+        self.0.rename_opts(from, to, how).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slatedb::object_store::memory::InMemory;
+
+    fn read(objects: &dyn ObjectStore, path: &Path) -> Result<Bytes> {
+        futures::executor::block_on(async { objects.get(path).await?.bytes().await })
+    }
+
+    fn write(objects: &dyn ObjectStore, path: &Path, bytes: &[u8]) {
+        let put = objects.put(path, Bytes::copy_from_slice(bytes).into());
+        futures::executor::block_on(put).expect("memory takes all");
+    }
+
+    #[test]
+    fn each_flipped_bit_of_a_list_is_found_or_changes_nothing() {
+        let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let objects = Checked::new(Arc::clone(&memory));
+        let path = Path::from("tessella/manifest/00000000000000000001.manifest");
+        let list = b"names of files";
+        write(&objects, &path, list);
+        assert_eq!(read(&objects, &path).unwrap(), &list[..]);
+        let sealed = read(&memory, &path).unwrap();
+        for bit in 0..sealed.len() * 8 {
+            let mut bytes = sealed.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            write(&memory, &path, &bytes);
+            match read(&objects, &path) {
+                Err(error) => assert!(error.to_string().contains(path.as_ref()), "{error}"),
+                Ok(found) => {
+                    assert!(bit / 8 >= list.len() + 4, "bit {bit}");
+                    assert!(found.starts_with(list), "bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_under_the_name_of_another_one_is_found() {
+        let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let objects = Checked::new(Arc::clone(&memory));
+        let [first, second] = [1, 2].map(|n| Path::from(format!("t/compactions/{n}.compactions")));
+        write(&objects, &first, b"one");
+        write(&memory, &second, &read(&memory, &first).unwrap());
+        let error = read(&objects, &second).unwrap_err().to_string();
+        assert!(error.contains("damaged data at t/compactions/2.compactions"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_ends_before_what_is_wanted_is_damaged() {
+        let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let objects = Checked::new(Arc::clone(&memory));
+        let path = Path::from("t/compacted/1.sst");
+        let read = |range| futures::executor::block_on(objects.get_range(&path, range));
+        write(&memory, &path, b"short");
+        assert_eq!(read(2..5).unwrap(), &b"ort"[..]);
+        let error = read(5..9).unwrap_err();
+        assert!(!should_retry(&error), "{error}");
+        let expected = "damaged data at t/compacted/1.sst: it has 5 bytes, and is read from byte 5";
+        assert!(error.to_string().contains(expected), "{error}");
+        write(&memory, &path, b"");
+        assert!(!should_retry(&read(0..9).unwrap_err()));
+    }
+
+    #[test]
+    fn lists_without_a_checksum_and_all_other_objects_are_as_they_are() {
+        let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let objects = Checked::new(Arc::clone(&memory));
+        let [list, other] = ["t/manifest/1.manifest", "t/wal/1.sst"].map(Path::from);
+        write(&memory, &list, b"of an earlier version");
+        assert_eq!(read(&objects, &list).unwrap(), &b"of an earlier version"[..]);
+        write(&objects, &other, b"rows");
+        assert_eq!(read(&memory, &other).unwrap(), &b"rows"[..]);
+    }
+}

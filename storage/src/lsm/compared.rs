@@ -1,0 +1,178 @@
+//! An object store that compares a file of the tree with what the manifest says of it before it is
+//! first read: another one in its place, whole in itself, may be a gap of which nothing else tells.
+//!
+//! For a local disk, where it costs three small reads, once a file and start. To compare all files at
+//! a start would make that of a store of years three times as long.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use slatedb::SstReader;
+use slatedb::manifest::{SsTableHandle, SsTableInfo};
+use slatedb::object_store::path::Path;
+use slatedb::object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+
+use super::checked::damaged;
+
+/// How long a look at a file may take.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The object store.
+#[derive(Debug)]
+pub(super) struct Compared {
+    objects: Arc<dyn ObjectStore>,
+    /// The tree's folder.
+    path: Path,
+    /// Files that have not been compared yet, by name.
+    waiting: Mutex<HashMap<String, SsTableHandle>>,
+}
+
+impl Compared {
+    /// An object store with a tree at a path.
+    pub(super) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Compared {
+        Compared { objects, path, waiting: Mutex::default() }
+    }
+
+    /// Compares these files from now on.
+    pub(super) fn expect(&self, files: impl IntoIterator<Item = SsTableHandle>) {
+        let named = files.into_iter().map(|file| (format!("{}.sst", file.id.value()), file));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
+    }
+
+    /// Compares a file, if that has not been done.
+    ///
+    /// Errors: it is another one. Whoever reads what cannot be read finds out by itself.
+    async fn compare(&self, from: &Path) -> Result<()> {
+        let Some(name) = from.filename() else { return Ok(()) };
+        let listed = {
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.get(name).cloned()
+        };
+        let Some(listed) = listed else { return Ok(()) };
+        let reader = SstReader::new(self.path.clone(), Arc::clone(&self.objects), None, None);
+        let opening = tokio::time::timeout(LOOK_TIMEOUT, reader.open(listed.id.value()));
+        let Ok(Ok(found)) = opening.await else { return Ok(()) };
+        difference(&listed, found.info()).map_or(Ok(()), |detail| Err(damaged(from, detail)))?;
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        Ok(())
+    }
+}
+
+/// What tells that a file is another one than the manifest says.
+pub(super) fn difference(listed: &SsTableHandle, found: &SsTableInfo) -> Option<String> {
+    let keys = |info: &SsTableInfo| (info.first_entry.clone(), info.last_entry.clone());
+    let is_other = keys(&listed.info) != keys(found);
+    is_other.then(|| "it holds other keys than the manifest says: it is another file".to_owned())
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Compared {
+    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.objects.put_opts(to, bytes, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        to: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(to, how).await
+    }
+
+    async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
+        if !how.head {
+            self.compare(from).await?;
+        }
+        self.objects.get_opts(from, how).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, how).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, how: RenameOptions) -> Result<()> {
+        self.objects.rename_opts(from, to, how).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsm::Location;
+    use crate::tests::harness::{self, batch, labels};
+    use crate::window::PARTITION_MS;
+    use crate::{Store, StoreOptions, keys};
+    use slatedb::object_store::ObjectStoreExt;
+
+    #[test]
+    fn another_file_in_the_place_of_one_is_not_read() {
+        harness::run(async {
+            let location = Location::on(harness::memory());
+            let merge_interval = Some(Duration::from_secs(86_400));
+            let options = StoreOptions { merge_interval, ..harness::options() };
+            let store = Store::open_at(&location, options).await.unwrap();
+            for day in 0..2 {
+                let samples = [(day * PARTITION_MS, 1.0)];
+                store.append(batch(&labels(&[("a", "b")]), &samples)).await.unwrap();
+            }
+            store.seal_all().await.unwrap();
+            crate::seal::write_out(store.inner()).await.unwrap();
+            let manifest = store.inner().lsm.manifest();
+            let days =
+                manifest.segments().iter().filter(|s| keys::parse_partition(s.prefix()).is_some());
+            let files: Vec<SsTableHandle> =
+                days.filter_map(|day| Some(day.l0().front()?.sst.clone())).collect();
+            let compared = Compared::new(Arc::clone(&location.object_store), location.path.clone());
+            compared.expect(files.clone());
+            let path = |file: &SsTableHandle| {
+                let name = format!("{}.sst", file.id.value());
+                location.path.clone().join("compacted").join(name)
+            };
+            let [first, second] = [path(&files[0]), path(&files[1])];
+            let bytes = compared.get(&first).await.unwrap().bytes().await.unwrap();
+            location.object_store.put(&second, bytes.into()).await.unwrap();
+            for _ in 0..2 {
+                let error = compared.get_range(&second, 0..4).await.unwrap_err().to_string();
+                let expected = format!("damaged data at {second}: it holds other keys");
+                assert!(error.contains(&expected), "{error}");
+                assert!(compared.get_range(&first, 0..4).await.is_ok());
+            }
+        });
+    }
+}

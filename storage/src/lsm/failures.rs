@@ -1,0 +1,102 @@
+//! Why writes to the object store fail: the tree repeats them without end and without a word.
+
+use std::error::Error as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use slatedb::object_store::Error;
+use slatedb::object_store::path::Path;
+use tokio::time::Instant;
+
+/// How often failures are logged while they go on.
+const TELL_INTERVAL: Duration = Duration::from_secs(60);
+/// Bytes of a reason that are passed on.
+const REASON_BYTES_MAX: usize = 300;
+
+/// The last write that has failed.
+#[derive(Debug, Default)]
+pub(super) struct Failures(Mutex<Option<Failure>>);
+
+#[derive(Debug)]
+struct Failure {
+    at: Instant,
+    told_at: Instant,
+    reason: String,
+}
+
+impl Failures {
+    /// Notes how a write has ended; what an object store answers on a condition is no failure.
+    pub(super) fn note<T>(&self, path: &Path, result: &Result<T, Error>) {
+        let Err(error) = result else { return };
+        if !slatedb_common::retry::should_retry(error) {
+            return;
+        }
+        let reason = reason_of(error);
+        let at = Instant::now();
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = last.as_ref().map(|last| last.told_at);
+        let is_told = told.is_some_and(|told_at| told_at + TELL_INTERVAL > at);
+        if !is_told {
+            tracing::warn!(%path, reason, "a write to the object store has failed; it is repeated");
+        }
+        let told_at = told.filter(|_| is_told).unwrap_or(at);
+        *last = Some(Failure { at, told_at, reason });
+    }
+
+    /// Why a write has failed within so long.
+    pub(super) fn within(&self, span: Duration) -> Option<String> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|last| last.at.elapsed() <= span).map(|last| last.reason.clone())
+    }
+}
+
+/// What the system has said, such as `No space left on device (os error 28)`, or else the whole.
+fn reason_of(error: &Error) -> String {
+    let mut cause = error.source();
+    let mut of_system = None;
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && error.raw_os_error().is_some()
+        {
+            of_system = Some(error.to_string());
+        }
+        cause = error.source();
+    }
+    let mut reason = of_system.unwrap_or_else(|| error.to_string());
+    if reason.len() > REASON_BYTES_MAX {
+        reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+        reason.push('…');
+    }
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(source: Box<dyn std::error::Error + Send + Sync>) -> Result<(), Error> {
+        Err(Error::Generic { store: "test", source })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_reason_is_told_for_a_while() {
+        let (failures, path) = (Failures::default(), Path::from("wal/1.sst"));
+        let is_full = std::io::Error::from_raw_os_error(28);
+        failures.note(&path, &failed(Box::new(is_full)));
+        let not_found = Error::NotFound { path: String::new(), source: "is no failure".into() };
+        failures.note::<()>(&path, &Err(not_found));
+        let span = Duration::from_secs(10);
+        let expected = "No space left on device (os error 28)";
+        assert_eq!(failures.within(span).as_deref(), Some(expected));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(failures.within(span), None);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_short() {
+        let long = "é".repeat(400);
+        let reason = reason_of(&failed(long.into()).unwrap_err());
+        assert!(reason.len() <= REASON_BYTES_MAX + '…'.len_utf8(), "{}", reason.len());
+        assert!(reason.ends_with("é…"), "{reason}");
+    }
+}

@@ -1,0 +1,416 @@
+//! The files of the tree, read one by one: for those who want every byte of them.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use slatedb::admin::Admin;
+use slatedb::manifest::{SsTableHandle, SsTableInfo};
+use slatedb::object_store::path::Path;
+use slatedb::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use slatedb::{SstReader, ValueDeletable, VersionedManifest, WalReader};
+
+use super::compared::{Compared, difference};
+use super::{LISTS, Location, Lsm, OBJECT_STORE, checked, store_error};
+use crate::error::StoreError;
+use crate::keys;
+
+/// Files that are looked at together.
+const LOOKS_MAX: usize = 8;
+/// How long a look at one may take.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Looks whether the files are those that the manifest lists: at once those that belong to no day, and
+/// on a local disk all others before they are first read ([`compared`](super::compared)). In a bucket
+/// each look is a request. What cannot be read here is an error once it is wanted.
+///
+/// Errors: one is another file, whole in itself, which may be a gap of which nothing else tells.
+pub(super) async fn check_swapped(
+    objects: &Arc<dyn ObjectStore>,
+    location: &Location,
+    compared: Option<&Compared>,
+    manifest: &VersionedManifest,
+) -> Result<(), StoreError> {
+    let reader = SstReader::new(location.path.clone(), Arc::clone(objects), None, None);
+    let mut files = Vec::new();
+    for segment in manifest.segments() {
+        let merged = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
+        let of_segment = segment.l0().iter().chain(merged).map(|view| view.sst.clone());
+        if keys::is_of_all_days(segment.prefix()) {
+            files.extend(of_segment);
+        } else if let Some(compared) = compared {
+            compared.expect(of_segment);
+        }
+    }
+    let looks: Vec<_> = files
+        .into_iter()
+        .map(|listed| {
+            let reader = &reader;
+            async move {
+                let id = listed.id.value();
+                let opening = tokio::time::timeout(LOOK_TIMEOUT, reader.open(id));
+                let Ok(Ok(found)) = opening.await else { return Ok(()) };
+                check_same(&listed, found.info())
+            }
+            .boxed()
+        })
+        .collect();
+    stream::iter(looks).buffer_unordered(LOOKS_MAX).try_collect().await
+}
+
+/// Errors: a file holds other keys than the manifest says.
+fn check_same(listed: &SsTableHandle, found: &SsTableInfo) -> Result<(), StoreError> {
+    let Some(detail) = difference(listed, found) else { return Ok(()) };
+    Err(StoreError::Corrupt { location: format!("compacted/{}.sst", listed.id.value()), detail })
+}
+
+/// The same damage with the name of the file, where slatedb has not told it: the first of the log
+/// that cannot be read, or else a list of files. Of one that was cut short it tells in many words.
+pub(super) async fn with_name(location: &Location, error: StoreError) -> StoreError {
+    match &error {
+        StoreError::Corrupt { location: of, detail } if of == OBJECT_STORE => {
+            let looking = tokio::time::timeout(LOOK_TIMEOUT, damaged_log_file(location));
+            let name = looking.await.ok().flatten();
+            let name = name.unwrap_or_else(|| LISTS.to_owned());
+            StoreError::Corrupt { location: name, detail: detail.clone() }
+        }
+        StoreError::Unavailable(said) => {
+            let looking = tokio::time::timeout(LOOK_TIMEOUT, list_cut_short(location));
+            let Some(name) = looking.await.ok().flatten() else { return error };
+            StoreError::Corrupt { location: name, detail: format!("it ends early: {said}") }
+        }
+        _ => error,
+    }
+}
+
+/// A newest list that has no checksum, while the one before it has; none where the object store
+/// does not answer.
+async fn list_cut_short(location: &Location) -> Option<String> {
+    let objects = location.object_store.as_ref();
+    for folder in checked::FOLDERS {
+        let lists = objects.list(Some(&location.path.clone().join(folder)));
+        let mut lists: Vec<ObjectMeta> = lists.try_collect().await.ok()?;
+        lists.sort_unstable_by(|a, b| a.location.cmp(&b.location));
+        if let [.., before, newest] = &lists[..]
+            && !checked::has_checksum(objects, newest).await?
+            && checked::has_checksum(objects, before).await?
+        {
+            return Some(format!("{folder}/{}", newest.location.filename().unwrap_or_default()));
+        }
+    }
+    None
+}
+
+async fn damaged_log_file(location: &Location) -> Option<String> {
+    let objects = Objects::at(location).await.ok()?;
+    for object in objects.list().await.ok()? {
+        let mut is_damaged = false;
+        if let Place::Log(id) = object.place {
+            objects.read_log(id, &mut |entry| is_damaged |= entry.is_damage()).await;
+        }
+        if is_damaged {
+            return Some(object.name);
+        }
+    }
+    None
+}
+
+/// A file of the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Object {
+    /// Its name below the store.
+    pub(crate) name: String,
+    /// About how long it is.
+    pub(crate) bytes: u64,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The place among the files of the manifest.
+    Table(usize),
+    /// The number of a file of the write-ahead log.
+    Log(u64),
+}
+
+/// What is found in a file.
+#[derive(Debug)]
+pub(crate) enum ObjectEntry {
+    /// A key and its value.
+    Value(Bytes, Bytes),
+    /// A key that is deleted.
+    Deletion,
+    /// A part of it that cannot be read.
+    Damage(String, StoreError),
+}
+
+impl ObjectEntry {
+    fn is_damage(&self) -> bool {
+        matches!(self, ObjectEntry::Damage(..))
+    }
+}
+
+impl Lsm {
+    /// How many files there are below a prefix that is a segment's, or in all for an empty one; in
+    /// how many runs; and how many bytes.
+    pub(crate) fn files_of(&self, prefix: &[u8]) -> (u64, u64, u64) {
+        let manifest = self.manifest();
+        let (mut files, mut runs, mut bytes) = (BTreeSet::new(), 0, 0);
+        for segment in manifest.segments() {
+            if !prefix.is_empty() && segment.prefix() != prefix {
+                continue;
+            }
+            runs += (segment.l0().len() + segment.compacted().len()) as u64;
+            let compacted = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
+            for view in segment.l0().iter().chain(compacted) {
+                if files.insert(view.sst.id.value()) {
+                    bytes += view.sst.estimate_size();
+                }
+            }
+        }
+        (files.len() as u64, runs, bytes)
+    }
+
+    /// The files of the tree as it is here.
+    pub(crate) fn objects(&self) -> Objects {
+        let files = &self.files;
+        let (object_store, path) = (Arc::clone(&files.object_store), files.path.clone());
+        Objects { object_store, path, manifest: self.manifest() }
+    }
+}
+
+/// The files of a tree.
+pub(crate) struct Objects {
+    object_store: Arc<dyn ObjectStore>,
+    path: Path,
+    manifest: VersionedManifest,
+}
+
+impl Objects {
+    /// Those that the newest manifest lists: for when the tree cannot be opened.
+    pub(crate) async fn at(location: &Location) -> Result<Objects, StoreError> {
+        let (object_store, path) = (Arc::clone(&location.object_store), location.path.clone());
+        let admin = Admin::builder(path.clone(), Arc::clone(&object_store)).build();
+        let manifest = admin.read_manifest(None).await.map_err(|error| store_error(&error))?;
+        let none = || StoreError::NoStore("no process has written to it yet".to_owned());
+        Ok(Objects { object_store, path, manifest: manifest.ok_or_else(none)? })
+    }
+
+    /// The files that the tree is made of: those of the manifest, each once, and those of the
+    /// write-ahead log that are not in them yet.
+    pub(crate) async fn list(&self) -> Result<Vec<Object>, StoreError> {
+        let manifest = &self.manifest;
+        let mut seen = BTreeSet::new();
+        let mut objects = Vec::new();
+        for (place, view) in manifest.all_sst_views().enumerate() {
+            let id = view.sst.id.value();
+            if seen.insert(id) {
+                let (name, bytes) = (format!("compacted/{id}.sst"), view.sst.estimate_size());
+                objects.push(Object { name, bytes, place: Place::Table(place) });
+            }
+        }
+        let log = self.log_files().list(manifest.replay_after_wal_id() + 1..).await;
+        for file in log.map_err(|error| store_error(&error))? {
+            let bytes = match file.metadata().await {
+                Ok(metadata) => metadata.metadata.size,
+                Err(error) => return Err(store_error(&error)),
+            };
+            objects.push(Object {
+                name: format!("wal/{:020}.sst", file.id),
+                bytes,
+                place: Place::Log(file.id),
+            });
+        }
+        Ok(objects)
+    }
+
+    /// Reads a file to its end, past what cannot be read.
+    pub(crate) async fn read(&self, object: &Object, take: &mut (dyn FnMut(ObjectEntry) + Send)) {
+        match object.place {
+            Place::Table(place) => self.read_table(place, take).await,
+            Place::Log(id) => self.read_log(id, take).await,
+        }
+    }
+
+    async fn read_table(&self, place: usize, take: &mut (dyn FnMut(ObjectEntry) + Send)) {
+        let Some(view) = self.manifest.all_sst_views().nth(place) else { return };
+        let objects = Arc::clone(&self.object_store);
+        let reader = SstReader::new(self.path.clone(), objects, None, None);
+        let damage =
+            |what: String, error: &slatedb::Error| ObjectEntry::Damage(what, store_error(error));
+        let file = match reader.open(view.sst.id.value()).await {
+            Ok(file) => file,
+            Err(error) => return take(damage("its end".to_owned(), &error)),
+        };
+        if let Err(error) = check_same(&view.sst, file.info()) {
+            take(ObjectEntry::Damage("its keys".to_owned(), error));
+        }
+        let (start, len) = (file.info().filter_offset, file.info().filter_len);
+        if len > 0
+            && let Err(error) = self.check_filter(view.sst.id.value(), start..start + len).await
+        {
+            take(ObjectEntry::Damage("its filter".to_owned(), error));
+        }
+        if let Err(error) = file.stats().await {
+            take(damage("its statistics".to_owned(), &error));
+        }
+        let index = match file.index().await {
+            Ok(index) => index,
+            Err(error) => return take(damage("its index".to_owned(), &error)),
+        };
+        for (number, (offset, _)) in index.iter().enumerate() {
+            match file.read_block(number).await {
+                Ok(rows) => {
+                    for row in rows {
+                        take(entry(row.key, row.value));
+                    }
+                }
+                Err(error) => take(damage(format!("the block at byte {offset}"), &error)),
+            }
+        }
+    }
+
+    /// Reads a filter, which tells what keys a file has not: slatedb's reader of single files has no
+    /// word for it. Its last four bytes are its checksum.
+    async fn check_filter(&self, file: impl Display, range: Range<u64>) -> Result<(), StoreError> {
+        let path = self.path.clone().join("compacted").join(format!("{file}.sst"));
+        let read = self.object_store.get_range(&path, range).await;
+        let bytes = read.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        match bytes.split_last_chunk() {
+            Some((filter, checksum))
+                if crc32fast::hash(filter) == u32::from_be_bytes(*checksum) =>
+            {
+                Ok(())
+            }
+            _ => Err(StoreError::Corrupt {
+                location: path.to_string(),
+                detail: "checksum mismatch".to_owned(),
+            }),
+        }
+    }
+
+    async fn read_log(&self, id: u64, take: &mut (dyn FnMut(ObjectEntry) + Send)) {
+        let damage = |error: &slatedb::Error| {
+            ObjectEntry::Damage("one of its blocks".to_owned(), store_error(error))
+        };
+        let mut rows = match self.log_files().get(id).iterator().await {
+            Ok(rows) => rows,
+            Err(error) => return take(damage(&error)),
+        };
+        loop {
+            match rows.next().await {
+                Ok(Some(row)) => take(entry(row.key, row.value)),
+                Ok(None) => return,
+                Err(error) => return take(damage(&error)),
+            }
+        }
+    }
+
+    fn log_files(&self) -> WalReader {
+        WalReader::new(self.path.clone(), Arc::clone(&self.object_store))
+    }
+}
+
+fn entry(key: Bytes, value: ValueDeletable) -> ObjectEntry {
+    match value {
+        ValueDeletable::Value(value) | ValueDeletable::Merge(value) => {
+            ObjectEntry::Value(key, value)
+        }
+        ValueDeletable::Tombstone => ObjectEntry::Deletion,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys;
+    use crate::lsm::WriteSet;
+    use crate::tests::harness;
+
+    /// So many keys have a filter.
+    const KEYS: u32 = 2000;
+
+    async fn damages(objects: &Objects) -> Vec<String> {
+        let mut damages = Vec::new();
+        for object in objects.list().await.unwrap() {
+            let mut take = |entry| {
+                if let ObjectEntry::Damage(place, _) = entry {
+                    damages.push(place);
+                }
+            };
+            objects.read(&object, &mut take).await;
+        }
+        damages
+    }
+
+    #[test]
+    fn a_damaged_filter_is_found() {
+        harness::run(async {
+            let location = Location::on(harness::memory());
+            let lsm = Lsm::open(&location, &harness::options()).await.unwrap();
+            let mut set = WriteSet::default();
+            for number in 0..KEYS {
+                set.put(keys::dictionary_entry("a", &number.to_string(), 0), Bytes::new());
+            }
+            lsm.commit(set).await.unwrap();
+            lsm.flush_to_files().await.unwrap();
+            let objects = lsm.objects();
+            assert_eq!(damages(&objects).await, Vec::<String>::new());
+            let manifest = lsm.manifest();
+            let file = manifest.all_sst_views().find(|view| view.sst.info.filter_len > 0).unwrap();
+            let (start, len) = (file.sst.info.filter_offset, file.sst.info.filter_len);
+            let name = format!("{}.sst", file.sst.id.value());
+            let path = location.path.clone().join("compacted").join(name);
+            let read = location.object_store.get(&path).await.unwrap();
+            let mut bytes = read.bytes().await.unwrap().to_vec();
+            bytes[(start + len / 2) as usize] ^= 1;
+            location.object_store.put(&path, bytes.into()).await.unwrap();
+            assert_eq!(damages(&objects).await, ["its filter"]);
+        });
+    }
+
+    async fn copy_of(objects: &Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+        let copy = harness::memory();
+        let all: Vec<_> = objects.list(None).try_collect().await.unwrap();
+        for object in all {
+            let bytes = objects.get(&object.location).await.unwrap().bytes().await.unwrap();
+            copy.put(&object.location, bytes.into()).await.unwrap();
+        }
+        copy
+    }
+
+    #[test]
+    fn lists_that_were_cut_short_are_named() {
+        harness::run(async {
+            let objects = harness::memory();
+            let location = Location::on(Arc::clone(&objects));
+            for _ in 0..2 {
+                let lsm = Lsm::open(&location, &harness::options()).await.unwrap();
+                lsm.close().await.unwrap();
+            }
+            for folder in checked::FOLDERS {
+                let lists = objects.list(Some(&location.path.clone().join(folder)));
+                let lists: Vec<Path> = lists.map_ok(|l| l.location).try_collect().await.unwrap();
+                let newest = lists.iter().max().unwrap();
+                let bytes = objects.get(newest).await.unwrap().bytes().await.unwrap();
+                for len in [0, 1, bytes.len() / 2] {
+                    let copy = copy_of(&objects).await;
+                    copy.put(newest, bytes.slice(..len).into()).await.unwrap();
+                    let opened = Lsm::open(&Location::on(copy), &harness::options()).await;
+                    let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
+                    let is_named = error.contains(newest.filename().unwrap());
+                    assert!(
+                        error.starts_with("damaged data at ")
+                            && (is_named || error.contains(LISTS)),
+                        "{folder} of {len}: {error}"
+                    );
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,731 @@
+//! What a crash has left on the object store, and nobody else deletes.
+//!
+//! slatedb deletes a file that no manifest names once a later merge has finished and a later file
+//! has been written, which may never be; and it does not know files that are none yet. So a start
+//! notes what is there before it opens the tree, and deletes of that what can be of no use:
+//!
+//! ```text
+//! compacted/ID.sst      written, but a crash came before the manifest that was to name it
+//! compacted/ID.sst      half of an upload in parts, which an object store keeps aside
+//! …/NAME#1              half a file on a local disk, under the name until it is whole
+//! check/NAME            of a look whether the object store can be used
+//! ```
+//!
+//! No clock of any machine tells what may go, but the order of things:
+//!
+//! ```text
+//! look      list what is there; then read the manifest, then the list of merges
+//! open      the manifest says that there is another writer, and another that merges
+//! …         once it says both: whoever made what was listed is known to the manifest of the look,
+//!           so it has been fenced; and once none of the merges of the look goes on: so nobody
+//!           names anything of it any more
+//! collect   at least a minute later: what neither the newest manifest names, nor one that a
+//!           checkpoint keeps, nor a merge that has just ended
+//! ```
+//!
+//! Files that were named for a short while between the look and the opening may be read here: they go
+//! as [`garbage`](super::garbage) says.
+//!
+//! Whoever collects does other things as well, so it is done in rounds of bounded length. What cannot
+//! be deleted keeps nothing else from it: it is tried again behind the rest.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use slatedb::admin::Admin;
+use slatedb::compactor::Compaction;
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{self, ObjectMeta, ObjectStore, ObjectStoreExt};
+use slatedb::{ObjectMetadata, VersionedCompactions, VersionedManifest};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::garbage::{Reads, Unread};
+use super::location::{CHECK_FOLDER, Location, Upload, Uploads};
+use super::{OBJECT_STORE, in_time};
+use crate::error::StoreError;
+
+/// The folder of merged data and of what is to be merged.
+const TABLES_FOLDER: &str = "compacted";
+/// How the name of a file ends that holds such.
+const TABLE_SUFFIX: &str = ".sst";
+/// How long the number of such a file is in its name.
+const TABLE_ID_CHARS: usize = 26;
+/// How the names of all files of the tree end.
+const SUFFIXES: [&str; 3] = [TABLE_SUFFIX, ".manifest", ".compactions"];
+/// Files of one kind that are looked at, beside those that are in use; the others with the start
+/// after the next.
+const FOUND_MAX: usize = 100_000;
+/// How deep below the tree's folder files lie.
+const FOLDER_DEPTH_MAX: usize = 3;
+/// Things that are deleted at once, those that are tried in a round, and how long that may take: the
+/// next request is not waited for.
+const DELETES_MAX: usize = 8;
+const ROUND_MAX: usize = if cfg!(test) { 64 } else { 1000 };
+const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What has been deleted of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct OrphanStats {
+    /// Files, and halves of such.
+    pub(crate) files: u64,
+    /// Their bytes, as far as they are known.
+    pub(crate) bytes: u64,
+}
+
+/// What lies on the object store before the tree is opened.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What is to be deleted.
+    things: HashSet<Thing>,
+    /// What could not be, until all else is.
+    failed: HashSet<Thing>,
+    /// Who wrote and who merged then.
+    writer_epoch: u64,
+    compactor_epoch: u64,
+    /// Merges that went on then.
+    merges: HashSet<String>,
+}
+
+/// Something that may be of no use.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Thing {
+    /// A file of the tree.
+    Table(ObjectMetadata),
+    /// What a look at the object store has left.
+    Check(ObjectMetadata),
+    Staged(Staged),
+    Upload(Upload),
+}
+
+/// What a round has done.
+#[derive(Default)]
+struct Round {
+    done: usize,
+    /// Why something has stayed: the first error.
+    error: Option<StoreError>,
+}
+
+/// Half a file on a local disk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Staged {
+    path: PathBuf,
+    bytes: u64,
+    /// When it was written to last.
+    modified: Option<SystemTime>,
+}
+
+/// What a crash has left, until it has been deleted.
+pub(super) struct Orphans {
+    object_store: Arc<dyn ObjectStore>,
+    path: ObjectPath,
+    uploads: Option<Arc<dyn Uploads>>,
+    unread: Unread,
+    request_timeout: Duration,
+    age_min: Duration,
+    /// None once there is nothing left.
+    leftover: Mutex<Option<(Found, Instant)>>,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Found {
+    /// Lists what there is: before the tree is opened, and before its manifest is read.
+    pub(super) async fn before_opening(
+        location: &Location,
+        objects: &Arc<dyn ObjectStore>,
+    ) -> Result<Found, StoreError> {
+        let folder = |name: &str| location.path.clone().join(name);
+        let (tables_folder, checks_folder) = (folder(TABLES_FOLDER), folder(CHECK_FOLDER));
+        let tables = list_tables(location, objects, FOUND_MAX);
+        let uploads = async {
+            match &location.uploads {
+                Some(uploads) => uploads.list(&tables_folder).await.unwrap_or_else(|error| {
+                    tracing::warn!(
+                        error,
+                        "unfinished uploads cannot be listed; a rule of the bucket can delete them"
+                    );
+                    Vec::new()
+                }),
+                None => Vec::new(),
+            }
+        };
+        let checks = async {
+            match location.is_remote() {
+                true => list(objects, &checks_folder).await,
+                false => Ok(Vec::new()),
+            }
+        };
+        let staged = list_staged(location.folder_of(&location.path));
+        let (tables, uploads, checks, staged) = tokio::join!(tables, uploads, checks, staged);
+        let things = (tables?.into_iter().map(Thing::Table))
+            .chain(checks?.into_iter().map(Thing::Check))
+            .chain(staged.into_iter().map(Thing::Staged))
+            .chain(uploads.into_iter().map(Thing::Upload));
+        Ok(Found { things: things.collect(), ..Found::default() })
+    }
+
+    /// The same without what a manifest names. It was read behind the listing, and the list of merges
+    /// behind it.
+    pub(super) fn and_lists(
+        mut self,
+        manifest: &VersionedManifest,
+        merges: Option<&VersionedCompactions>,
+    ) -> Found {
+        self.leave_out(manifest);
+        self.writer_epoch = manifest.writer_epoch();
+        self.compactor_epoch = manifest.compactor_epoch();
+        self.merges = active(merges).collect();
+        self
+    }
+
+    /// Leaves out what a manifest names.
+    fn leave_out(&mut self, manifest: &VersionedManifest) {
+        let named = names_of(manifest);
+        self.things.retain(|thing| match thing {
+            Thing::Table(file) => !is_among(file, &named),
+            _ => true,
+        });
+    }
+
+    /// Whether whoever made it names nothing any more.
+    fn is_fenced(
+        &self,
+        manifest: &VersionedManifest,
+        merges: Option<&VersionedCompactions>,
+    ) -> bool {
+        manifest.writer_epoch() > self.writer_epoch
+            && manifest.compactor_epoch() > self.compactor_epoch
+            && !active(merges).any(|merge| self.merges.contains(&merge))
+    }
+
+    /// Files that no merge on a list has made.
+    fn unmerged(&self, merges: Option<&VersionedCompactions>) -> HashSet<ObjectMetadata> {
+        let made: HashSet<String> = listed(merges)
+            .flat_map(Compaction::output_ssts)
+            .map(|file| file.id.value().to_string())
+            .collect();
+        let tables = self.things.iter().filter_map(|thing| match thing {
+            Thing::Table(file) => Some(file),
+            _ => None,
+        });
+        tables.filter(|file| !is_among(file, &made)).cloned().collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.things.is_empty() && self.failed.is_empty()
+    }
+}
+
+impl Orphans {
+    /// What is to be deleted of what was found, `age_min` from now on at the earliest.
+    pub(super) fn new(
+        location: &Location,
+        objects: Arc<dyn ObjectStore>,
+        reads: Reads,
+        (request_timeout, age_min): (Duration, Duration),
+        found: Option<Found>,
+    ) -> Orphans {
+        let found = found.filter(|found| !found.is_empty());
+        Orphans {
+            object_store: objects,
+            path: location.path.clone(),
+            uploads: location.uploads.clone(),
+            unread: Unread::new(reads),
+            request_timeout,
+            age_min,
+            leftover: Mutex::new(found.map(|found| (found, Instant::now()))),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// What has been deleted since the start.
+    pub(super) fn stats(&self) -> OrphanStats {
+        OrphanStats {
+            files: self.files.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Deletes some of what may go by now. What fails is tried again after all else, and another while.
+    pub(super) async fn collect(&self) {
+        let mut leftover = self.leftover.lock().await;
+        let Some((found, since)) = leftover.as_mut() else { return };
+        if since.elapsed() < self.age_min {
+            return;
+        }
+        let before = self.stats();
+        let mut round = Round::default();
+        if let Err(error) = self.collect_found(found, &mut round).await {
+            round.error = Some(error);
+        }
+        if let Some(error) = &round.error {
+            tracing::warn!(%error, "what a crash has left cannot be deleted; it is tried again");
+        }
+        if round.done == 0 && (round.error.is_some() || !found.failed.is_empty()) {
+            found.things.extend(found.failed.drain());
+            *since = Instant::now();
+        }
+        let OrphanStats { files, bytes } = self.stats();
+        if files > before.files {
+            let (files, bytes) = (files - before.files, bytes - before.bytes);
+            tracing::info!(files, bytes, "what a crash had left has been deleted");
+        }
+        if found.is_empty() {
+            *leftover = None;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) async fn is_waiting(&self) -> bool {
+        self.leftover.lock().await.is_some()
+    }
+
+    async fn collect_found(&self, found: &mut Found, round: &mut Round) -> Result<(), StoreError> {
+        let admin = Admin::builder(self.path.clone(), Arc::clone(&self.object_store)).build();
+        let limit = self.request_timeout;
+        // In this order: a merge leaves the list once the manifest names what it has made.
+        let merges = in_time(limit, admin.read_compactions(None)).await?;
+        let newest = in_time(limit, admin.read_manifest(None)).await?;
+        let newest = newest.ok_or_else(|| missing("the newest manifest"))?;
+        if !found.is_fenced(&newest, merges.as_ref()) {
+            return Ok(());
+        }
+        found.leave_out(&newest);
+        let kept: BTreeSet<u64> = newest.checkpoints().iter().map(|c| c.manifest_id).collect();
+        for id in kept {
+            let manifest = in_time(limit, admin.read_manifest(Some(id))).await?;
+            found.leave_out(&manifest.ok_or_else(|| missing(&format!("manifest {id}")))?);
+        }
+        let allowed = self.unread.allowed(found.unmerged(merges.as_ref()));
+        let may_go = |thing: &&Thing| match thing {
+            Thing::Table(file) => allowed.contains(file),
+            _ => true,
+        };
+        let tried: Vec<Thing> =
+            found.things.iter().filter(may_go).take(ROUND_MAX).cloned().collect();
+        self.delete_all(tried, found, round).await;
+        Ok(())
+    }
+
+    /// Deletes what there is time for, and takes it off what was found.
+    async fn delete_all(&self, tried: Vec<Thing>, found: &mut Found, round: &mut Round) {
+        let until = Instant::now() + ROUND_TIMEOUT;
+        let delete = |thing: Thing| async move { (self.delete(&thing).await, thing) };
+        let mut deleting = stream::iter(tried).map(delete).buffer_unordered(DELETES_MAX);
+        loop {
+            match tokio::time::timeout_at(until, deleting.next()).await {
+                Ok(Some((Ok(()), thing))) => {
+                    round.done += 1;
+                    found.things.remove(&thing);
+                }
+                Ok(Some((Err(error), thing))) => {
+                    round.error.get_or_insert(error);
+                    found.things.remove(&thing);
+                    found.failed.insert(thing);
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    if round.done == 0 {
+                        round.error.get_or_insert_with(|| unanswered(ROUND_TIMEOUT));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Deletes one thing; there is no error where it has gone already.
+    async fn delete(&self, thing: &Thing) -> Result<(), StoreError> {
+        let (deleted, bytes) = match thing {
+            Thing::Table(file) | Thing::Check(file) => {
+                (self.object_store.delete(&file.location).await, file.size)
+            }
+            Thing::Staged(file) => return self.delete_staged(file.clone()).await,
+            // How much has been uploaded is not known.
+            Thing::Upload(upload) => match &self.uploads {
+                Some(uploads) => (uploads.abort(upload).await, 0),
+                None => return Ok(()),
+            },
+        };
+        match deleted {
+            Ok(()) => self.note_deleted(bytes),
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(unavailable(&error)),
+        }
+        Ok(())
+    }
+
+    /// Deletes half a file, unless somebody has gone on with it since.
+    async fn delete_staged(&self, staged: Staged) -> Result<(), StoreError> {
+        let bytes = staged.bytes;
+        let deleting = tokio::task::spawn_blocking(move || {
+            let is_same = Staged::at(staged.path.clone()).is_some_and(|now| now == staged);
+            let deleted = is_same.then(|| std::fs::remove_file(&staged.path));
+            let described = |error| format!("{} cannot be deleted: {error}", staged.path.display());
+            deleted.transpose().map_err(described)
+        });
+        let deleted = deleting.await.map_err(|error| error.to_string()).flatten();
+        if deleted.map_err(StoreError::Unavailable)?.is_some() {
+            self.note_deleted(bytes);
+        }
+        Ok(())
+    }
+
+    fn note_deleted(&self, bytes: u64) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Staged {
+    fn at(path: PathBuf) -> Option<Staged> {
+        let metadata = std::fs::symlink_metadata(&path).ok().filter(Metadata::is_file)?;
+        Some(Staged { path, bytes: metadata.len(), modified: metadata.modified().ok() })
+    }
+}
+
+async fn list(
+    objects: &dyn ObjectStore,
+    folder: &ObjectPath,
+) -> Result<Vec<ObjectMetadata>, StoreError> {
+    let files = objects.list(Some(folder)).take(FOUND_MAX).map_ok(metadata_of);
+    files.try_collect().await.map_err(|error| unavailable(&error))
+}
+
+/// The files of merged data, up to some number that the manifest does not name: where there are so
+/// many that most are in use, it is read in the middle of the listing.
+async fn list_tables(
+    location: &Location,
+    objects: &Arc<dyn ObjectStore>,
+    found_max: usize,
+) -> Result<Vec<ObjectMetadata>, StoreError> {
+    let folder = location.path.clone().join(TABLES_FOLDER);
+    let mut files = objects.list(Some(&folder));
+    let mut found: Vec<ObjectMetadata> = Vec::new();
+    let mut named: Option<HashSet<String>> = None;
+    while let Some(file) = files.try_next().await.map_err(|error| unavailable(&error))? {
+        let file = metadata_of(file);
+        let is_named = named.as_ref().is_some_and(|named| is_among(&file, named));
+        if table_id(&file.location).is_none() || is_named {
+            continue;
+        }
+        found.push(file);
+        if found.len() >= found_max && named.is_none() {
+            let admin = Admin::builder(location.path.clone(), Arc::clone(objects)).build();
+            let manifest = admin.read_manifest(None).await;
+            let manifest = manifest.map_err(|e| StoreError::Unavailable(e.to_string()))?;
+            let names = manifest.as_ref().map(names_of).unwrap_or_default();
+            found.retain(|file| !is_among(file, &names));
+            named = Some(names);
+        }
+        if found.len() >= found_max {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn metadata_of(file: ObjectMeta) -> ObjectMetadata {
+    ObjectMetadata {
+        location: file.location,
+        last_modified: file.last_modified,
+        size: file.size,
+        e_tag: file.e_tag,
+        version: file.version,
+    }
+}
+
+/// The numbers of the files of merged data that a manifest names.
+fn names_of(manifest: &VersionedManifest) -> HashSet<String> {
+    manifest.all_sst_views().map(|view| view.sst.id.value().to_string()).collect()
+}
+
+fn is_among(file: &ObjectMetadata, names: &HashSet<String>) -> bool {
+    table_id(&file.location).is_some_and(|id| names.contains(id))
+}
+
+/// Halves of files below a folder of a local disk.
+async fn list_staged(folder: Option<PathBuf>) -> Vec<Staged> {
+    let Some(folder) = folder else { return Vec::new() };
+    let walking = tokio::task::spawn_blocking(move || {
+        let mut found = Vec::new();
+        walk(&folder, FOLDER_DEPTH_MAX, &mut found);
+        found
+    });
+    walking.await.unwrap_or_default()
+}
+
+fn walk(folder: &Path, depth: usize, found: &mut Vec<Staged>) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && depth > 0 {
+            walk(&entry.path(), depth - 1, found);
+        } else if found.len() < FOUND_MAX && entry.file_name().to_str().is_some_and(is_staged) {
+            found.extend(Staged::at(entry.path()));
+        }
+    }
+}
+
+/// Whether a file bears the name that the object store of a local disk gives to a file of the tree
+/// until it is whole: no object can have it.
+fn is_staged(name: &str) -> bool {
+    name.rsplit_once('#').is_some_and(|(name, number)| {
+        SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+/// The number of a file of the tree, in capitals and digits, whose order is that of time.
+fn table_id(path: &ObjectPath) -> Option<&str> {
+    let id = path.filename()?.strip_suffix(TABLE_SUFFIX)?;
+    let is_id = id.len() == TABLE_ID_CHARS
+        && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
+    is_id.then_some(id)
+}
+
+fn listed(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = &Compaction> {
+    merges.into_iter().flat_map(VersionedCompactions::recent_compactions)
+}
+
+/// The numbers of merges that go on.
+fn active(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = String> {
+    listed(merges).filter(|merge| merge.active()).map(|merge| merge.id().to_string())
+}
+
+fn missing(what: &str) -> StoreError {
+    StoreError::Unavailable(format!("{OBJECT_STORE} has lost {what}"))
+}
+
+fn unanswered(waited: Duration) -> StoreError {
+    StoreError::Unavailable(format!("{OBJECT_STORE} has not answered within {waited:?}"))
+}
+
+fn unavailable(error: &object_store::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::tests::harness::{self, batch, labels, open};
+    use crate::{Store, StoreOptions};
+
+    /// Something that a crash might have left.
+    const ORPHAN: &str = "tessella/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
+
+    async fn found(location: &Location) -> Found {
+        let found = Found::before_opening(location, &location.object_store).await.unwrap();
+        let admin = Admin::builder(location.path.clone(), Arc::clone(&location.object_store));
+        let admin = admin.build();
+        let manifest = admin.read_manifest(None).await.unwrap().unwrap();
+        let merges = admin.read_compactions(None).await.unwrap();
+        found.and_lists(&manifest, merges.as_ref())
+    }
+
+    fn orphans(location: &Location, reads: &Reads, found: Found) -> Orphans {
+        let times = (Duration::from_secs(10), Duration::ZERO);
+        let objects = Arc::clone(&location.object_store);
+        Orphans::new(location, objects, reads.clone(), times, Some(found))
+    }
+
+    async fn is_there(location: &Location) -> bool {
+        location.object_store.head(&ObjectPath::from(ORPHAN)).await.is_ok()
+    }
+
+    /// A store with a file that no manifest names.
+    async fn store_with_orphan() -> (Location, Store) {
+        let objects = harness::memory();
+        let store = open(&objects).await.unwrap();
+        store.append(batch(&labels(&[("a", "b")]), &[(1, 1.0)])).await.unwrap();
+        objects.put(&ObjectPath::from(ORPHAN), "x".into()).await.unwrap();
+        (Location::on(objects), store)
+    }
+
+    /// Waits until the process that has opened a store last is the only one that merges.
+    async fn collect_once_fenced(orphans: &Orphans) {
+        for _ in 0..1000 {
+            orphans.collect().await;
+            if !orphans.is_waiting().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[test]
+    fn nothing_goes_before_whoever_wrote_it_has_been_fenced() {
+        harness::run(async {
+            let (location, writer) = store_with_orphan().await;
+            // The compactor of the writer has begun once there is a list of merges.
+            let reads = Reads::default();
+            let looked = loop {
+                let found = found(&location).await;
+                if found.compactor_epoch > 0 {
+                    break found;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            };
+            let orphans = orphans(&location, &reads, looked);
+            for _ in 0..5 {
+                orphans.collect().await;
+                assert!(is_there(&location).await, "its writer may be about to name it");
+            }
+            let next = open(&location.object_store).await.unwrap();
+            collect_once_fenced(&orphans).await;
+            assert!(!is_there(&location).await);
+            assert_eq!(orphans.stats(), OrphanStats { files: 1, bytes: 1 });
+            drop((writer, next));
+        });
+    }
+
+    #[test]
+    fn nothing_goes_while_a_read_from_before_goes_on() {
+        harness::run(async {
+            let (location, store) = store_with_orphan().await;
+            let reads = Reads::default();
+            let orphans = orphans(&location, &reads, found(&location).await);
+            drop(store);
+            let _next = open(&location.object_store).await.unwrap();
+            let read = reads.begin();
+            for _ in 0..200 {
+                orphans.collect().await;
+                assert!(is_there(&location).await);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            drop(read);
+            collect_once_fenced(&orphans).await;
+            assert!(!is_there(&location).await);
+        });
+    }
+
+    /// Uploads, of which some cannot be aborted, and how often each has been tried.
+    #[derive(Debug)]
+    struct Stubborn {
+        uploads: Vec<Upload>,
+        is_refused: fn(&Upload) -> bool,
+        is_over: AtomicBool,
+        tries: AtomicU64,
+    }
+
+    #[async_trait]
+    impl Uploads for Stubborn {
+        async fn list(&self, _: &ObjectPath) -> Result<Vec<Upload>, String> {
+            Ok(self.uploads.clone())
+        }
+
+        async fn abort(&self, upload: &Upload) -> object_store::Result<()> {
+            self.tries.fetch_add(1, Ordering::Relaxed);
+            match (self.is_refused)(upload) && !self.is_over.load(Ordering::Relaxed) {
+                true => Err(object_store::Error::PermissionDenied {
+                    path: upload.path.to_string(),
+                    source: "not aborted".into(),
+                }),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_deleted_keeps_nothing_from_it_and_no_round_is_long() {
+        harness::run(async {
+            let (mut location, store) = store_with_orphan().await;
+            drop(store);
+            let upload = |number: usize| Upload {
+                path: ObjectPath::from(format!("tessella/compacted/{number}.sst")),
+                id: number.to_string(),
+            };
+            // More than a round has room for, and more than those that can go.
+            let is_refused = |upload: &Upload| upload.id.len() > 1;
+            let stubborn = Arc::new(Stubborn {
+                uploads: (0..2 * ROUND_MAX + 10).map(upload).collect(),
+                is_refused,
+                is_over: AtomicBool::new(false),
+                tries: AtomicU64::new(0),
+            });
+            location.uploads = Some(Arc::clone(&stubborn) as Arc<dyn Uploads>);
+            let reads = Reads::default();
+            let orphans = orphans(&location, &reads, found(&location).await);
+            let _next = open(&location.object_store).await.unwrap();
+            for _ in 0..1000 {
+                let before = stubborn.tries.load(Ordering::Relaxed);
+                orphans.collect().await;
+                let tries = stubborn.tries.load(Ordering::Relaxed) - before;
+                assert!(tries <= ROUND_MAX as u64, "{tries} in a round");
+                if orphans.stats().files == 11 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(orphans.stats(), OrphanStats { files: 11, bytes: 1 });
+            assert!(!is_there(&location).await && orphans.is_waiting().await);
+            stubborn.is_over.store(true, Ordering::Relaxed);
+            collect_once_fenced(&orphans).await;
+            assert!(!orphans.is_waiting().await);
+            assert_eq!(orphans.stats().files, 11 + 2 * ROUND_MAX as u64);
+        });
+    }
+
+    #[test]
+    fn files_in_use_take_no_room_from_what_is_found() {
+        harness::run(async {
+            let objects = harness::memory();
+            let patient = Some(Duration::from_secs(86_400));
+            let options = StoreOptions { merge_interval: patient, ..harness::options() };
+            let store = harness::open_with(&objects, options).await.unwrap();
+            for time_ms in 0..4 {
+                store.append(batch(&labels(&[("a", "b")]), &[(time_ms, 1.0)])).await.unwrap();
+                store.seal_and_forget().await.unwrap();
+            }
+            let in_use = store.inner().lsm.files().len();
+            assert!(in_use > 3);
+            // Their names come after those of all that is in use.
+            let orphan = |number: u8| {
+                ObjectPath::from(format!(
+                    "tessella/compacted/7{}.sst",
+                    number.to_string().repeat(25)
+                ))
+            };
+            for number in 0..4 {
+                objects.put(&orphan(number), "x".into()).await.unwrap();
+            }
+            let location = Location::on(Arc::clone(&objects));
+            for found_max in 1..in_use + 6 {
+                let found = list_tables(&location, &objects, found_max).await.unwrap();
+                let paths: Vec<ObjectPath> = found.into_iter().map(|file| file.location).collect();
+                let is_orphan = |path: &&ObjectPath| (0..4).any(|number| **path == orphan(number));
+                let orphans = paths.iter().filter(is_orphan).count();
+                assert_eq!(orphans, found_max.min(4), "of {found_max}: {paths:?}");
+                assert!(paths.len() <= found_max);
+            }
+        });
+    }
+
+    #[test]
+    fn names_of_halves_are_told_from_others() {
+        for (name, expected) in [
+            ("a.sst#1", true),
+            ("1.manifest#22", true),
+            ("1.compactions#0", true),
+            ("a.sst", false),
+            ("a.sst#", false),
+            ("a.sst#1x", false),
+            ("notes#1", false),
+            ("#1", false),
+        ] {
+            assert_eq!(is_staged(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What tests do to the files of a tree from outside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use slatedb::admin::Admin;
+use slatedb::config::{GarbageCollectorDirectoryOptions, GarbageCollectorOptions};
+use slatedb::object_store::ObjectStoreExt;
+
+use super::Location;
+
+fn admin(location: &Location) -> Admin {
+    Admin::builder(location.path.clone(), Arc::clone(&location.object_store)).build()
+}
+
+/// Deletes every file that no manifest and no checkpoint names, however young.
+pub(crate) async fn collect_garbage(location: &Location) {
+    let at_once = || {
+        Some(GarbageCollectorDirectoryOptions {
+            interval: None,
+            min_age: Duration::ZERO,
+            dry_run: false,
+        })
+    };
+    let options = GarbageCollectorOptions {
+        // A reader finds newer ones by the number of its own; they stay for 20 minutes.
+        manifest_options: None,
+        wal_options: at_once(),
+        wal_fence_options: None,
+        compacted_options: at_once(),
+        compactions_options: None,
+        detach_options: None,
+        ..GarbageCollectorOptions::default()
+    };
+    admin(location).run_gc_once(options).await.unwrap();
+}
+
+/// Deletes the files of merged data that the newest manifest does not name.
+pub(crate) async fn delete_unlisted(location: &Location) {
+    let manifest = admin(location).read_manifest(None).await.unwrap().unwrap();
+    let listed: Vec<String> =
+        manifest.all_sst_views().map(|view| format!("{}.sst", view.sst.id.value())).collect();
+    let folder = location.path.clone().join("compacted");
+    let files: Vec<_> = location.object_store.list(Some(&folder)).try_collect().await.unwrap();
+    for file in files {
+        let name = file.location.filename().unwrap_or_default();
+        if !listed.iter().any(|listed| listed == name) {
+            location.object_store.delete(&file.location).await.unwrap();
+        }
+    }
+}
+
+/// Deletes all checkpoints.
+pub(crate) async fn end_checkpoints(location: &Location) {
+    for checkpoint in admin(location).list_checkpoints(None).await.unwrap() {
+        admin(location).delete_checkpoint(checkpoint.id).await.unwrap();
+    }
+}
+
+/// How many checkpoints of readers there are.
+pub(crate) async fn checkpoint_count(location: &Location) -> usize {
+    let all = admin(location).list_checkpoints(None).await.unwrap();
+    let is_of_reader = |name: &String| name.starts_with("reader");
+    all.iter().filter(|checkpoint| checkpoint.name.as_ref().is_some_and(is_of_reader)).count()
+}
+
+/// How many files of merged data there are.
+pub(crate) async fn file_count(location: &Location) -> usize {
+    let folder = location.path.clone().join("compacted");
+    let files: Vec<_> = location.object_store.list(Some(&folder)).try_collect().await.unwrap();
+    files.len()
+}

@@ -1,0 +1,258 @@
+//! The tree of a store that another process writes to, as it was at one time.
+//!
+//! ```text
+//! base    the files of one manifest, pinned by a checkpoint
+//! added   the last row of each key that is in the write-ahead log and not in these files
+//! ```
+//!
+//! A view never changes: whoever reads through it sees all of a commit or nothing, and no file of it
+//! goes while the checkpoint holds. slatedb's own reader exchanges what it shows while it is read,
+//! gives the checkpoint before up at once, and stops for good where a look at the manifest fails; so
+//! of it only a reader of one fixed checkpoint is used.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use slatedb::admin::Admin;
+use slatedb::config::{CheckpointOptions, DbReaderOptions};
+use slatedb::db_cache::DbCache;
+use slatedb::object_store::ObjectStore;
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::{CheckpointCreateResult, DbReader, DbReaderMode, VersionedManifest};
+
+use super::{Segments, store_error};
+use crate::error::StoreError;
+use crate::options::StoreOptions;
+
+/// How long one request of ours to the lists of files may take with all its repetitions.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a reader without checkpoint looks for another manifest by itself: never.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// A key and what a commit has made of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) key: Bytes,
+    /// None where it has been deleted.
+    pub(crate) value: Option<Bytes>,
+    /// The number of the commit.
+    pub(crate) seq: u64,
+}
+
+/// Rows by key.
+pub(super) type Rows = BTreeMap<Bytes, (u64, Option<Bytes>)>;
+
+/// The tree at one time.
+pub(crate) struct View {
+    pub(super) base: Arc<Base>,
+    pub(super) added: Arc<Rows>,
+}
+
+/// The files of one manifest.
+pub(crate) struct Base {
+    pub(super) reader: DbReader,
+    pub(super) manifest: VersionedManifest,
+    /// What keeps the files; none where nothing may be written.
+    pub(super) checkpoint: Option<CheckpointCreateResult>,
+}
+
+/// Where the tree lies, and what its readers share.
+#[derive(Clone)]
+pub(super) struct Place {
+    /// Counted, and with the cache on disk.
+    pub(super) objects: Arc<dyn ObjectStore>,
+    pub(super) path: ObjectPath,
+    pub(super) cache: Arc<dyn DbCache>,
+    pub(super) retries_max: Option<u32>,
+    pub(super) checkpoint_lifetime: Duration,
+}
+
+impl Place {
+    /// What lists the files.
+    fn admin(&self) -> Admin {
+        Admin::builder(self.path.clone(), Arc::clone(&self.objects)).build()
+    }
+
+    /// The newest manifest, if there is a store.
+    pub(super) async fn newest_manifest(&self) -> Result<Option<VersionedManifest>, StoreError> {
+        in_time(self.admin().read_manifest(None)).await
+    }
+
+    /// The files of the newest manifest, kept by a checkpoint.
+    pub(super) async fn pin(&self) -> Result<Base, StoreError> {
+        let options = CheckpointOptions {
+            lifetime: Some(self.checkpoint_lifetime),
+            name: Some(format!("reader, process {}", std::process::id())),
+            ..CheckpointOptions::default()
+        };
+        let created = in_time(self.admin().create_detached_checkpoint(&options)).await?;
+        match self.open(DbReaderMode::Checkpoint(created.id)).await {
+            Ok(reader) => {
+                let manifest = reader.manifest();
+                Ok(Base { reader, manifest, checkpoint: Some(created) })
+            }
+            Err(error) => {
+                // It ends by itself where this fails.
+                let _ = self.unpin(&created).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The files of the newest manifest, kept by nothing: nothing is written.
+    pub(super) async fn look(&self) -> Result<Base, StoreError> {
+        let reader = self.open(DbReaderMode::FollowLatest).await?;
+        let manifest = reader.manifest();
+        Ok(Base { reader, manifest, checkpoint: None })
+    }
+
+    async fn open(&self, mode: DbReaderMode) -> Result<DbReader, StoreError> {
+        let options = DbReaderOptions {
+            manifest_poll_interval: NEVER,
+            // The log is read by [`super::tail`].
+            skip_wal_replay: true,
+            object_store_max_retries: self.retries_max,
+            ..DbReaderOptions::default()
+        };
+        let opening = DbReader::builder(self.path.clone(), Arc::clone(&self.objects))
+            .with_reader_mode(mode)
+            .with_options(options)
+            .with_segment_extractor(Arc::new(Segments))
+            .with_db_cache(Arc::clone(&self.cache), 0)
+            .build();
+        in_time(opening).await
+    }
+
+    /// Keeps the files of a checkpoint for another lifetime.
+    ///
+    /// Errors: [`StoreError::Corrupt`] where the checkpoint has ended.
+    pub(super) async fn renew(&self, pinned: &CheckpointCreateResult) -> Result<(), StoreError> {
+        in_time(self.admin().refresh_checkpoint(pinned.id, Some(self.checkpoint_lifetime))).await
+    }
+
+    /// Lets go of the files of a checkpoint.
+    pub(super) async fn unpin(&self, pinned: &CheckpointCreateResult) -> Result<(), StoreError> {
+        in_time(self.admin().delete_checkpoint(pinned.id)).await
+    }
+}
+
+impl Place {
+    /// The place of a location, with what its reads pass.
+    pub(super) fn new(
+        path: ObjectPath,
+        objects: Arc<dyn ObjectStore>,
+        cache: Arc<dyn DbCache>,
+        checkpoint_lifetime: Duration,
+        options: &StoreOptions,
+    ) -> Place {
+        let retries_max = options.object_store_retries_max;
+        Place { objects, path, cache, retries_max, checkpoint_lifetime }
+    }
+}
+
+/// Waits for a request, but not for ever.
+async fn in_time<T>(
+    request: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(result) => result.map_err(|error| store_error(&error)),
+        Err(_) => Err(StoreError::Unavailable(format!(
+            "the object store has not answered for {} s",
+            REQUEST_TIMEOUT.as_secs()
+        ))),
+    }
+}
+
+impl View {
+    /// A view of some files without more.
+    pub(super) fn of(base: Base) -> View {
+        View { base: Arc::new(base), added: Arc::default() }
+    }
+
+    /// What the log says of a key: some where it says anything.
+    pub(super) fn added(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.added.get(key).map(|(_, value)| value.clone())
+    }
+}
+
+/// What the log adds to a scan.
+pub(super) struct Added {
+    view: Arc<View>,
+    from: Bound<Bytes>,
+    end: End,
+    /// What the files have next, once it has been asked for.
+    in_files: Option<Option<(Bytes, Bytes)>>,
+}
+
+/// Where a scan ends.
+pub(super) enum End {
+    Before(Bytes),
+    BehindPrefix(Bytes),
+}
+
+/// What comes next in a scan.
+pub(super) enum Next {
+    /// Ask the files, and hand it in.
+    Unknown,
+    /// This, or the end.
+    Known(Option<(Bytes, Bytes)>),
+}
+
+impl Added {
+    /// A scan of a view from a key on.
+    pub(super) fn new(view: &Arc<View>, from: &[u8], end: End) -> Added {
+        let from = Bound::Included(Bytes::copy_from_slice(from));
+        Added { view: Arc::clone(view), from, end, in_files: None }
+    }
+
+    /// Takes in what the files have next.
+    pub(super) fn put(&mut self, in_files: Option<(Bytes, Bytes)>) {
+        self.in_files = Some(in_files);
+    }
+
+    /// The next key and its value.
+    pub(super) fn next(&mut self) -> Next {
+        loop {
+            let Some(in_files) = &self.in_files else { return Next::Unknown };
+            let range = (self.from.as_ref(), Bound::Unbounded);
+            let added = self.view.added.range::<Bytes, _>(range).next();
+            let Some((key, (_, value))) = added.filter(|(key, _)| self.end.is_behind(key)) else {
+                return Next::Known(self.take_in_files());
+            };
+            match in_files {
+                Some((other, _)) if other < key => return Next::Known(self.take_in_files()),
+                // The later row counts.
+                Some((other, _)) if other == key => self.in_files = None,
+                _ => {}
+            }
+            let (key, value) = (key.clone(), value.clone());
+            self.from = Bound::Excluded(key.clone());
+            if let Some(value) = value {
+                return Next::Known(Some((key, value)));
+            }
+        }
+    }
+
+    fn take_in_files(&mut self) -> Option<(Bytes, Bytes)> {
+        match self.in_files.take() {
+            Some(Some(entry)) => Some(entry),
+            // The end stays the end.
+            _ => {
+                self.in_files = Some(None);
+                None
+            }
+        }
+    }
+}
+
+impl End {
+    fn is_behind(&self, key: &Bytes) -> bool {
+        match self {
+            End::Before(end) => key < end,
+            End::BehindPrefix(prefix) => key.starts_with(prefix),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How long samples are kept: by time, by size, and by rules for some series.
+//!
+//! The setting may change while the store is open. Rules expire whole windows of two hours; where
+//! several name a series, the one that keeps it for the shortest time counts.
+//!
+//! ```text
+//! crc32c:4 LE of key and rest │ version:1 = 1 │ rules
+//! ( zigzag(time) │ zigzag(first time that is kept)
+//!   matchers │ ( op:1 │ length │ name │ length │ value ) × matchers ) × rules
+//! ```
+//!
+//! That is the value of [`keys::RULES`]: up to when each rule has expired samples. Everything
+//! without a width is a LEB128 varint, and a matcher is as in a tombstone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use model::{Labels, MatchOp, Matcher};
+
+use crate::delete::{push_matchers, take_matchers};
+use crate::error::StoreError;
+use crate::head::record::{push_varint, take_count, take_varint, unzigzag, zigzag};
+use crate::window::{WINDOW_MS, window_of};
+use crate::{keys, value};
+
+/// Rules that there may be.
+pub const RETENTION_RULES_MAX: usize = 64;
+const VERSION: u8 = 1;
+
+/// How long samples are kept.
+#[derive(Debug, Clone, Default)]
+pub struct Retention {
+    /// Samples older than this are refused, and whole days of them deleted; `None` keeps
+    /// everything.
+    pub time_ms: Option<i64>,
+    /// Bytes of files from which the oldest days are deleted, but for the newest one; `None` sets
+    /// no bound.
+    pub bytes: Option<u64>,
+    /// Rules for some series.
+    pub rules: Vec<RetentionRule>,
+}
+
+/// Keeps some series for a shorter time than the others.
+#[derive(Debug, Clone)]
+pub struct RetentionRule {
+    /// Series that pass all of them are meant.
+    pub matchers: Vec<Matcher>,
+    /// How long their samples are kept.
+    pub time_ms: i64,
+}
+
+impl RetentionRule {
+    /// Whether it says the same as another one.
+    fn is_same(&self, other: &RetentionRule) -> bool {
+        self.time_ms == other.time_ms && are_same(&self.matchers, &other.matchers)
+    }
+}
+
+/// Whether matchers are the same, in the same order.
+pub(crate) fn are_same(some: &[Matcher], others: &[Matcher]) -> bool {
+    let text = |matcher: &Matcher| -> (MatchOp, String, String) {
+        (matcher.op(), matcher.name().to_owned(), matcher.value().to_owned())
+    };
+    some.len() == others.len() && some.iter().zip(others).all(|(a, b)| text(a) == text(b))
+}
+
+/// A retention in force.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    pub(crate) time_ms: Option<i64>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// A rule, and up to when it has expired samples.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) rule: RetentionRule,
+    /// The first time that is kept. Shared with the same rule of the setting before.
+    expired_before_ms: Arc<AtomicI64>,
+}
+
+impl Rule {
+    /// Everything before this time has expired, and is masked or gone.
+    pub(crate) fn expired_before_ms(&self) -> i64 {
+        self.expired_before_ms.load(Ordering::Acquire)
+    }
+
+    /// Notes that everything before a time has expired.
+    pub(crate) fn set_expired_before(&self, time_ms: i64) {
+        self.expired_before_ms.fetch_max(time_ms, Ordering::AcqRel);
+    }
+
+    /// Everything before this time has expired, or is about to. It never goes back, even where the
+    /// clock is set back.
+    pub(crate) fn border_ms(&self, now_ms: i64) -> i64 {
+        let window = window_of(now_ms.saturating_sub(self.rule.time_ms));
+        self.expired_before_ms().max(window.saturating_mul(WINDOW_MS))
+    }
+}
+
+impl Keeping {
+    /// A retention that takes over from another one what its rules have expired.
+    pub(crate) fn new(retention: Retention, before: &Keeping) -> Keeping {
+        let Retention { time_ms, bytes, rules } = retention;
+        let rule = |rule: RetentionRule| {
+            let same = before.rules.iter().find(|known| known.rule.is_same(&rule));
+            let expired_before_ms = match same {
+                Some(known) => Arc::clone(&known.expired_before_ms),
+                None => Arc::new(AtomicI64::new(i64::MIN)),
+            };
+            Rule { rule, expired_before_ms }
+        };
+        Keeping { time_ms, bytes, rules: rules.into_iter().map(rule).collect() }
+    }
+
+    /// The first times that rules keep of series that pass some matchers.
+    pub(crate) fn borders(&self, now_ms: i64) -> Borders<'_> {
+        let borders: Vec<(&[Matcher], i64)> =
+            self.rules.iter().map(|r| (&r.rule.matchers[..], r.border_ms(now_ms))).collect();
+        Borders { latest_ms: borders.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN), borders }
+    }
+
+    /// The value of [`keys::RULES`], with borders of some rules in place of what has expired; none
+    /// where there are no rules.
+    pub(crate) fn encode(&self, border_ms: impl Fn(&Rule) -> i64) -> Option<Vec<u8>> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        let mut body = vec![VERSION];
+        push_varint(&mut body, self.rules.len() as u64);
+        for rule in &self.rules {
+            push_varint(&mut body, zigzag(rule.rule.time_ms));
+            push_varint(&mut body, zigzag(border_ms(rule)));
+            push_matchers(&mut body, &rule.rule.matchers);
+        }
+        Some(value::encode(keys::RULES, &body))
+    }
+
+    /// The rules that a value tells of, and nothing else.
+    ///
+    /// Errors: damaged bytes, and matchers that this version does not understand.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Keeping, StoreError> {
+        let mut rest = value::decode(keys::RULES, bytes)?;
+        let mut read = || {
+            let rest = &mut rest;
+            let (version, tail) = rest.split_first().ok_or("cut short")?;
+            if *version != VERSION {
+                return Err(format!("unknown version {version}"));
+            }
+            *rest = tail;
+            let mut rules = Vec::new();
+            for _ in 0..take_count(rest)? {
+                let time_ms = unzigzag(take_varint(rest)?);
+                let border_ms = unzigzag(take_varint(rest)?);
+                let rule = RetentionRule { matchers: take_matchers(rest)?, time_ms };
+                let expired_before_ms = Arc::new(AtomicI64::new(border_ms));
+                rules.push(Rule { rule, expired_before_ms });
+            }
+            match rest.len() {
+                0 => Ok(Keeping { rules, ..Keeping::default() }),
+                len => Err(format!("{len} bytes follow the rules")),
+            }
+        };
+        read().map_err(|detail| value::corrupt(keys::RULES, detail))
+    }
+}
+
+/// Up to when rules expire samples, at one time.
+#[derive(Debug)]
+pub(crate) struct Borders<'a> {
+    borders: Vec<(&'a [Matcher], i64)>,
+    /// No rule says anything of this time and later ones.
+    pub(crate) latest_ms: i64,
+}
+
+impl Borders<'_> {
+    /// The first time that is kept of a series.
+    pub(crate) fn min_ms(&self, labels: &Labels) -> i64 {
+        let passes =
+            |matchers: &[Matcher]| matchers.iter().all(|m| m.matches(labels.get(m.name())));
+        let of_series = self.borders.iter().filter(|(matchers, _)| passes(matchers));
+        of_series.map(|(_, border_ms)| *border_ms).max().unwrap_or(i64::MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeping() -> Keeping {
+        let regex = Matcher::new(MatchOp::Regex, "__name__", "debug_.*").unwrap();
+        let rules = vec![
+            RetentionRule { matchers: vec![regex], time_ms: 3 },
+            RetentionRule { matchers: vec![Matcher::equal("a", "é")], time_ms: 7 * WINDOW_MS },
+        ];
+        Keeping::new(Retention { rules, ..Retention::default() }, &Keeping::default())
+    }
+
+    #[test]
+    fn what_rules_have_expired_is_read_as_it_was_written() {
+        let keeping = keeping();
+        keeping.rules[1].set_expired_before(-5);
+        let bytes = keeping.encode(Rule::expired_before_ms).unwrap();
+        let read = Keeping::decode(&bytes).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{keeping:?}"));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(Keeping::decode(&damaged).is_err());
+            // Behind a good checksum too.
+            let cut = value::encode(keys::RULES, bytes.get(4..at).unwrap_or_default());
+            assert!(Keeping::decode(&cut).is_err());
+        }
+        assert_eq!(Keeping::default().encode(Rule::expired_before_ms), None);
+    }
+
+    #[test]
+    fn a_changed_rule_begins_anew_and_the_same_one_goes_on() {
+        let before = keeping();
+        before.rules.iter().for_each(|rule| rule.set_expired_before(WINDOW_MS));
+        let mut rules: Vec<RetentionRule> = before.rules.iter().map(|r| r.rule.clone()).collect();
+        rules[0].time_ms += 1;
+        let after = Keeping::new(Retention { rules, ..Retention::default() }, &before);
+        assert_eq!(after.rules[0].expired_before_ms(), i64::MIN);
+        before.rules[1].set_expired_before(2 * WINDOW_MS);
+        assert_eq!(after.rules[1].expired_before_ms(), 2 * WINDOW_MS, "shared");
+    }
+
+    #[test]
+    fn borders_are_those_of_windows_and_the_shortest_rule_counts() {
+        let keeping = keeping();
+        let now_ms = 10 * WINDOW_MS + 5;
+        let borders = keeping.borders(now_ms);
+        assert_eq!(borders.latest_ms, 10 * WINDOW_MS);
+        let min_ms =
+            |pairs: &[(&str, &str)]| borders.min_ms(&Labels::from_pairs(pairs.iter().copied()));
+        assert_eq!(min_ms(&[("__name__", "debug_x")]), 10 * WINDOW_MS);
+        assert_eq!(min_ms(&[("__name__", "debug_x"), ("a", "é")]), 10 * WINDOW_MS);
+        assert_eq!(min_ms(&[("__name__", "x"), ("a", "é")]), 3 * WINDOW_MS);
+        assert_eq!(min_ms(&[("__name__", "x")]), i64::MIN);
+        keeping.rules[1].set_expired_before(12 * WINDOW_MS);
+        assert_eq!(keeping.rules[1].border_ms(now_ms), 12 * WINDOW_MS, "the clock was set back");
+    }
+}

@@ -1,0 +1,115 @@
+//! Taking what is no more out of the index of a day: postings and labels of series of which nothing
+//! is left, or the whole day.
+//!
+//! Nobody asks for them any more: whoever has begun since they are gone leaves their ids out, and
+//! all who had begun before have ended. The ids stay given: labels are blank in their place.
+
+use roaring::RoaringBitmap;
+
+use super::{block, retention};
+use crate::error::StoreError;
+use crate::index::decode_postings;
+use crate::index::partition::PAGE_IDS;
+use crate::keys;
+use crate::lsm::WriteSet;
+use crate::store::Inner;
+use crate::value;
+
+/// Keys that go in one write.
+const DELETE_KEYS: usize = if cfg!(test) { 4 } else { 10_000 };
+/// Bytes of pages that go into one write.
+const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
+
+/// Takes the ids of which nothing is left out of the index of a partition, or deletes it where no
+/// others are left. Whoever calls keeps series from being registered.
+pub(super) async fn sweep_index(inner: &Inner, partition: i64) -> Result<(), StoreError> {
+    let Some(facts) = inner.partition(partition) else { return Ok(()) };
+    if facts.gone.len() == u64::from(facts.series_count) {
+        // Its watermarks stay: the log may still have records of it.
+        retention::delete_partition(inner, partition, &[]).await?;
+        inner.remove_partition(partition);
+        inner.counters.note_deleted();
+        tracing::info!(partition, "a day of which nothing is left has been deleted");
+        return Ok(());
+    }
+    sweep_postings(inner, partition, &facts.gone).await?;
+    sweep_labels(inner, partition, &facts.gone).await
+}
+
+/// Deletes postings of nothing but such ids, and what the dictionary says of them.
+async fn sweep_postings(
+    inner: &Inner,
+    partition: i64,
+    gone: &RoaringBitmap,
+) -> Result<(), StoreError> {
+    let (mut set, mut count) = (WriteSet::default(), 0);
+    let mut scan = inner.lsm.scan_prefix(&keys::postings(partition)).await?;
+    let mut pair: Option<((String, String), bool)> = None;
+    loop {
+        let next = scan.next().await?;
+        let next_pair = match &next {
+            Some((key, _)) => Some(
+                keys::parse_postings(key)
+                    .ok_or_else(|| value::corrupt(key, "malformed postings key"))?,
+            ),
+            None => None,
+        };
+        if let Some(((name, label_value), is_left)) =
+            pair.take_if(|(known, _)| Some(&*known) != next_pair.as_ref())
+        {
+            if !is_left {
+                // With the postings: without them nobody would find it again.
+                set.delete(&keys::dictionary_entry(&name, &label_value, partition));
+            }
+            if count >= DELETE_KEYS {
+                inner.lsm.commit(std::mem::take(&mut set)).await?;
+                count = 0;
+            }
+        }
+        let (Some((key, bytes)), Some(next_pair)) = (next, next_pair) else { break };
+        let (_, is_left) = pair.get_or_insert((next_pair, false));
+        if decode_postings(&key, &bytes)?.is_subset(gone) {
+            set.delete(&key);
+            count += 1;
+        } else {
+            *is_left = true;
+        }
+    }
+    inner.lsm.commit(set).await
+}
+
+/// Writes pages of the forward index anew without the labels of such ids.
+async fn sweep_labels(
+    inner: &Inner,
+    partition: i64,
+    gone: &RoaringBitmap,
+) -> Result<(), StoreError> {
+    let (mut set, mut bytes_of_set) = (WriteSet::default(), 0);
+    let mut scan = inner.lsm.scan_prefix(&keys::forward(partition)).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let page = keys::parse_forward_page(&key)
+            .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
+        let first_id = page * PAGE_IDS;
+        if gone.range_cardinality(first_id..first_id.saturating_add(PAGE_IDS)) == 0 {
+            continue;
+        }
+        let mut labels = block::decode_page(&key, &bytes)?;
+        let mut has_changed = false;
+        for (at, labels) in labels.iter_mut().enumerate() {
+            if gone.contains(first_id + at as u32) && !labels.as_bytes().is_empty() {
+                *labels = model::Labels::default();
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            let page = block::encode_page(&key, labels.iter());
+            bytes_of_set += page.len();
+            set.put(key.to_vec(), page);
+        }
+        if bytes_of_set >= WRITE_BYTES {
+            inner.lsm.commit(std::mem::take(&mut set)).await?;
+            bytes_of_set = 0;
+        }
+    }
+    inner.lsm.commit(set).await
+}

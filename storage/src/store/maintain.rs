@@ -1,0 +1,96 @@
+//! What is done in the background: seals, retention, cleaning.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::delete::TOMBSTONES_MAX;
+use crate::error::StoreError;
+use crate::seal;
+
+use super::Inner;
+
+/// How often the background task looks for something to seal or to delete.
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
+/// How long after a failure deletes are cleaned up again by themselves.
+const CLEAN_AGAIN_MS: i64 = 3_600_000;
+
+/// Says whether anything has been sealed.
+pub(super) async fn maintain(inner: &Arc<Inner>) -> Result<bool, StoreError> {
+    inner.lsm.collect_orphans().await;
+    seal::expire(inner).await?;
+    seal::delete_expired(inner).await?;
+    seal::tidy(inner).await?;
+    let is_large =
+        inner.log.lock().await.bytes() > inner.options.log_bytes_max || is_head_large(inner);
+    let which = if is_large { seal::Which::All } else { seal::Which::Closed };
+    let has_sealed = seal::seal(inner, which).await?;
+    clean_if_due(inner).await?;
+    Ok(has_sealed)
+}
+
+/// Whether what is open takes so much memory that it is sealed early.
+pub(super) fn is_head_large(inner: &Inner) -> bool {
+    inner.head.bytes() >= inner.head.limits().seal_bytes_min()
+}
+
+/// Cleans up where many deletes wait, or rules have expired what is left of a day. What cannot be
+/// cleaned must not keep anything else from being done, and is not tried again soon.
+async fn clean_if_due(inner: &Arc<Inner>) -> Result<(), StoreError> {
+    let now_ms = inner.options.clock.now_ms();
+    let is_wanted = inner.tombstones.counts().0 >= TOMBSTONES_MAX / 2
+        || seal::is_cleaning_due(inner, &inner.keeping());
+    let is_due = is_wanted && now_ms >= inner.clean_from_ms.load(Ordering::Relaxed);
+    if !is_due || inner.is_closing.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    match seal::clean_tombstones(inner).await {
+        Err(StoreError::Closed) if inner.is_closing.load(Ordering::Relaxed) => Ok(()),
+        Err(error @ (StoreError::Fenced | StoreError::Closed)) => Err(error),
+        Err(error) => {
+            tracing::error!(%error, "deletes cannot be cleaned up; it is tried again in an hour");
+            inner.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Expires what rules do not keep any more, soon after its time has come.
+pub(super) async fn expire_forever(inner: Arc<Inner>) {
+    loop {
+        match seal::expire(&inner).await {
+            Ok(()) => {}
+            Err(StoreError::Fenced | StoreError::Closed) => return,
+            Err(error) => tracing::error!(%error, "rules of the retention cannot be applied"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
+            () = inner.has_retention.notified() => {}
+        }
+    }
+}
+
+pub(super) async fn maintain_forever(inner: Arc<Inner>) {
+    let mut has_failed = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
+            // What has just failed is not tried again at the rate of commits.
+            () = inner.log_is_large.notified(), if !has_failed => {}
+        }
+        let result = match maintain(&inner).await {
+            Ok(true) => seal::write_out(&inner).await,
+            other => other.map(drop),
+        };
+        has_failed = result.is_err();
+        match result {
+            Ok(()) => {}
+            Err(error @ (StoreError::Fenced | StoreError::Closed)) => {
+                tracing::error!(%error, "background maintenance has ended");
+                return;
+            }
+            Err(error) => tracing::error!(%error, "background maintenance has failed"),
+        }
+    }
+}

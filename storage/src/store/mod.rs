@@ -1,0 +1,338 @@
+//! The store: opens, appends, deletes and closes; reading is in [`crate::read`].
+
+mod delete;
+mod inner;
+mod lead;
+mod maintain;
+mod open;
+mod snapshot;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::{Batch, Budget, BudgetError, Matcher, Watch};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::error::StoreError;
+use crate::follow::{Behind, Follower, Progress};
+use crate::head::cardinality::Cardinality;
+use crate::head::commit::Pending;
+use crate::keys;
+use crate::lsm::WriteSet;
+use crate::outcome::{AppendOutcome, RefusedSeries};
+use crate::retention::Retention;
+use crate::seal;
+use crate::stats::{DayStats, StoreStats};
+use crate::window::{WINDOW_MS, partition_end_ms};
+
+#[cfg(test)]
+pub(crate) use delete::begin_delete;
+pub(crate) use inner::Inner;
+
+/// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
+pub struct Store {
+    inner: Arc<Inner>,
+    background: Mutex<Vec<JoinHandle<()>>>,
+    /// Reads ahead of queries.
+    warming: Option<JoinHandle<()>>,
+    /// What follows the store, where another process writes to it.
+    follower: Option<Arc<tokio::sync::Mutex<Follower>>>,
+    progress: Option<Arc<Progress>>,
+}
+
+impl Store {
+    /// How a reader stands to the store; none where this process writes to it.
+    pub fn behind(&self) -> Option<Behind> {
+        self.progress.as_ref().map(|progress| progress.behind())
+    }
+
+    /// Takes in what another process has written by now. The background task calls this by itself,
+    /// where there is one.
+    pub async fn catch_up(&self) -> Result<(), StoreError> {
+        match &self.follower {
+            Some(follower) => follower.lock().await.catch_up().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes in what is new once a read has found files missing.
+    #[cfg(test)]
+    pub(crate) async fn catch_up_when_wanted(&self) -> Result<(), StoreError> {
+        if let Some(progress) = &self.progress {
+            progress.wanted().await;
+        }
+        self.catch_up().await
+    }
+
+    /// Whether it is of use to read again, as a read has failed because files have gone: others
+    /// have been taken then, if there are any.
+    pub(crate) async fn has_other_files(&self, is_lost: bool) -> bool {
+        match &self.progress {
+            Some(progress) if is_lost => {
+                progress.take_other_files(self.inner.options.read_timeout).await;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Appends samples, exemplars and metadata; what the outcome calls accepted is durable, and
+    /// seen by the next selection.
+    ///
+    /// Samples of any age within the retention are taken, in any order, unless
+    /// [`StoreOptions::out_of_order_window_ms`] narrows that. A sample that is held already is
+    /// ignored; another value for a time that is held is refused where the newest samples of
+    /// the series tell, else the later write wins.
+    /// It waits for [`StoreOptions::write_timeout`] at most. A write that has been begun by then
+    /// goes on, since nobody can know whether the object store has it; one that has not is not
+    /// stored.
+    /// Errors: after one, whether the samples are kept is not known but where it says so; sending
+    /// them again is safe. A caller that stops waiting does not stop the write.
+    pub async fn append(&self, batch: Batch) -> Result<AppendOutcome, StoreError> {
+        if batch.is_empty() {
+            return Ok(AppendOutcome::default());
+        }
+        self.inner.check_writable()?;
+        let (bytes, limit) = (self.inner.head.bytes(), self.inner.head.limits().bytes_max);
+        if bytes >= limit {
+            return Err(self.inner.refused(StoreError::HeadFull { bytes, limit }));
+        }
+        let (answer, outcome) = oneshot::channel();
+        let pending = Pending::new(&self.inner.head, batch, answer);
+        let patience = self.inner.options.write_timeout;
+        let queue = &self.inner.queue;
+        let pushed = queue.push(pending, self.inner.options.queue_samples_max, patience);
+        let (ticket, is_first) = pushed.map_err(|error| self.inner.refused(error))?;
+        if is_first {
+            tokio::spawn(lead::lead(Arc::clone(&self.inner)));
+        }
+        let Ok(outcome) = tokio::time::timeout(patience, outcome).await else {
+            let may_be_stored = !queue.withdraw(ticket, patience);
+            let error = StoreError::Stalled { waited: patience, may_be_stored, reason: None };
+            return Err(self.inner.refused(error));
+        };
+        outcome.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable("the task that commits has ended".to_owned()))
+        })
+    }
+
+    /// Deletes the samples, from `start_ms` to `end_ms`, of all series that pass every matcher of
+    /// one of the selectors. It is durable on return, and no later selection sees them; what is
+    /// written from then on does not count, whatever its time.
+    ///
+    /// Errors: more than [`TOMBSTONES_MAX`](crate::TOMBSTONES_MAX) deletes wait to be cleaned up;
+    /// after another error, whether the samples are deleted is not known. It waits for
+    /// [`StoreOptions::write_timeout`] at most, and goes on behind that.
+    pub async fn delete(
+        &self,
+        selectors: Vec<Vec<Matcher>>,
+        start_ms: i64,
+        end_ms: i64,
+    ) -> Result<(), StoreError> {
+        if start_ms > end_ms || selectors.is_empty() {
+            return Ok(());
+        }
+        if let Some(error) = self.inner.queue.refusal() {
+            return Err(error);
+        }
+        // Goes on where the caller stops waiting: what is durable has to be applied.
+        let deleting =
+            tokio::spawn(delete::delete(Arc::clone(&self.inner), selectors, start_ms, end_ms));
+        let patience = self.inner.options.write_timeout;
+        match tokio::time::timeout(patience, deleting).await {
+            Ok(deleted) => deleted.map_err(|error| StoreError::Unavailable(error.to_string()))?,
+            Err(_) => {
+                let may_be_stored = true;
+                let error = StoreError::Stalled { waited: patience, may_be_stored, reason: None };
+                Err(self.inner.refused(error))
+            }
+        }
+    }
+
+    /// Seals whatever the head holds, open windows included.
+    pub async fn seal_all(&self) -> Result<(), StoreError> {
+        self.inner.check_writable()?;
+        seal::seal(&self.inner, seal::Which::All).await.map(drop)
+    }
+
+    /// Seals whatever the head holds, writes it to files, and lets go of all series that hold
+    /// nothing more: for those who write many series once, as an import does, and want to stay
+    /// within a bound of memory.
+    pub async fn seal_and_forget(&self) -> Result<(), StoreError> {
+        self.inner.check_writable()?;
+        seal::seal(&self.inner, seal::Which::All).await?;
+        {
+            // No commit gives a slot away meanwhile.
+            let _log = self.inner.log.lock().await;
+            self.inner.head.forget(|_| true);
+        }
+        seal::write_out(&self.inner).await
+    }
+
+    /// The first and the last time that its samples may have, if there are some.
+    pub async fn times(&self) -> Option<(i64, i64)> {
+        let sealed = self.inner.read_partitions(|partitions| {
+            let first = partition_end_ms(partitions.first_key_value()?.0 - 1);
+            Some((first, partition_end_ms(*partitions.last_key_value()?.0) - 1))
+        });
+        let log = self.inner.log.lock().await;
+        let open = log.epochs.values().flat_map(|info| info.windows.keys());
+        let open = open.map(|window| (window * WINDOW_MS, (window + 1) * WINDOW_MS - 1));
+        let all = sealed.into_iter().chain(open);
+        let all = all.reduce(|(a, b), (first, last)| (a.min(first), b.max(last)));
+        all.map(|(first, last)| (first.max(self.inner.visible_min_ms()), last))
+    }
+
+    /// Takes deleted samples out of the files, and gives their space back. Answers do not change.
+    ///
+    /// Errors: what cannot be read stays, and its deletes with it.
+    pub async fn clean_tombstones(&self) -> Result<(), StoreError> {
+        self.inner.check_writable()?;
+        let inner = Arc::clone(&self.inner);
+        let cleaning = tokio::spawn(async move { seal::clean_tombstones(&inner).await });
+        cleaning.await.map_err(|error| StoreError::Unavailable(error.to_string()))?.map(drop)
+    }
+
+    /// Seals windows that have closed, and deletes partitions beyond the retention. The
+    /// background task calls this by itself, where there is one.
+    pub async fn maintain(&self) -> Result<(), StoreError> {
+        self.inner.check_writable()?;
+        maintain::maintain(&self.inner).await.map(drop)
+    }
+
+    /// What the store holds and has done.
+    pub fn stats(&self) -> StoreStats {
+        let stats = self.inner.counters.stats(
+            self.inner.head.series_count(),
+            self.inner.queue.weight(),
+            self.inner.read_partitions(BTreeMap::len),
+            self.inner.head.exemplars.stats(),
+            self.inner.head.metadata.stats(),
+            self.inner.index.stats(),
+        );
+        let follow = self.progress.as_ref().map(|progress| progress.stats());
+        let columns = self.inner.columns.stats();
+        let head = &self.inner.head;
+        let blocks = self.inner.lsm.block_cache_stats();
+        let disk = self.inner.lsm.disk_cache_stats();
+        let orphans = self.inner.lsm.orphan_stats();
+        StoreStats {
+            follow,
+            active_series: head.active_count(),
+            head_bytes: head.bytes(),
+            block_cache_bytes: blocks.bytes,
+            block_cache_hits: blocks.hits,
+            block_cache_misses: blocks.misses,
+            disk_cache_bytes: disk.bytes,
+            disk_cache_hits: disk.hits,
+            disk_cache_misses: disk.misses,
+            disk_cache_evicted: disk.evictions,
+            disk_cache_failures: disk.failures,
+            file_bytes: self.inner.lsm.file_bytes(),
+            orphans_deleted: orphans.files,
+            orphan_bytes_deleted: orphans.bytes,
+            unmerged_segments: self.inner.lsm.unmerged_segments(),
+            object_store_reads: self.inner.lsm.read_counts(),
+            columns_bytes: columns.bytes,
+            columns_bytes_max: columns.bytes_max,
+            columns_hits: columns.hits,
+            columns_misses: columns.misses,
+            columns_evicted: columns.evictions,
+            ..stats
+        }
+    }
+
+    /// What has been refused of series for which the head had no room, by metric and limit: some
+    /// tens at most, those of other metrics together.
+    pub fn refused_series(&self) -> Vec<RefusedSeries> {
+        self.inner.head.refused_series()
+    }
+
+    /// Which metrics, labels and values have the most series in memory, with at most so many
+    /// entries in each list. It takes a while where there are many series.
+    ///
+    /// Errors: those of the budget.
+    pub fn cardinality(&self, limit: usize, budget: &Budget) -> Result<Cardinality, BudgetError> {
+        self.inner.head.cardinality(limit, &mut Watch::new(budget))
+    }
+
+    /// The sealed days, the earliest first.
+    pub fn days(&self) -> Vec<DayStats> {
+        let bytes = self.inner.lsm.partition_bytes();
+        let day = |(partition, series): (&i64, &u32)| DayStats {
+            start_ms: partition_end_ms(partition - 1),
+            end_ms: partition_end_ms(*partition),
+            series: u64::from(*series),
+            bytes: bytes.get(partition).copied().unwrap_or(0),
+        };
+        self.inner.read_partitions(|partitions| partitions.iter().map(day).collect())
+    }
+
+    /// Commits what waits, writes everything out, and closes. Later writes are refused.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        if let Some(task) = &self.warming {
+            task.abort();
+        }
+        let tasks = self.take_background();
+        if !tasks.is_empty() {
+            // Not in the middle of a window: that would be safe, but its work would be lost.
+            self.inner.is_closing.store(true, Ordering::Relaxed);
+            let _sealing = self.inner.sealing.lock().await;
+            tasks.iter().for_each(JoinHandle::abort);
+        }
+        self.inner.queue.refuse(&StoreError::Closed);
+        loop {
+            let idle = self.inner.idle.notified();
+            if !self.inner.queue.is_led() {
+                break;
+            }
+            idle.await;
+        }
+        let failed = self.inner.log.lock().await.failed();
+        let disowned = if failed.is_none() && !self.inner.lsm.is_read_only() {
+            let mut set = WriteSet::default();
+            set.delete(keys::OWNER);
+            self.inner.lsm.commit(set).await
+        } else {
+            Ok(())
+        };
+        if let Some(follower) = &self.follower {
+            follower.lock().await.close().await;
+        }
+        let closed = self.inner.lsm.close().await;
+        disowned.and(closed)
+    }
+
+    /// Keeps samples in another way from now on. What has gone out of view stays so.
+    ///
+    /// Panics: more rules than [`RETENTION_RULES_MAX`](crate::RETENTION_RULES_MAX).
+    pub fn set_retention(&self, retention: Retention) {
+        self.inner.set_retention(retention);
+    }
+
+    fn take_background(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the tasks of the store share.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.take_background().iter().for_each(JoinHandle::abort);
+        if let Some(task) = &self.warming {
+            task.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}

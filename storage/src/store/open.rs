@@ -1,0 +1,263 @@
+//! Opens a store to write to it, to read it once, or to follow it.
+
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::columns::ColumnCache;
+use crate::delete::Tombstones;
+use crate::error::StoreError;
+use crate::exemplar::Exemplars;
+use crate::follow::{Follower, follow_forever};
+use crate::head::Head;
+use crate::head::commit::Queue;
+use crate::head::replay::{Replay, replay};
+use crate::index::cache::IndexCache;
+use crate::keys;
+use crate::lsm::{Location, Lsm, Reads, SharedMemory, WriteSet};
+use crate::metadata::Metadata;
+use crate::options::StoreOptions;
+use crate::read::warm::warm_up;
+use crate::retention::{Keeping, Rule};
+use crate::seal;
+use crate::stats::Counters;
+use crate::value;
+use crate::window::partition_end_ms;
+
+use super::maintain::{expire_forever, maintain_forever};
+use super::{Inner, Store};
+
+impl Store {
+    /// Opens or creates a store, takes over from whoever writes to it, and replays the log.
+    ///
+    /// `url` is a plain path, `file:///path`, `memory:///`, `s3://bucket/prefix`,
+    /// `gs://bucket/prefix` or `az://container/prefix`; what [`StoreOptions::remote`] leaves open
+    /// of the last three comes from the environment.
+    /// Errors: a URL that cannot be used; an object store that cannot be used, and why, within
+    /// seconds; damaged bytes.
+    /// Panics: outside of a tokio runtime.
+    pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
+        let mut location = Location::parse(url, &options.remote)?;
+        location.check().await?;
+        Store::open_at(&location, options).await
+    }
+
+    /// The same on objects in memory that others may open too.
+    pub async fn open_in(
+        memory: &SharedMemory,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        Store::open_at(&memory.location(), options).await
+    }
+
+    /// The same at a place that is resolved already.
+    pub(crate) async fn open_at(
+        location: &Location,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        let lsm = Lsm::open(location, &options).await?;
+        let meta = match seal::recover(&lsm).await {
+            Ok(meta) => meta,
+            Err(error @ StoreError::NewerFormat { .. }) => {
+                lsm.close().await?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(owner) = &meta.owner {
+            tracing::warn!(
+                owner,
+                "the store was not closed by its last writer; this process has taken it over"
+            );
+        }
+        let (format, kept_by_size) = (meta.format, meta.kept_by_size);
+        let background = options.background;
+        let (inner, ..) = Inner::open(lsm, meta, options).await?;
+        tracing::info!("this process writes to the store now");
+        let mut set = WriteSet::default();
+        let owner = inner.options.owner.as_bytes();
+        set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner));
+        // A record that is missing behind all others of its epoch is missed by the next start.
+        let records: Vec<(u32, u64)> =
+            inner.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
+        set.put(keys::RECORDS.to_vec(), seal::encode_records(&records));
+        if format < seal::FORMAT {
+            // Nothing is to be converted: what is new is in keys of its own.
+            set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, seal::FORMAT));
+        }
+        if seal::hide_by_size(&inner, kept_by_size) {
+            set.delete(keys::KEPT_BY_SIZE);
+        }
+        inner.lsm.commit(set).await?;
+        seal::drop_dead_log(&inner, &mut *inner.sealing.lock().await).await?;
+        seal::note_emptied(&inner).await;
+        // What rules expire does not wait for what is being sealed.
+        let tasks = match background {
+            true => vec![
+                tokio::spawn(maintain_forever(Arc::clone(&inner))),
+                tokio::spawn(expire_forever(Arc::clone(&inner))),
+            ],
+            false => Vec::new(),
+        };
+        let warming = inner
+            .options
+            .warm_up_span_ms
+            .map(|span_ms| tokio::spawn(warm_up(Arc::clone(&inner), span_ms)));
+        let background = Mutex::new(tasks);
+        Ok(Store { inner, background, warming, follower: None, progress: None })
+    }
+
+    /// Opens a store to read it as it is now, whoever writes to it. Nothing is written, and nothing
+    /// seen that comes later.
+    ///
+    /// While another process writes to the store, files may go that this one still wants: reading
+    /// then ends with an error.
+    /// Errors: as [`Store::open`]; [`StoreError::NoStore`]. Whatever would write gets
+    /// [`StoreError::ReadOnly`].
+    pub async fn open_once(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
+        let location = Location::find(url, &options.remote)?;
+        location.check_readable().await?;
+        Store::open_once_at(&location, options).await
+    }
+
+    /// The same at a place that is resolved already.
+    pub(crate) async fn open_once_at(
+        location: &Location,
+        options: StoreOptions,
+    ) -> Result<Store, StoreError> {
+        let (lsm, _) = Lsm::open_to_read(location, &options, false).await?;
+        let meta = seal::read_meta(&lsm).await?;
+        let (inner, ..) = Inner::open(lsm, meta, options).await?;
+        let background = Mutex::default();
+        Ok(Store { inner, background, warming: None, follower: None, progress: None })
+    }
+
+    /// Opens a store to read it, and follows whoever writes to it: what that has acknowledged is
+    /// seen within the lag, as long as the object store answers.
+    ///
+    /// Checkpoints are written, which keep the files that are read; they end by themselves after 10
+    /// minutes.
+    /// Errors: as [`Store::open_once`].
+    pub async fn open_reader(
+        url: &str,
+        options: StoreOptions,
+        lag: Duration,
+    ) -> Result<Store, StoreError> {
+        let location = Location::find(url, &options.remote)?;
+        location.check_readable().await?;
+        Store::open_reader_at(&location, options, lag).await
+    }
+
+    /// The same at a place that is resolved already.
+    pub(crate) async fn open_reader_at(
+        location: &Location,
+        options: StoreOptions,
+        lag: Duration,
+    ) -> Result<Store, StoreError> {
+        let (lsm, mut following) = Lsm::open_to_read(location, &options, true).await?;
+        let rebuilt = async {
+            let meta = seal::read_meta(&lsm).await?;
+            Inner::open(lsm, meta, options).await
+        };
+        let (inner, replay, meta) = match rebuilt.await {
+            Ok(rebuilt) => rebuilt,
+            Err(error) => {
+                following.close().await;
+                return Err(error);
+            }
+        };
+        let mut follower = Follower::new(Arc::clone(&inner), following, replay, meta, lag);
+        let progress = Arc::clone(follower.progress());
+        // What has been written while the log was replayed; later attempts may do better.
+        let _ = follower.catch_up().await;
+        let follower = Arc::new(tokio::sync::Mutex::new(follower));
+        let follow = || tokio::spawn(follow_forever(Arc::clone(&follower)));
+        let background = Mutex::new(inner.options.background.then(follow).into_iter().collect());
+        let warm = |span_ms| tokio::spawn(warm_up(Arc::clone(&inner), span_ms));
+        let warming = inner.options.warm_up_span_ms.map(warm);
+        let (follower, progress) = (Some(follower), Some(progress));
+        Ok(Store { inner, background, warming, follower, progress })
+    }
+
+    /// Who writes to the store at a URL, or was killed while it did; none for a store that was
+    /// closed, and where there is none yet. Nothing is written, and whoever writes goes on.
+    pub async fn owner(url: &str, options: &StoreOptions) -> Result<Option<String>, StoreError> {
+        let read = async {
+            let location = Location::find(url, &options.remote)?;
+            location.check_readable().await?;
+            let (lsm, _) = Lsm::open_to_read(&location, options, false).await?;
+            lsm.get(keys::OWNER).await
+        };
+        match read.await {
+            Ok(Some(bytes)) => {
+                let owner = value::decode(keys::OWNER, &bytes)?;
+                Ok(Some(String::from_utf8_lossy(owner).into_owned()))
+            }
+            Ok(None) | Err(StoreError::NoStore(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Inner {
+    /// Rebuilds what was in memory from a tree that is open.
+    async fn open(
+        lsm: Lsm,
+        mut meta: seal::Meta,
+        options: StoreOptions,
+    ) -> Result<(Arc<Inner>, Replay, seal::Meta), StoreError> {
+        let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
+        let metadata = Metadata::open(&lsm).await?;
+        let head = Head::new(exemplars, metadata, options.head_limits());
+        let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
+        let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
+        tracing::info!(
+            epoch = log.epoch,
+            series = head.series_count(),
+            log_bytes = log.bytes(),
+            "the log has been replayed"
+        );
+        let leaving_before = seal::leaving_before(&meta, &log);
+        let sealing = tokio::sync::Mutex::new(seal::State::new(&meta, leaving_before));
+        meta.kept_from = leaving_before;
+        if let Some(first_kept) = leaving_before {
+            head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+        }
+        let stored = std::mem::take(&mut meta.rules);
+        let index = IndexCache::new(options.index_cache_bytes_max);
+        for (partition, gone) in &meta.gone {
+            index.set_gone(*partition, gone.clone());
+        }
+        let queue = Queue::default();
+        if lsm.is_read_only() {
+            queue.refuse(&StoreError::ReadOnly);
+        }
+        let counters = Counters::default();
+        counters.note_log(log.bytes(), log.newest_ms);
+        let inner = Arc::new(Inner {
+            lsm,
+            head,
+            columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
+            log: tokio::sync::Mutex::new(log),
+            selections: Reads::default(),
+            tombstones,
+            counters,
+            sealing,
+            cleaning: tokio::sync::Mutex::new(()),
+            partitions: RwLock::new(meta.partitions.clone()),
+            index,
+            is_closing: AtomicBool::new(false),
+            clean_from_ms: AtomicI64::new(i64::MIN),
+            queue,
+            idle: Notify::new(),
+            log_is_large: Notify::new(),
+            has_retention: Notify::new(),
+            keeping: RwLock::new(Arc::new(Keeping::new(options.retention(), &stored))),
+            stored_rules: Mutex::new(stored.encode(Rule::expired_before_ms)),
+            options,
+        });
+        Ok((inner, replay, meta))
+    }
+}

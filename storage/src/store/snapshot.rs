@@ -1,0 +1,56 @@
+//! Copies of a store beside its files.
+
+use std::sync::Arc;
+
+use crate::error::StoreError;
+use crate::keys;
+use crate::lsm::{Lsm, Snapshot, WriteSet};
+use crate::options::StoreOptions;
+use crate::seal;
+
+use super::Store;
+
+impl Store {
+    /// Copies the store as it is into `snapshots/NAME` beside its files, from where it is opened as
+    /// any other store. Without the head, what is not sealed yet is left out.
+    ///
+    /// Errors: the object store does not answer; then nothing is left of the copy.
+    pub async fn snapshot(&self, name: &str, with_head: bool) -> Result<(), StoreError> {
+        self.inner.check_writable()?;
+        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        let copying = tokio::spawn(async move {
+            let copy = inner.lsm.snapshot(&name).await?;
+            // No record in the copy has a later epoch.
+            let next_epoch = inner.log.lock().await.epoch + 1;
+            let finished = finish_snapshot(&copy, &inner.options, next_epoch, with_head).await;
+            match finished {
+                Ok(()) => copy.finish().await,
+                Err(error) => {
+                    copy.give_up().await;
+                    Err(error)
+                }
+            }
+        });
+        copying.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
+    }
+}
+
+/// Opens a copy once, so that it is known to be whole, and makes it nobody's.
+async fn finish_snapshot(
+    copy: &Snapshot,
+    options: &StoreOptions,
+    next_epoch: u32,
+    with_head: bool,
+) -> Result<(), StoreError> {
+    // The cache on disk is that of the store, which goes on with it.
+    let options = StoreOptions { disk_cache: None, ..options.clone() };
+    let lsm = Lsm::open(&copy.location(), &options).await?;
+    let mut set = WriteSet::default();
+    set.delete(keys::OWNER);
+    if !with_head {
+        set.put(keys::EPOCH.to_vec(), seal::encode_epochs(next_epoch, next_epoch));
+        lsm.drop_log_before(next_epoch);
+    }
+    let committed = lsm.commit(set).await;
+    committed.and(lsm.close().await)
+}

@@ -1,0 +1,126 @@
+//! How long the store names the border of days that the retention has deleted.
+
+use std::sync::Arc;
+
+use model::Labels;
+use slatedb::object_store::ObjectStore;
+
+use super::harness::{self, batch, labels, open_with, read_all};
+use crate::keys::KEPT_FROM;
+use crate::lsm::WriteSet;
+use crate::seal;
+use crate::window::{PARTITION_MS, WINDOW_MS};
+use crate::{Clock, ManualClock, Store, StoreOptions};
+
+/// The day that is deleted, the one that stays, and a time at which two days are not enough for the
+/// first.
+const DELETED_MS: i64 = 99 * PARTITION_MS;
+const KEPT_MS: i64 = 101 * PARTITION_MS;
+const DELETED_AT_MS: i64 = 102 * PARTITION_MS + WINDOW_MS;
+
+/// A store with a retention of two days or without one, at some time.
+async fn open(objects: &Arc<dyn ObjectStore>, is_bounded: bool, now_ms: i64) -> Store {
+    let options = StoreOptions {
+        retention_ms: is_bounded.then_some(2 * PARTITION_MS),
+        clock: Arc::new(ManualClock::new(now_ms)) as Arc<dyn Clock>,
+        ..harness::options()
+    };
+    open_with(objects, options).await.unwrap()
+}
+
+fn series() -> Labels {
+    labels(&[("__name__", "a")])
+}
+
+/// Whether a sample is taken at a time.
+async fn takes(store: &Store, timestamp_ms: i64) -> bool {
+    store.append(batch(&series(), &[(timestamp_ms, 1.0)])).await.unwrap().accepted == 1
+}
+
+async fn names_border(store: &Store) -> bool {
+    store.inner().lsm.get(KEPT_FROM).await.unwrap().is_some()
+}
+
+async fn times(store: &Store) -> Vec<i64> {
+    let series = read_all(store).await.unwrap();
+    series.into_iter().flat_map(|(_, samples)| samples).map(|(time_ms, _)| time_ms).collect()
+}
+
+#[test]
+fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects, true, KEPT_MS).await;
+        assert!(takes(&store, DELETED_MS).await);
+        store.seal_all().await.unwrap();
+        assert!(takes(&store, KEPT_MS).await, "which stays open");
+        store.close().await.unwrap();
+
+        let store = open(&objects, true, DELETED_AT_MS).await;
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 1);
+        assert!(!names_border(&store).await);
+        assert!(!takes(&store, DELETED_MS + 1).await, "the retention is as it was");
+        store.close().await.unwrap();
+
+        let store = open(&objects, false, DELETED_AT_MS).await;
+        assert!(takes(&store, DELETED_MS + 1).await);
+        assert_eq!(times(&store).await, [DELETED_MS + 1, KEPT_MS]);
+    });
+}
+
+#[test]
+fn the_border_stays_until_the_records_of_the_days_are_sealed() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects, true, KEPT_MS).await;
+        assert!(takes(&store, DELETED_MS).await && takes(&store, KEPT_MS).await);
+        // Only what is closed: the log epoch stays for what is not.
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions, 1);
+        store.close().await.unwrap();
+
+        let store = open(&objects, true, DELETED_AT_MS).await;
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 1);
+        assert!(names_border(&store).await, "the log has a record of the day");
+        store.close().await.unwrap();
+
+        // The day's watermark is gone: without the border, it would be there again.
+        let store = open(&objects, false, DELETED_AT_MS).await;
+        for is_maintained in [false, true] {
+            if is_maintained {
+                seal::delete_expired(store.inner()).await.unwrap();
+            }
+            assert_eq!(times(&store).await, [KEPT_MS], "maintained: {is_maintained}");
+            assert!(names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
+        }
+        store.seal_all().await.unwrap();
+        assert!(!names_border(&store).await, "it goes with the last record");
+        assert!(!takes(&store, DELETED_MS + 1).await, "what has been hidden once stays so");
+        assert!(takes(&store, KEPT_MS + 1).await, "which begins a log epoch");
+        store.close().await.unwrap();
+
+        let store = open(&objects, false, DELETED_AT_MS).await;
+        assert!(takes(&store, DELETED_MS + 1).await);
+        assert_eq!(times(&store).await, [DELETED_MS + 1, KEPT_MS, KEPT_MS + 1]);
+    });
+}
+
+#[test]
+fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects, true, DELETED_AT_MS).await;
+        assert!(takes(&store, KEPT_MS).await);
+        // As stores have it that were written before it went in time.
+        let mut set = WriteSet::default();
+        set.put(KEPT_FROM.to_vec(), seal::encode_kept_from(100));
+        store.inner().lsm.commit(set).await.unwrap();
+        store.close().await.unwrap();
+
+        let store = open(&objects, false, DELETED_AT_MS).await;
+        assert!(!names_border(&store).await);
+        assert!(takes(&store, DELETED_MS).await);
+    });
+}

@@ -1,0 +1,320 @@
+//! What crashes leave on the object store is deleted, and nothing that anybody may still want.
+//! Merges that go on after a crash are those of [`super::simulation`], where time is cheap.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt;
+use model::Labels;
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+
+use super::faults::Faulty;
+use super::harness::{self, batch, labels, open_with, options, read_all};
+use super::servers::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
+use crate::lsm::Location;
+use crate::remote::{RemoteOptions, S3Options, Secret};
+use crate::window::WINDOW_MS;
+use crate::{Store, StoreError, StoreOptions};
+
+/// How long is waited for what must come, and for what must not.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a life waits for an object store that fails.
+const LIFE_MAX: Duration = Duration::from_millis(400);
+
+/// Files stay as they are written, so that slatedb deletes none by itself: it waits for a merge.
+fn without_merges() -> StoreOptions {
+    StoreOptions { merge_interval: Some(Duration::from_secs(86_400)), ..options() }
+}
+
+fn series() -> Labels {
+    labels(&[("__name__", "a")])
+}
+
+/// Writes a sample to a file.
+async fn write_file(store: &Store, number: i64) -> Result<(), StoreError> {
+    store.append(batch(&series(), &[(number * WINDOW_MS, 1.0)])).await?;
+    store.seal_all().await?;
+    crate::seal::write_out(store.inner()).await
+}
+
+/// The files of merged data on an object store, with their bytes.
+async fn stored(objects: &Arc<dyn ObjectStore>) -> Vec<(String, u64)> {
+    let folder = ObjectPath::from("tessella/compacted");
+    let files: Vec<_> = objects.list(Some(&folder)).try_collect().await.unwrap();
+    let name = |path: &ObjectPath| path.filename().unwrap().to_owned();
+    files.iter().map(|file| (name(&file.location), file.size)).collect()
+}
+
+async fn names(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
+    stored(objects).await.into_iter().map(|(name, _)| name).collect()
+}
+
+/// The files that the tree of a store consists of.
+fn live(store: &Store) -> BTreeSet<String> {
+    store.inner().lsm.files().into_iter().map(|(_, name)| name).collect()
+}
+
+/// Has everything collected that there is.
+async fn collect(store: &Store) {
+    let started = Instant::now();
+    while store.inner().lsm.has_orphans().await {
+        assert!(started.elapsed() < PATIENCE, "what a crash has left stays");
+        store.maintain().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Puts a file where those of the tree are.
+async fn plant(objects: &Arc<dyn ObjectStore>, name: &str, bytes: usize) {
+    let path = ObjectPath::from(format!("tessella/compacted/{name}"));
+    objects.put(&path, PutPayload::from(vec![1; bytes])).await.unwrap();
+}
+
+/// One sample in a file, in a life of its own: what the store has begun ends with the runtime.
+fn live_once(objects: &Arc<dyn ObjectStore>) {
+    harness::run(async {
+        let store = open_with(objects, without_merges()).await.unwrap();
+        write_file(&store, 1).await.unwrap();
+    });
+}
+
+/// Waits until the files are those of the tree.
+async fn come_to_rest(objects: &Arc<dyn ObjectStore>, store: &Store) {
+    let started = Instant::now();
+    loop {
+        let (stored, live) = (names(objects).await, live(store));
+        if stored == live {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "{stored:?} instead of {live:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn bytes_come_back_to_what_is_live_after_crashes_at_any_write() {
+    let mut deleted = 0;
+    for (writes, last_lands) in (0..14).flat_map(|w| [(w, false), (w, true)]) {
+        let objects = harness::memory();
+        live_once(&objects);
+        let faulty = Faulty::on(&objects, writes, last_lands);
+        harness::run(async {
+            let _ = tokio::time::timeout(LIFE_MAX, async {
+                let store = open_with(&faulty, without_merges()).await?;
+                write_file(&store, 2).await
+            })
+            .await;
+        });
+        let before = harness::run(async {
+            let store = open_with(&objects, without_merges()).await.unwrap();
+            let before = read_all(&store).await.unwrap();
+            collect(&store).await;
+            come_to_rest(&objects, &store).await;
+            deleted += store.stats().orphans_deleted;
+            assert_eq!(read_all(&store).await.unwrap(), before);
+            before
+        });
+        harness::run(async {
+            let store = open_with(&objects, without_merges()).await.unwrap();
+            assert_eq!(read_all(&store).await.unwrap(), before);
+        });
+    }
+    assert!(deleted > 0, "no crash has left anything");
+}
+
+#[test]
+fn only_files_of_the_tree_go_and_none_before_its_time() {
+    let objects = harness::memory();
+    live_once(&objects);
+    let orphan = "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
+    let others = ["notes.txt", "01ARZ3NDEKTSV4RRFFQ69G5FAV.txt", "01arz3ndektsv4rrffq69g5fav.sst"];
+    harness::run(async {
+        for name in others.into_iter().chain([orphan]) {
+            plant(&objects, name, 1000).await;
+        }
+        let age = Duration::from_secs(3600);
+        let patient = StoreOptions { orphan_age_min: age, ..without_merges() };
+        let store = open_with(&objects, patient).await.unwrap();
+        for _ in 0..4 {
+            store.maintain().await.unwrap();
+        }
+        assert!(names(&objects).await.contains(orphan), "it has been there for a moment");
+    });
+    harness::run(async {
+        let store = open_with(&objects, without_merges()).await.unwrap();
+        collect(&store).await;
+        let left = names(&objects).await;
+        assert!(!left.contains(orphan));
+        assert!(others.iter().all(|name| left.contains(*name)), "{left:?}");
+        let stats = store.stats();
+        assert_eq!((stats.orphans_deleted, stats.orphan_bytes_deleted), (1, 1000));
+    });
+}
+
+#[test]
+fn files_that_a_reader_has_pinned_stay() {
+    harness::run(async {
+        let objects = harness::memory();
+        let location = Location::on(Arc::clone(&objects));
+        let store = open_with(&objects, without_merges()).await.unwrap();
+        for number in 0..3 {
+            write_file(&store, number).await.unwrap();
+        }
+        let pinned = live(&store);
+        let long = Duration::from_secs(3600);
+        let reader = Store::open_reader_at(&location, options(), long).await.unwrap();
+        let before = read_all(&reader).await.unwrap();
+        drop(store);
+        // Merged into others: the newest manifest does not name them any more.
+        let merging = StoreOptions { settled_after: Duration::ZERO, ..options() };
+        let store = open_with(&objects, merging).await.unwrap();
+        let started = Instant::now();
+        while live(&store).is_superset(&pinned) {
+            assert!(started.elapsed() < PATIENCE, "nothing is merged");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        drop(store);
+        let orphan = "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
+        plant(&objects, orphan, 10).await;
+        let store = open_with(&objects, without_merges()).await.unwrap();
+        collect(&store).await;
+        let left = names(&objects).await;
+        assert!(left.is_superset(&pinned) && !left.contains(orphan), "{left:?}");
+        assert_eq!(read_all(&reader).await.unwrap(), before);
+        reader.close().await.unwrap();
+    });
+}
+
+#[test]
+fn halves_of_files_on_a_disk_go_and_what_is_written_to_stays() {
+    harness::run(async {
+        let folder = Folder::new("orphans");
+        let url = folder.0.display().to_string();
+        let open = || async {
+            let location = Location::parse(&url, &RemoteOptions::default()).unwrap();
+            Store::open_at(&location, without_merges()).await.unwrap()
+        };
+        let store = open().await;
+        write_file(&store, 1).await.unwrap();
+        let before = read_all(&store).await.unwrap();
+        drop(store);
+        let half = |name: &str| {
+            let path = folder.0.join("tessella").join(name);
+            std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+            path
+        };
+        let dead =
+            ["compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst#1", "wal/00000000000000000009.sst#12"];
+        let dead = dead.map(half);
+        let alive = half("manifest/00000000000000000099.manifest#1");
+        let others = ["compacted/notes#1", "compacted/x.sst#", "compacted/x.sst#1y"].map(half);
+        let store = open().await;
+        std::fs::write(&alive, "a reader goes on with it").unwrap();
+        collect(&store).await;
+        assert!(dead.iter().all(|path| !path.exists()), "{dead:?}");
+        assert!(others.iter().chain([&alive]).all(|path| path.exists()), "{others:?}");
+        let stats = store.stats();
+        assert_eq!((stats.orphans_deleted, stats.orphan_bytes_deleted), (2, 2 << 20));
+        assert_eq!(read_all(&store).await.unwrap(), before);
+    });
+}
+
+#[test]
+fn a_copy_that_a_crash_cuts_off_leaves_no_links_on_a_disk() {
+    harness::run(async {
+        let folder = Folder::new("copy");
+        let url = folder.0.display().to_string();
+        let location = Location::parse(&url, &RemoteOptions::default()).unwrap();
+        let store = Store::open_at(&location, without_merges()).await.unwrap();
+        write_file(&store, 1).await.unwrap();
+        // As a crash leaves it: the checkpoint, and a link that has not got its name yet.
+        let copy = store.inner().lsm.snapshot("half").await.unwrap();
+        drop((copy, store));
+        let copies = folder.0.join("snapshots");
+        let link = copies.join("half/tessella/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst#0");
+        std::fs::write(&link, "x").unwrap();
+        std::fs::create_dir(copies.join("other")).unwrap();
+        let _store = Store::open_at(&location, without_merges()).await.unwrap();
+        assert!(!copies.join("half").exists());
+        assert!(copies.join("other").exists());
+    });
+}
+
+/// Half an upload, as a crash leaves it.
+async fn begin_upload(location: &Location, folder: &ObjectPath, name: &str) -> ObjectPath {
+    let path = folder.clone().join(name);
+    let mut upload = location.object_store.put_multipart(&path).await.unwrap();
+    upload.put_part(PutPayload::from(vec![1; 5 << 20])).await.unwrap();
+    std::mem::forget(upload);
+    path
+}
+
+/// The uploads below a folder that the server keeps parts of.
+async fn begun(location: &Location, folder: &ObjectPath) -> Vec<ObjectPath> {
+    let uploads = location.uploads.as_ref().unwrap().list(folder).await.unwrap();
+    uploads.into_iter().map(|upload| upload.path).collect()
+}
+
+async fn halves_of_uploads_go(server: &S3Server) {
+    let s3 = S3Options {
+        endpoint: Some(server.endpoint()),
+        allow_http: Some(true),
+        access_key_id: Some(ACCESS_KEY.to_owned()),
+        secret_access_key: Some(Secret::new(SECRET_KEY)),
+        ..S3Options::default()
+    };
+    let options = RemoteOptions { s3, ..RemoteOptions::default() };
+    let location = Location::parse(&format!("s3://{BUCKET}/some/prefix"), &options).unwrap();
+    let store = Store::open_at(&location, without_merges()).await.unwrap();
+    write_file(&store, 1).await.unwrap();
+    let before = read_all(&store).await.unwrap();
+    store.close().await.unwrap();
+    let ours = location.path.clone().join("compacted");
+    let others = ObjectPath::from("some/others/tessella/compacted");
+    let dead = begin_upload(&location, &ours, "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst").await;
+    let of_others = begin_upload(&location, &others, "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst").await;
+    assert_eq!(begun(&location, &ours).await, [dead]);
+    let store = Store::open_at(&location, without_merges()).await.unwrap();
+    let alive = begin_upload(&location, &ours, "01BX5ZZKBKACTAV9WEVGEMMVRZ.sst").await;
+    collect(&store).await;
+    assert_eq!(begun(&location, &ours).await, [alive], "this process has begun it");
+    assert_eq!(begun(&location, &others).await, [of_others], "it is none of this store");
+    assert_eq!(store.stats().orphans_deleted, 1);
+    assert_eq!(read_all(&store).await.unwrap(), before);
+    store.close().await.unwrap();
+}
+
+#[test]
+fn halves_of_uploads_to_versitygw_go() {
+    if let Some(server) = S3Server::versitygw("uploads") {
+        harness::run(halves_of_uploads_go(&server));
+    }
+}
+
+#[test]
+fn halves_of_uploads_to_moto_go() {
+    if let Some(server) = S3Server::moto("uploads") {
+        harness::run(halves_of_uploads_go(&server));
+    }
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tessella-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,72 @@
+//! Reading ahead of queries, while what is read is deleted.
+
+use std::sync::Arc;
+
+use futures::poll;
+
+use super::harness::{self, batch, labels, open_with};
+use crate::read::warm::warm_up;
+use crate::window::PARTITION_MS;
+use crate::{ManualClock, Store, StoreOptions};
+
+/// When the test begins, and for how long samples are kept.
+const NOW_MS: i64 = 100 * PARTITION_MS;
+const KEPT_MS: i64 = 2 * PARTITION_MS;
+
+/// A store with a sealed day, which has just been opened.
+async fn with_day(clock: &Arc<ManualClock>) -> Store {
+    let objects = harness::memory();
+    let options = StoreOptions {
+        clock: Arc::clone(clock) as _,
+        retention_ms: Some(KEPT_MS),
+        cache_bytes_max: 1 << 20,
+        ..harness::options()
+    };
+    let store = open_with(&objects, options.clone()).await.unwrap();
+    let series = labels(&[("__name__", "a")]);
+    store.append(batch(&series, &[(NOW_MS - PARTITION_MS, 1.0)])).await.unwrap();
+    store.seal_all().await.unwrap();
+    store.close().await.unwrap();
+    open_with(&objects, options).await.unwrap()
+}
+
+/// On one thread, so that nothing is read while the test has its turn.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(test);
+}
+
+#[test]
+fn a_day_that_is_read_ahead_is_deleted_behind_it() {
+    run(async {
+        let clock = Arc::new(ManualClock::new(NOW_MS));
+        let store = with_day(&clock).await;
+        let mut warming = Box::pin(warm_up(Arc::clone(store.inner()), KEPT_MS));
+        assert!(poll!(&mut warming).is_pending(), "it waits for the object store");
+        clock.set(NOW_MS + KEPT_MS);
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 0, "its index is being read");
+        warming.await;
+        assert!(store.stats().warmed_bytes > 0, "the day has been read to its end");
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 1);
+    });
+}
+
+#[test]
+fn a_day_that_is_about_to_be_deleted_is_not_read_ahead() {
+    run(async {
+        let clock = Arc::new(ManualClock::new(NOW_MS));
+        let store = with_day(&clock).await;
+        // A selection that goes on keeps it from being deleted.
+        let selection = store.inner().selections.begin();
+        clock.set(NOW_MS + KEPT_MS);
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 0);
+        warm_up(Arc::clone(store.inner()), 2 * KEPT_MS).await;
+        assert_eq!(store.stats().warmed_bytes, 0);
+        drop(selection);
+        store.maintain().await.unwrap();
+        assert_eq!(store.stats().partitions_deleted, 1);
+    });
+}

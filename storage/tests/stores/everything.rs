@@ -1,0 +1,395 @@
+//! Stores that hold all that a store can, as a process leaves them that is killed: floats with starts,
+//! histograms of both kinds, exemplars, metadata, a note; series that have been deleted and cleaned
+//! up, a delete that still masks, what a rule of the retention has expired, and a log that names
+//! days that have gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{
+    Advance, Batch, BatchExemplar, BatchMetadata, Budget, Exemplar, ExemplarQuery, Histogram,
+    HistogramSample, Labels, Matcher, MetricKind, MetricMetadata, ResetHint, SampleBatch,
+    Selection, Source, Span,
+};
+use storage::{ManualClock, RetentionRule, Store, StoreOptions, audit};
+
+use crate::{DAY_MS, each_store, run};
+
+const MINUTE_MS: i64 = 60_000;
+/// Times between samples, in ms, and samples of a series in a write.
+const STEP_MS: i64 = 15_000;
+const SAMPLES: i64 = 40;
+/// How long all samples are kept, and those of the rule.
+const KEPT_MS: i64 = 4 * DAY_MS;
+const DEBUG_KEPT_MS: i64 = DAY_MS;
+/// When all has been written.
+const END_MS: i64 = 8 * DAY_MS;
+/// Custom bounds of buckets.
+const BOUNDS: [f64; 3] = [0.1, 0.5, 2.5];
+const NOTE: (&str, &[u8]) = ("import/text/0123456789abcdef", b"{\"position\":7}");
+
+/// A sample, to the bit.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    /// With the time since when it counts, 0 where that is not known.
+    Float(u64, i64),
+    Histogram(Histogram),
+}
+
+/// Samples by series and time.
+type Contents = BTreeMap<Labels, BTreeMap<i64, Value>>;
+
+/// What is done to a store.
+enum Step {
+    /// The clock is set.
+    Clock(i64),
+    /// Samples of all series are written, from each of some times on.
+    Write(&'static [i64]),
+    Seal,
+    /// Samples of one instance are deleted in a range of times.
+    Delete(&'static str, i64, i64),
+    Clean,
+    Maintain,
+    Note,
+}
+
+const STEPS: [Step; 16] = [
+    Step::Clock(6 * DAY_MS),
+    Step::Write(&[3 * DAY_MS + 1000, 4 * DAY_MS + 1000, 5 * DAY_MS + 1000]),
+    Step::Seal,
+    // Gone from the files, and its ids with it.
+    Step::Delete("1", i64::MIN, i64::MAX),
+    Step::Clean,
+    // A second run of a window, between the samples of the first.
+    Step::Write(&[4 * DAY_MS + 5000, 5 * DAY_MS + 9 * MINUTE_MS]),
+    Step::Seal,
+    Step::Note,
+    // One record of a day that goes and of a window that is open.
+    Step::Clock(END_MS - 10 * MINUTE_MS),
+    Step::Write(&[4 * DAY_MS - 595_000, END_MS - 20 * MINUTE_MS]),
+    Step::Clock(END_MS),
+    Step::Maintain,
+    // Masked in files, and gone from the head; what is written later is not.
+    Step::Delete("2", 5 * DAY_MS, END_MS - 18 * MINUTE_MS),
+    Step::Write(&[5 * DAY_MS + 20_000]),
+    Step::Delete("3", 5 * DAY_MS + 20_000, 5 * DAY_MS + 60_000),
+    Step::Write(&[END_MS - 9 * MINUTE_MS]),
+];
+
+fn named(metric: &str, instance: &str) -> Labels {
+    Labels::from_pairs([("__name__", metric), ("instance", instance)])
+}
+
+fn rule() -> RetentionRule {
+    RetentionRule { matchers: vec![Matcher::equal("__name__", "debug")], time_ms: DEBUG_KEPT_MS }
+}
+
+fn options(clock: &Arc<ManualClock>) -> StoreOptions {
+    StoreOptions {
+        background: false,
+        retention_ms: Some(KEPT_MS),
+        retention_rules: vec![rule()],
+        clock: Arc::clone(clock) as _,
+        ..StoreOptions::default()
+    }
+}
+
+/// Counts that grow with time.
+fn histogram(metric: &str, time_ms: i64) -> Histogram {
+    let count = (time_ms / STEP_MS % 100_000) as f64;
+    let of_both = Histogram {
+        count: count * 3.0,
+        sum: count / 8.0,
+        positive_spans: vec![Span { offset: 0, length: 2 }],
+        positive_counts: vec![count, count * 2.0],
+        ..Histogram::default()
+    };
+    match metric {
+        "sizes" => Histogram {
+            schema: model::histogram::CUSTOM_BUCKETS_SCHEMA,
+            custom_bounds: BOUNDS.into(),
+            ..of_both
+        },
+        _ => Histogram {
+            reset_hint: ResetHint::Gauge,
+            schema: 3,
+            zero_threshold: 0.001,
+            zero_count: 1.5,
+            count: count * 3.0 + 2.0,
+            negative_spans: vec![Span { offset: 2, length: 1 }],
+            negative_counts: vec![0.5],
+            ..of_both
+        },
+    }
+}
+
+/// What the series have from a time on.
+fn samples(start_ms: i64) -> Vec<(Labels, Vec<(i64, Value)>)> {
+    let times: Vec<i64> = (0..SAMPLES).map(|n| start_ms + n * STEP_MS).collect();
+    let of = |value: &dyn Fn(i64) -> Value| times.iter().map(|t| (*t, value(*t))).collect();
+    let mut all = Vec::new();
+    for (metric, since_ms) in [("requests_total", 0), ("starts_total", 1000), ("debug", 0)] {
+        for instance in ["0", "1", "2", "3"] {
+            let number = instance.parse::<i64>().unwrap();
+            let float = |time_ms: i64| {
+                let value = (time_ms / 1000 * (number + 1)) as f64 / 4.0;
+                let start_ms = if since_ms == 0 { 0 } else { time_ms - time_ms % since_ms - 1 };
+                Value::Float(value.to_bits(), start_ms)
+            };
+            all.push((named(metric, instance), of(&float)));
+        }
+    }
+    for (metric, instance) in [("latency", "3"), ("sizes", "0")] {
+        let value = |time_ms| Value::Histogram(histogram(metric, time_ms));
+        all.push((named(metric, instance), of(&value)));
+    }
+    all
+}
+
+fn batch(starts_ms: &[i64]) -> Batch {
+    let mut batch = Batch::default();
+    for (labels, samples) in starts_ms.iter().flat_map(|start_ms| samples(*start_ms)) {
+        let (mut floats, mut histograms) = (Vec::new(), Vec::new());
+        for (timestamp_ms, value) in samples {
+            match value {
+                Value::Float(bits, start_ms) => {
+                    floats.push((timestamp_ms, f64::from_bits(bits)));
+                    batch.starts.push(start_ms);
+                }
+                Value::Histogram(histogram) => {
+                    let histogram = Arc::new(histogram);
+                    histograms.push(HistogramSample { timestamp_ms, start_ms: 0, histogram });
+                }
+            }
+        }
+        let series_index = batch.series.len() as u32;
+        let newest_ms = floats.last().map(|(time_ms, _)| *time_ms);
+        batch.push(&labels, &floats);
+        batch.push_histograms(&histograms);
+        batch.exemplars.extend(newest_ms.map(|timestamp_ms| BatchExemplar {
+            series_index,
+            labels: trace(timestamp_ms),
+            timestamp_ms,
+            value: 0.25,
+        }));
+    }
+    let last_ms = starts_ms.last().unwrap();
+    batch.metadata = vec![
+        about("requests_total", MetricKind::Counter, "All requests.", ""),
+        about("latency", MetricKind::GaugeHistogram, &format!("As of {last_ms}."), "seconds"),
+    ];
+    batch
+}
+
+fn about(metric: &str, kind: MetricKind, help: &str, unit: &str) -> BatchMetadata {
+    let (metric, help, unit) = (metric.to_owned(), help.to_owned(), unit.to_owned());
+    BatchMetadata { metric, kind, help, unit }
+}
+
+/// Makes a store, and ends without a word.
+async fn write(url: &str) {
+    let clock = Arc::new(ManualClock::new(0));
+    let mut store = None;
+    for step in &STEPS {
+        if let Step::Clock(now_ms) = step {
+            clock.set(*now_ms);
+        }
+        let store = match &store {
+            Some(store) => store,
+            None => store.insert(Store::open(url, options(&clock)).await.unwrap()),
+        };
+        match step {
+            Step::Clock(_) => {}
+            Step::Write(starts_ms) => {
+                let outcome = store.append(batch(starts_ms)).await.unwrap();
+                // Samples that the rule has expired.
+                let has_expired = |labels: &Labels| labels.metric_name() == "debug";
+                let others = outcome.rejections.iter().find(|r| !has_expired(&r.labels));
+                assert!(others.is_none(), "{others:?}");
+            }
+            Step::Seal => store.seal_all().await.unwrap(),
+            Step::Delete(instance, start_ms, end_ms) => {
+                let selector = vec![Matcher::equal("instance", *instance)];
+                store.delete(vec![selector], *start_ms, *end_ms).await.unwrap();
+            }
+            Step::Clean => store.clean_tombstones().await.unwrap(),
+            Step::Maintain => store.maintain().await.unwrap(),
+            Step::Note => store.set_note(NOTE.0, NOTE.1).await.unwrap(),
+        }
+    }
+}
+
+/// What a store holds that all this has been done to.
+fn expected() -> Contents {
+    let (mut contents, mut now_ms) = (Contents::new(), 0);
+    let kept = |now_ms: i64, labels: &Labels, time_ms: i64| {
+        let is_debug = labels.metric_name() == "debug";
+        time_ms >= now_ms - KEPT_MS && (!is_debug || time_ms >= now_ms - DEBUG_KEPT_MS)
+    };
+    for step in &STEPS {
+        match step {
+            Step::Clock(to_ms) => now_ms = *to_ms,
+            Step::Write(starts_ms) => {
+                for (labels, samples) in starts_ms.iter().flat_map(|start_ms| samples(*start_ms)) {
+                    contents.entry(labels).or_default().extend(samples);
+                }
+            }
+            Step::Delete(instance, start_ms, end_ms) => {
+                for (_, samples) in
+                    contents.iter_mut().filter(|(l, _)| l.get("instance") == *instance)
+                {
+                    samples.retain(|time_ms, _| time_ms < start_ms || time_ms > end_ms);
+                }
+            }
+            Step::Seal | Step::Clean | Step::Maintain | Step::Note => {}
+        }
+    }
+    for (labels, samples) in &mut contents {
+        samples.retain(|time_ms, _| kept(now_ms, labels, *time_ms));
+    }
+    contents.retain(|_, samples| !samples.is_empty());
+    contents
+}
+
+async fn read(store: &Store) -> Contents {
+    let (start_ms, end_ms) = (i64::MIN, i64::MAX);
+    let selection = Selection { matchers: Vec::new(), start_ms, end_ms, only_newest: false };
+    let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
+    let mut contents = Contents::new();
+    for index in 0..set.len() {
+        let mut cursor = set.cursor(index);
+        let (mut batch, mut samples) = (SampleBatch::new(), BTreeMap::new());
+        loop {
+            batch.clear();
+            let advance = cursor.next_batch(i64::MAX, &mut batch).unwrap();
+            let (timestamps, values) = batch.samples();
+            for (at, (time_ms, value)) in timestamps.iter().zip(values).enumerate() {
+                let start_ms = batch.starts.get(at).copied().unwrap_or(0);
+                samples.insert(*time_ms, Value::Float(value.to_bits(), start_ms));
+            }
+            for sample in &batch.histograms {
+                let mut histogram = (*sample.histogram).clone();
+                if histogram.reset_hint != ResetHint::Gauge {
+                    histogram.reset_hint = ResetHint::default();
+                }
+                samples.insert(sample.timestamp_ms, Value::Histogram(histogram));
+            }
+            if advance != Advance::Full {
+                break;
+            }
+        }
+        contents.insert(set.labels(index).clone(), samples);
+    }
+    contents
+}
+
+/// What is known beside samples: exemplars of one metric, metadata, and the note.
+async fn check_beside(store: &Store, name: &str) {
+    let selectors = vec![vec![Matcher::equal("__name__", "requests_total")]];
+    let query = ExemplarQuery { selectors, start_ms: i64::MIN, end_ms: i64::MAX };
+    let exemplars = store.exemplars(&query, &Budget::unlimited()).unwrap();
+    let metadata = store.metadata(None, usize::MAX);
+    assert!(exemplars.warnings.is_empty() && metadata.warnings.is_empty());
+    let instances = exemplars.found.iter().map(|series| series.labels.get("instance"));
+    assert_eq!(instances.collect::<Vec<_>>(), ["0", "1", "2", "3"], "{name}");
+    for series in &exemplars.found {
+        let times: Vec<i64> = series.exemplars.iter().map(|e| e.timestamp_ms).collect();
+        assert_eq!(times, exemplar_times(), "{name}");
+        let is_right = |e: &Exemplar| e.value == 0.25 && e.labels == trace(e.timestamp_ms);
+        assert!(series.exemplars.iter().all(is_right), "{name}: {series:?}");
+    }
+    let entry = |kind, help: String, unit: &str| MetricMetadata { kind, help, unit: unit.into() };
+    let latency = last_times()
+        .map(|last_ms| entry(MetricKind::GaugeHistogram, format!("As of {last_ms}."), "seconds"));
+    let requests = entry(MetricKind::Counter, "All requests.".into(), "");
+    let known: Vec<_> = metadata.found.iter().map(|k| (&*k.metric, k.entries.to_vec())).collect();
+    assert_eq!(
+        known,
+        [("latency", latency.collect()), ("requests_total", vec![requests])],
+        "{name}"
+    );
+    assert_eq!(store.note(NOTE.0).await.unwrap().as_deref(), Some(NOTE.1), "{name}");
+}
+
+/// The last start of each write.
+fn last_times() -> impl Iterator<Item = i64> {
+    STEPS.iter().filter_map(|step| match step {
+        Step::Write(starts_ms) => starts_ms.last().copied(),
+        _ => None,
+    })
+}
+
+/// When a series with floats has had exemplars: they are not deleted.
+fn exemplar_times() -> Vec<i64> {
+    let writes = STEPS.iter().filter_map(|step| match step {
+        Step::Write(starts_ms) => Some(*starts_ms),
+        _ => None,
+    });
+    let mut times: Vec<i64> =
+        writes.flatten().map(|start| start + (SAMPLES - 1) * STEP_MS).collect();
+    times.sort_unstable();
+    times
+}
+
+fn trace(time_ms: i64) -> Labels {
+    Labels::from_pairs([("trace_id", format!("{time_ms:x}").as_str())])
+}
+
+#[test]
+fn stores_with_everything_are_opened() {
+    each_store("everything", |url| run(write(url)), |url, name| run(check(url, name)));
+}
+
+/// That the store holds what it is to show: nothing was tidied up at its end.
+async fn check_survey(url: &str, options: &StoreOptions, name: &str) {
+    let survey = audit::survey(url, options, &mut |_, _| {}).await.unwrap();
+    assert!(survey.owner.is_some(), "{name}: it was closed");
+    let masking = survey.tombstones.iter().filter(|tombstone| !tombstone.is_cleaned);
+    assert_eq!(masking.count(), 2, "{name}: {:?}", survey.tombstones);
+    let days: Vec<i64> = survey.partitions.iter().map(|p| p.start_ms / DAY_MS).collect();
+    assert_eq!(days, [4, 5], "{name}");
+    assert!(survey.partitions.iter().all(|p| p.series_gone > 0 && p.runs > 1), "{name}");
+    let first_ms = survey.log.times_ms.unwrap().0;
+    assert!(first_ms < END_MS - KEPT_MS, "{name}: the log has nothing of days that are gone");
+}
+
+/// What is beyond the retention, or what a rule has expired, is not written any more.
+async fn check_expired(store: &Store, name: &str) {
+    for (labels, time_ms) in [
+        (named("requests_total", "0"), END_MS - KEPT_MS - 1),
+        (named("debug", "0"), END_MS - DEBUG_KEPT_MS - 1),
+    ] {
+        let mut batch = Batch::default();
+        batch.push(&labels, &[(time_ms, 1.0)]);
+        let outcome = store.append(batch).await.unwrap();
+        assert_eq!((outcome.accepted, outcome.rejected), (0, 1), "{name}: {labels}");
+    }
+}
+
+async fn check(url: &str, name: &str) {
+    let clock = Arc::new(ManualClock::new(END_MS));
+    check_survey(url, &options(&clock), name).await;
+    let open = || async {
+        let opening = Store::open(url, options(&clock));
+        let opened = tokio::time::timeout(Duration::from_secs(60), opening).await.unwrap();
+        opened.unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    for round in 0..3 {
+        let store = open().await;
+        let found = read(&store).await;
+        for (labels, samples) in expected() {
+            assert_eq!(found.get(&labels), Some(&samples), "{name} {round} {labels}");
+        }
+        assert_eq!(found.len(), expected().len(), "{name} {round}");
+        check_beside(&store, &format!("{name} {round}")).await;
+        check_expired(&store, name).await;
+        store.maintain().await.unwrap();
+        if round == 1 {
+            store.clean_tombstones().await.unwrap();
+            store.seal_all().await.unwrap();
+        }
+        assert_eq!(read(&store).await, found, "{name} {round}");
+        store.close().await.unwrap();
+    }
+}

@@ -1,0 +1,97 @@
+//! What crashes leave on a store does not stay: once it has come to rest, it takes about as many bytes
+//! as one that has taken the same samples and was never killed.
+//!
+//! What a crash has left goes a minute after a start, and manifests once they are 20 minutes old: so a
+//! long run looks, after the last kill, and the files are made older first.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::support::Server;
+use crate::{Sender, Site, metric};
+
+/// How many times the bytes of the other store there may be, in percent.
+const BYTES_MAX_PERCENT: u64 = 130;
+/// And so many more, of which most are the log.
+const BYTES_MORE_MAX: u64 = 256 << 10;
+/// How long a store may take to come to rest.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// What all files are older than.
+const AGE: Duration = Duration::from_secs(60 * 60);
+/// Folders of files that are kept for 20 minutes in any case.
+const LISTS: [&str; 2] = ["manifest", "compactions"];
+
+/// Bytes of the files below a folder, and how many there are, without the lists that have been
+/// written since.
+fn bytes_below(folder: &Path) -> (u64, u64) {
+    let are_lists = LISTS.iter().any(|name| folder.ends_with(name));
+    let (mut bytes, mut files) = (0, 0);
+    // What goes meanwhile is not counted.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        let is_new = || metadata.modified().unwrap() > SystemTime::now() - AGE;
+        if metadata.is_dir() {
+            let (more_bytes, more_files) = bytes_below(&entry.path());
+            (bytes, files) = (bytes + more_bytes, files + more_files);
+        } else if !(are_lists && is_new()) {
+            (bytes, files) = (bytes + metadata.len(), files + 1);
+        }
+    }
+    (bytes, files)
+}
+
+/// Makes all files below a folder look as if they had been there for long.
+fn make_old(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            make_old(&path);
+        } else {
+            let file = fs::File::options().append(true).open(&path).unwrap();
+            file.set_modified(SystemTime::now() - 2 * AGE).unwrap();
+        }
+    }
+}
+
+/// Waits until a folder takes no more than so many bytes; how many it takes.
+fn come_to_rest(server: &Server, folder: &Path, bytes_max: impl Fn(u64) -> u64) -> u64 {
+    let started = Instant::now();
+    loop {
+        let in_use = metric(&server.address, "tessella_storage_file_bytes") as u64;
+        let (bytes, files) = bytes_below(folder);
+        if bytes <= bytes_max(in_use) {
+            return bytes;
+        }
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{bytes} bytes in {files} files are left in {}, of which {in_use} are in use",
+            folder.display()
+        );
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Sends all that a store has taken to another one, and compares what they take; where their files
+/// cannot be seen, nothing.
+pub fn check(killed: &Site, whole: &Site, senders: &[Box<dyn Sender>]) {
+    let (Some(killed_folder), Some(whole_folder)) = (&killed.folder, &whole.folder) else { return };
+    let mut server = whole.start();
+    senders.iter().for_each(|sender| sender.send_again(&server.address));
+    let process = server.child.0.id().to_string();
+    assert!(Command::new("kill").arg(process).status().unwrap().success());
+    assert!(server.child.0.wait().unwrap().success());
+    make_old(killed_folder);
+    make_old(whole_folder);
+    let (before, _) = bytes_below(killed_folder);
+    let (server, whole_server) = (killed.start(), whole.start());
+    let bytes = come_to_rest(&whole_server, whole_folder, and_more);
+    let left = come_to_rest(&server, killed_folder, |_| and_more(bytes));
+    println!("{before} bytes behind the last kill, then {left}; {bytes} without kills");
+}
+
+/// As many bytes, and what there may be more of them.
+fn and_more(bytes: u64) -> u64 {
+    bytes * BYTES_MAX_PERCENT / 100 + BYTES_MORE_MAX
+}

@@ -1,0 +1,328 @@
+//! `kill -9` at seeded moments of a write load, on a local disk and in buckets: what was acknowledged
+//! is there once and as it was sent, what was not is there whole or not at all, and nothing else is.
+//! And a second writer on the same store fences off the first.
+//!
+//! `CRASH_SEED` sets the seed, `CRASH_KILLS` how often a process is killed on a local disk, and
+//! `CRASH_KILLS_S3` in each bucket.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
+mod everything;
+mod floats;
+mod leftovers;
+#[path = "../../wire/src/prompb.rs"]
+#[allow(dead_code, reason = "the tests of the decoder use the rest")]
+mod prompb;
+#[path = "../support/remote_write.rs"]
+mod remote_write;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use everything::Everything;
+use floats::Floats;
+use remote_write::{Connection, RequestEncoder, encode_labels};
+use serde_json::Value;
+use support::s3::{BUCKET, S3Server};
+use support::{Server, command, get, percent_encode, temporary_directory};
+
+/// Kills of an ordinary run, on a disk and in each bucket.
+const KILLS: u64 = 6;
+const KILLS_S3: u64 = 3;
+/// Kills after which the next store is begun: each start is followed by a look at all of it.
+const KILLS_PER_STORE: u64 = 25;
+/// The life of a server between two kills; in a long run some live longer, so that files are merged
+/// and deleted.
+const LIFE_MS_MAX: u64 = 2_000;
+const LONG_LIFE_MS_MAX: u64 = 15_000;
+/// How soon a server is killed that is not waited for: while it opens the store.
+const START_MS_MAX: u64 = 400;
+
+/// Small numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// What became of the request with a number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Acknowledged,
+    /// Sent, and perhaps stored.
+    Unknown,
+}
+
+/// The requests of a sender so far, by number.
+struct Book {
+    fates: Vec<Fate>,
+    random: Random,
+}
+
+impl Book {
+    fn new(seed: u64) -> Book {
+        Book { fates: Vec::new(), random: Random(seed) }
+    }
+
+    /// The first request of a life: the last one that stayed without an answer once more, or the one
+    /// behind it, by chance.
+    fn first(&mut self) -> usize {
+        let is_unknown = self.fates.last() == Some(&Fate::Unknown);
+        self.fates.len() - usize::from(is_unknown && self.random.below(2) == 0)
+    }
+
+    /// A request is about to be sent.
+    fn sent(&mut self, request: usize) {
+        self.fates.resize(self.fates.len().max(request + 1), Fate::Unknown);
+    }
+}
+
+/// Who sends, and knows what must be there then.
+trait Sender: Send {
+    /// Sends the request with a number; the status and the text of the answer.
+    fn send(&self, connection: &mut Connection, request: usize) -> std::io::Result<(u16, String)>;
+
+    /// Sends until the server is gone.
+    fn run(&mut self, address: &str) {
+        let Ok(mut connection) = Connection::open(address) else {
+            return;
+        };
+        let mut request = self.book_mut().first();
+        loop {
+            self.book_mut().sent(request);
+            match self.send(&mut connection, request) {
+                Ok((204, _)) => self.book_mut().fates[request] = Fate::Acknowledged,
+                Ok((status, text)) => panic!("request {request}: {status} {text}"),
+                Err(_) => return,
+            }
+            request += 1;
+        }
+    }
+
+    /// Sends all that has been sent, to another server.
+    fn send_again(&self, address: &str) {
+        let mut connection = Connection::open(address).unwrap();
+        for request in 0..self.book().fates.len() {
+            let (status, text) = self.send(&mut connection, request).unwrap();
+            assert_eq!(status, 204, "request {request}: {text}");
+        }
+    }
+
+    /// Compares everything that is stored with the book, and learns from it what has become of requests
+    /// without an answer; returns how many samples there were.
+    fn check(&mut self, address: &str) -> usize;
+    fn book(&self) -> &Book;
+    fn book_mut(&mut self) -> &mut Book;
+}
+
+/// Where stores lie.
+enum Place {
+    Disk,
+    Bucket(S3Server),
+}
+
+/// One of them.
+struct Site {
+    url: String,
+    /// Where its files lie, if they are on a disk.
+    folder: Option<PathBuf>,
+    /// What is in the environment of its processes.
+    variables: Vec<(&'static str, String)>,
+    /// The log is small, so that kills hit sealing too: where writes take long, smaller.
+    log_bytes: u32,
+}
+
+impl Place {
+    /// A store with a name.
+    fn site(&self, folder: &Path, name: &str) -> Site {
+        match self {
+            Place::Disk => {
+                let folder = folder.join(name);
+                let url = folder.display().to_string();
+                Site { url, folder: Some(folder), variables: Vec::new(), log_bytes: 64 << 10 }
+            }
+            Place::Bucket(server) => {
+                let url = format!("s3://{BUCKET}/store/{name}");
+                let folder = server.folder().map(|folder| folder.join("store").join(name));
+                Site { url, folder, variables: server.variables(), log_bytes: 4 << 10 }
+            }
+        }
+    }
+}
+
+impl Site {
+    /// What starts the binary on the store.
+    fn command(&self) -> Command {
+        let log = format!("--storage.log-size={}", self.log_bytes);
+        // A small ring, so that exemplars make room.
+        let ring = format!("--storage.exemplars.exemplars-limit={}", everything::RING);
+        let variables = self.variables.iter().map(|(name, value)| (*name, value.as_str()));
+        let variables: Vec<(&str, &str)> = variables.collect();
+        command(&self.url, &["--self-metrics=false", &log, &ring], &variables)
+    }
+
+    fn start(&self) -> Server {
+        let server = Server::spawn(&mut self.command());
+        server.wait_until_ready();
+        server
+    }
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+/// A metric without labels, as the server shows it.
+fn metric(address: &str, name: &str) -> f64 {
+    let (_, text) = get(address, "/metrics");
+    let figure = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    figure.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+}
+
+/// The `data` of an answer of the API.
+fn data(address: &str, path: &str, parameters: &[(&str, &str)]) -> Value {
+    let encoded =
+        parameters.iter().map(|(name, value)| format!("{name}={}", percent_encode(value)));
+    let path = format!("/api/v1/{path}?{}", encoded.collect::<Vec<_>>().join("&"));
+    let (status, text) = get(address, &path);
+    assert_eq!(status, 200, "{path}: {text}");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    for of in ["warnings", "infos"] {
+        assert!(answer[of].is_null(), "{path}: {}", answer[of]);
+    }
+    answer["data"].clone()
+}
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Kills processes on stores at a place so often, and looks at all that is stored after each start.
+fn kill_and_look(name: &str, place: &Place, kills: u64) {
+    let seed = number_from_environment("CRASH_SEED", now_ms() as u64);
+    eprintln!("{name}: CRASH_SEED={seed} for {kills} kills");
+    let directory = temporary_directory(&format!("crash-{name}"));
+    let mut random = Random(seed);
+    let (mut acknowledged, mut stored) = (0, 0);
+    for (number, first) in (0..kills).step_by(KILLS_PER_STORE as usize).enumerate() {
+        let [site, whole] =
+            ["", "-whole"].map(|what| place.site(directory.path(), &format!("{number}{what}")));
+        // A long run takes its time to see that nothing stays of what crashes have left.
+        let whole = (kills > KILLS_PER_STORE).then_some(&whole);
+        let count = KILLS_PER_STORE.min(kills - first);
+        let (more_acknowledged, more_stored) = one_store(&site, count, whole, &mut random);
+        acknowledged += more_acknowledged;
+        stored += more_stored;
+        println!(
+            "{name}: {} kills, {acknowledged} requests acknowledged, {stored} samples stored",
+            first + count
+        );
+    }
+    assert!(acknowledged > kills as usize, "the load was too small to tell anything");
+}
+
+/// How many requests were acknowledged, and how many samples were there in the end. `whole` is where
+/// a store of the same samples is made that is not killed.
+fn one_store(site: &Site, kills: u64, whole: Option<&Site>, random: &mut Random) -> (usize, usize) {
+    let mut senders: Vec<Box<dyn Sender>> = Vec::new();
+    for index in 0..floats::SENDER_COUNT {
+        senders.push(Box::new(Floats::new(index, random.below(u64::MAX))));
+    }
+    senders.push(Box::new(Everything::new(random.below(u64::MAX))));
+
+    for _ in 0..kills {
+        if random.below(5) == 0 {
+            let mut server = Server::spawn(&mut site.command());
+            std::thread::sleep(Duration::from_millis(random.below(START_MS_MAX)));
+            server.child.0.kill().unwrap();
+            server.child.0.wait().unwrap();
+        }
+        let mut server = site.start();
+        let address = server.address.clone();
+        for sender in &mut senders {
+            sender.check(&address);
+        }
+        let is_long = whole.is_some() && random.below(12) == 0;
+        let life_ms = random.below(if is_long { LONG_LIFE_MS_MAX } else { LIFE_MS_MAX });
+        std::thread::scope(|scope| {
+            for sender in &mut senders {
+                scope.spawn(|| sender.run(&address));
+            }
+            std::thread::sleep(Duration::from_millis(life_ms));
+            server.child.0.kill().unwrap();
+            server.child.0.wait().unwrap();
+        });
+    }
+
+    let server = site.start();
+    let stored: usize = senders.iter_mut().map(|sender| sender.check(&server.address)).sum();
+    let partitions = metric(&server.address, "tessella_storage_partitions");
+    assert!(kills < KILLS || partitions >= 1.0, "nothing was sealed between the kills");
+    // Nothing that is read twice differs, and nothing was repaired by reading.
+    let again: usize = senders.iter_mut().map(|sender| sender.check(&server.address)).sum();
+    assert_eq!(stored, again);
+    drop(server);
+    if let Some(whole) = whole {
+        leftovers::check(site, whole, &senders);
+    }
+    let fates = senders.iter().flat_map(|sender| &sender.book().fates);
+    (fates.filter(|fate| **fate == Fate::Acknowledged).count(), stored)
+}
+
+#[test]
+fn what_is_acknowledged_on_a_disk_survives_kills() {
+    kill_and_look("disk", &Place::Disk, number_from_environment("CRASH_KILLS", KILLS));
+}
+
+#[test]
+fn what_is_acknowledged_on_versitygw_survives_kills() {
+    let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
+    if let Some(server) = S3Server::versitygw("crash") {
+        kill_and_look("versitygw", &Place::Bucket(server), kills);
+    }
+}
+
+#[test]
+fn what_is_acknowledged_on_moto_survives_kills() {
+    let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
+    if let Some(server) = S3Server::moto("crash") {
+        kill_and_look("moto", &Place::Bucket(server), kills);
+    }
+}
+
+fn one_sample(time_ms: i64, value: f64) -> Vec<u8> {
+    let (mut encoder, mut body) = (RequestEncoder::default(), Vec::new());
+    encoder.push(&encode_labels([("__name__", "fence_samples")]), [(time_ms, value)]);
+    encoder.compress(&mut body);
+    body
+}
+
+#[test]
+fn a_second_writer_fences_off_the_first() {
+    let directory = temporary_directory("fence");
+    let args = ["--self-metrics=false"];
+    let first = Server::start(directory.path(), &args);
+    let time_ms = now_ms() - 60_000;
+    let mut to_first = Connection::open(&first.address).unwrap();
+    assert_eq!(to_first.write(&one_sample(time_ms, 1.0)).unwrap().0, 204);
+
+    let second = Server::start(directory.path(), &args);
+    let (status, text) = to_first.write(&one_sample(time_ms + 1, 2.0)).unwrap();
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("another process has taken over this store"), "{text}");
+
+    let mut to_second = Connection::open(&second.address).unwrap();
+    assert_eq!(to_second.write(&one_sample(time_ms + 2, 3.0)).unwrap().0, 204);
+    let answer = data(&second.address, "query", &[("query", "fence_samples[1h]")]);
+    let values = answer["result"][0]["values"].as_array().unwrap().iter();
+    let values: Vec<&str> = values.map(|pair| pair[1].as_str().unwrap()).collect();
+    // The sample that was refused may have been stored just before the fence fell; it was not.
+    assert_eq!(values, ["1", "3"]);
+}

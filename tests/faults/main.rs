@@ -1,0 +1,27 @@
+//! What goes wrong below the real binary: a disk that is full, objects that are damaged.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
+mod damaged;
+mod full_disk;
+mod load;
+#[path = "../support/remote_write.rs"]
+mod remote_write;
+mod small_disk;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+/// Waits for what happens by itself.
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(60), "no {what} after 60 s");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,152 @@
+//! Readers beside a writer, all of them the real binary.
+
+use std::time::{Duration, Instant};
+
+use crate::nodes::{Contents, Processes, encoded, metric, read};
+use crate::outage::Proxy;
+use crate::remote_write::Connection;
+use crate::support::s3::S3Server;
+use crate::support::{Server, get, request, temporary_directory};
+use crate::{merged, now_ms, samples, wait_for};
+
+const READER: [&str; 2] = ["--mode=reader", "--reader.lag=400ms"];
+
+fn write(server: &Server, samples: &Contents) {
+    let mut sender = Connection::open(&server.address).unwrap();
+    let (status, text) = sender.write(&encoded(samples)).unwrap();
+    assert_eq!(status, 204, "{text}");
+}
+
+fn post(server: &Server, path: &str) -> (u16, String) {
+    let address = &server.address;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    request(address, &head, &[])
+}
+
+/// Waits until every reader has what it should, and never more than that.
+fn wait_for_readers(readers: &[Server], what: &str, expected: &Contents) {
+    for reader in readers {
+        wait_for(what, || read(&reader.address) == *expected);
+    }
+}
+
+/// Ends a server as a crash does.
+fn kill(mut server: Server) {
+    server.child.0.kill().unwrap();
+    server.child.0.wait().unwrap();
+}
+
+fn suite(place: &Processes) {
+    let now = now_ms() / 1000 * 1000;
+    let writer = place.start(&["--web.enable-admin-api"]);
+    let first = samples(now - 60_000);
+    write(&writer, &first);
+    let mut readers = vec![place.start(&READER)];
+    assert_eq!(read(&readers[0].address), first, "a reader is ready once it has caught up");
+    let admin = [READER[0], READER[1], "--web.enable-admin-api"];
+    readers.push(place.start(&admin));
+    let second = samples(now - 50_000);
+    write(&writer, &second);
+    let mut all = merged(&[&first, &second]);
+    wait_for_readers(&readers, "new samples", &all);
+
+    // Whatever would write is refused, and remote write in a way that senders try again.
+    let mut sender = Connection::open(&readers[0].address).unwrap();
+    let (status, text) = sender.write(&encoded(&second)).unwrap();
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("this process only reads the store"), "{text}");
+    assert!(sender.answer_head().contains("retry-after:"), "{}", sender.answer_head());
+    for path in ["delete_series?match[]=up", "clean_tombstones", "snapshot"] {
+        let (status, text) = post(&readers[1], &format!("/api/v1/admin/tsdb/{path}"));
+        assert_eq!(status, 403, "{text}");
+        assert!(text.contains("this process only reads the store"), "{text}");
+    }
+
+    // A writer that crashes, and one that seals whatever it has.
+    kill(writer);
+    let writer = place.start(&["--storage.log-size=1", "--web.enable-admin-api"]);
+    let third = samples(now - 40_000);
+    write(&writer, &third);
+    all = merged(&[&all, &third]);
+    wait_for("partition", || metric(&writer.address, "tessella_storage_partitions") >= 1);
+    wait_for_readers(&readers, "samples of the next writer", &all);
+    for reader in &readers {
+        wait_for("sealed day", || metric(&reader.address, "tessella_storage_partitions") >= 1);
+        assert_eq!(read(&reader.address), all, "sealed");
+    }
+    let matcher = "match[]=object_store_samples{series=\"1\"}".replace('"', "%22");
+    let matcher = matcher.replace('{', "%7B").replace('}', "%7D").replace('=', "%3D");
+    let matcher = matcher.replacen("%3D", "=", 1);
+    let (status, text) = post(&writer, &format!("/api/v1/admin/tsdb/delete_series?{matcher}"));
+    assert_eq!(status, 204, "{text}");
+    all.remove(&1);
+    wait_for_readers(&readers, "delete", &all);
+    assert_eq!(post(&writer, "/api/v1/admin/tsdb/clean_tombstones").0, 204);
+    let fourth = samples(now - 30_000);
+    write(&writer, &fourth);
+    all = merged(&[&all, &fourth]);
+    wait_for_readers(&readers, "samples after a delete", &all);
+    assert_eq!(metric(&readers[0].address, "tessella_reader_failures_total"), 0);
+    assert_eq!(metric(&readers[0].address, "tessella_storage_log_records_total"), 0);
+    assert!(metric(&readers[0].address, "tessella_reader_steps_total") > 0);
+    let (_, metrics) = get(&readers[0].address, "/metrics");
+    assert!(metrics.contains("tessella_reader_lag_seconds "), "{metrics}");
+    assert!(!get(&writer.address, "/metrics").1.contains("tessella_reader_"));
+
+    // Without a writer, readers go on.
+    kill(writer);
+    let reader = place.start(&READER);
+    assert_eq!(read(&reader.address), all);
+    assert_eq!(read(&readers[1].address), all);
+}
+
+#[test]
+fn readers_follow_a_writer_on_disk() {
+    let folder = temporary_directory("readers");
+    suite(&Processes::on_disk(folder.path()));
+}
+
+#[test]
+fn readers_follow_a_writer_on_versitygw() {
+    if let Some(server) = S3Server::versitygw("readers") {
+        suite(&Processes::on_s3(&server));
+    }
+}
+
+#[test]
+fn readers_follow_a_writer_on_moto() {
+    if let Some(server) = S3Server::moto("readers") {
+        suite(&Processes::on_s3(&server));
+    }
+}
+
+#[test]
+fn a_reader_outlasts_an_object_store_that_fails_for_a_while() {
+    let Some(s3) = S3Server::versitygw("reader-outage") else { return };
+    let place = Processes::on_s3(&s3);
+    let writer = place.start(&[]);
+    let now = now_ms() / 1000 * 1000;
+    let (before, during) = (samples(now - 60_000), samples(now - 40_000));
+    write(&writer, &before);
+    let proxy = Proxy::start(&s3.address);
+    let endpoint = crate::nodes::s3_args(&format!("http://{}", proxy.address));
+    let endpoint: Vec<&str> = endpoint.iter().map(String::as_str).collect();
+    let reader = Processes::on_s3(&s3).with_args(&endpoint).start(&READER);
+    assert_eq!(read(&reader.address), before);
+
+    proxy.drop_all(true);
+    write(&writer, &during);
+    wait_for("word of it", || get(&reader.address, "/-/ready").0 == 503);
+    let (_, text) = get(&reader.address, "/-/ready");
+    assert!(text.contains("behind its store"), "{text}");
+    let started = Instant::now();
+    assert_eq!(read(&reader.address), before, "from memory");
+    assert!(started.elapsed() < Duration::from_secs(5));
+
+    proxy.drop_all(false);
+    let all = merged(&[&before, &during]);
+    wait_for("samples from meanwhile", || read(&reader.address) == all);
+    wait_for("readiness", || get(&reader.address, "/-/ready").0 == 200);
+}

@@ -1,0 +1,121 @@
+//! HTTP/2, which comes with TLS unless the file says otherwise.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use futures::future::join_all;
+use hyper::client::conn::http2;
+use hyper::{Request, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::{Ground, PATIENCE, Server, TLS, hash};
+
+/// An encrypted connection that offers HTTP/2 before HTTP/1.1.
+async fn connect(ground: &Ground, server: &Server) -> TlsStream<TcpStream> {
+    let mut config = Arc::unwrap_or_clone(ground.client().tls.unwrap());
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let stream = TcpStream::connect(&server.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+#[tokio::test]
+async fn many_requests_share_a_connection_until_it_is_idle() {
+    let ground = Ground::new("http2");
+    let config = format!(
+        "{TLS}basic_auth_users: {{alice: \"{}\"}}\nhttp_server_config: {{headers: \
+         {{X-Frame-Options: deny}}}}\n",
+        hash("x")
+    );
+    // Fewer places than requests at once: these wait for each other.
+    let server = ground.start(&config, &["--web.read-timeout=3s", "--web.max-connections=3"]);
+    let stream = connect(&ground, &server).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = |path: &str, credentials: &str| {
+        let uri = format!("https://localhost{path}");
+        let request = Request::get(uri).header("authorization", format!("Basic {credentials}"));
+        let mut sender = sender.clone();
+        async move {
+            let answer = sender.send_request(request.body(Body::empty()).unwrap()).await.unwrap();
+            let (head, body) = answer.into_parts();
+            (head, axum::body::to_bytes(Body::new(body), 1 << 20).await.unwrap())
+        }
+    };
+    let range = "/api/v1/query_range?query=vector(1)&start=0&end=10999&step=1";
+    let answers = join_all((0..50).map(|_| request(range, "YWxpY2U6eA=="))).await;
+    for (head, body) in answers {
+        assert_eq!((head.status, head.version), (StatusCode::OK, Version::HTTP_2));
+        assert_eq!(head.headers["x-frame-options"], "deny");
+        assert!(body.len() > 100_000 && body.ends_with(b"}"), "{}", body.len());
+    }
+    let (refused, _) = request("/-/ready", "YWxpY2U6eQ==").await;
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.headers["www-authenticate"], "Basic");
+    // It is closed without a word of the client, who would go on.
+    let ended = tokio::time::timeout(PATIENCE, connection).await;
+    assert!(ended.is_ok(), "the connection stays");
+    drop(sender);
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_takes_no_place_though_the_answer_is_not_taken() {
+    let ground = Ground::new("http2-places");
+    let config = format!("{TLS}basic_auth_users: {{alice: \"{}\"}}\n", hash("x"));
+    let server = ground.start(&config, &["--web.max-connections=3"]);
+    let stream = connect(&ground, &server).await;
+    // A client that has room for no byte of an answer.
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let refused = (0..10).map(|_| {
+        let mut sender = sender.clone();
+        async move {
+            let request = Request::get("https://localhost/").body(Body::empty()).unwrap();
+            sender.send_request(request).await.unwrap()
+        }
+    });
+    let refused = tokio::time::timeout(PATIENCE, join_all(refused)).await;
+    // All of them are held, and none is read.
+    let refused = refused.expect("ten are answered where there are three places");
+    assert!(refused.iter().all(|answer| answer.status() == StatusCode::UNAUTHORIZED));
+    connection.abort();
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let ground = Ground::new("http2-head");
+    let server = ground.start(TLS, &[]);
+    let stream = connect(&ground, &server).await;
+    let (mut sender, connection) =
+        http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::get("https://localhost/-/ready").header("x", "a".repeat(1 << 20));
+    let answer = sender.send_request(request.body(Body::empty()).unwrap()).await;
+    let status = answer.map(|answer| answer.status());
+    assert!(
+        status.as_ref().map_or(true, |s| *s == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+        "{status:?}"
+    );
+    drop(sender);
+    // However the connection ends, the server goes on.
+    let _ = tokio::time::timeout(PATIENCE, connection).await.expect("the connection stays");
+    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+}
+
+#[tokio::test]
+async fn it_is_turned_off_by_the_file() {
+    let ground = Ground::new("http1");
+    let server = ground.start(&format!("{TLS}http_server_config: {{http2: false}}\n"), &[]);
+    let stream = connect(&ground, &server).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+}

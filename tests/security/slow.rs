@@ -1,0 +1,103 @@
+//! Connections that do not come to the point: what bounds them without TLS bounds them with it.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::{Ground, PATIENCE, TLS, hash, wait_for};
+
+const ARGS: [&str; 2] = ["--web.read-timeout=3s", "--web.max-connections=4"];
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn is_closed(stream: &mut impl std::io::Read) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        // Not that nothing came for too long.
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    }
+}
+
+#[test]
+fn handshakes_and_idle_connections_come_to_an_end_and_keep_their_places_until_then() {
+    let ground = Ground::new("slow");
+    let server = ground.start(TLS, &ARGS);
+    // Nothing; half of a hello; a hello and no more; half of a head, encrypted. These are all the
+    // places, so the next one waits until they are given up.
+    let mut silent = connect(&server.address);
+    let mut half = connect(&server.address);
+    half.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
+    let tls = ground.client().tls.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut connection = ClientConnection::new(tls, name).unwrap();
+    let mut greeted = connect(&server.address);
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello).unwrap();
+    greeted.write_all(&hello).unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(ground.client().tls.unwrap(), name).unwrap();
+    let mut encrypted = StreamOwned::new(connection, connect(&server.address));
+    encrypted.write_all(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nX-Never-").unwrap();
+
+    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+    assert!(is_closed(&mut silent) && is_closed(&mut half) && is_closed(&mut greeted));
+    assert!(is_closed(&mut encrypted));
+}
+
+#[test]
+fn heads_are_bounded_by_tls_as_without() {
+    let ground = Ground::new("heads");
+    let long = format!("X: {}", "a".repeat(1 << 20));
+    for config in [TLS, "http_server_config: {http2: false}\n"] {
+        let server = ground.start(config, &[]);
+        let mut client = ground.client();
+        if config != TLS {
+            client.tls = None;
+        }
+        let answer = client.with(&long).ask(&server.address, "GET", "/-/ready", "");
+        assert!(answer.as_ref().map_or(true, |answer| answer.status == 431), "{answer:?}");
+        assert_eq!(client.get(&server.address, "/-/ready").status, 200);
+    }
+}
+
+#[test]
+fn whoever_tries_passwords_keeps_nobody_else_waiting_who_has_shown_theirs() {
+    let ground = Ground::new("flood");
+    // A hash that takes long in this build, and one that was checked before.
+    let config = format!(
+        "basic_auth_users:\n  slow: {}\n  alice: {}\n",
+        hash("x").replacen("$04$", "$14$", 1),
+        hash("right")
+    );
+    let server = ground.start(&config, &["--web.max-connections=400"]);
+    let client = crate::client::Client::plain();
+    let alice = client.user("alice", "right");
+    assert_eq!(alice.get(&server.address, "/-/ready").status, 200);
+    let flood: Vec<TcpStream> = (0..150)
+        .map(|at| {
+            use base64::Engine as _;
+            let pair = base64::engine::general_purpose::STANDARD.encode(format!("slow:{at}"));
+            let head = format!("GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {pair}\r\n\r\n");
+            let mut stream = connect(&server.address);
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    // One is checked and a hundred wait; the others are told that there is no room.
+    let mut told = [0; 12];
+    wait_for("those for whom there is no room", || {
+        flood.iter().filter(|stream| stream.peek(&mut told).is_ok()).count() >= 49
+    });
+    assert_eq!(&told, b"HTTP/1.1 503");
+    for _ in 0..20 {
+        assert_eq!(alice.get(&server.address, "/api/v1/query?query=1").status, 200);
+    }
+}

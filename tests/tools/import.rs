@@ -1,0 +1,168 @@
+//! `tessella import` of OpenMetrics text.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::support::{Child, Server, get, temporary_directory};
+use super::{ask, command, tool};
+
+const TEXT: &str = "\
+# TYPE requests counter
+# HELP requests What was asked.
+requests_total{code=\"200\"} 1 1600000000 # {trace_id=\"abc\"} 0.5
+requests_total{code=\"200\"} 2.5 1600000060.5
+requests_total{code=\"500\"} NaN 1600000000
+# TYPE \"some.gauge\" gauge
+{\"some.gauge\",\"a.b\"=\"x\\\"y\"} -1e-3 1600000000
+# EOF
+";
+
+#[test]
+fn a_text_is_imported_with_what_it_says_beside_samples() {
+    let directory = temporary_directory("import-text");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    std::fs::write(&file, TEXT).unwrap();
+    let ran = tool("import", &store, &[&file.display().to_string()]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.out.contains("imported 4 samples, 1 exemplars"), "{ran:?}");
+
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let found = ask(&server, "requests_total{code=\"200\"}", 1_600_000_000, 1_600_000_061, 61);
+    assert_eq!(found[0]["values"], json!([[1_600_000_000, "1"], [1_600_000_061, "2.5"]]));
+    let found = ask(&server, "{\"some.gauge\"}", 1_600_000_000, 1_600_000_000, 1);
+    assert_eq!(found[0]["metric"], json!({"__name__": "some.gauge", "a.b": "x\"y"}));
+    assert_eq!(found[0]["values"], json!([[1_600_000_000, "-0.001"]]));
+    let found = ask(&server, "requests_total{code=\"500\"}", 1_600_000_000, 1_600_000_000, 1);
+    assert_eq!(found[0]["values"], json!([[1_600_000_000, "NaN"]]));
+    let (_, body) = get(&server.address, "/api/v1/metadata?metric=requests");
+    assert!(body.contains("What was asked.") && body.contains("counter"), "{body}");
+    let exemplars = "/api/v1/query_exemplars?query=requests_total&start=1599999999&end=1600000001";
+    let (_, body) = get(&server.address, exemplars);
+    assert!(body.contains("\"trace_id\":\"abc\""), "{body}");
+}
+
+#[test]
+fn what_has_been_imported_is_not_imported_again_unless_it_has_changed() {
+    let directory = temporary_directory("import-again");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    let path = file.display().to_string();
+    std::fs::write(&file, TEXT).unwrap();
+    assert_eq!(tool("import", &store, &[&path]).status, Some(0));
+    let ran = tool("import", &store, &[&path]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.told.contains("imported already") && ran.out.contains("imported 0 "), "{ran:?}");
+    let ran = tool("import", &store, &["--again", &path]);
+    assert!(ran.status == Some(0) && !ran.out.contains("imported 0 "), "{ran:?}");
+    std::fs::write(&file, TEXT.replace("# EOF", "more 7 1600000000\n# EOF")).unwrap();
+    let ran = tool("import", &store, &[&path]);
+    assert!(ran.status == Some(0) && !ran.told.contains("already"), "{ran:?}");
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let found =
+        ask(&server, "count_over_time(requests_total[1h])", 1_600_000_100, 1_600_000_100, 1);
+    assert_eq!(found[0]["values"][0][1], "2", "{found}");
+    let found = ask(&server, "more", 1_600_000_000, 1_600_000_000, 1);
+    assert_eq!(found[0]["values"][0][1], "7");
+}
+
+#[test]
+fn faults_are_named_with_file_and_line_or_offset() {
+    let directory = temporary_directory("import-faults");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    let path = file.display().to_string();
+    for (text, line, detail) in [
+        ("a 1 1\nb 1\n# EOF\n", 2, "no timestamp"),
+        ("a 1 1\n", 2, "does not end with # EOF"),
+        ("a{b=\"\\\"} 1 1\n# EOF\n", 1, "closing quote"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let ran = tool("import", &store, &[&path]);
+        assert_eq!(ran.status, Some(1), "{ran:?}");
+        assert!(ran.told.contains(&format!("error: {path}:{line}: ")), "{ran:?}");
+        assert!(ran.told.contains(detail), "{ran:?}");
+    }
+    let ran = tool("import", &store, &["/nonexistent"]);
+    assert!(ran.status == Some(1) && ran.told.contains("/nonexistent: No such file"), "{ran:?}");
+    let ran = tool("import", &store, &[&directory.path().display().to_string()]);
+    assert!(ran.status == Some(2) && ran.told.contains("holds no blocks"), "{ran:?}");
+    let block = directory.path().join("01BX5ZZKBKACTAV9WEVGEMMVRZ");
+    std::fs::create_dir_all(block.join("chunks")).unwrap();
+    let meta =
+        "{\"ulid\":\"01BX5ZZKBKACTAV9WEVGEMMVRZ\",\"minTime\":0,\"maxTime\":1,\"version\":1}";
+    std::fs::write(block.join("meta.json"), meta).unwrap();
+    std::fs::write(block.join("index"), [0xba, 0xaa, 0xd7, 0x00, 2, 0, 0]).unwrap();
+    let ran = tool("import", &store, &[&directory.path().display().to_string()]);
+    assert!(ran.status == Some(1) && ran.told.contains("index: at byte 0: "), "{ran:?}");
+}
+
+#[test]
+fn a_store_that_a_server_writes_to_is_left_to_it() {
+    let directory = temporary_directory("import-owned");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    std::fs::write(&file, TEXT).unwrap();
+    let server = Server::start(&store, &["--self-metrics=false", "--web.enable-admin-api"]);
+    let ran = tool("import", &store, &[&file.display().to_string()]);
+    assert_eq!(ran.status, Some(2), "{ran:?}");
+    assert!(ran.told.contains("stop the server") && ran.told.contains("--take-over"), "{ran:?}");
+    // It writes on: a delete is a write.
+    let delete = "/api/v1/admin/tsdb/delete_series?match[]=x";
+    let head = format!(
+        "POST {delete} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    let (status, body) = super::support::request(&server.address, &head, &[]);
+    assert_eq!(status, 204, "{body}");
+    // Killed, it leaves the store to whoever says so.
+    drop(server);
+    let path = file.display().to_string();
+    assert_eq!(tool("import", &store, &[&path]).status, Some(2));
+    assert_eq!(tool("import", &store, &["--take-over", &path]).status, Some(0));
+}
+
+#[test]
+fn an_import_that_is_killed_goes_on_where_it_was() {
+    const SERIES: i64 = 40;
+    const SAMPLES: i64 = 25_000;
+    let directory = temporary_directory("import-killed");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&file).unwrap());
+    for series in 0..SERIES {
+        for sample in 0..SAMPLES {
+            let at = 1_600_000_000 + sample;
+            writeln!(out, "m{{series=\"{series}\"}} {} {at}", series + sample).unwrap();
+        }
+    }
+    out.write_all(b"# EOF\n").unwrap();
+    drop(out);
+    let path = file.display().to_string();
+    let mut killed = 0;
+    let ran = loop {
+        let mut command = command("import", &store, &["--log.level=info", &path]);
+        let mut child =
+            Child(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+        let mut log = BufReader::new(child.0.stderr.take().unwrap()).lines();
+        let has_come_far =
+            log.any(|line| line.unwrap().contains("An import has come so far.") && killed < 2);
+        if !has_come_far {
+            assert!(child.0.wait().unwrap().success());
+            break tool("import", &store, &[&path]);
+        }
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        killed += 1;
+    };
+    assert_eq!(killed, 2, "the import ended before it could be killed twice");
+    let total = format!("imported already, {} samples", SERIES * SAMPLES);
+    assert!(ran.told.contains(&total), "{ran:?}");
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let end = 1_600_000_000 + SAMPLES;
+    let found = ask(&server, "count_over_time(m[1d])", end, end, 1);
+    let found = found.as_array().unwrap();
+    assert_eq!(found.len() as i64, SERIES);
+    for series in found {
+        assert_eq!(series["values"][0][1], SAMPLES.to_string(), "{series}");
+    }
+    let found = ask(&server, "sum(sum_over_time(m[1d]))", end, end, 1);
+    let sum = (0..SERIES).map(|s| s * SAMPLES + SAMPLES * (SAMPLES - 1) / 2).sum::<i64>();
+    assert_eq!(found[0]["values"][0][1], sum.to_string());
+}

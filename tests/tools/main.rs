@@ -1,0 +1,55 @@
+//! The tools of the real binary, on files and stores of their own.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
+mod audit;
+mod export;
+mod healthcheck;
+mod import;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::{Server, get, percent_encode};
+
+/// Runs a tool on a store.
+fn tool(name: &str, store: &Path, args: &[&str]) -> Ran {
+    let output = command(name, store, args).output().unwrap();
+    Ran::from(output)
+}
+
+fn command(name: &str, store: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tessella"));
+    command.arg(name).arg(format!("--storage.url={}", store.display())).args(args);
+    command
+}
+
+/// How a tool has ended, and what it has said.
+#[derive(Debug)]
+struct Ran {
+    status: Option<i32>,
+    out: String,
+    told: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        Ran {
+            status: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            told: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// The series of a range query, as Prometheus writes them.
+fn ask(server: &Server, query: &str, start: i64, end: i64, step: i64) -> Value {
+    let query = percent_encode(query);
+    let path = format!("/api/v1/query_range?query={query}&start={start}&end={end}&step={step}");
+    let (status, body) = get(&server.address, &path);
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str::<Value>(&body).unwrap()["data"]["result"].take()
+}

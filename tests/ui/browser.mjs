@@ -1,0 +1,594 @@
+// The page in a real Chromium, on a real server that holds demo_load: 100 series × 500 samples.
+//
+// SERVER is its address, LOAD_END_MS the time of the last sample, OUTPUT where screenshots and
+// figures go.
+
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { createServer, request } from "node:http";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+
+const { SERVER, OUTPUT, CHROMIUM_BINARY, PLAYWRIGHT_CORE } = process.env;
+const END_MS = Number(process.env.LOAD_END_MS);
+const { chromium } = createRequire(import.meta.url)(PLAYWRIGHT_CORE);
+
+/** A link to the load, as Prometheus' page would write it. */
+const END = new Date(END_MS).toISOString().slice(0, 19).replace("T", " ");
+const LOAD = link({ expr: "demo_load", tab: "graph", range_input: "2h", end_input: END });
+
+const figures = {};
+let browser;
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: CHROMIUM_BINARY, args: ["--no-sandbox"] });
+});
+
+after(async () => {
+  await browser?.close();
+  writeFileSync(join(OUTPUT, "figures.json"), `${JSON.stringify(figures, null, 2)}\n`);
+  console.log(JSON.stringify(figures));
+});
+
+function link(fields) {
+  const pairs = Object.entries(fields).map(([name, value]) => [`g0.${name}`, value]);
+  return `query?${new URLSearchParams(pairs)}`;
+}
+
+/**
+ * Opens a page of the server and does something with it. Whatever it says of faults, loads from
+ * elsewhere or refuses to load fails the test.
+ */
+async function withPage(address, work, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options });
+  const page = await context.newPage();
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(error.stack));
+  page.on("console", (message) => {
+    // A query that the server refuses is noted by the browser, and no fault of the page.
+    if (message.type() === "error" && !message.text().includes("status of 4")) {
+      faults.push(message.text());
+    }
+  });
+  page.on("request", (asked) => {
+    const { origin, protocol } = new URL(asked.url());
+    if (protocol !== "data:" && origin !== new URL(options.server ?? SERVER).origin) {
+      faults.push(`asks for ${asked.url()}`);
+    }
+  });
+  try {
+    await page.goto(new URL(address, `${options.server ?? SERVER}/`).href);
+    await work(page);
+    assert.deepEqual(faults, []);
+  } finally {
+    await context.close();
+  }
+}
+
+/** How many pixels of a graph's lines have a colour, which axes and their numbers have not. */
+function colouredPixels(page, index = 0) {
+  return page.evaluate((at) => {
+    const canvas = document.querySelectorAll(".graph canvas:first-child")[at];
+    if (!canvas || canvas.width === 0) {
+      return 0;
+    }
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let byte = 0; byte < data.length; byte += 4) {
+      const [red, green, blue, alpha] = data.slice(byte, byte + 4);
+      const isGrey = Math.max(red, green, blue) - Math.min(red, green, blue) < 60;
+      count += alpha > 100 && !isGrey ? 1 : 0;
+    }
+    return count;
+  }, index);
+}
+
+async function drawn(page, index = 0) {
+  await page.waitForFunction(
+    (at) =>
+      document.querySelectorAll(".panel")[at] &&
+      !document.querySelectorAll(".panel")[at].ariaBusy &&
+      document.querySelectorAll(".graph canvas:first-child")[at]?.width > 0,
+    index,
+  );
+  return colouredPixels(page, index);
+}
+
+/** Until the answer to the last run is shown. */
+function settled(page) {
+  return page.waitForFunction(() => !document.querySelector(".panel[aria-busy]"));
+}
+
+function shot(page, name) {
+  return page.screenshot({ path: join(OUTPUT, `${name}.png`) });
+}
+
+async function write(page, text) {
+  const area = page.locator(".editor textarea").first();
+  await area.fill("");
+  await area.pressSequentially(text);
+}
+
+test("a first visit shows examples over the server's own metrics", async () => {
+  await withPage("", async (page) => {
+    await page.waitForSelector(".panel");
+    const query = await page.locator(".editor textarea").first().inputValue();
+    assert.match(query, /tessella_/);
+    // Of rates nothing can be said in the first seconds of a server, of the memory it can.
+    await page.locator(".panel").nth(1).locator(".graph").waitFor();
+    assert.ok((await colouredPixels(page, (await page.locator(".graph").count()) - 1)) > 0);
+    assert.match(page.url(), /query\?g0\.expr=.*tessella_/);
+    assert.match(await page.locator(".welcome").textContent(), /examples/);
+    await shot(page, "first-visit");
+  });
+});
+
+test("a link draws what it names", async () => {
+  for (const path of ["query", "graph"]) {
+    await withPage(LOAD.replace("query", path), async (page) => {
+      assert.ok((await drawn(page)) > 5000);
+      assert.equal(await page.locator(".range").inputValue(), "2h");
+      assert.match(await page.locator(".figures-line").textContent(), /^100 series/);
+      assert.equal(await page.locator(".legend tbody tr").count(), 100);
+      assert.match(await page.locator(".graph").getAttribute("aria-label"), /^Graph of 100 series/);
+    });
+  }
+});
+
+test("a link of an alert shows the table", async () => {
+  await withPage(
+    `graph?g0.expr=${encodeURIComponent("demo_load{zone='east'} > 0")}&g0.tab=1`,
+    async (page) => {
+      await page.waitForSelector(".result");
+      assert.equal(await page.locator(".result tbody tr").count(), 34);
+      await page.locator(".result th button").click();
+      const values = await page.locator(".result td.number").allTextContents();
+      assert.deepEqual(
+        values.map(Number),
+        values.map(Number).sort((a, b) => b - a),
+      );
+    },
+  );
+});
+
+test("dragging zooms in, and going back undoes it", async () => {
+  await withPage(LOAD, async (page) => {
+    const wide = await drawn(page);
+    const box = await page.locator(".graph").boundingBox();
+    const [from, to, y] = [box.x + box.width * 0.4, box.x + box.width * 0.6, box.y + 100];
+    await page.mouse.move(from, y);
+    await page.mouse.down();
+    await page.mouse.move((from + to) / 2, y, { steps: 4 });
+    await page.mouse.move(to, y, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForURL((url) => url.searchParams.get("g0.range_input") !== "2h");
+    await settled(page);
+    const [, minutes] = /^(\d+)m/.exec(new URL(page.url()).searchParams.get("g0.range_input"));
+    assert.ok(Number(minutes) >= 20 && Number(minutes) <= 30, minutes);
+    assert.ok((await drawn(page)) > 3000);
+    await page.goBack();
+    await page.waitForFunction(() => document.querySelector(".range").value === "2h");
+    await settled(page);
+    const again = await drawn(page);
+    assert.ok(Math.abs(again - wide) < wide / 20, `${again} after ${wide}`);
+  });
+});
+
+test("pointing at a line names it with its value", async () => {
+  await withPage(
+    link({
+      expr: 'demo_load{instance="node-007"}',
+      tab: "graph",
+      range_input: "2h",
+      end_input: END,
+    }),
+    async (page) => {
+      await drawn(page);
+      const box = await page.locator(".graph").boundingBox();
+      await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+      const tip = page.locator(".tip");
+      await tip.waitFor();
+      assert.match(await tip.textContent(), /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d.*demo_load.*\d\d\.\d+/);
+      const shown = Number((await tip.locator(".value").textContent()).trim());
+      assert.ok(shown > 30 && shown < 73, String(shown));
+      await page.mouse.move(0, 0);
+      await tip.waitFor({ state: "hidden" });
+      await page.locator(".graph").focus();
+      await page.keyboard.press("ArrowRight");
+      await tip.waitFor();
+    },
+  );
+});
+
+test("the legend leaves out what is not chosen", async () => {
+  await withPage(LOAD, async (page) => {
+    const all = await drawn(page);
+    const rows = page.locator(".legend tbody tr");
+    await rows.nth(2).locator("button").click();
+    const one = await colouredPixels(page);
+    assert.ok(one > 300 && one < all / 3, `${one} of ${all}`);
+    assert.equal(await rows.nth(2).locator("button").getAttribute("aria-pressed"), "true");
+    await rows
+      .nth(5)
+      .locator("button")
+      .click({ modifiers: ["Control"] });
+    assert.ok((await colouredPixels(page)) > one * 1.2);
+    await page.locator(".legend input").fill("west");
+    assert.equal(await rows.count(), 33);
+    assert.match(await page.locator(".graph").getAttribute("aria-label"), /^Graph of 33 series/);
+  });
+});
+
+test("stacked areas fill what lines leave open", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    await page.getByRole("button", { name: "Stacked" }).click();
+    await page.waitForURL(/display_mode=stacked/);
+    await settled(page);
+    await page.waitForFunction(() => document.querySelector(".toggle").ariaPressed === "true");
+    const box = await page.locator(".graph").boundingBox();
+    assert.ok((await colouredPixels(page)) > box.width * box.height * 0.3);
+    await shot(page, "stacked");
+  });
+});
+
+test("an error is told and underlined where it lies", async () => {
+  const cases = [
+    ["rate(demo_load)", "expected type range vector", "demo_load"],
+    ["demo_load{zone=east}", "unexpected identifier", "east"],
+    ["1 +\n  sum(]", "2:7: parse error", "]"],
+    ['label_replace(demo_load, "a", "$1", "zone", "(")', "invalid regular expression", null],
+  ];
+  await withPage(LOAD, async (page) => {
+    for (const [query, message, underlined] of cases) {
+      await page.locator(".editor textarea").fill(query);
+      await page.getByRole("button", { name: "Run", exact: true }).click();
+      await page.locator(".message").filter({ hasText: message }).waitFor();
+      if (underlined !== null) {
+        assert.match(
+          await page.locator(".wrong").first().textContent(),
+          new RegExp(underlined),
+          query,
+        );
+      }
+      assert.equal(await page.locator(".editor textarea").getAttribute("aria-invalid"), "true");
+    }
+    await shot(page, "error");
+    await page.locator(".editor textarea").fill("demo_load");
+    await page.keyboard.press("Enter");
+    await page.locator(".message").waitFor({ state: "hidden" });
+    assert.ok((await drawn(page)) > 5000);
+  });
+});
+
+test("while a query is written, what does not parse is underlined", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    await page.locator(".editor textarea").fill("rate(demo_load)");
+    await page.locator(".wrong").filter({ hasText: "demo_load" }).waitFor();
+  });
+});
+
+test("suggestions name metrics, labels, values and functions", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    const options = page.getByRole("option");
+    const has = (text) => options.filter({ hasText: text }).first().waitFor();
+    await write(page, "su");
+    await has("sum");
+    await write(page, "demo_l");
+    await has("demo_load");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.locator(".editor textarea").inputValue(), "demo_load");
+    await page.keyboard.type("{zo");
+    await has("zone");
+    await page.keyboard.press("Tab");
+    await has("east");
+    await shot(page, "suggestions");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.locator(".editor textarea").inputValue(), 'demo_load{zone="north"');
+    await page.keyboard.type("}");
+    await page.keyboard.press("Enter");
+    await page.locator(".figures-line").filter({ hasText: "33 series" }).waitFor();
+    await write(page, "sum by (inst");
+    await has("instance");
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Queries of before" }).click();
+    await has('demo_load{zone="north"}');
+  });
+});
+
+test("the plan names its steps and what each of them cost", async () => {
+  const query = { expr: "sum by (zone) (rate(demo_load[5m]))", tab: "explain" };
+  await withPage(link({ ...query, range_input: "1h", end_input: END }), async (page) => {
+    const rows = page.locator(".plan tbody tr");
+    await rows.first().waitFor();
+    const cells = await rows.evaluateAll((all) =>
+      all.map((row) => [...row.children].map((cell) => cell.textContent.trim())),
+    );
+    const steps = ["Query over", "Aggregate sum by (zone)", "Function rate", "Select ranges of 5m"];
+    steps.push('Load {__name__="demo_load"}');
+    assert.equal(cells.length, steps.length);
+    steps.forEach((step, index) => assert.ok(cells[index][0].startsWith(step), cells[index][0]));
+    assert.deepEqual(
+      cells.map((row) => row[1]),
+      ["", "3", "100", "", "100"],
+    );
+    const [, , samples, size, reads] = cells[4];
+    assert.match(samples, /^\d\d\.?\d*k$/);
+    assert.match(size, /KiB$/);
+    assert.match(reads, /^\d+$/);
+    for (const row of [0, 1, 2, 4]) {
+      assert.match(cells[row][5], /^[\d.]+ (s|ms|µs)$/, cells[row][0]);
+      assert.match(cells[row][6], /^[\d.]+ (s|ms|µs)$/, cells[row][0]);
+    }
+    await shot(page, "explain");
+  });
+});
+
+test("metrics are found, described and counted by label", async () => {
+  await withPage("explore", async (page) => {
+    const list = page.locator(".metrics li");
+    await list.filter({ hasText: "demo_load" }).waitFor();
+    await page.locator(".side input").fill("resident");
+    await page.waitForFunction(() => document.querySelectorAll(".metrics li").length === 1);
+    await list.first().click();
+    await page.locator("h1").filter({ hasText: "process_resident_memory_bytes" }).waitFor();
+    const told = await page.locator(".details").textContent();
+    assert.match(told, /gauge/);
+    assert.match(told, /bytes/);
+    assert.doesNotMatch(told, /Nobody has described/);
+    await page.goto(new URL("explore?metric=demo_load", `${SERVER}/`).href);
+    const rows = page.locator(".details tbody tr");
+    await rows.first().waitFor();
+    assert.match(
+      (await rows.allTextContents()).join("\n"),
+      /^instance100.*and 88 more\nzone3east \(34\)/,
+    );
+    await shot(page, "explore");
+    await page.getByRole("button", { name: "avg(demo_load)" }).click();
+    await page.locator(".figures-line").filter({ hasText: "1 series" }).waitFor();
+    assert.match(page.url(), /query\?.*avg/);
+    await page.goBack();
+    await page.locator("h1").filter({ hasText: "demo_load" }).waitFor();
+  });
+});
+
+test("the status tells of the store, and of what is not there", async () => {
+  await withPage("status", async (page) => {
+    const part = page.locator(".part");
+    const shows = async (name, text) => {
+      await page.locator(".parts a").filter({ hasText: name }).click();
+      await part
+        .filter({ has: page.locator("h1", { hasText: name }) })
+        .filter({ hasText: text })
+        .waitFor();
+    };
+    await part.filter({ hasText: "Series in memory" }).waitFor();
+    assert.match(await part.textContent(), /decoded samples.*MiB/);
+    await shot(page, "status");
+    await shows("Cardinality", /demo_load.*100/);
+    assert.match(page.url(), /tsdb-status$/);
+    await shot(page, "cardinality");
+    await shows("Flags", "--storage.url");
+    await shows("Configuration", "evaluation_interval");
+    await shows("Targets", "No targets");
+    await shows("Rules", "No rules");
+    await shows("Alerts", "No alerts");
+    assert.match(await page.title(), /^Alerts/);
+    await page.goBack();
+    await part.filter({ hasText: "No rules" }).waitFor();
+  });
+});
+
+test("the system's theme counts, and a choice above it", async () => {
+  const brightness = (page) =>
+    page.evaluate(() => {
+      const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+      const context = canvas.getContext("2d");
+      context.fillStyle = getComputedStyle(document.documentElement).backgroundColor;
+      context.fillRect(0, 0, 1, 1);
+      return context.getImageData(0, 0, 1, 1).data[0];
+    });
+  await withPage(
+    LOAD,
+    async (page) => {
+      assert.ok((await drawn(page)) > 5000);
+      assert.ok((await brightness(page)) < 60);
+      await shot(page, "dark");
+      await page.getByRole("button", { name: /^Colours/ }).click();
+      assert.ok((await brightness(page)) > 200);
+      await page.reload();
+      assert.ok((await brightness(page)) > 200);
+    },
+    { colorScheme: "dark" },
+  );
+});
+
+test("a phone shows all without scrolling sideways", async () => {
+  const phone = {
+    viewport: { width: 375, height: 760 },
+    deviceScaleFactor: 2,
+    isMobile: true,
+    hasTouch: true,
+  };
+  const pages = { phone: LOAD, "phone-table": LOAD.replace("graph", "table") };
+  pages["phone-explore"] = "explore?metric=demo_load";
+  pages["phone-cardinality"] = "tsdb-status";
+  for (const [name, address] of Object.entries(pages)) {
+    await withPage(
+      address,
+      async (page) => {
+        if (name === "phone") {
+          assert.ok((await drawn(page)) > 2000);
+        }
+        await page.locator("table tbody tr").first().waitFor();
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(wide <= 375, `${name}: ${wide} pixels`);
+        await shot(page, name);
+      },
+      phone,
+    );
+  }
+});
+
+test("the keyboard reaches everything, and everything has a name", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    await page.keyboard.press("/");
+    assert.equal(await page.evaluate(() => document.activeElement.tagName), "TEXTAREA");
+    await page.locator(".tabs [aria-selected=true]").focus();
+    await page.keyboard.press("ArrowRight");
+    await page.waitForSelector(".result");
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.press("Escape");
+    const namelessOf = () =>
+      page.evaluate(() =>
+        [...document.querySelectorAll("button, input, select, textarea, a, [role]")]
+          .filter((one) => !["status", "alert", "tabpanel", "listbox"].includes(one.role))
+          .filter((one) => !(one.ariaLabel || one.textContent.trim() || one.title))
+          .map((one) => one.outerHTML.slice(0, 120)),
+      );
+    assert.deepEqual(await namelessOf(), []);
+    for (const address of ["explore", "status"]) {
+      await page.goto(new URL(address, `${SERVER}/`).href);
+      await page
+        .locator("main")
+        .filter({ hasText: /demo_load|Series in memory/ })
+        .waitFor();
+      assert.deepEqual(await namelessOf(), []);
+    }
+  });
+});
+
+test("the policy refuses scripts that are not files of the server", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    const refused = await page
+      .evaluate(async () => {
+        const told = new Promise((resolve) => {
+          document.addEventListener("securitypolicyviolation", (event) =>
+            resolve(event.violatedDirective),
+          );
+        });
+        const script = document.createElement("script");
+        script.textContent = "window.wasRun = true";
+        document.body.append(script);
+        return [await told, window.wasRun];
+      })
+      .catch((error) => [String(error)]);
+    assert.match(refused[0], /^script-src/);
+    assert.equal(refused[1], undefined);
+  }).catch((error) => {
+    // The refusal is the one fault that this page is to tell.
+    assert.match(String(error.message), /Content Security Policy/);
+    assert.equal(String(error.message).match(/Content Security Policy/g).length, 1);
+  });
+});
+
+test("behind a proxy with a path all goes on", async () => {
+  const { hostname, port } = new URL(SERVER);
+  const proxy = createServer((asked, answer) => {
+    if (!asked.url.startsWith("/some/where/")) {
+      answer.writeHead(404).end();
+      return;
+    }
+    const { method, headers } = asked;
+    const passed = request(
+      { hostname, port, method, headers, path: asked.url.slice("/some/where".length) },
+      (got) => {
+        answer.writeHead(got.statusCode, got.headers);
+        got.pipe(answer);
+      },
+    );
+    asked.pipe(passed);
+  });
+  await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const server = `http://127.0.0.1:${proxy.address().port}`;
+  await withPage(`some/where/${LOAD}`, async (page) => assert.ok((await drawn(page)) > 5000), {
+    server,
+  });
+  proxy.close();
+});
+
+test("it is small", async () => {
+  const [paints, sizes] = [[], []];
+  for (let round = 0; round < 5; round++) {
+    await withPage(LOAD, async (page) => {
+      await drawn(page);
+      const [paint, size] = await page.evaluate(() => {
+        const { startTime } = performance.getEntriesByName("first-contentful-paint")[0];
+        const files = performance
+          .getEntriesByType("resource")
+          .filter(({ name }) => !name.includes("/api/"));
+        const whole = [...files, ...performance.getEntriesByType("navigation")];
+        return [startTime, whole.reduce((sum, one) => sum + one.encodedBodySize, 0)];
+      });
+      paints.push(paint);
+      sizes.push(size);
+    });
+  }
+  figures.firstPaintMs = paints.map(Math.round);
+  figures.compressedBytes = Math.max(...sizes);
+  assert.ok(figures.compressedBytes > 10_000 && figures.compressedBytes < 150_000);
+  assert.ok(paints.every((paint) => paint > 0));
+});
+
+test("100 series of 500 values are drawn", async () => {
+  await withPage(LOAD, async (page) => {
+    await drawn(page);
+    const { times, painted } = await page.evaluate(async () => {
+      const { Graph } = await import("./ui/graph.js");
+      const graph = new Graph({ onZoom: () => {} });
+      document.querySelector("main").prepend(graph.element);
+      const rows = Array.from({ length: 100 }, (_, row) => ({
+        labels: { row: String(row) },
+        values: Float64Array.from(
+          { length: 500 },
+          (_, at) => Math.sin((at + row * 7) / 30) * 20 + row,
+        ),
+      }));
+      const data = { startMs: 0, endMs: 499 * 15_000, stepMs: 15_000, count: 500, rows };
+      const measure = async (work) => {
+        const taken = [];
+        for (let round = 0; round < 40; round++) {
+          await new Promise(requestAnimationFrame);
+          const started = performance.now();
+          work(round);
+          taken.push(performance.now() - started);
+        }
+        return taken.sort((a, b) => a - b);
+      };
+      graph.show(data, false);
+      const lines = await measure(() => graph.draw());
+      const pointed = await measure((round) => {
+        const box = graph.element.getBoundingClientRect();
+        const at = { clientX: box.left + 200 + round * 10, clientY: box.top + 100, bubbles: true };
+        graph.element.dispatchEvent(new PointerEvent("pointermove", at));
+      });
+      graph.show(data, true);
+      const areas = await measure(() => graph.draw());
+      // Reading a pixel waits until all that was asked for is drawn.
+      graph.show(data, false);
+      const context = graph.lines.getContext("2d");
+      const finished = await measure(() => {
+        graph.draw();
+        context.getImageData(0, 0, 1, 1);
+      });
+      const { width, height } = graph.lines;
+      const painted = context.getImageData(0, 0, width, height).data.filter((byte) => byte > 0);
+      return { times: { lines, pointed, areas, finished }, painted: painted.length };
+    });
+    assert.ok(painted > 10_000, `${painted} bytes of colour`);
+    // Machines differ, so how long it takes is told and not judged.
+    for (const [name, taken] of Object.entries(times)) {
+      const [least, median] = [taken[0], taken[taken.length / 2]].map(
+        (ms) => Math.round(ms * 10) / 10,
+      );
+      figures[`redraw_${name}_ms`] = { least, median };
+    }
+  });
+});

@@ -1,0 +1,89 @@
+//! Writing protobuf fields. A field that has its default is left out, as proto3 has it; floats
+//! only where every bit of them is 0.
+
+/// Adds a varint.
+pub(crate) fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// How many bytes a varint takes.
+pub(crate) fn varint_len(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// A signed number as varints count them in `sint64`: 0, −1, 1, −2, ….
+pub(crate) fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// Adds a number.
+pub(crate) fn push_integer(out: &mut Vec<u8>, field: u32, number: u64) {
+    if number != 0 {
+        push_key(out, field, 0);
+        push_varint(out, number);
+    }
+}
+
+/// Adds a float.
+pub(crate) fn push_double(out: &mut Vec<u8>, field: u32, value: f64) {
+    if value.to_bits() != 0 {
+        push_key(out, field, 1);
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Adds a number that is there whatever it is.
+pub(crate) fn push_present_integer(out: &mut Vec<u8>, field: u32, number: u64) {
+    push_key(out, field, 0);
+    push_varint(out, number);
+}
+
+/// Adds a float that is there whatever it is.
+pub(crate) fn push_present_double(out: &mut Vec<u8>, field: u32, value: f64) {
+    push_key(out, field, 1);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Adds a message or bytes, also where they are empty.
+pub(crate) fn push_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+    push_key(out, field, 2);
+    push_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Adds many floats.
+pub(crate) fn push_doubles(out: &mut Vec<u8>, field: u32, values: &[f64]) {
+    if values.is_empty() {
+        return;
+    }
+    push_key(out, field, 2);
+    push_varint(out, values.len() as u64 * 8);
+    for value in values {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Adds many signed numbers.
+pub(crate) fn push_signed(
+    out: &mut Vec<u8>,
+    field: u32,
+    numbers: impl Iterator<Item = i64> + Clone,
+) {
+    let bytes: usize = numbers.clone().map(|number| varint_len(zigzag(number))).sum();
+    if bytes == 0 {
+        return;
+    }
+    push_key(out, field, 2);
+    push_varint(out, bytes as u64);
+    for number in numbers {
+        push_varint(out, zigzag(number));
+    }
+}
+
+fn push_key(out: &mut Vec<u8>, field: u32, wire_type: u8) {
+    push_varint(out, u64::from(field) << 3 | u64::from(wire_type));
+}

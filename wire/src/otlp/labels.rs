@@ -1,0 +1,267 @@
+//! Label sets while they are put together, and the names of labels that have been made.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use model::METRIC_NAME;
+use model::labels::{push_packed, quoted};
+
+use super::message::{AnyValue, Attribute};
+use super::{Settings, naming, value};
+use crate::careful::check_lengths;
+use crate::filling::text_bytes_max;
+use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
+use crate::rejects::{Reason, series_text};
+
+/// So many names are remembered in a request; others are made again.
+const NAMES_KEPT_MAX: usize = 4096;
+
+/// Why labels are refused, and the words for the sender.
+pub(super) type Refusal = (Reason, String);
+
+/// Names of labels by names of attributes.
+#[derive(Debug)]
+pub(super) struct Names<'a> {
+    settings: &'a Settings,
+    known: HashMap<&'a str, Rc<str>>,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Names<'a> {
+        Names { settings, known: HashMap::new() }
+    }
+
+    /// The name of a label, of an attribute that is promoted.
+    ///
+    /// Errors: nothing is left of it.
+    pub(super) fn label(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
+        // Without escaping, some names are refused here that data points may have.
+        if self.settings.allow_utf8 {
+            return self.made(name);
+        }
+        self.of_attribute(name)
+    }
+
+    /// The name of a label, of an attribute of a scope.
+    pub(super) fn scope_label(&self, name: &str) -> Result<Rc<str>, Refusal> {
+        self.made(&format!("otel_scope_{name}"))
+    }
+
+    /// The name of a label, of an attribute of a data point: without escaping, it is any.
+    fn of_attribute(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
+        if let Some(known) = self.known.get(name) {
+            return Ok(Rc::clone(known));
+        }
+        let made = match self.settings.allow_utf8 && !name.is_empty() {
+            true => Rc::from(name),
+            false => self.made(name)?,
+        };
+        if self.known.len() < NAMES_KEPT_MAX {
+            self.known.insert(name, Rc::clone(&made));
+        }
+        Ok(made)
+    }
+
+    fn made(&self, name: &str) -> Result<Rc<str>, Refusal> {
+        let made = naming::label_name(self.settings, name);
+        made.map(Rc::from).map_err(|text| (Reason::InvalidLabels, text))
+    }
+}
+
+/// Labels in the order of their names, each once, none empty; without the metric's name.
+#[derive(Debug, Default, Clone, Hash)]
+pub(super) struct LabelSet<'a> {
+    pairs: Vec<(Rc<str>, Cow<'a, str>)>,
+}
+
+impl<'a> LabelSet<'a> {
+    /// The labels that attributes make, but for those whose keys are left out. Values of keys that
+    /// become one name are joined in the order of the keys.
+    pub(super) fn of_attributes(
+        attributes: &'a [Attribute<'a>],
+        left_out: &[&str],
+        names: &mut Names<'a>,
+        limits: &Limits,
+    ) -> Result<LabelSet<'a>, Refusal> {
+        check_count(attributes.len(), limits)?;
+        let kept = attributes.iter().filter(|attribute| !left_out.contains(&&*attribute.key));
+        let mut sorted: Vec<_> = kept.collect();
+        sorted.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut labels = LabelSet::default();
+        for Attribute { key, value } in sorted {
+            let name = names.of_attribute(key)?;
+            let value = value_text(key, value, limits)?;
+            match labels.place(&name) {
+                Ok(_) if names.settings.allow_utf8 => {
+                    let text = format!("label name {} is not unique", quoted(key));
+                    return Err((Reason::DuplicateLabel, text));
+                }
+                Ok(at) => {
+                    let joined = labels.pairs[at].1.to_mut();
+                    joined.push(';');
+                    joined.push_str(&value);
+                    check_value_len(key, joined.len(), limits)?;
+                }
+                Err(at) if !value.is_empty() => labels.pairs.insert(at, (name, value)),
+                Err(_) => {}
+            }
+        }
+        Ok(labels)
+    }
+
+    /// Where a name is, or where it belongs.
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        // Mostly they come in order.
+        match self.pairs.last() {
+            Some((last, _)) if **last >= *name => {
+                self.pairs.binary_search_by(|(known, _)| (**known).cmp(name))
+            }
+            _ => Err(self.pairs.len()),
+        }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.place(name).is_ok()
+    }
+
+    /// Sets a label whatever it was; the empty value takes it away.
+    pub(super) fn set(
+        &mut self,
+        name: Rc<str>,
+        value: Cow<'a, str>,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        match self.place(&name) {
+            Ok(at) if value.is_empty() => drop(self.pairs.remove(at)),
+            Ok(at) => self.pairs[at].1 = value,
+            Err(_) if value.is_empty() => {}
+            Err(at) => {
+                self.pairs.insert(at, (name, value));
+                check_count(self.pairs.len(), limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds labels that are not there yet.
+    pub(super) fn add(&mut self, others: &LabelSet<'a>, limits: &Limits) -> Result<(), Refusal> {
+        for (name, value) in &others.pairs {
+            if let Err(at) = self.place(name) {
+                self.pairs.insert(at, (Rc::clone(name), value.clone()));
+                check_count(self.pairs.len(), limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets labels whatever they were.
+    pub(super) fn set_all(
+        &mut self,
+        others: &LabelSet<'a>,
+        limits: &Limits,
+    ) -> Result<(), Refusal> {
+        for (name, value) in &others.pairs {
+            self.set(Rc::clone(name), value.clone(), limits)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the labels in packed form, with a metric's name and maybe one more label, which
+    /// count more than others of these names.
+    ///
+    /// Errors: as the fault is named to the sender; the arena is as before.
+    pub(super) fn pack(
+        &self,
+        metric: &str,
+        more: Option<(&str, &str)>,
+        limits: &Limits,
+        arena: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let with_name = self.with(metric, more);
+        let fault = |reason, text: String| {
+            let pairs = self.with(metric, more).map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+            Err((reason, format!("{text} for series {}", series_text(pairs))))
+        };
+        if metric.is_empty() {
+            return fault(Reason::InvalidLabels, "invalid metric name".to_owned());
+        }
+        let (start, mut count) = (arena.len(), 0);
+        for (name, value) in with_name {
+            count += 1;
+            if let Err(text) = check_lengths(name.len(), value.len(), limits) {
+                arena.truncate(start);
+                return fault(Reason::LabelLimit, text);
+            }
+            push_packed(arena, name.as_bytes(), value.as_bytes());
+        }
+        if count > limits.labels_per_series_max {
+            arena.truncate(start);
+            return fault(Reason::LabelLimit, count_text(count, limits));
+        }
+        Ok(())
+    }
+
+    /// The labels in order with those that count more.
+    fn with<'s>(
+        &'s self,
+        metric: &'s str,
+        more: Option<(&'s str, &'s str)>,
+    ) -> impl Iterator<Item = (&'s str, &'s str)> {
+        let own = self.pairs.iter().map(|(name, value)| (&**name, &**value));
+        let mut own = own
+            .filter(move |(name, _)| *name != METRIC_NAME && more.is_none_or(|(n, _)| n != *name))
+            .peekable();
+        // The metric's name comes before all that can be added.
+        let mut added = [Some((METRIC_NAME, metric)), more].into_iter().flatten().peekable();
+        std::iter::from_fn(move || match (own.peek(), added.peek()) {
+            (Some((left, _)), Some((right, _))) if left < right => own.next(),
+            (_, Some(_)) => added.next(),
+            _ => own.next(),
+        })
+    }
+
+    /// Bytes of the packed form, about.
+    pub(super) fn packed_bytes(&self) -> usize {
+        self.pairs.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
+    }
+}
+
+/// The value of an attribute as that of a label.
+pub(super) fn value_text<'a>(
+    key: &str,
+    value: &'a AnyValue<'_>,
+    limits: &Limits,
+) -> Result<Cow<'a, str>, Refusal> {
+    let limit = text_bytes_max(limits.label_value_bytes_max);
+    value::text(value, limit).map_err(|_| too_long(key, limit))
+}
+
+/// Errors: a value is too long for a label, whatever its data point says.
+pub(super) fn check_value_len(key: &str, length: usize, limits: &Limits) -> Result<(), Refusal> {
+    let limit = text_bytes_max(limits.label_value_bytes_max);
+    if length <= limit { Ok(()) } else { Err(too_long(key, limit)) }
+}
+
+#[cold]
+fn too_long(key: &str, limit: usize) -> Refusal {
+    let key = &key[..key.floor_char_boundary(256)];
+    let key = quoted(key);
+    let text = format!(
+        "label value of attribute {key} is over the limit of {limit} bytes (--{LABEL_VALUE_FLAG})"
+    );
+    (Reason::LabelLimit, text)
+}
+
+fn check_count(count: usize, limits: &Limits) -> Result<(), Refusal> {
+    if count <= limits.labels_per_series_max {
+        return Ok(());
+    }
+    Err((Reason::LabelLimit, count_text(count, limits)))
+}
+
+#[cold]
+fn count_text(count: usize, limits: &Limits) -> String {
+    let limit = limits.labels_per_series_max;
+    format!("{count} labels are over the limit of {limit} (--{LABELS_FLAG})")
+}

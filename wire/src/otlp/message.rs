@@ -1,0 +1,228 @@
+//! A request as a tree, whichever encoding it came in. Texts lie in the message where they can.
+//!
+//! Source: `opentelemetry/proto/metrics/v1/metrics.proto` and `common/v1/common.proto` of the
+//! OpenTelemetry protocol. What Prometheus does not look at is not kept.
+
+use std::borrow::Cow;
+
+/// How deep values may lie in each other.
+pub(super) const VALUE_DEPTH_MAX: usize = 64;
+
+/// The bit of `flags` that says that there is no value any more.
+const NO_RECORDED_VALUE: u32 = 1;
+
+/// A text: a part of the message, or what its escapes stand for.
+pub(super) type Text<'a> = Cow<'a, str>;
+
+/// What came of one resource.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ResourceMetrics<'a> {
+    pub(super) attributes: Vec<Attribute<'a>>,
+    pub(super) scopes: Vec<ScopeMetrics<'a>>,
+    /// Where senders of old put them; they count where there are no others.
+    pub(super) deprecated_scopes: Vec<ScopeMetrics<'a>>,
+}
+
+/// What came of one instrumentation scope.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ScopeMetrics<'a> {
+    pub(super) scope: Scope<'a>,
+    pub(super) schema_url: Text<'a>,
+    pub(super) metrics: Vec<Metric<'a>>,
+}
+
+/// Who made the measurements.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Scope<'a> {
+    pub(super) name: Text<'a>,
+    pub(super) version: Text<'a>,
+    pub(super) attributes: Vec<Attribute<'a>>,
+}
+
+/// A metric with its data points.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Metric<'a> {
+    pub(super) name: Text<'a>,
+    pub(super) description: Text<'a>,
+    pub(super) unit: Text<'a>,
+    pub(super) data: Data<'a>,
+}
+
+/// Data points of one kind.
+#[derive(Debug, Default, PartialEq)]
+pub(super) enum Data<'a> {
+    #[default]
+    Empty,
+    Gauge(DataPoints<NumberPoint<'a>>),
+    Sum(DataPoints<NumberPoint<'a>>),
+    Histogram(DataPoints<HistogramPoint<'a>>),
+    Exponential(DataPoints<ExponentialPoint<'a>>),
+    Summary(DataPoints<SummaryPoint<'a>>),
+}
+
+/// What data points are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    Sum,
+    Histogram,
+    Exponential,
+    Summary,
+}
+
+impl Kind {
+    /// Its name among the fields of a metric.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Gauge => "gauge",
+            Kind::Sum => "sum",
+            Kind::Histogram => "histogram",
+            Kind::Exponential => "exponential_histogram",
+            Kind::Summary => "summary",
+        }
+    }
+
+    /// Whether data points of this kind tell what changed, or all since a start.
+    pub(super) fn has_temporality(self) -> bool {
+        !matches!(self, Kind::Gauge | Kind::Summary)
+    }
+}
+
+/// Data points of one kind, and what some kinds say of all of them.
+#[derive(Debug, PartialEq)]
+pub(super) struct DataPoints<P> {
+    pub(super) points: Vec<P>,
+    /// Of sums and of histograms.
+    pub(super) temporality: i32,
+    /// Of sums.
+    pub(super) is_monotonic: bool,
+}
+
+impl<P> Default for DataPoints<P> {
+    fn default() -> Self {
+        DataPoints { points: Vec::new(), temporality: 0, is_monotonic: false }
+    }
+}
+
+/// What data points of all kinds have. Units: ns since the epoch, 0 where it is not known.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Point<'a> {
+    pub(super) attributes: Vec<Attribute<'a>>,
+    pub(super) start_ns: u64,
+    pub(super) time_ns: u64,
+    pub(super) flags: u32,
+}
+
+/// A number at a time; one that is not given is 0.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct NumberPoint<'a> {
+    pub(super) point: Point<'a>,
+    pub(super) value: f64,
+    pub(super) exemplars: Vec<Exemplar<'a>>,
+}
+
+/// A histogram with explicit bounds at a time.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct HistogramPoint<'a> {
+    pub(super) point: Point<'a>,
+    pub(super) count: u64,
+    pub(super) sum: Option<f64>,
+    pub(super) bucket_counts: Vec<u64>,
+    pub(super) explicit_bounds: Vec<f64>,
+    pub(super) exemplars: Vec<Exemplar<'a>>,
+}
+
+/// An exponential histogram at a time.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ExponentialPoint<'a> {
+    pub(super) point: Point<'a>,
+    pub(super) count: u64,
+    pub(super) sum: Option<f64>,
+    pub(super) scale: i32,
+    pub(super) zero_count: u64,
+    pub(super) positive: Buckets,
+    pub(super) negative: Buckets,
+    pub(super) exemplars: Vec<Exemplar<'a>>,
+}
+
+/// The buckets on one side of zero, without gaps.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Buckets {
+    pub(super) offset: i32,
+    pub(super) counts: Vec<u64>,
+}
+
+/// A summary at a time.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct SummaryPoint<'a> {
+    pub(super) point: Point<'a>,
+    pub(super) count: u64,
+    pub(super) sum: f64,
+    pub(super) quantiles: Vec<Quantile>,
+}
+
+/// A quantile and the value at it.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(super) struct Quantile {
+    pub(super) quantile: f64,
+    pub(super) value: f64,
+}
+
+/// An example of what was counted.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Exemplar<'a> {
+    pub(super) attributes: Vec<Attribute<'a>>,
+    pub(super) time_ns: u64,
+    pub(super) value: Option<f64>,
+    /// 16 bytes and 8, all 0 where there is none.
+    pub(super) trace_id: [u8; 16],
+    pub(super) span_id: [u8; 8],
+}
+
+/// A name and its value.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Attribute<'a> {
+    pub(super) key: Text<'a>,
+    pub(super) value: AnyValue<'a>,
+}
+
+/// The value of an attribute.
+#[derive(Debug, Default, PartialEq)]
+pub(super) enum AnyValue<'a> {
+    #[default]
+    Empty,
+    Text(Text<'a>),
+    Bool(bool),
+    Integer(i64),
+    Double(f64),
+    List(Vec<AnyValue<'a>>),
+    Map(Vec<Attribute<'a>>),
+    Bytes(Cow<'a, [u8]>),
+}
+
+impl<'a> ResourceMetrics<'a> {
+    /// The scopes that count.
+    pub(super) fn scopes(&self) -> &[ScopeMetrics<'a>] {
+        if self.scopes.is_empty() { &self.deprecated_scopes } else { &self.scopes }
+    }
+}
+
+impl Point<'_> {
+    /// Whether the series has ended.
+    pub(super) fn is_stale(&self) -> bool {
+        self.flags & NO_RECORDED_VALUE != 0
+    }
+}
+
+impl Data<'_> {
+    /// How many data points there are.
+    pub(super) fn point_count(&self) -> usize {
+        match self {
+            Data::Empty => 0,
+            Data::Gauge(numbers) | Data::Sum(numbers) => numbers.points.len(),
+            Data::Histogram(histograms) => histograms.points.len(),
+            Data::Exponential(exponentials) => exponentials.points.len(),
+            Data::Summary(summaries) => summaries.points.len(),
+        }
+    }
+}

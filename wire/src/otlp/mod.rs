@@ -1,0 +1,120 @@
+//! Metrics of OpenTelemetry (OTLP) to a [`Batch`](model::Batch).
+//!
+//! ```text
+//! protobuf ─┐
+//!           ├─> message ── translate ──> Filling ──> Batch
+//! JSON ─────┘              names, labels, buckets
+//! ```
+//!
+//! [`message`] is the request as a tree, which [`protobuf`] and [`json`] read; [`translate`] walks
+//! it once. Both ask the budget of the request for all that they hold.
+
+mod exemplar;
+mod histogram;
+mod json;
+mod labels;
+mod message;
+mod naming;
+mod protobuf;
+mod resource;
+#[cfg(test)]
+mod tests;
+mod translate;
+mod value;
+
+use std::collections::HashSet;
+
+use model::Batch;
+
+use crate::budget::Budget;
+use crate::filling::Filling;
+use crate::limits::Limits;
+use crate::{DecodeError, Decoded, Grant, check_decompressed_len};
+
+/// How a message is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/x-protobuf`.
+    Protobuf,
+    /// `application/json`.
+    Json,
+}
+
+/// How metrics are translated.
+///
+/// Source: the section `otlp` of Prometheus' configuration, whose names the comments have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `translation_strategy`: whether names end with units and types.
+    pub add_suffixes: bool,
+    /// `translation_strategy`: whether names keep all their characters.
+    pub allow_utf8: bool,
+    /// Which attributes of the resource become labels of each series.
+    pub promoted: Promoted,
+    /// `keep_identifying_resource_attributes`: whether `target_info` has those as well of which
+    /// `job` and `instance` are made.
+    pub keep_identifying: bool,
+    /// `convert_histograms_to_nhcb`: whether histograms become native ones.
+    pub to_custom_buckets: bool,
+    /// `promote_scope_metadata`: whether the scope becomes labels of each series.
+    pub promote_scope: bool,
+    /// `label_name_underscore_sanitization`: whether `key` is put before a leading underscore.
+    pub sanitize_leading_underscore: bool,
+    /// `label_name_preserve_multiple_underscores`: whether runs of underscores stay.
+    pub preserve_multiple_underscores: bool,
+    /// Whether data points with delta temporality are stored as they are.
+    pub allow_delta: bool,
+    /// Half of it, in ns, is how far samples of `target_info` lie apart at most.
+    pub lookback_ns: u64,
+}
+
+/// Which attributes of a resource become labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Promoted {
+    /// `promote_resource_attributes`: these.
+    Listed(HashSet<String>),
+    /// `promote_all_resource_attributes`: all but `ignore_resource_attributes`.
+    AllBut(HashSet<String>),
+}
+
+impl Default for Settings {
+    /// Those of Prometheus.
+    fn default() -> Settings {
+        Settings {
+            add_suffixes: true,
+            allow_utf8: false,
+            promoted: Promoted::Listed(HashSet::new()),
+            keep_identifying: false,
+            to_custom_buckets: false,
+            promote_scope: false,
+            sanitize_leading_underscore: true,
+            preserve_multiple_underscores: true,
+            allow_delta: false,
+            lookback_ns: 300_000_000_000,
+        }
+    }
+}
+
+/// Decodes a message into an empty batch.
+///
+/// Data points with faults of their own are left out and reported in the answer.
+///
+/// Errors: a message that is malformed anywhere, or over a limit, leaves nothing usable in the
+/// batch.
+pub fn decode(
+    encoding: Encoding,
+    bytes: &[u8],
+    settings: &Settings,
+    limits: &Limits,
+    grant: Grant<'_>,
+    batch: &mut Batch,
+) -> Result<Decoded, DecodeError> {
+    check_decompressed_len(bytes.len(), limits)?;
+    batch.clear();
+    let mut budget = Budget::new(limits, bytes.len(), grant);
+    let resources = match encoding {
+        Encoding::Protobuf => protobuf::decode(bytes, &mut budget)?,
+        Encoding::Json => json::decode(bytes, &mut budget)?,
+    };
+    translate::translate(&resources, settings, Filling::new(limits, batch, budget))
+}

@@ -1,0 +1,467 @@
+//! A request in protobuf: an `ExportMetricsServiceRequest`.
+//!
+//! Fields may be split, repeated, unknown or in any order; of a choice the last one counts. Texts
+//! must be UTF-8, as the format asks for.
+
+use std::borrow::Cow;
+
+use super::message::{
+    AnyValue, Attribute, Buckets, Data, DataPoints, Exemplar, ExponentialPoint, HistogramPoint,
+    Kind, Metric, NumberPoint, Point, Quantile, ResourceMetrics, Scope, ScopeMetrics, SummaryPoint,
+    Text, VALUE_DEPTH_MAX,
+};
+use crate::budget::Budget;
+use crate::protobuf::{FIXED64, Key, LENGTH, Reader, WireError};
+use crate::{DecodeError, malformed};
+
+/// Reads the message that fills `bytes`.
+pub(super) fn decode<'a>(
+    bytes: &'a [u8],
+    budget: &mut Budget<'_>,
+) -> Result<Vec<ResourceMetrics<'a>>, DecodeError> {
+    let mut resources = Vec::new();
+    each_field(Reader::new(bytes, bytes.len()), "request", |field| match field.key.field {
+        1 => {
+            let resource = resource_metrics(field.nested()?, budget)?;
+            budget.push(&mut resources, resource)
+        }
+        _ => field.skip(),
+    })?;
+    Ok(resources)
+}
+
+/// One field of a message, of which the content has not been read.
+struct Field<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    key: Key,
+    start: usize,
+    /// The message that holds it.
+    place: &'static str,
+}
+
+/// Hands over each field, whose content is then read or skipped.
+fn each_field<'a>(
+    mut reader: Reader<'a>,
+    place: &'static str,
+    mut take: impl FnMut(Field<'_, 'a>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    while !reader.is_at_end() {
+        let start = reader.position();
+        let key = reader.key().map_err(|error| malformed(start, None, place, error))?;
+        take(Field { reader: &mut reader, key, start, place })?;
+    }
+    Ok(())
+}
+
+impl<'a> Field<'_, 'a> {
+    fn read<T>(
+        self,
+        read: impl FnOnce(&mut Reader<'a>, Key) -> Result<T, WireError>,
+    ) -> Result<T, DecodeError> {
+        let (start, place) = (self.start, self.place);
+        read(self.reader, self.key).map_err(|error| malformed(start, None, place, error))
+    }
+
+    fn nested(self) -> Result<Reader<'a>, DecodeError> {
+        self.read(Reader::nested)
+    }
+
+    fn skip(self) -> Result<(), DecodeError> {
+        self.read(Reader::skip)
+    }
+
+    fn double(self) -> Result<f64, DecodeError> {
+        self.read(Reader::double)
+    }
+
+    fn integer(self) -> Result<u64, DecodeError> {
+        self.read(Reader::integer)
+    }
+
+    fn fixed64(self) -> Result<u64, DecodeError> {
+        self.read(Reader::fixed64_of)
+    }
+
+    fn bytes(self) -> Result<&'a [u8], DecodeError> {
+        self.read(|reader, key| Ok(reader.nested(key)?.rest()))
+    }
+
+    fn text(self) -> Result<Text<'a>, DecodeError> {
+        self.read(|reader, key| {
+            let bytes = reader.nested(key)?.rest();
+            let text = std::str::from_utf8(bytes);
+            text.map(Cow::Borrowed).map_err(|_| WireError::NotUtf8(key.field))
+        })
+    }
+
+    /// The bytes of an id, which may be absent.
+    fn id<const N: usize>(self) -> Result<[u8; N], DecodeError> {
+        self.read(|reader, key| match reader.nested(key)?.rest() {
+            [] => Ok([0; N]),
+            bytes => bytes.try_into().map_err(|_| WireError::IdLength {
+                field: key.field,
+                expected: N,
+                found: bytes.len(),
+            }),
+        })
+    }
+
+    /// Numbers of eight bytes, one or packed.
+    fn fixed64s<T>(
+        self,
+        out: &mut Vec<T>,
+        budget: &mut Budget<'_>,
+        of_bits: impl Fn(u64) -> T,
+    ) -> Result<(), DecodeError> {
+        if self.key.wire_type != LENGTH {
+            return budget.push(out, of_bits(self.fixed64()?));
+        }
+        let (start, place) = (self.start, self.place);
+        let (packed, rest) = self.bytes()?.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(malformed(start, None, place, WireError::Truncated));
+        }
+        packed.iter().try_for_each(|n| budget.push(out, of_bits(u64::from_le_bytes(*n))))
+    }
+
+    /// Varints, one or packed.
+    fn varints(self, out: &mut Vec<u64>, budget: &mut Budget<'_>) -> Result<(), DecodeError> {
+        let mut spent = Ok(());
+        self.read(|reader, key| {
+            reader.varints(key, |number| {
+                if spent.is_ok() {
+                    spent = budget.push(out, number);
+                }
+            })
+        })?;
+        spent
+    }
+}
+
+fn resource_metrics<'a>(
+    message: Reader<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<ResourceMetrics<'a>, DecodeError> {
+    /// Of senders that called a scope an instrumentation library.
+    const DEPRECATED_SCOPE_METRICS: u32 = 1000;
+    let mut out = ResourceMetrics::default();
+    each_field(message, "resource_metrics", |field| match field.key.field {
+        1 => each_field(field.nested()?, "resource", |field| match field.key.field {
+            1 => attribute(field.nested()?, 0, &mut out.attributes, budget),
+            _ => field.skip(),
+        }),
+        2 => {
+            let scope = scope_metrics(field.nested()?, budget)?;
+            budget.push(&mut out.scopes, scope)
+        }
+        DEPRECATED_SCOPE_METRICS => {
+            let scope = scope_metrics(field.nested()?, budget)?;
+            budget.push(&mut out.deprecated_scopes, scope)
+        }
+        _ => field.skip(),
+    })?;
+    Ok(out)
+}
+
+fn scope_metrics<'a>(
+    message: Reader<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<ScopeMetrics<'a>, DecodeError> {
+    let mut out = ScopeMetrics::default();
+    each_field(message, "scope_metrics", |field| {
+        match field.key.field {
+            1 => scope(field.nested()?, &mut out.scope, budget)?,
+            2 => {
+                let metric = metric(field.nested()?, budget)?;
+                budget.push(&mut out.metrics, metric)?;
+            }
+            3 => out.schema_url = field.text()?,
+            _ => field.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn scope<'a>(
+    message: Reader<'a>,
+    out: &mut Scope<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<(), DecodeError> {
+    each_field(message, "scope", |field| {
+        match field.key.field {
+            1 => out.name = field.text()?,
+            2 => out.version = field.text()?,
+            3 => attribute(field.nested()?, 0, &mut out.attributes, budget)?,
+            _ => field.skip()?,
+        }
+        Ok(())
+    })
+}
+
+fn metric<'a>(message: Reader<'a>, budget: &mut Budget<'_>) -> Result<Metric<'a>, DecodeError> {
+    let mut out = Metric::default();
+    each_field(message, "metrics", |field| {
+        match field.key.field {
+            1 => out.name = field.text()?,
+            2 => out.description = field.text()?,
+            3 => out.unit = field.text()?,
+            5 => {
+                let points = data_points(field.nested()?, Kind::Gauge, budget, number_point)?;
+                out.data = Data::Gauge(points);
+            }
+            7 => {
+                let points = data_points(field.nested()?, Kind::Sum, budget, number_point)?;
+                out.data = Data::Sum(points);
+            }
+            9 => {
+                let (kind, read) = (Kind::Histogram, histogram_point);
+                out.data = Data::Histogram(data_points(field.nested()?, kind, budget, read)?);
+            }
+            10 => {
+                let (kind, read) = (Kind::Exponential, exponential_point);
+                out.data = Data::Exponential(data_points(field.nested()?, kind, budget, read)?);
+            }
+            11 => {
+                let (kind, read) = (Kind::Summary, summary_point);
+                out.data = Data::Summary(data_points(field.nested()?, kind, budget, read)?);
+            }
+            _ => field.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Reads the data points of a metric. Fields that a kind has not are unknown.
+fn data_points<'a, P>(
+    message: Reader<'a>,
+    kind: Kind,
+    budget: &mut Budget<'_>,
+    read: impl Fn(Reader<'a>, &mut Budget<'_>) -> Result<P, DecodeError>,
+) -> Result<DataPoints<P>, DecodeError> {
+    let mut out = DataPoints::default();
+    each_field(message, kind.name(), |field| {
+        match field.key.field {
+            1 => {
+                let point = read(field.nested()?, budget)?;
+                budget.push(&mut out.points, point)?;
+            }
+            2 if kind.has_temporality() => out.temporality = field.integer()? as i32,
+            3 if kind == Kind::Sum => out.is_monotonic = field.integer()? != 0,
+            _ => field.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Reads a field that data points of all kinds have; their numbers differ.
+fn point_field<'a>(
+    field: Field<'_, 'a>,
+    out: &mut Point<'a>,
+    budget: &mut Budget<'_>,
+    [attributes, flags]: [u32; 2],
+) -> Result<(), DecodeError> {
+    match field.key.field {
+        2 => out.start_ns = field.fixed64()?,
+        3 => out.time_ns = field.fixed64()?,
+        number if number == attributes => {
+            attribute(field.nested()?, 0, &mut out.attributes, budget)?;
+        }
+        number if number == flags => out.flags = field.integer()? as u32,
+        _ => field.skip()?,
+    }
+    Ok(())
+}
+
+fn number_point<'a>(
+    message: Reader<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<NumberPoint<'a>, DecodeError> {
+    let mut out = NumberPoint::default();
+    each_field(message, "data_points", |field| {
+        match field.key.field {
+            4 => out.value = field.double()?,
+            5 => exemplar(field.nested()?, &mut out.exemplars, budget)?,
+            6 => out.value = field.fixed64()? as i64 as f64,
+            _ => point_field(field, &mut out.point, budget, [7, 8])?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn histogram_point<'a>(
+    message: Reader<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<HistogramPoint<'a>, DecodeError> {
+    let mut out = HistogramPoint::default();
+    each_field(message, "data_points", |field| {
+        match field.key.field {
+            4 => out.count = field.fixed64()?,
+            5 => out.sum = Some(field.double()?),
+            6 => field.fixed64s(&mut out.bucket_counts, budget, |count| count)?,
+            7 => field.fixed64s(&mut out.explicit_bounds, budget, f64::from_bits)?,
+            8 => exemplar(field.nested()?, &mut out.exemplars, budget)?,
+            _ => point_field(field, &mut out.point, budget, [9, 10])?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn exponential_point<'a>(
+    message: Reader<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<ExponentialPoint<'a>, DecodeError> {
+    let mut out = ExponentialPoint::default();
+    each_field(message, "data_points", |field| {
+        match field.key.field {
+            4 => out.count = field.fixed64()?,
+            5 => out.sum = Some(field.double()?),
+            6 => out.scale = crate::protobuf::zigzag32(field.integer()?),
+            7 => out.zero_count = field.fixed64()?,
+            8 => buckets(field.nested()?, &mut out.positive, budget)?,
+            9 => buckets(field.nested()?, &mut out.negative, budget)?,
+            11 => exemplar(field.nested()?, &mut out.exemplars, budget)?,
+            _ => point_field(field, &mut out.point, budget, [1, 10])?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn buckets(
+    message: Reader<'_>,
+    out: &mut Buckets,
+    budget: &mut Budget<'_>,
+) -> Result<(), DecodeError> {
+    each_field(message, "buckets", |field| {
+        match field.key.field {
+            1 => out.offset = crate::protobuf::zigzag32(field.integer()?),
+            2 => field.varints(&mut out.counts, budget)?,
+            _ => field.skip()?,
+        }
+        Ok(())
+    })
+}
+
+fn summary_point<'a>(
+    message: Reader<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<SummaryPoint<'a>, DecodeError> {
+    let mut out = SummaryPoint::default();
+    each_field(message, "data_points", |field| {
+        match field.key.field {
+            4 => out.count = field.fixed64()?,
+            5 => out.sum = field.double()?,
+            6 => {
+                let mut quantile = Quantile::default();
+                each_field(field.nested()?, "quantile_values", |field| {
+                    match field.key.field {
+                        1 => quantile.quantile = field.double()?,
+                        2 => quantile.value = field.double()?,
+                        _ => field.skip()?,
+                    }
+                    Ok(())
+                })?;
+                budget.push(&mut out.quantiles, quantile)?;
+            }
+            _ => point_field(field, &mut out.point, budget, [7, 8])?,
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+fn exemplar<'a>(
+    message: Reader<'a>,
+    out: &mut Vec<Exemplar<'a>>,
+    budget: &mut Budget<'_>,
+) -> Result<(), DecodeError> {
+    let mut exemplar = Exemplar::default();
+    each_field(message, "exemplars", |field| {
+        match field.key.field {
+            2 => exemplar.time_ns = field.fixed64()?,
+            3 => exemplar.value = Some(field.double()?),
+            4 => exemplar.span_id = field.id()?,
+            5 => exemplar.trace_id = field.id()?,
+            6 => exemplar.value = Some(field.fixed64()? as i64 as f64),
+            7 => attribute(field.nested()?, 0, &mut exemplar.attributes, budget)?,
+            _ => field.skip()?,
+        }
+        Ok(())
+    })?;
+    budget.push(out, exemplar)
+}
+
+fn attribute<'a>(
+    message: Reader<'a>,
+    depth: usize,
+    out: &mut Vec<Attribute<'a>>,
+    budget: &mut Budget<'_>,
+) -> Result<(), DecodeError> {
+    let mut attribute = Attribute::default();
+    each_field(message, "attributes", |field| {
+        match field.key.field {
+            1 => attribute.key = field.text()?,
+            2 => any_value(field.nested()?, depth, &mut attribute.value, budget)?,
+            _ => field.skip()?,
+        }
+        Ok(())
+    })?;
+    budget.push(out, attribute)
+}
+
+/// Reads a value; `depth` is in how many others it lies.
+fn any_value<'a>(
+    message: Reader<'a>,
+    depth: usize,
+    out: &mut AnyValue<'a>,
+    budget: &mut Budget<'_>,
+) -> Result<(), DecodeError> {
+    if depth > VALUE_DEPTH_MAX {
+        let error = WireError::TooDeep(VALUE_DEPTH_MAX);
+        return Err(malformed(message.position(), None, "value", error));
+    }
+    each_field(message, "value", |field| {
+        match field.key.field {
+            1 => *out = AnyValue::Text(field.text()?),
+            2 => *out = AnyValue::Bool(field.integer()? != 0),
+            3 => *out = AnyValue::Integer(field.integer()? as i64),
+            4 => *out = AnyValue::Double(field.double()?),
+            5 => {
+                let mut values = Vec::new();
+                each_field(field.nested()?, "array_value", |field| match field.key.field {
+                    1 => {
+                        let mut value = AnyValue::default();
+                        any_value(field.nested()?, depth + 1, &mut value, budget)?;
+                        budget.push(&mut values, value)
+                    }
+                    _ => field.skip(),
+                })?;
+                *out = AnyValue::List(values);
+            }
+            6 => {
+                let mut values = Vec::new();
+                each_field(field.nested()?, "kvlist_value", |field| match field.key.field {
+                    1 => attribute(field.nested()?, depth + 1, &mut values, budget),
+                    _ => field.skip(),
+                })?;
+                *out = AnyValue::Map(values);
+            }
+            7 => *out = AnyValue::Bytes(Cow::Borrowed(field.bytes()?)),
+            _ => field.skip()?,
+        }
+        Ok(())
+    })
+}
+
+impl Reader<'_> {
+    /// The content of a field of one number of eight bytes.
+    fn fixed64_of(&mut self, key: Key) -> Result<u64, WireError> {
+        key.expect(FIXED64)?;
+        self.fixed64()
+    }
+}

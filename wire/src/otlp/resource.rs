@@ -1,0 +1,146 @@
+//! What all series of a resource have, and all of a scope.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use super::labels::{LabelSet, Names, Refusal, check_value_len, value_text};
+use super::message::{Attribute, ScopeMetrics};
+use super::{Promoted, Settings};
+use crate::limits::Limits;
+
+/// Attributes of a resource that name who sends.
+const SERVICE_NAME: &str = "service.name";
+const SERVICE_NAMESPACE: &str = "service.namespace";
+const SERVICE_INSTANCE: &str = "service.instance.id";
+
+/// What all series of a resource have.
+pub(super) struct ResourceLabels<'t> {
+    promoted: LabelSet<'t>,
+    job: Cow<'t, str>,
+    instance: Cow<'t, str>,
+}
+
+impl<'t> ResourceLabels<'t> {
+    pub(super) fn of(
+        attributes: &'t [Attribute<'t>],
+        settings: &Settings,
+        names: &mut Names<'t>,
+        limits: &Limits,
+    ) -> Result<ResourceLabels<'t>, Refusal> {
+        let mut promoted = LabelSet::default();
+        for Attribute { key, value } in attributes {
+            let is_promoted = match &settings.promoted {
+                Promoted::Listed(listed) => listed.contains(&**key),
+                Promoted::AllBut(ignored) => !ignored.contains(&**key),
+            };
+            if is_promoted {
+                let name = names.label(key)?;
+                promoted.set(name, value_text(key, value, limits)?, limits)?;
+            }
+        }
+        let text = |name: &str| {
+            let found = attributes.iter().find(|attribute| attribute.key == name);
+            found.map(|found| value_text(name, &found.value, limits)).transpose()
+        };
+        let job = match (text(SERVICE_NAMESPACE)?, text(SERVICE_NAME)?) {
+            (Some(namespace), Some(name)) => Cow::Owned(format!("{namespace}/{name}")),
+            (None, Some(name)) => name,
+            (_, None) => Cow::Borrowed(""),
+        };
+        let instance = text(SERVICE_INSTANCE)?.unwrap_or_default();
+        // Each data point has a copy of them.
+        check_value_len(SERVICE_NAME, job.len(), limits)?;
+        check_value_len(SERVICE_INSTANCE, instance.len(), limits)?;
+        Ok(ResourceLabels { promoted, job, instance })
+    }
+
+    /// Adds promoted attributes to the labels of a data point, which count more, and says who sends.
+    pub(super) fn add_to(&self, labels: &mut LabelSet<'t>, limits: &Limits) -> Result<(), Refusal> {
+        labels.add(&self.promoted, limits)?;
+        self.set_target(labels, limits)
+    }
+
+    fn set_target(&self, labels: &mut LabelSet<'t>, limits: &Limits) -> Result<(), Refusal> {
+        for (name, value) in [("job", &self.job), ("instance", &self.instance)] {
+            if !value.is_empty() {
+                labels.set(Rc::from(name), value.clone(), limits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The labels of `target_info`; none where nothing is to be told, or nobody to tell it of.
+    pub(super) fn target_info(
+        &self,
+        attributes: &'t [Attribute<'t>],
+        settings: &Settings,
+        names: &mut Names<'t>,
+        limits: &Limits,
+    ) -> Result<Option<LabelSet<'t>>, Refusal> {
+        let identifying = [SERVICE_NAMESPACE, SERVICE_NAME, SERVICE_INSTANCE];
+        let named = identifying.iter().filter(|name| attributes.iter().any(|a| a.key == **name));
+        if attributes.len() == named.count() {
+            return Ok(None);
+        }
+        let left_out = if settings.keep_identifying { &[][..] } else { &identifying[..] };
+        let mut labels = LabelSet::of_attributes(attributes, left_out, names, limits)?;
+        self.set_target(&mut labels, limits)?;
+        Ok(Some(labels).filter(|labels| labels.has("job") || labels.has("instance")))
+    }
+}
+
+/// What all series of a scope have.
+#[derive(Default)]
+pub(super) struct ScopeLabels<'t> {
+    attributes: LabelSet<'t>,
+    /// Set even where they are empty, which takes the label away.
+    fixed: Vec<(Rc<str>, &'t str)>,
+}
+
+impl<'t> ScopeLabels<'t> {
+    pub(super) fn of(
+        metrics: &'t ScopeMetrics<'t>,
+        settings: &Settings,
+        names: &Names<'t>,
+        limits: &Limits,
+    ) -> Result<ScopeLabels<'t>, Refusal> {
+        let ScopeMetrics { scope, schema_url, .. } = metrics;
+        if !settings.promote_scope || scope.name.is_empty() {
+            return Ok(ScopeLabels::default());
+        }
+        let mut attributes = LabelSet::default();
+        for Attribute { key, value } in &scope.attributes {
+            let name = names.scope_label(key)?;
+            attributes.set(name, value_text(key, value, limits)?, limits)?;
+        }
+        let fixed = [
+            ("otel_scope_name", &scope.name),
+            ("otel_scope_version", &scope.version),
+            ("otel_scope_schema_url", schema_url),
+        ];
+        let fixed = fixed.map(|(name, value)| (Rc::from(name), &**value));
+        Ok(ScopeLabels { attributes, fixed: fixed.into() })
+    }
+
+    /// Sets them in the labels of a data point, which count less.
+    pub(super) fn set_in(&self, labels: &mut LabelSet<'t>, limits: &Limits) -> Result<(), Refusal> {
+        labels.set_all(&self.attributes, limits)?;
+        for (name, value) in &self.fixed {
+            labels.set(Rc::clone(name), Cow::Borrowed(value), limits)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first and the last time of a resource's data points, in ns.
+#[derive(Default)]
+pub(super) struct Span(pub(super) Option<(i64, i64)>);
+
+impl Span {
+    pub(super) fn add(&mut self, time_ns: u64) {
+        // Times have been checked to have 63 bits.
+        let time_ns = time_ns as i64;
+        let (first, last) = self.0.unwrap_or((time_ns, time_ns));
+        self.0 = Some((first.min(time_ns), last.max(time_ns)));
+    }
+}

@@ -1,0 +1,342 @@
+//! Requests that nobody sends by accident.
+
+use super::*;
+use crate::limits::{DECOMPRESSED_FLAG, SAMPLES_FLAG, SERIES_FLAG};
+use crate::{Full, WireError, gunzip};
+
+fn varint(mut number: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+    out
+}
+
+/// A field of bytes.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    [vec![number << 3 | 2], varint(content.len()), content.to_vec()].concat()
+}
+
+/// A request of one gauge with these data points, encoded.
+fn of_points(points: &[u8]) -> Vec<u8> {
+    let metric = [field(1, b"a"), field(5, points)].concat();
+    field(1, &field(2, &field(2, &metric)))
+}
+
+/// Decodes a request, and what was granted for it beside its length.
+fn granted(encoding: Encoding, bytes: &[u8]) -> (Result<Decoded, DecodeError>, usize) {
+    let mut batch = Batch::default();
+    let mut granted = 0;
+    let mut grant = |more| {
+        granted += more;
+        Ok(())
+    };
+    let limits = Limits { decompressed_bytes_max: 1 << 20, ..Limits::default() };
+    let decoded = decode(encoding, bytes, &Settings::default(), &limits, &mut grant, &mut batch);
+    (decoded, granted)
+}
+
+fn is_over(error: &DecodeError, expected: &str) -> bool {
+    matches!(error, DecodeError::TooLarge { flag, .. } if *flag == expected)
+}
+
+#[test]
+fn small_fields_that_unfold_end_at_the_budget() {
+    let points = field(1, &[]).repeat(400_000);
+    let attributes = field(7, &[]).repeat(400_000);
+    let buckets = field(8, &field(2, &vec![0; 900_000]));
+    let exponential = field(1, &field(2, &field(2, &field(10, &field(1, &buckets)))));
+    for message in [
+        of_points(&points),
+        of_points(&field(1, &attributes)),
+        field(1, &field(2, &field(2, &[]).repeat(400_000))),
+        field(1, &[]).repeat(500_000),
+        exponential,
+    ] {
+        let (decoded, granted) = granted(Encoding::Protobuf, &message);
+        assert!(is_over(&decoded.unwrap_err(), DECOMPRESSED_FLAG));
+        assert!(granted <= 4 << 20, "{granted}");
+    }
+    for (item, closes) in [
+        ("{},", "]}}]}]}]}"),
+        ("{\"attributes\":[{},{},{}]},", "]}}]}]}]}"),
+        ("{\"exemplars\":[{},{}]},", "]}}]}]}]}"),
+    ] {
+        let mut text = "{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[{\"gauge\":\
+                        {\"dataPoints\":["
+            .to_owned();
+        text.push_str(&item.repeat(900_000 / item.len()));
+        text.push_str("{}");
+        text.push_str(closes);
+        let (decoded, granted) = granted(Encoding::Json, text.as_bytes());
+        assert!(is_over(&decoded.unwrap_err(), DECOMPRESSED_FLAG));
+        assert!(granted <= 4 << 20, "{granted}");
+    }
+}
+
+#[test]
+fn what_is_not_granted_ends_the_request() {
+    let points = field(1, &[]).repeat(10_000);
+    let full = Full { reached: 7, limit: 6 };
+    let mut batch = Batch::default();
+    let decoded = decode(
+        Encoding::Protobuf,
+        &of_points(&points),
+        &Settings::default(),
+        &Limits::default(),
+        &mut |_| Err(full.clone()),
+        &mut batch,
+    );
+    assert_eq!(decoded, Err(DecodeError::Full(full.clone())));
+}
+
+/// A value of lists in each other.
+fn nested_value(depth: usize) -> AnyValue {
+    let mut value = AnyValue::default();
+    for _ in 0..depth {
+        let list = otlppb::ArrayValue { values: vec![value] };
+        value = AnyValue { value: Some(Value::List(list)) };
+    }
+    value
+}
+
+#[test]
+fn values_are_nested_so_deep_and_no_deeper() {
+    let of_depth = |depth| {
+        let attribute = otlppb::KeyValue { key: "k".to_owned(), value: Some(nested_value(depth)) };
+        let point = NumberPoint { attributes: vec![attribute], ..number(5, 1.0) };
+        request(vec![], vec![gauge("a", vec![point])])
+    };
+    let (batch, _) = decode_both(&of_depth(64), &settings());
+    let expected = ["[".repeat(64), "null".to_owned(), "]".repeat(64)].concat();
+    assert_eq!(batch.labels(0).get("k"), expected);
+    let limits = Limits::default();
+    let deep = of_depth(65);
+    let error = decode_with(Encoding::Protobuf, &deep.encode_to_vec(), &settings(), &limits);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, DecodeError::Malformed { error: WireError::TooDeep(64), .. }),
+        "{error}"
+    );
+    let json = deep.to_json().to_string();
+    let error = decode_with(Encoding::Json, json.as_bytes(), &settings(), &limits).unwrap_err();
+    assert!(error.to_string().ends_with(": nested deeper than 64 levels"), "{error}");
+    for text in ["[".repeat(1 << 20), "{\"a\":".repeat(200_000), "[{\"a\":".repeat(100_000)] {
+        let text = format!("{{\"unknown\":{text}");
+        let error = decode_with(Encoding::Json, text.as_bytes(), &settings(), &limits).unwrap_err();
+        assert!(error.to_string().ends_with(": nested deeper than 512 levels"), "{error}");
+    }
+}
+
+#[test]
+fn limits_of_a_request_are_those_of_remote_write() {
+    let limits = Limits { series_max: 3, samples_max: 5, ..Limits::default() };
+    let decode = |request: &Request| {
+        let bytes = request.encode_to_vec();
+        decode_with(Encoding::Protobuf, &bytes, &settings(), &limits).map(|(batch, _)| batch)
+    };
+    let points = |count| (1..=count).map(|n| number(n, 1.0)).collect();
+    assert_eq!(decode(&request(vec![], vec![gauge("a", points(3))])).unwrap().series.len(), 3);
+    let error = decode(&request(vec![], vec![gauge("a", points(4))])).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "request of 4 data points is over the limit of 3 (--remote-write.max-series-per-request)"
+    );
+    assert!(is_over(&error, SERIES_FLAG));
+    // A histogram has more samples than data points, and so has a resource of a long time.
+    let two = request(vec![], vec![metric("h", "", histograms(vec![histogram(), histogram()]))]);
+    assert!(is_over(&decode(&two).unwrap_err(), SAMPLES_FLAG));
+    let named = vec![text("service.name", "a"), text("region", "b")];
+    let long = request(named, vec![gauge("a", vec![number(1, 1.0), number(1 << 40, 1.0)])]);
+    assert!(is_over(&decode(&long).unwrap_err(), SAMPLES_FLAG));
+}
+
+#[test]
+fn a_clock_that_was_wrong_costs_neither_data_points_nor_time() {
+    let named = || vec![text("service.name", "a"), text("region", "b")];
+    let of_years = || vec![gauge("a", vec![number(5_000, 1.0), number(1 << 40, 2.0)])];
+    let limits = Limits { samples_max: 10_000, ..Limits::default() };
+    let decode = |request: &Request| {
+        decode_with(Encoding::Protobuf, &request.encode_to_vec(), &settings(), &limits).unwrap()
+    };
+    let mut request = request(named(), of_years());
+    let (batch, decoded) = decode(&request);
+    assert_eq!(batch.sample_count(), 2 + 4096);
+    let told = decoded.rejects.to_text();
+    assert!(told.contains("days apart: only the newest 4096 samples are kept"), "{told}");
+    // The same once more says nothing new, however often it comes.
+    request.resource_metrics = vec![request.resource_metrics[0].clone(); 100];
+    let (batch, decoded) = decode(&request);
+    assert_eq!(batch.sample_count(), 200 + 4096);
+    let told = decoded.rejects.to_text();
+    assert!(told.contains("target_info: 10000 samples of one request"), "{told}");
+}
+
+#[test]
+fn who_sends_is_named_in_so_many_bytes_and_no_more() {
+    let long = "x".repeat(5000);
+    for key in ["service.name", "service.namespace", "service.instance.id"] {
+        let resource = [key, "service.name"].map(|key| text(key, &long)).to_vec();
+        let (batch, decoded) =
+            decode_both(&request(resource, vec![gauge("a", vec![number(5, 1.0)])]), &settings());
+        assert!(batch.series.is_empty());
+        let told = decoded.rejects.to_text();
+        assert!(told.contains("is over the limit of 4096 bytes"), "{told}");
+    }
+}
+
+#[test]
+fn numbers_of_any_kind_are_taken_or_refused() {
+    let hostile = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -0.0];
+    let mut points = Vec::new();
+    for value in hostile {
+        for time_ns in [1, u64::MAX, i64::MAX as u64, 1 << 63] {
+            let number = NumberPoint { time_ns, start_ns: u64::MAX - time_ns, ..number(0, value) };
+            points.push(number);
+        }
+    }
+    let mut all = vec![gauge("a", points)];
+    for count in [0, 1, u64::MAX, 1 << 63] {
+        for offset in [i32::MIN, -1, i32::MAX - 3] {
+            for scale in [i32::MIN, -4, 8, 9, i32::MAX] {
+                let counts = Some(Buckets { offset, bucket_counts: vec![count, 0, count] });
+                let point = ExponentialPoint {
+                    scale,
+                    count,
+                    sum: Some(f64::NAN),
+                    positive: counts.clone(),
+                    negative: counts,
+                    zero_count: count,
+                    ..exponential()
+                };
+                all.push(metric("e", "", exponentials(point)));
+            }
+        }
+        let mut point = histogram();
+        (point.count, point.bucket_counts, point.explicit_bounds) =
+            (count, vec![count; 7], hostile.to_vec());
+        all.push(metric("h", "", histograms(vec![point])));
+    }
+    let request = request(vec![text("service.name", "a"), text("x", "y")], all);
+    for to_custom_buckets in [false, true] {
+        let limits = Limits { samples_max: 10_000, ..Limits::default() };
+        let settings = Settings { to_custom_buckets, lookback_ns: u64::MAX, ..settings() };
+        let bytes = request.encode_to_vec();
+        let (batch, decoded) = decode_with(Encoding::Protobuf, &bytes, &settings, &limits).unwrap();
+        assert!(!decoded.rejects.is_empty() && !batch.series.is_empty());
+        for sample in &batch.histograms {
+            sample.histogram.validate().unwrap();
+        }
+    }
+}
+
+#[test]
+fn many_attributes_that_become_one_are_joined_in_a_moment() {
+    let attributes = (0..100).map(|n| text(&"._"[n % 2..=n % 2].repeat(n + 1), "v"));
+    let mut point = number(5, 1.0);
+    point.attributes = attributes.map(|a| text(&format!("{}a", a.key), "v")).collect();
+    let collapsing = Settings { preserve_multiple_underscores: false, ..settings() };
+    let (batch, decoded) =
+        decode_both(&request(vec![], vec![gauge("a", vec![point])]), &collapsing);
+    assert!(decoded.rejects.is_empty(), "{}", decoded.rejects.to_text());
+    assert_eq!(batch.labels(0).get("key_a").len(), 199);
+}
+
+#[test]
+fn malformed_messages_are_told_with_their_place() {
+    for (bytes, expected) in [
+        (&b"\x0a\x05\x12"[..], "malformed write request at byte 0, request: length 5"),
+        (
+            &[0x0a, 3, 0x12, 1, 0xff],
+            "malformed write request at byte 4, scope_metrics: the message",
+        ),
+        (&[0x0a, 2, 0x10, 1], "malformed write request at byte 2, resource_metrics: field 2 has"),
+        (&field(1, &field(2, &field(2, &field(1, b"\xff")))), "field 1 is not valid UTF-8"),
+        (
+            &of_points(&field(1, &field(5, &field(5, b"short")))),
+            "exemplars: field 5 has 5 bytes, expected 16",
+        ),
+    ] {
+        let error = decode_with(Encoding::Protobuf, bytes, &settings(), &Limits::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for (text, expected) in [
+        ("", "malformed JSON at byte 0: the text ends inside a value"),
+        ("[]", "malformed JSON at byte 0: expected an object"),
+        ("{\"a\" 1}", "malformed JSON at byte 5: expected a colon"),
+        ("{\"a\":1 \"b\":2}", "malformed JSON at byte 7: expected a comma or the end of an object"),
+        ("{\"a\":1}}", "malformed JSON at byte 7: something follows the value"),
+        ("{\"a\":\"\u{1}\"}", "malformed JSON at byte 6: invalid character in a string"),
+        ("{\"a\":\"\\x\"}", "malformed JSON at byte 8: invalid escape"),
+        ("{\"a\":\"\\ud800\"}", "malformed JSON at byte 12: invalid escape"),
+        ("{\"a\":\"\\ud800\\u0041\"}", "malformed JSON at byte 18: invalid escape"),
+        ("{\"a\":nul}", "malformed JSON at byte 5: expected null"),
+        ("{\"a\":+1}", "malformed JSON at byte 5: expected a number"),
+        ("{\"resourceMetrics\":{}}", "malformed JSON at byte 19: expected a list"),
+        (
+            "{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[{\"gauge\":{\"dataPoints\":[{\
+             \"timeUnixNano\":\"-1\"}]}}]}]}]}",
+            "not a number that fits: an unsigned 64-bit integer",
+        ),
+        (
+            "{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[{\"gauge\":{\"dataPoints\":[{\
+             \"asDouble\":1.0.0}]}}]}]}]}",
+            "not a number that fits: a 64-bit float",
+        ),
+        (
+            "{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[{\"sum\":{\
+             \"aggregationTemporality\":\"SOME\"}}]}]}]}",
+            "not a name of a temporality",
+        ),
+        (
+            "{\"resourceMetrics\":[{\"resource\":{\"attributes\":[{\"key\":\"k\",\"value\":{\
+             \"bytesValue\":\"?\"}}]}}]}",
+            "not base64",
+        ),
+        (
+            "{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[{\"gauge\":{\"dataPoints\":[{\
+             \"exemplars\":[{\"spanId\":\"0g00000000000000\"}]}]}}]}]}]}",
+            "not 16 hexadecimal digits",
+        ),
+    ] {
+        let error = decode_with(Encoding::Json, text.as_bytes(), &settings(), &Limits::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.ends_with(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn gzip_unpacks_to_the_limit_and_no_further() {
+    use std::io::Write as _;
+    let packed = |len: usize| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&vec![b' '; len]).unwrap();
+        encoder.finish().unwrap()
+    };
+    let limits = Limits { decompressed_bytes_max: 1 << 20, ..Limits::default() };
+    let unpack = |body: &[u8]| {
+        let (mut message, mut granted) = (Vec::new(), 0);
+        let mut grant = |more| {
+            granted += more;
+            Ok(())
+        };
+        let result = gunzip(body, &limits, &mut grant, &mut message);
+        (result.map(|()| message.len()), granted)
+    };
+    for len in [0, 1, 100_000, 1 << 20] {
+        let (unpacked, granted) = unpack(&packed(len));
+        assert_eq!(unpacked, Ok(len));
+        assert!(granted >= len && granted <= 4 << 20, "{granted}");
+    }
+    let (unpacked, granted) = unpack(&packed(1 << 24));
+    assert!(is_over(&unpacked.unwrap_err(), DECOMPRESSED_FLAG));
+    assert!(granted <= 4 << 20, "{granted}");
+    let two = [packed(3), packed(4)].concat();
+    assert_eq!(unpack(&two).0, Ok(7));
+    for broken in [&b""[..], b"plain", &packed(1000)[..20], &[packed(3), b"x".to_vec()].concat()] {
+        assert!(matches!(unpack(broken).0, Err(DecodeError::Gzip(_))), "{broken:?}");
+    }
+}

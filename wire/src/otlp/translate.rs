@@ -1,0 +1,597 @@
+//! From data points to series and samples.
+//!
+//! | OpenTelemetry | here |
+//! |---|---|
+//! | gauge | a gauge: one series a data point; its exemplars are passed over |
+//! | sum, monotonic, cumulative | a counter, with exemplars |
+//! | sum, not monotonic, cumulative | a gauge, with exemplars |
+//! | histogram | `_sum` (if there is one), `_count`, a `_bucket` for each bound and one for `+Inf`; each exemplar at the first bucket that holds its value |
+//! | the same, with custom buckets asked for | a native histogram with custom buckets |
+//! | exponential histogram | a native histogram; zero threshold 1e-128 |
+//! | summary | `_sum`, `_count`, and a series with `quantile` for each quantile |
+//! | `start_time_unix_nano` | the start of each of these samples |
+//! | the flag `NO_RECORDED_VALUE` | a staleness marker, without exemplars |
+//! | name, unit, description | metadata of the metric, under its translated name |
+//! | `service.name`, behind `service.namespace` and a slash | `job` |
+//! | `service.instance.id` | `instance` |
+//! | the resource, if it has other attributes and `job` or `instance` | `target_info`, from the first to the last time of its data points, half a lookback apart; of many, the newest 4,096 |
+//! | the scope, if that is asked for | `otel_scope_name`, `…_version`, `…_schema_url`, and its attributes |
+//! | delta temporality | refused; or stored as it is, of unknown type, histograms as gauges |
+//!
+//! Times are cut to ms. A metric or data point with a fault is left out and named, all others are
+//! taken; Prometheus stores nothing of such a request. A data point without a time is refused, where
+//! Prometheus takes it for one of 1970, which is mostly out of its bounds.
+//!
+//! Source: `storage/remote/otlptranslator` of Prometheus.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use model::histogram::WireHistogram;
+use model::labels::quoted;
+use model::number_text::plain;
+use model::{BatchSeries, HistogramSample, MetricKind, ResetHint, stale_nan};
+
+use super::labels::{LabelSet, Names, Refusal};
+use super::message::{
+    Attribute, Data, Exemplar, ExponentialPoint, HistogramPoint, Metric, NumberPoint, Point,
+    ResourceMetrics, SummaryPoint,
+};
+use super::naming::{NameKind, metric_name, unit_name};
+use super::resource::{ResourceLabels, ScopeLabels, Span};
+use super::{Settings, exemplar, histogram};
+use crate::filling::{Filling, Mark};
+use crate::limits::SAMPLES_FLAG;
+use crate::rejects::{Counts, Reason};
+use crate::{DecodeError, Decoded};
+
+/// The series that has the attributes of a resource as labels.
+const TARGET_INFO: &str = "target_info";
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_DAY: i64 = 86_400 * 1_000_000_000;
+
+/// The numbers of temporalities.
+const DELTA: i32 = 1;
+const CUMULATIVE: i32 = 2;
+
+/// The most samples of `target_info` for one resource: a week, with the lookback of 5 minutes. A
+/// sender whose clock was wrong for a moment would have them made for years.
+const TARGET_SAMPLES_MAX: i64 = 4096;
+
+/// What a sample takes in the batch, beside its labels.
+const SAMPLE_BYTES: usize = size_of::<BatchSeries>() + 3 * size_of::<i64>();
+
+/// Walks a request and fills the batch.
+pub(super) fn translate<'t>(
+    resources: &'t [ResourceMetrics<'t>],
+    settings: &'t Settings,
+    filling: Filling<'_>,
+) -> Result<Decoded, DecodeError> {
+    let mut translation = Translation {
+        settings,
+        names: Names::new(settings),
+        filling,
+        last_metadata: HashMap::new(),
+        hasher: RandomState::new(),
+        seen_targets: HashSet::new(),
+        target_steps: 0,
+        shared_bounds: Arc::default(),
+    };
+    for resource in resources {
+        translation.resource(resource)?;
+    }
+    Ok(translation.filling.decoded)
+}
+
+/// A request on its way.
+struct Translation<'t, 'b> {
+    settings: &'t Settings,
+    names: Names<'t>,
+    filling: Filling<'b>,
+    /// Where the batch has the metadata that were said last of a metric.
+    last_metadata: HashMap<String, usize>,
+    hasher: RandomState,
+    /// Hashes of labels, and times, of samples of `target_info`: resources may come in parts.
+    seen_targets: HashSet<(u64, i64)>,
+    /// How many samples of `target_info` have been looked for there.
+    target_steps: usize,
+    /// Those of the histogram before: those of a metric are mostly alike.
+    shared_bounds: Arc<[f64]>,
+}
+
+/// A metric while its data points are walked.
+struct Family<'c, 't> {
+    name: &'c str,
+    resource: &'c ResourceLabels<'t>,
+    scope: &'c ScopeLabels<'t>,
+    /// Of native histograms.
+    reset_hint: ResetHint,
+}
+
+impl<'t> Translation<'t, '_> {
+    fn resource(&mut self, resource: &'t ResourceMetrics<'t>) -> Result<(), DecodeError> {
+        let (settings, limits) = (self.settings, self.filling.limits);
+        let names = &mut self.names;
+        let labels = match ResourceLabels::of(&resource.attributes, settings, names, limits) {
+            Ok(labels) => labels,
+            Err((reason, text)) => {
+                let metrics = resource.scopes().iter().flat_map(|scope| &scope.metrics);
+                self.refuse(metrics.map(|metric| counts_of(&metric.data)), reason, || {
+                    format!("{text} of a resource")
+                });
+                return Ok(());
+            }
+        };
+        let mut span = Span::default();
+        for scope in resource.scopes() {
+            match ScopeLabels::of(scope, settings, &self.names, limits) {
+                Ok(scope_labels) => {
+                    for metric in &scope.metrics {
+                        self.metric(metric, &labels, &scope_labels, &mut span)?;
+                    }
+                }
+                Err((reason, text)) => {
+                    let counts = scope.metrics.iter().map(|metric| counts_of(&metric.data));
+                    self.refuse(counts, reason, || format!("{text} of a scope"));
+                }
+            }
+        }
+        self.target_info(&resource.attributes, &labels, &span)
+    }
+
+    /// Leaves out data points, and names what is wrong with them.
+    #[cold]
+    fn refuse(
+        &mut self,
+        counts: impl IntoIterator<Item = Counts>,
+        reason: Reason,
+        text: impl FnOnce() -> String,
+    ) {
+        let counts = counts.into_iter().fold(Counts::default(), |sum, counts| sum + counts);
+        self.filling.decoded.rejects.add(reason, counts, text);
+    }
+
+    fn metric(
+        &mut self,
+        metric: &'t Metric<'t>,
+        resource: &ResourceLabels<'t>,
+        scope: &ScopeLabels<'t>,
+        span: &mut Span,
+    ) -> Result<(), DecodeError> {
+        let temporality = temporality(&metric.data);
+        let name = match self.check_metric(metric, temporality) {
+            Ok(name) => name,
+            Err((reason, text)) => {
+                self.refuse([counts_of(&metric.data)], reason, || text);
+                return Ok(());
+            }
+        };
+        let is_delta = temporality == Some(DELTA);
+        let reset_hint = if is_delta { ResetHint::Gauge } else { ResetHint::Unknown };
+        let family = Family { name: &name, resource, scope, reset_hint };
+        let series_count = self.filling.batch.series.len();
+        match &metric.data {
+            Data::Empty => {}
+            Data::Gauge(numbers) => {
+                for point in &numbers.points {
+                    self.number(point, &[], &family, span)?;
+                }
+            }
+            Data::Sum(numbers) => {
+                for point in &numbers.points {
+                    self.number(point, &point.exemplars, &family, span)?;
+                }
+            }
+            Data::Histogram(histograms) => {
+                for point in &histograms.points {
+                    self.explicit_histogram(point, &family, span)?;
+                }
+            }
+            Data::Exponential(exponentials) => {
+                for point in &exponentials.points {
+                    self.exponential_histogram(point, &family, span)?;
+                }
+            }
+            Data::Summary(summaries) => {
+                for point in &summaries.points {
+                    self.summary(point, &family, span)?;
+                }
+            }
+        }
+        if self.filling.batch.series.len() == series_count {
+            return Ok(());
+        }
+        let kind = metric_kind(&metric.data, is_delta);
+        self.metadata(name, kind, &metric.description, &unit_name(&metric.unit))
+    }
+
+    /// The translated name of a metric, if it can be taken.
+    ///
+    /// Errors: in the words of Prometheus.
+    fn check_metric(
+        &self,
+        metric: &Metric<'_>,
+        temporality: Option<i32>,
+    ) -> Result<String, Refusal> {
+        let Metric { name, unit, data, .. } = metric;
+        let shown = &name[..name.floor_char_boundary(1024)];
+        if *data == Data::Empty {
+            let text = format!(
+                "could not get aggregation temporality for {shown} as it has unsupported metric \
+                 type Empty"
+            );
+            return Err((Reason::DataPoint, text));
+        }
+        match temporality {
+            None | Some(CUMULATIVE) => {}
+            Some(DELTA) if self.settings.allow_delta => {}
+            Some(other) => {
+                let shown = quoted(shown);
+                let mut text =
+                    format!("invalid temporality and type combination for metric {shown}");
+                if other == DELTA {
+                    text.push_str(
+                        ": delta temporality is not taken, cumulative is \
+                         (--otlp.native-delta-ingestion stores deltas as they are)",
+                    );
+                }
+                return Err((Reason::Temporality, text));
+            }
+        }
+        let kind = match data {
+            Data::Gauge(_) => NameKind::Gauge,
+            Data::Sum(numbers) if numbers.is_monotonic => NameKind::Counter,
+            _ => NameKind::Other,
+        };
+        let built = metric_name(self.settings, name, unit, kind);
+        let built = built.map_err(|text| (Reason::InvalidLabels, text))?;
+        if data.point_count() == 0 {
+            return Err((Reason::DataPoint, format!("empty data points. {shown} is dropped")));
+        }
+        Ok(built)
+    }
+
+    /// The labels of a data point without the metric's name; none if it is refused.
+    fn base(
+        &mut self,
+        point: &'t Point<'t>,
+        family: &Family<'_, 't>,
+        counts: Counts,
+    ) -> Result<Option<LabelSet<'t>>, DecodeError> {
+        self.filling.count_series("data points")?;
+        match self.base_labels(point, family) {
+            Ok(labels) => Ok(Some(labels)),
+            Err((reason, text)) => {
+                self.refuse([counts], reason, || {
+                    let name = &family.name[..family.name.floor_char_boundary(1024)];
+                    format!("{text} for a data point of metric {}", quoted(name))
+                });
+                Ok(None)
+            }
+        }
+    }
+
+    fn base_labels(
+        &mut self,
+        point: &'t Point<'t>,
+        family: &Family<'_, 't>,
+    ) -> Result<LabelSet<'t>, Refusal> {
+        if point.time_ns == 0 || i64::try_from(point.time_ns).is_err() {
+            let text = format!("out of bounds: time_unix_nano is {}", point.time_ns);
+            return Err((Reason::OutOfBounds, text));
+        }
+        let limits = self.filling.limits;
+        let left_out = [model::METRIC_NAME];
+        let names = &mut self.names;
+        let mut labels = LabelSet::of_attributes(&point.attributes, &left_out, names, limits)?;
+        family.resource.add_to(&mut labels, limits)?;
+        family.scope.set_in(&mut labels, limits)?;
+        Ok(labels)
+    }
+
+    fn number(
+        &mut self,
+        point: &'t NumberPoint<'t>,
+        exemplars: &'t [Exemplar<'t>],
+        family: &Family<'_, 't>,
+        span: &mut Span,
+    ) -> Result<(), DecodeError> {
+        let counts = Counts { floats: 1, ..Counts::default() };
+        let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
+        span.add(point.point.time_ns);
+        let series = Series { base: &base, point: &point.point, metric: family.name, more: None };
+        self.float(&series, point.value, exemplars)
+    }
+
+    fn explicit_histogram(
+        &mut self,
+        point: &'t HistogramPoint<'t>,
+        family: &Family<'_, 't>,
+        span: &mut Span,
+    ) -> Result<(), DecodeError> {
+        if self.settings.to_custom_buckets {
+            let hint = family.reset_hint;
+            let made = histogram::of_explicit(point, hint, &mut self.shared_bounds);
+            return self.native_histogram(made, &point.point, &point.exemplars, family, span);
+        }
+        let HistogramPoint { count, sum, bucket_counts, explicit_bounds, exemplars, .. } = point;
+        let buckets = bucket_counts.len().min(explicit_bounds.len());
+        let counts = Counts { floats: 2 + buckets as u64, ..Counts::default() };
+        let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
+        if let Err(text) = histogram::check_len(bucket_counts.len().max(explicit_bounds.len())) {
+            let text = || format!("{text} for a data point of metric {}", quoted(family.name));
+            self.refuse([counts], Reason::Histogram, text);
+            return Ok(());
+        }
+        span.add(point.point.time_ns);
+        let [sums, counts, metric] =
+            ["sum", "count", "bucket"].map(|suffix| format!("{}_{suffix}", family.name));
+        let named = |metric| Series { base: &base, point: &point.point, metric, more: None };
+        if let Some(sum) = sum {
+            self.float(&named(&sums), *sum, &[])?;
+        }
+        self.float(&named(&counts), *count as f64, &[])?;
+        let mut rest = &exemplars[..];
+        let mut below = 0u64;
+        for (bound, count) in explicit_bounds.iter().zip(bucket_counts) {
+            below = below.wrapping_add(*count);
+            // They come in the order of their values.
+            let is_above = |e: &Exemplar<'_>| e.value.is_some_and(|value| value > *bound);
+            let held = rest.iter().position(is_above).unwrap_or(rest.len());
+            let le = plain(*bound);
+            let series = Series { more: Some(("le", &le)), ..named(&metric) };
+            self.float(&series, below as f64, &rest[..held])?;
+            rest = &rest[held..];
+        }
+        let series = Series { more: Some(("le", "+Inf")), ..named(&metric) };
+        self.float(&series, *count as f64, rest)
+    }
+
+    fn exponential_histogram(
+        &mut self,
+        point: &'t ExponentialPoint<'t>,
+        family: &Family<'_, 't>,
+        span: &mut Span,
+    ) -> Result<(), DecodeError> {
+        let made = histogram::of_exponential(point, family.reset_hint);
+        self.native_histogram(made, &point.point, &point.exemplars, family, span)
+    }
+
+    fn native_histogram(
+        &mut self,
+        made: Result<WireHistogram, String>,
+        point: &'t Point<'t>,
+        exemplars: &'t [Exemplar<'t>],
+        family: &Family<'_, 't>,
+        span: &mut Span,
+    ) -> Result<(), DecodeError> {
+        let counts = Counts { histograms: 1, ..Counts::default() };
+        let Some(base) = self.base(point, family, counts)? else { return Ok(()) };
+        let wire = match made {
+            Ok(wire) => wire,
+            Err(text) => {
+                let text = || format!("{text} for a data point of metric {}", quoted(family.name));
+                self.refuse([counts], Reason::Histogram, text);
+                return Ok(());
+            }
+        };
+        span.add(point.time_ns);
+        let series = Series { base: &base, point, metric: family.name, more: None };
+        let mark = self.filling.mark();
+        self.spend(&series)?;
+        let held = self.filling.batch.histograms.len();
+        let sample = |histogram| HistogramSample {
+            timestamp_ms: ms(point.time_ns),
+            start_ms: ms(point.start_ns),
+            histogram,
+        };
+        self.filling.take_histogram(wire.into_histogram(), sample)?;
+        if self.filling.batch.histograms.len() > held && !point.is_stale() {
+            self.exemplars(exemplars)?;
+        }
+        self.close(mark, &series);
+        Ok(())
+    }
+
+    fn summary(
+        &mut self,
+        point: &'t SummaryPoint<'t>,
+        family: &Family<'_, 't>,
+        span: &mut Span,
+    ) -> Result<(), DecodeError> {
+        let counts = Counts { floats: 2 + point.quantiles.len() as u64, ..Counts::default() };
+        let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
+        span.add(point.point.time_ns);
+        let [sums, counts] = ["sum", "count"].map(|suffix| format!("{}_{suffix}", family.name));
+        let named = |metric| Series { base: &base, point: &point.point, metric, more: None };
+        self.float(&named(&sums), point.sum, &[])?;
+        self.float(&named(&counts), point.count as f64, &[])?;
+        for quantile in &point.quantiles {
+            let text = plain(quantile.quantile);
+            let series = Series { more: Some(("quantile", &text)), ..named(family.name) };
+            self.float(&series, quantile.value, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Adds a series of one float.
+    fn float(
+        &mut self,
+        series: &Series<'_, 't>,
+        value: f64,
+        exemplars: &'t [Exemplar<'t>],
+    ) -> Result<(), DecodeError> {
+        let mark = self.filling.mark();
+        self.spend(series)?;
+        let is_stale = series.point.is_stale();
+        self.filling
+            .push_sample(ms(series.point.time_ns), if is_stale { stale_nan() } else { value });
+        self.filling.set_start(ms(series.point.start_ns));
+        self.filling.check_samples()?;
+        if !is_stale {
+            self.exemplars(exemplars)?;
+        }
+        self.close(mark, series);
+        Ok(())
+    }
+
+    fn spend(&mut self, series: &Series<'_, '_>) -> Result<(), DecodeError> {
+        let more = series.more.map_or(0, |(name, value)| name.len() + value.len());
+        let labels = series.base.packed_bytes() + series.metric.len() + more;
+        self.filling.budget.spend(SAMPLE_BYTES + labels)
+    }
+
+    /// Files what has been pushed since the mark under the labels of the series.
+    fn close(&mut self, mark: Mark, series: &Series<'_, '_>) {
+        let Series { base, metric, more, .. } = series;
+        let (limits, arena) = (self.filling.limits, &mut self.filling.batch.labels_arena);
+        match base.pack(metric, *more, limits, arena) {
+            Ok(()) => self.filling.close_series(mark),
+            Err((reason, text)) => self.filling.refuse_series(mark, reason, text),
+        }
+    }
+
+    fn exemplars(&mut self, exemplars: &'t [Exemplar<'t>]) -> Result<(), DecodeError> {
+        for exemplar in exemplars {
+            let Some(value) = exemplar.value else {
+                let fault = "unsupported exemplar value type: Empty";
+                self.filling.refuse_exemplar(Reason::DataPoint, fault);
+                continue;
+            };
+            // Before 1970 there are none, so this is what Prometheus does.
+            let time_ms = (exemplar.time_ns as i64).div_euclid(NS_PER_MS as i64);
+            let labels = exemplar::labels(exemplar);
+            let bytes = labels.as_ref().map_or(0, |labels| labels.as_bytes().len());
+            self.filling.take_exemplar(labels, bytes, time_ms, value)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what is said of a metric, unless it has just been said.
+    fn metadata(
+        &mut self,
+        metric: String,
+        kind: MetricKind,
+        help: &str,
+        unit: &str,
+    ) -> Result<(), DecodeError> {
+        if kind == MetricKind::Unknown && help.is_empty() && unit.is_empty() {
+            return Ok(());
+        }
+        let held = &self.filling.batch.metadata;
+        let last = self.last_metadata.get(&metric).and_then(|index| held.get(*index));
+        if last.is_some_and(|last| last.kind == kind && last.help == help && last.unit == unit) {
+            return Ok(());
+        }
+        self.filling.push_metadata(metric.as_bytes(), kind, help.as_bytes(), unit.as_bytes())?;
+        self.last_metadata.insert(metric, self.filling.batch.metadata.len() - 1);
+        Ok(())
+    }
+
+    /// Adds the series of the resource itself.
+    fn target_info(
+        &mut self,
+        attributes: &'t [Attribute<'t>],
+        resource: &ResourceLabels<'t>,
+        span: &Span,
+    ) -> Result<(), DecodeError> {
+        let Some(span) = span.0 else { return Ok(()) };
+        let (settings, limits) = (self.settings, self.filling.limits);
+        let base = match resource.target_info(attributes, settings, &mut self.names, limits) {
+            Ok(Some(labels)) => labels,
+            Ok(None) => return Ok(()),
+            Err((reason, text)) => {
+                self.refuse([], reason, || format!("{text} for {TARGET_INFO} of a resource"));
+                return Ok(());
+            }
+        };
+        let mark = self.filling.mark();
+        self.filling.budget.spend(SAMPLE_BYTES + base.packed_bytes())?;
+        self.target_info_samples(&base, span)?;
+        let point = Point::default();
+        self.close(mark, &Series { base: &base, point: &point, metric: TARGET_INFO, more: None });
+        self.metadata(TARGET_INFO.to_owned(), MetricKind::Gauge, "Target metadata", "")
+    }
+
+    /// A sample at the first time, each half of a lookback from there, and at the last time.
+    fn target_info_samples(
+        &mut self,
+        base: &LabelSet<'_>,
+        (first, last): (i64, i64),
+    ) -> Result<(), DecodeError> {
+        let step = (self.settings.lookback_ns / 2).max(NS_PER_MS) as i64;
+        let hash = self.hasher.hash_one(base);
+        let before_last = ((last - first) as u64).div_ceil(step as u64) as i64;
+        let first_kept = first + (before_last - (TARGET_SAMPLES_MAX - 1)).max(0) * step;
+        if first_kept > first {
+            self.refuse([], Reason::DataPoint, || {
+                format!(
+                    "{TARGET_INFO} of a resource with data points {} days apart: only the newest \
+                     {TARGET_SAMPLES_MAX} samples are kept",
+                    (last - first) / NS_PER_DAY
+                )
+            });
+        }
+        for time_ns in (first_kept..last).step_by(step as usize).chain([last]) {
+            if self.target_steps >= self.filling.limits.samples_max {
+                // Resources that come again and again would be looked at without end.
+                self.refuse([], Reason::DataPoint, || {
+                    let limit = self.filling.limits.samples_max;
+                    format!("{TARGET_INFO}: {limit} samples of one request (--{SAMPLES_FLAG})")
+                });
+                return Ok(());
+            }
+            self.target_steps += 1;
+            let time_ms = time_ns / NS_PER_MS as i64;
+            if self.seen_targets.insert((hash, time_ms)) {
+                self.filling.budget.spend(SAMPLE_BYTES)?;
+                self.filling.push_sample(time_ms, 1.0);
+                self.filling.check_samples()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A series of one sample.
+struct Series<'c, 't> {
+    base: &'c LabelSet<'t>,
+    point: &'c Point<'t>,
+    metric: &'c str,
+    more: Option<(&'c str, &'c str)>,
+}
+
+fn temporality(data: &Data<'_>) -> Option<i32> {
+    match data {
+        Data::Empty | Data::Gauge(_) | Data::Summary(_) => None,
+        Data::Sum(numbers) => Some(numbers.temporality),
+        Data::Histogram(histograms) => Some(histograms.temporality),
+        Data::Exponential(exponentials) => Some(exponentials.temporality),
+    }
+}
+
+fn metric_kind(data: &Data<'_>, is_delta: bool) -> MetricKind {
+    match data {
+        _ if is_delta => MetricKind::Unknown,
+        Data::Empty => MetricKind::Unknown,
+        Data::Sum(numbers) if numbers.is_monotonic => MetricKind::Counter,
+        Data::Gauge(_) | Data::Sum(_) => MetricKind::Gauge,
+        Data::Histogram(_) | Data::Exponential(_) => MetricKind::Histogram,
+        Data::Summary(_) => MetricKind::Summary,
+    }
+}
+
+/// What is lost with the data points of a metric.
+fn counts_of(data: &Data<'_>) -> Counts {
+    let points = data.point_count() as u64;
+    match data {
+        Data::Exponential(_) => Counts { histograms: points, ..Counts::default() },
+        _ => Counts { floats: points, ..Counts::default() },
+    }
+}
+
+fn ms(time_ns: u64) -> i64 {
+    time_ns as i64 / NS_PER_MS as i64
+}

@@ -1,0 +1,232 @@
+//! What a client of remote read asks for.
+
+use model::MatchOp;
+
+use crate::protobuf::{Reader, WireError};
+
+/// How an answer may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseType {
+    /// One message of plain samples, compressed.
+    Samples,
+    /// Frames of chunks, one after the other.
+    StreamedXorChunks,
+}
+
+/// What a request may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadLimits {
+    /// Bytes once decompressed.
+    pub message_bytes_max: usize,
+    /// Queries.
+    pub queries_max: usize,
+    /// Matchers of all queries.
+    pub matchers_max: usize,
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// What is asked for; the answer has one result for each.
+    pub queries: Vec<ReadQuery>,
+    /// The first kind of answer that the client takes and that there is.
+    pub response: ResponseType,
+}
+
+/// One query of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadQuery {
+    /// First time, inclusive, ms since the epoch.
+    pub start_ms: i64,
+    /// Last time, inclusive.
+    pub end_ms: i64,
+    /// All must pass.
+    pub matchers: Vec<ReadMatcher>,
+    /// What the client does with the samples.
+    pub hints: Option<ReadHints>,
+}
+
+/// A condition on a label, not compiled yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadMatcher {
+    /// How it compares.
+    pub op: MatchOp,
+    /// The label's name.
+    pub name: String,
+    /// The value or expression.
+    pub value: String,
+}
+
+/// What a client says of its use of the samples, as far as that changes the answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadHints {
+    /// Nothing before this matters.
+    pub start_ms: i64,
+    /// Nothing after this matters.
+    pub end_ms: i64,
+    /// The function around the selector; `series` wants labels alone.
+    pub function: String,
+}
+
+/// Why a request is refused: each can be mended by its sender.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The compression is broken.
+    #[error("cannot decompress the request: {0}")]
+    Snappy(#[from] snap::Error),
+    /// It is too large.
+    #[error("read request has {reached} {what}, the limit is {limit}")]
+    TooLarge {
+        /// What is counted, in the plural.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+        /// The figure that passed it.
+        reached: usize,
+    },
+    /// The bytes are not a read request.
+    #[error("malformed read request: {0}")]
+    Malformed(#[from] WireError),
+    /// A text is not UTF-8.
+    #[error("malformed read request: a matcher is not UTF-8")]
+    NotUtf8,
+    /// There is no such comparison.
+    #[error("invalid matcher type {0}")]
+    MatcherType(u64),
+    /// No answer that the client takes can be given.
+    #[error(
+        "none of the response types {0:?} is supported, but 0 (SAMPLES) and 1 (STREAMED_XOR_CHUNKS)"
+    )]
+    NoResponseType(Vec<u64>),
+}
+
+/// So many kinds of answers are looked at.
+const RESPONSE_TYPES_MAX: usize = 64;
+
+impl ReadRequest {
+    /// Decompresses and decodes a request.
+    ///
+    /// Memory: the limits bound it, whatever the body claims.
+    pub fn decode(body: &[u8], limits: &ReadLimits) -> Result<ReadRequest, ReadError> {
+        let length = snap::raw::decompress_len(body)?;
+        limits.check("bytes", length, limits.message_bytes_max)?;
+        let message = snap::raw::Decoder::new().decompress_vec(body)?;
+        let mut reader = Reader::new(&message, message.len());
+        let (mut queries, mut accepted) = (Vec::new(), Vec::new());
+        let mut matcher_count = 0;
+        while !reader.is_at_end() {
+            let key = reader.key()?;
+            match key.field {
+                1 => {
+                    limits.check("queries", queries.len() + 1, limits.queries_max)?;
+                    let query = reader.nested(key)?;
+                    queries.push(ReadQuery::decode(query, &mut matcher_count, limits)?);
+                }
+                2 => reader.varints(key, |number| {
+                    if accepted.len() < RESPONSE_TYPES_MAX {
+                        accepted.push(number);
+                    }
+                })?,
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(ReadRequest { queries, response: ResponseType::first_of(accepted)? })
+    }
+}
+
+impl ResponseType {
+    /// The first that there is; plain samples where a client does not say what it takes.
+    fn first_of(accepted: Vec<u64>) -> Result<ResponseType, ReadError> {
+        let known = accepted.iter().find_map(|number| match number {
+            0 => Some(ResponseType::Samples),
+            1 => Some(ResponseType::StreamedXorChunks),
+            _ => None,
+        });
+        match known {
+            Some(known) => Ok(known),
+            None if accepted.is_empty() => Ok(ResponseType::Samples),
+            None => Err(ReadError::NoResponseType(accepted)),
+        }
+    }
+}
+
+impl ReadLimits {
+    fn check(&self, what: &'static str, reached: usize, limit: usize) -> Result<(), ReadError> {
+        if reached > limit {
+            return Err(ReadError::TooLarge { what, limit, reached });
+        }
+        Ok(())
+    }
+}
+
+impl ReadQuery {
+    fn decode(
+        mut reader: Reader<'_>,
+        matcher_count: &mut usize,
+        limits: &ReadLimits,
+    ) -> Result<ReadQuery, ReadError> {
+        let mut query = ReadQuery::default();
+        while !reader.is_at_end() {
+            let key = reader.key()?;
+            match key.field {
+                1 => query.start_ms = reader.integer(key)? as i64,
+                2 => query.end_ms = reader.integer(key)? as i64,
+                3 => {
+                    *matcher_count += 1;
+                    limits.check("matchers", *matcher_count, limits.matchers_max)?;
+                    query.matchers.push(ReadMatcher::decode(reader.nested(key)?)?);
+                }
+                4 => {
+                    let hints = query.hints.get_or_insert_default();
+                    hints.decode(reader.nested(key)?)?;
+                }
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(query)
+    }
+}
+
+impl ReadMatcher {
+    fn decode(mut reader: Reader<'_>) -> Result<ReadMatcher, ReadError> {
+        let (mut op, mut name, mut value) = (0, String::new(), String::new());
+        while !reader.is_at_end() {
+            let key = reader.key()?;
+            match key.field {
+                1 => op = reader.integer(key)?,
+                2 => name = text(reader.nested(key)?)?,
+                3 => value = text(reader.nested(key)?)?,
+                _ => reader.skip(key)?,
+            }
+        }
+        let op = match op {
+            0 => MatchOp::Equal,
+            1 => MatchOp::NotEqual,
+            2 => MatchOp::Regex,
+            3 => MatchOp::NotRegex,
+            other => return Err(ReadError::MatcherType(other)),
+        };
+        Ok(ReadMatcher { op, name, value })
+    }
+}
+
+impl ReadHints {
+    /// Reads one message of hints over those before, as protobuf merges fields that come twice.
+    fn decode(&mut self, mut reader: Reader<'_>) -> Result<(), ReadError> {
+        while !reader.is_at_end() {
+            let key = reader.key()?;
+            match key.field {
+                2 => self.function = text(reader.nested(key)?)?,
+                3 => self.start_ms = reader.integer(key)? as i64,
+                4 => self.end_ms = reader.integer(key)? as i64,
+                _ => reader.skip(key)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(reader: Reader<'_>) -> Result<String, ReadError> {
+    let text = std::str::from_utf8(reader.rest()).map_err(|_| ReadError::NotUtf8)?;
+    Ok(text.to_owned())
+}
