@@ -13,20 +13,19 @@
 //! it, since what lies behind a list is passed over. A list that was cut short lacks it too, but
 //! cannot be decoded.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
-    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, RenameOptions, Result,
+    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutOptions, PutPayload, PutResult, Result,
 };
 use slatedb_common::retry::{NonRetryable, should_retry};
 
+use super::layer::{Layer, Layered};
 use crate::error::StoreError;
 
 /// Folders of objects that are lists.
@@ -42,8 +41,8 @@ pub(super) struct Checked(Arc<dyn ObjectStore>);
 
 impl Checked {
     /// An object store whose lists have a checksum.
-    pub(super) fn new(objects: Arc<dyn ObjectStore>) -> Checked {
-        Checked(objects)
+    pub(super) fn new(objects: Arc<dyn ObjectStore>) -> Layered<Checked> {
+        Layered(Checked(objects))
     }
 }
 
@@ -129,12 +128,6 @@ fn start_of(range: &GetRange) -> u64 {
     }
 }
 
-impl fmt::Display for Checked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 impl Checked {
     /// Why part of an object cannot be read: perhaps it ends before.
     async fn told(&self, from: &Path, start: Option<u64>, error: Error) -> Error {
@@ -151,21 +144,17 @@ impl Checked {
 }
 
 #[async_trait]
-impl ObjectStore for Checked {
+impl Layer for Checked {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.0
+    }
+
     async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
         let bytes = match list_name(to) {
             Some(name) => seal(&name, &bytes),
             None => bytes,
         };
         self.0.put_opts(to, bytes, how).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        to: &Path,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.0.put_multipart_opts(to, how).await
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
@@ -183,37 +172,6 @@ impl ObjectStore for Checked {
         let range = 0..meta.size;
         let payload = GetResultPayload::Stream(stream::once(async move { Ok(list) }).boxed());
         Ok(GetResult { payload, meta, range, attributes, extensions })
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.0.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.0.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-        self.0.copy_opts(from, to, how).await
-    }
-
-    async fn rename_opts(&self, from: &Path, to: &Path, how: RenameOptions) -> Result<()> {
-        self.0.rename_opts(from, to, how).await
     }
 }
 

@@ -5,21 +5,17 @@
 //! a start would make that of a store of years three times as long.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use slatedb::SstReader;
 use slatedb::manifest::{SsTableHandle, SsTableInfo};
 use slatedb::object_store::path::Path;
-use slatedb::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
-};
+use slatedb::object_store::{GetOptions, GetResult, ObjectStore, Result};
 
 use super::checked::damaged;
+use super::layer::{Layer, Layered};
 
 /// How long a look at a file may take.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,8 +32,8 @@ pub(super) struct Compared {
 
 impl Compared {
     /// An object store with a tree at a path.
-    pub(super) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Compared {
-        Compared { objects, path, waiting: Mutex::default() }
+    pub(super) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Layered<Compared> {
+        Layered(Compared { objects, path, waiting: Mutex::default() })
     }
 
     /// Compares these files from now on.
@@ -72,24 +68,10 @@ pub(super) fn difference(listed: &SsTableHandle, found: &SsTableInfo) -> Option<
     is_other.then(|| "it holds other keys than the manifest says: it is another file".to_owned())
 }
 
-impl fmt::Display for Compared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
-    }
-}
-
 #[async_trait]
-impl ObjectStore for Compared {
-    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
-        self.objects.put_opts(to, bytes, how).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        to: &Path,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(to, how).await
+impl Layer for Compared {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.objects
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
@@ -97,37 +79,6 @@ impl ObjectStore for Compared {
             self.compare(from).await?;
         }
         self.objects.get_opts(from, how).await
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, how).await
-    }
-
-    async fn rename_opts(&self, from: &Path, to: &Path, how: RenameOptions) -> Result<()> {
-        self.objects.rename_opts(from, to, how).await
     }
 }
 

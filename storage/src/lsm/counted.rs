@@ -1,22 +1,21 @@
 //! An object store whose reads are counted, in all and for the query that makes them, and of whose
 //! failing writes is known why.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use model::Budget;
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    GetOptions, GetResult, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result,
 };
 use slatedb::object_store_tag::{ObjectStoreCallTag, TableStoreKind};
 
 use super::account;
 use super::failures::Failures;
+use super::layer::{Layer, Layered};
 
 /// Who reads the object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,19 +89,17 @@ impl Counted {
         objects: Arc<dyn ObjectStore>,
         counters: Arc<ReadCounters>,
         failures: Arc<Failures>,
-    ) -> Counted {
-        Counted { objects, counters, failures }
-    }
-}
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
+    ) -> Layered<Counted> {
+        Layered(Counted { objects, counters, failures })
     }
 }
 
 #[async_trait]
-impl ObjectStore for Counted {
+impl Layer for Counted {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.objects
+    }
+
     async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
         let result = self.objects.put_opts(to, bytes, how).await;
         self.failures.note(to, &result);
@@ -144,36 +141,5 @@ impl ObjectStore for Counted {
             }
         }
         Ok(result)
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, how).await
-    }
-
-    async fn rename_opts(&self, from: &Path, to: &Path, how: RenameOptions) -> Result<()> {
-        self.objects.rename_opts(from, to, how).await
     }
 }

@@ -21,18 +21,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
-    CopyOptions, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
-    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult, Result,
+    Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
 };
 use slatedb::object_store_tag::{ObjectStoreCallTag, SstType, TableStoreKind};
 use tokio::sync::Semaphore;
 
 pub(crate) use files::DiskCacheStats;
 use files::Files;
+
+use super::layer::{Layer, Layered};
 
 /// Bytes of a part: of what is read ahead, a quarter.
 const PART_BYTES: u64 = if cfg!(test) { 64 } else { 256 << 10 };
@@ -61,9 +61,10 @@ impl DiskCache {
         objects: Arc<dyn ObjectStore>,
         folder: &FilePath,
         bytes_max: u64,
-    ) -> std::io::Result<DiskCache> {
+    ) -> std::io::Result<Layered<DiskCache>> {
         let files = Arc::new(Files::open(folder, bytes_max)?);
-        Ok(DiskCache { objects, files, writes: Arc::new(Semaphore::new(WRITES_MAX)) })
+        let writes = Arc::new(Semaphore::new(WRITES_MAX));
+        Ok(Layered(DiskCache { objects, files, writes }))
     }
 
     /// What tells the figures.
@@ -217,12 +218,6 @@ fn answer(meta: ObjectMeta, wanted: Range<u64>, first: u64, parts: &[Option<Part
     }
 }
 
-impl fmt::Display for DiskCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DiskCache({})", self.objects)
-    }
-}
-
 impl fmt::Debug for DiskCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DiskCache({:?})", self.objects)
@@ -230,17 +225,13 @@ impl fmt::Debug for DiskCache {
 }
 
 #[async_trait]
-impl ObjectStore for DiskCache {
-    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
-        self.objects.put_opts(to, bytes, how).await
+impl Layer for DiskCache {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.objects
     }
 
-    async fn put_multipart_opts(
-        &self,
-        to: &Path,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(to, how).await
+    fn fmt_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DiskCache({})", self.objects)
     }
 
     async fn get_opts(&self, from: &Path, options: GetOptions) -> Result<GetResult> {
@@ -250,33 +241,6 @@ impl ObjectStore for DiskCache {
             }
             _ => self.objects.get_opts(from, options).await,
         }
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, how).await
     }
 }
 

@@ -14,6 +14,7 @@ mod drain;
 mod failures;
 mod following;
 mod garbage;
+mod layer;
 mod location;
 mod mark;
 mod objects;
@@ -54,6 +55,9 @@ pub use counted::{ReadCount, Reader};
 use disk::{DiskCache, DiskCacheStats};
 pub(crate) use following::{Following, Step};
 pub(crate) use garbage::{Read, Reads};
+#[cfg(test)]
+pub(crate) use layer::Layer;
+pub(crate) use layer::Layered;
 pub(crate) use location::Location;
 pub use location::SharedMemory;
 #[cfg(test)]
@@ -613,7 +617,7 @@ struct Reached {
     counters: Arc<counted::ReadCounters>,
     failures: Arc<failures::Failures>,
     /// What compares files before they are read, on a local disk.
-    compared: Option<Arc<compared::Compared>>,
+    compared: Option<Arc<Layered<compared::Compared>>>,
     /// The objects, counted.
     counted: Arc<dyn ObjectStore>,
     /// The same through the cache on disk, if there is one.
@@ -842,7 +846,7 @@ fn open_disk_cache(
     location: &Location,
     objects: Arc<dyn ObjectStore>,
     options: &StoreOptions,
-) -> Result<Option<DiskCache>, StoreError> {
+) -> Result<Option<Layered<DiskCache>>, StoreError> {
     let Some(cache) = &options.disk_cache else { return Ok(None) };
     let invalid = |detail: String| StoreError::InvalidSetting {
         setting: format!("the disk cache {}", cache.folder.display()),

@@ -16,6 +16,7 @@ use slatedb::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use slatedb::{SstReader, ValueDeletable, VersionedManifest, WalReader};
 
 use super::compared::{Compared, difference};
+use super::layer::Layered;
 use super::{LISTS, Location, Lsm, OBJECT_STORE, checked, store_error};
 use crate::error::StoreError;
 use crate::keys;
@@ -33,7 +34,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) async fn check_swapped(
     objects: &Arc<dyn ObjectStore>,
     location: &Location,
-    compared: Option<&Compared>,
+    compared: Option<&Layered<Compared>>,
     manifest: &VersionedManifest,
 ) -> Result<(), StoreError> {
     let reader = SstReader::new(location.path.clone(), Arc::clone(objects), None, None);

@@ -2,21 +2,20 @@
 //! nothing is that was never sent.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use model::{Batch, Labels, Matcher};
 use proptest::prelude::*;
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result, UploadPart,
 };
 
 use super::harness::{self, batch, labels, open, open_with, read, read_all};
+use crate::lsm::{Layer, Layered};
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{Store, StoreError, StoreOptions};
 
@@ -45,7 +44,8 @@ impl Faulty {
         last_lands: bool,
     ) -> Arc<dyn ObjectStore> {
         let writes_left = Arc::new(AtomicI64::new(writes));
-        Arc::new(Faulty { objects: Arc::clone(objects), writes_left, last_lands })
+        let objects = Arc::clone(objects);
+        Arc::new(Layered(Faulty { objects, writes_left, last_lands }))
     }
 
     fn fate(&self) -> Fate {
@@ -61,14 +61,12 @@ fn gone() -> Error {
     Error::Generic { store: "faulty", source: "the machine has gone".into() }
 }
 
-impl fmt::Display for Faulty {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("faulty")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for Faulty {
+impl Layer for Faulty {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.objects
+    }
+
     async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
         let fate = self.fate();
         if fate == Fate::Fails {
@@ -88,29 +86,6 @@ impl ObjectStore for Faulty {
         }
         let upload = self.objects.put_multipart_opts(to, how).await?;
         Ok(Box::new(FaultyUpload { upload, writes_left: Arc::clone(&self.writes_left) }))
-    }
-
-    async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
-        self.objects.get_opts(from, how).await
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, how).await
     }
 }
 

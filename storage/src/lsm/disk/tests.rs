@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use slatedb::object_store::ObjectStoreExt;
 use slatedb::object_store::memory::InMemory;
+use slatedb::object_store::{ObjectStoreExt, PutPayload};
 use slatedb::object_store_tag::RetryReason;
 
 use super::*;
@@ -11,55 +11,22 @@ use crate::tests::harness;
 #[derive(Debug)]
 struct Counting(InMemory, Arc<AtomicUsize>);
 
-impl fmt::Display for Counting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("counting")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for Counting {
-    async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Result<PutResult> {
-        self.0.put_opts(to, bytes, how).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        to: &Path,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.0.put_multipart_opts(to, how).await
+impl Layer for Counting {
+    fn below(&self) -> &dyn ObjectStore {
+        &self.0
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
         self.1.fetch_add(1, Ordering::SeqCst);
         self.0.get_opts(from, how).await
     }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.0.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.0.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, how: CopyOptions) -> Result<()> {
-        self.0.copy_opts(from, to, how).await
-    }
 }
 
 struct Fixture {
     folder: std::path::PathBuf,
     asked: Arc<AtomicUsize>,
-    cache: DiskCache,
+    cache: Layered<DiskCache>,
     path: Path,
     bytes: Vec<u8>,
 }
@@ -81,7 +48,8 @@ impl Fixture {
         let objects = InMemory::new();
         objects.put(&path, PutPayload::from(bytes.clone())).await.unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
-        let objects: Arc<dyn ObjectStore> = Arc::new(Counting(objects, Arc::clone(&asked)));
+        let objects: Arc<dyn ObjectStore> =
+            Arc::new(Layered(Counting(objects, Arc::clone(&asked))));
         let cache = DiskCache::open(objects, &folder, bytes_max).unwrap();
         Fixture { folder, asked, cache, path, bytes }
     }

@@ -1,14 +1,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use slatedb::object_store::memory::InMemory;
-use slatedb::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    PutMultipartOptions, PutOptions, PutResult, Result,
-};
+use slatedb::object_store::{PutOptions, PutResult, Result};
 
 use super::*;
+use crate::lsm::{Layer, Layered};
 
 /// How an object store deals with conditions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,18 +21,16 @@ enum Conditions {
 #[derive(Debug)]
 struct Lax(Arc<InMemory>, Conditions);
 
-impl fmt::Display for Lax {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("lax")
-    }
-}
-
 fn unknown() -> Error {
     Error::NotImplemented { operation: "put".to_owned(), implementer: "lax".to_owned() }
 }
 
 #[async_trait]
-impl ObjectStore for Lax {
+impl Layer for Lax {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.0
+    }
+
     async fn put_opts(
         &self,
         to: &ObjectPath,
@@ -52,37 +47,6 @@ impl ObjectStore for Lax {
         }
         self.0.put_opts(to, bytes, how).await
     }
-
-    async fn put_multipart_opts(
-        &self,
-        to: &ObjectPath,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.0.put_multipart_opts(to, how).await
-    }
-
-    async fn get_opts(&self, from: &ObjectPath, how: GetOptions) -> Result<GetResult> {
-        self.0.get_opts(from, how).await
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<ObjectPath>>,
-    ) -> BoxStream<'static, Result<ObjectPath>> {
-        self.0.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&ObjectPath>) -> Result<ListResult> {
-        self.0.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, how: CopyOptions) -> Result<()> {
-        self.0.copy_opts(from, to, how).await
-    }
 }
 
 fn remote() -> Remote {
@@ -92,7 +56,7 @@ fn remote() -> Remote {
 fn checked(conditions: Conditions) -> (std::result::Result<Abilities, Problem>, usize) {
     crate::tests::harness::run(async {
         let objects = Arc::new(InMemory::new());
-        let lax = Lax(Arc::clone(&objects), conditions);
+        let lax = Layered(Lax(Arc::clone(&objects), conditions));
         let limit =
             Duration::from_millis(if conditions == Conditions::Silent { 50 } else { 20_000 });
         let found = check_within(&lax, &ObjectPath::from("a"), &remote(), limit).await;
