@@ -1,5 +1,7 @@
 //! What tests do to the files of a tree from outside.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
