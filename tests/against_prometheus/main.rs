@@ -16,7 +16,7 @@ mod exposition;
 mod federate;
 mod grafana;
 mod otlp;
-#[path = "../../wire/src/otlppb.rs"]
+#[path = "../../wire/src/otlppb/mod.rs"]
 mod otlppb;
 mod pair;
 mod queries;

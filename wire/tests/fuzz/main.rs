@@ -3,7 +3,7 @@
 //!
 //! `FUZZ_SEED` and `FUZZ_COUNT` in the environment choose other input, and more of it.
 
-#[path = "../../src/otlppb.rs"]
+#[path = "../../src/otlppb/mod.rs"]
 #[allow(dead_code, reason = "the tests of the decoder use the rest")]
 mod otlppb;
 mod targets;
