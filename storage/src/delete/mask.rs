@@ -10,7 +10,7 @@ use model::{
 use roaring::RoaringBitmap;
 
 use super::{Snapshot, Tombstone};
-use crate::head::series::{Floats, Part, Parts, push_starts};
+use crate::head::part::{Floats, Part, Parts, push_starts};
 use crate::index::bitmap_bytes;
 use crate::index::facts::Facts;
 use crate::lsm::Lsm;

@@ -25,7 +25,7 @@ use super::decide::weight_of;
 use super::drop::Dropping;
 use super::record::Columns;
 use super::replay::{apply, ends};
-use super::series::Scratch;
+use super::scratch::Scratch;
 use crate::error::StoreError;
 use crate::lsm::{Lsm, WriteSet};
 use crate::outcome::{AppendOutcome, ExemplarCounts};

@@ -13,8 +13,9 @@ use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Lab
 
 use super::Head;
 use super::commit::{Bounds, Log, Pending};
+use super::part::histogram_bytes;
 use super::record::RunHead;
-use super::series::{Decided, HeadSeries, histogram_bytes};
+use super::series::{Decided, HeadSeries};
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::keys;

@@ -22,7 +22,9 @@ use tokio::sync::oneshot;
 
 use super::Head;
 use super::commit::Log;
-use super::series::{Decided, Floats, HeadSeries, Parts, Scratch, TailRoom};
+use super::part::{Floats, Parts, TailRoom};
+use super::scratch::Scratch;
+use super::series::{Decided, HeadSeries};
 use super::window::OpenWindow;
 use crate::chunk::HistogramBefore;
 use crate::delete::{self, Kept, Tombstone};

@@ -9,8 +9,10 @@ pub(crate) mod commit;
 mod decide;
 mod drop;
 mod order;
+pub(crate) mod part;
 pub(crate) mod record;
 pub(crate) mod replay;
+pub(crate) mod scratch;
 pub(crate) mod series;
 mod window;
 
@@ -33,7 +35,8 @@ use crate::window::window_of;
 use active::Active;
 pub(crate) use active::HeadLimits;
 use order::HeadOrder;
-use series::{HeadSeries, Scratch};
+use scratch::Scratch;
+use series::HeadSeries;
 
 /// Shards of the series and of the table of labels; a power of two.
 const SHARD_COUNT: usize = 64;

@@ -19,10 +19,11 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint, prefetch};
 
-use super::series::{
-    Decided, Floats, Frame, Part, Parts, Run, Scratch, TailRoom, histogram_bytes, push_starts,
-    sorted_later_wins,
+use super::part::{
+    Floats, Frame, Part, Parts, Run, TailRoom, histogram_bytes, push_starts, sorted_later_wins,
 };
+use super::scratch::Scratch;
+use super::series::Decided;
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::columns::{Place, Slot};
 

@@ -13,7 +13,7 @@ use super::results::Resolved;
 use super::runs::Run;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
-use crate::head::series::{Part, Parts};
+use crate::head::part::{Part, Parts};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::blocks::{self, Place, Want, WantedRun};

@@ -16,7 +16,7 @@ use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::delete::{self, Masks};
 use crate::error::StoreError;
-use crate::head::series::{Frame, Part, Parts, Run};
+use crate::head::part::{Frame, Part, Parts, Run};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::seal::block::{self, BlockEntry};

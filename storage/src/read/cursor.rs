@@ -27,7 +27,9 @@ use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramBefore, HistogramDecoder};
 use crate::columns::{Column, ColumnCache, KeptColumn};
-use crate::head::series::{Decided, Floats, Part, Parts, Scratch, push_starts, sorted_later_wins};
+use crate::head::part::{Floats, Part, Parts, push_starts, sorted_later_wins};
+use crate::head::scratch::Scratch;
+use crate::head::series::Decided;
 use crate::keys;
 
 /// The parts of one series.

@@ -9,7 +9,7 @@ use model::{Budget, BudgetError, Labels, SourceError, Watch};
 
 use super::cursor::SeriesParts;
 use super::shares::{on_each, share_count};
-use crate::head::series::{Part, Parts};
+use crate::head::part::{Part, Parts};
 
 /// Putting a part in its place is so much more work than touching a byte.
 const PART_WORK: usize = 64;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::chunk::{self, ChunkError, Decoder};
 use crate::columns::{Column, ColumnCache, KeptColumn};
-use crate::head::series::Run;
+use crate::head::part::Run;
 
 /// What the frames of a run decode to, kept for who comes next.
 pub(super) fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {

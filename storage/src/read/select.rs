@@ -19,7 +19,7 @@ use super::set::{Charge, LoadedSet};
 use super::shares::{SERIES_HERE, apart, in_shares};
 use crate::delete::Snapshot;
 use crate::head::Matching;
-use crate::head::series::{Part, Parts, TailRoom};
+use crate::head::part::{Part, Parts, TailRoom};
 use crate::index::facts::Facts;
 use crate::index::partition::{self, Unwanted};
 use crate::index::prune;

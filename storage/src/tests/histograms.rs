@@ -14,7 +14,7 @@ use super::harness::{
     read_full,
 };
 use crate::chunk::Encoding;
-use crate::head::series::{Part, Parts, TailRoom};
+use crate::head::part::{Part, Parts, TailRoom};
 use crate::lsm::WriteSet;
 use crate::window::WINDOW_MS;
 use crate::{AppendOutcome, RejectReason, Store, StoreError, StoreOptions, keys};

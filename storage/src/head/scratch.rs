@@ -1,0 +1,87 @@
+//! Floats between decoding and encoding, in memory that is used again and again.
+
+use bytes::Bytes;
+use model::SampleBatch;
+
+use super::part::push_starts;
+use crate::chunk::{self, ChunkError, Decoder, Encoding};
+
+/// Room for decoding floats that is used again and again.
+pub(crate) struct Scratch {
+    batch: Box<SampleBatch>,
+    /// Decoded times.
+    pub(crate) timestamps: Vec<i64>,
+    /// Decoded values.
+    pub(crate) values: Vec<f64>,
+    /// Starts of the first of them; what is missing is 0.
+    pub(crate) starts: Vec<i64>,
+    bytes: Vec<u8>,
+    /// Bytes that series have grown by since this was taken.
+    pub(super) grown_bytes: usize,
+}
+
+impl Scratch {
+    /// Empty room.
+    pub(crate) fn new() -> Scratch {
+        Scratch {
+            batch: SampleBatch::new(),
+            timestamps: Vec::new(),
+            values: Vec::new(),
+            starts: Vec::new(),
+            bytes: Vec::new(),
+            grown_bytes: 0,
+        }
+    }
+
+    /// Forgets the samples.
+    pub(crate) fn clear(&mut self) {
+        self.timestamps.clear();
+        self.values.clear();
+        self.starts.clear();
+    }
+
+    /// Decodes one frame of floats behind what is there already.
+    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(), ChunkError> {
+        let mut decoder = Decoder::open(bytes)?;
+        loop {
+            self.batch.clear();
+            let advance = decoder.next_batch(i64::MAX, &mut self.batch)?;
+            let (timestamps, values) = self.batch.samples();
+            push_starts(&mut self.starts, self.timestamps.len(), &self.batch.starts);
+            self.timestamps.extend_from_slice(timestamps);
+            self.values.extend_from_slice(values);
+            if advance != model::Advance::Full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The samples as one frame: they lie in one window, so one frame holds them.
+    pub(super) fn encode(&mut self) -> Bytes {
+        self.bytes.clear();
+        chunk::encode_with_starts(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
+        Bytes::copy_from_slice(&self.bytes)
+    }
+
+    /// The samples of frames that stand end to end, packed; none if there is anything else than
+    /// floats without starts among them, or something that cannot be read.
+    pub(crate) fn pack(&mut self, frames: &[u8]) -> Option<&[u8]> {
+        self.clear();
+        for frame in chunk::frames(frames) {
+            let (offset, header) = frame.ok()?;
+            if !matches!(header.encoding, Encoding::Gorilla | Encoding::Packed) {
+                return None;
+            }
+            self.decode(&frames[offset..]).ok()?;
+        }
+        self.bytes.clear();
+        chunk::encode_packed(&self.timestamps, &self.values, &mut self.bytes);
+        Some(&self.bytes)
+    }
+
+    pub(super) fn push_all(&mut self, samples: &[(i64, f64)], starts: &[i64]) {
+        push_starts(&mut self.starts, self.timestamps.len(), starts);
+        self.timestamps.extend(samples.iter().map(|(timestamp, _)| timestamp));
+        self.values.extend(samples.iter().map(|(_, value)| value));
+    }
+}
