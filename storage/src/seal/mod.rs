@@ -22,10 +22,13 @@
 pub(crate) mod block;
 mod clean;
 mod expire;
+mod leaving;
+mod merge;
 mod publish;
 mod recover;
 mod register;
 mod retention;
+mod rewrite;
 mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,8 +45,9 @@ use crate::read::shares::in_shares;
 use crate::store::Inner;
 use crate::window::{WINDOW_MS, partition_end_ms, window_of};
 
-pub(crate) use clean::{clean_tombstones, note_emptied, tidy};
+pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use expire::{expire, is_cleaning_due};
+pub(crate) use leaving::note_emptied;
 pub(crate) use recover::{
     FORMAT, Meta, check_entry, drop_dead_log, encode_epochs, encode_records, read_meta, recover,
 };
@@ -84,7 +88,7 @@ pub(crate) struct State {
     /// Intents of seals since the start: windows of one epoch have different ones.
     intent_count: u32,
     /// What cleaning, or a seal that has failed, has left that is deleted once nobody reads it.
-    leaving: VecDeque<clean::Leaving>,
+    leaving: VecDeque<leaving::Leaving>,
     /// The first partition that is kept, and the first selection that sees none before it: those
     /// are deleted once all selections before have ended.
     leaving_before: Option<(i64, u64)>,

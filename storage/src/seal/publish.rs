@@ -6,7 +6,8 @@ use std::sync::Arc;
 use model::{Cursor, HistogramSample, SampleBatch, SourceError};
 
 use super::block::{self, BlockBuilder, BlockEntry};
-use super::clean::{Leaving, put_intent};
+use super::leaving::Leaving;
+use super::recover::put_intent;
 use super::{Item, State, blocking, gather, recover, register};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;

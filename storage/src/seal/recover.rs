@@ -302,8 +302,22 @@ fn decode_epochs(bytes: &[u8]) -> Result<(u32, u32), StoreError> {
     }
 }
 
+/// Lists blocks that do not count yet, or any more. Returns the key.
+pub(super) fn put_intent(
+    set: &mut WriteSet,
+    run: u32,
+    count: &mut u32,
+    blocks: &[Vec<u8>],
+) -> Vec<u8> {
+    let key = keys::intent(run, *count);
+    *count += 1;
+    let bytes = encode_intent(&key, blocks);
+    set.put(key.clone(), bytes);
+    key
+}
+
 /// The value of an intent: how many keys, and each with its length in front, as varints.
-pub(super) fn encode_intent(key: &[u8], blocks: &[Vec<u8>]) -> Vec<u8> {
+fn encode_intent(key: &[u8], blocks: &[Vec<u8>]) -> Vec<u8> {
     let mut body = Vec::new();
     push_varint(&mut body, blocks.len() as u64);
     for block in blocks {

@@ -1,0 +1,88 @@
+//! What cleaning leaves behind of a day for selections that may still read it: it goes once they have
+//! ended, and gives its space back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{State, recover, sweep};
+use crate::error::StoreError;
+use crate::store::Inner;
+
+/// What a failure, or a selection under way, has left behind of a day.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    /// The first selection that does not read it.
+    unread_from: u64,
+    partition: i64,
+    /// Intents that list blocks.
+    intents: Vec<Vec<u8>>,
+    /// Whether there are ids of which nothing is left, and so something of them in the index.
+    ids: bool,
+}
+
+impl Leaving {
+    /// Blocks of runs that were not published.
+    pub(super) fn unpublished(partition: i64, intents: Vec<Vec<u8>>) -> Leaving {
+        Leaving::blocks(0, partition, intents)
+    }
+
+    /// Blocks that selections before `unread_from` may read.
+    pub(super) fn blocks(unread_from: u64, partition: i64, intents: Vec<Vec<u8>>) -> Leaving {
+        Leaving { unread_from, partition, intents, ids: false }
+    }
+
+    /// What the index holds of ids of which nothing is left, and such selections may ask for.
+    pub(super) fn ids(unread_from: u64, partition: i64) -> Leaving {
+        Leaving { unread_from, partition, intents: Vec::new(), ids: true }
+    }
+}
+
+/// Notes days of which nothing is left, and which a crash has left all the same.
+pub(crate) async fn note_emptied(inner: &Inner) {
+    let mut state = inner.sealing.lock().await;
+    let partitions: Vec<i64> = inner.read_partitions(|all| all.keys().copied().collect());
+    for partition in partitions.into_iter().filter(|number| inner.index.has_gone(*number)) {
+        let Some(facts) = inner.partition(partition) else { continue };
+        if facts.gone.len() == u64::from(facts.series_count) {
+            state.leaving.push_back(Leaving::ids(0, partition));
+        }
+    }
+}
+
+/// Deletes what no selection reads any more, and notes of which days.
+pub(super) async fn delete_left(
+    inner: &Inner,
+    state: &mut State,
+    shrunk: &mut BTreeSet<i64>,
+) -> Result<(), StoreError> {
+    while let Some(leaving) = state.leaving.front()
+        && inner.selections.have_ended_before(leaving.unread_from)
+    {
+        for intent in &leaving.intents {
+            if let Some(bytes) = inner.lsm.get(intent).await? {
+                recover::undo_intent(&inner.lsm, intent, &bytes).await?;
+            }
+        }
+        if leaving.ids {
+            match sweep::sweep_index(inner, leaving.partition).await {
+                // It takes room and is not read; it keeps nothing else from being done.
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    tracing::error!(%error, "what is left of deleted series in an index stays");
+                }
+                result => result?,
+            }
+        }
+        shrunk.insert(leaving.partition);
+        state.leaving.pop_front();
+    }
+    Ok(())
+}
+
+/// Has the files of partitions merged. That waits for as long as the object store takes no files,
+/// and nobody waits for it.
+pub(super) async fn give_back(inner: Arc<Inner>, partitions: BTreeSet<i64>) {
+    match super::write_out(&inner).await {
+        Ok(()) => partitions.into_iter().for_each(|partition| inner.lsm.shrink(partition)),
+        Err(error) => tracing::warn!(%error, "deleted samples still take room in files"),
+    }
+}

@@ -1,0 +1,129 @@
+//! The series of some runs of a metric's window one by one, without what is deleted of them.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use model::{Labels, SampleBatch, SourceError};
+
+use super::block::{self, BlockBuilder, BlockEntry};
+use super::publish::frames_of;
+use crate::delete::{Masks, kept_parts};
+use crate::error::StoreError;
+use crate::head::part::{Frame, Part, Parts};
+use crate::head::scratch::Scratch;
+use crate::index::runs::Run;
+use crate::keys;
+use crate::read::cursor::SeriesParts;
+use crate::store::Inner;
+use crate::value;
+
+/// The series of some runs of a metric's window, by id.
+pub(super) struct Merging<'a> {
+    inner: &'a Inner,
+    masks: &'a Masks,
+    /// The earlier run first.
+    runs: Vec<Unread>,
+    batch: Box<SampleBatch>,
+    scratch: Scratch,
+}
+
+/// What is still to be read of a run.
+struct Unread {
+    run: u32,
+    blocks: VecDeque<Vec<u8>>,
+    /// The series of the block that is open, its key, and the frames of each.
+    series: VecDeque<(u32, Bytes)>,
+    key: Bytes,
+}
+
+impl<'a> Merging<'a> {
+    /// Of these runs, the earlier one first.
+    pub(super) fn new(
+        inner: &'a Inner,
+        metric: u64,
+        window: i64,
+        runs: &[Run],
+        masks: &'a Masks,
+    ) -> Merging<'a> {
+        let unread = |run: &Run| {
+            let key = |e: &BlockEntry| keys::block(metric, window, run.run, e.first_id);
+            let blocks = run.blocks.iter().map(key).collect();
+            Unread { run: run.run, blocks, series: VecDeque::new(), key: Bytes::new() }
+        };
+        let runs = runs.iter().map(unread).collect();
+        Merging { inner, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
+    }
+
+    /// Adds what is left of the next series to a block; false where there is no series.
+    pub(super) async fn push_next(
+        &mut self,
+        builder: &mut BlockBuilder,
+    ) -> Result<bool, StoreError> {
+        for run in &mut self.runs {
+            run.open(self.inner).await?;
+        }
+        let next = self.runs.iter().filter_map(|run| Some(run.series.front()?.0)).min();
+        let Some(id) = next else { return Ok(false) };
+        // The key of the block tells where damaged bytes are.
+        let labels = Labels::default();
+        let mut parts = Parts::new();
+        for run in &mut self.runs {
+            if run.series.front().is_none_or(|(first, _)| *first != id) {
+                continue;
+            }
+            let Some((_, frames)) = run.series.pop_front() else { continue };
+            let of_run = run.parts(&frames)?;
+            let kept = kept_parts(of_run, &self.masks.times(id, run.run), &labels);
+            parts.extend(kept.map_err(unreadable)?);
+        }
+        let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &labels).map_err(unreadable)?;
+        if let Some((min_ms, max_ms)) = parts.times() {
+            let frames = frames_of(&parts, &labels, &mut self.batch, &mut self.scratch);
+            builder.push(id, &frames.map_err(unreadable)?, min_ms, max_ms);
+        }
+        tokio::task::yield_now().await;
+        Ok(true)
+    }
+}
+
+impl Unread {
+    /// Reads the next block, if the one before is at its end.
+    async fn open(&mut self, inner: &Inner) -> Result<(), StoreError> {
+        while self.series.is_empty()
+            && let Some(key) = self.blocks.pop_front()
+        {
+            let bytes = inner.lsm.get(&key).await?;
+            let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
+            let series = block::decode_block(&key, &bytes)?.into_iter();
+            self.series = series.map(|(id, frames)| (id, bytes.slice(frames))).collect();
+            self.key = Bytes::from(key);
+        }
+        Ok(())
+    }
+
+    /// The frames of a series, each verified.
+    fn parts(&self, frames: &Bytes) -> Result<Parts, StoreError> {
+        let damaged =
+            |error: crate::chunk::ChunkError| value::corrupt(&self.key, error.to_string());
+        let mut parts = Parts::new();
+        for frame in crate::chunk::frames(frames) {
+            let (offset, header) = frame.map_err(damaged)?;
+            let bytes = frames.slice(offset..offset + header.frame_len());
+            header.verify(&bytes).map_err(damaged)?;
+            parts.push(Part::Frame(Box::new(Frame {
+                bytes,
+                key: Some(self.key.clone()),
+                header: Ok(header),
+            })));
+        }
+        Ok(parts)
+    }
+}
+
+/// What a selection says of data that cannot be read, as an error of the store.
+pub(super) fn unreadable(error: SourceError) -> StoreError {
+    match error {
+        SourceError::Corrupt { location, detail, .. } => StoreError::Corrupt { location, detail },
+        error => StoreError::Unavailable(error.to_string()),
+    }
+}

@@ -1,0 +1,293 @@
+//! The runs of one day, written anew without what is deleted: its part of [`clean`](super::clean).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::Budget;
+use roaring::RoaringBitmap;
+
+use super::block::{self, BlockBuilder, BlockEntry};
+use super::leaving::Leaving;
+use super::merge::{Merging, unreadable};
+use super::publish::WRITE_BYTES;
+use super::recover::put_intent;
+use super::{State, recover};
+use crate::delete::{Masks, Snapshot};
+use crate::error::StoreError;
+use crate::head::series::NONE;
+use crate::index::facts::Facts;
+use crate::index::runs::Run;
+use crate::keys;
+use crate::lsm::WriteSet;
+use crate::read::breather::Breather;
+use crate::store::Inner;
+use crate::value;
+
+/// What the entries of a run take in a write beside its blocks.
+const KEY_BYTES: usize = 64;
+
+/// Cleans one day, if tombstones cover something of it. Says whether anything was written anew.
+pub(super) async fn clean_partition(
+    inner: &Arc<Inner>,
+    state: &mut State,
+    tombstones: &Snapshot,
+    partition: i64,
+) -> Result<bool, StoreError> {
+    let Some(facts) = inner.partition(partition) else { return Ok(false) };
+    if masks_of(inner, &facts, tombstones).await?.is_empty() {
+        return Ok(false);
+    }
+    let (run, tombstones) = reserve(inner).await?;
+    let masks = masks_of(inner, &facts, &tombstones).await?;
+    let mut cleaning = Cleaning { inner, partition, run, intents: 0, pending: Pending::default() };
+    let result = cleaning.clean(state, &facts, &tombstones, &masks).await;
+    let left = std::mem::take(&mut cleaning.pending.written);
+    if !left.is_empty() {
+        state.leaving.push_back(Leaving::unpublished(partition, left));
+    }
+    result
+}
+
+/// Reserves the number of runs that are written anew, and gives the deletes that they are to be
+/// without: all that it would not tell apart from what was written later.
+async fn reserve(inner: &Inner) -> Result<(u32, Snapshot), StoreError> {
+    let mut log = inner.log.lock().await;
+    if let Some(error) = log.failed() {
+        return Err(error);
+    }
+    // A seal takes the number before that of the log's epoch: not this one.
+    let run = log.epoch + 1;
+    log.epoch = run + 2;
+    // Under the lock: a delete that has ended an epoch before this number is among them.
+    Ok((run, inner.tombstones.all()))
+}
+
+/// What tombstones cover of a partition.
+async fn masks_of(
+    inner: &Inner,
+    facts: &Facts,
+    tombstones: &Snapshot,
+) -> Result<Masks, StoreError> {
+    let budget = Budget::unlimited();
+    let mut breather = Breather::new(&budget);
+    let all = facts.resolve(&inner.lsm, &[], &mut breather).await.map_err(unreadable)?;
+    let range = (i64::MIN, i64::MAX);
+    let masks = Masks::of(&inner.lsm, facts, tombstones, range, &all, &mut breather).await;
+    masks.map_err(unreadable)
+}
+
+/// The cleaning of one day.
+struct Cleaning<'a> {
+    inner: &'a Arc<Inner>,
+    partition: i64,
+    /// The number of the new runs.
+    run: u32,
+    /// Intents that have been written.
+    intents: u32,
+    pending: Pending,
+}
+
+/// Runs that are published together.
+#[derive(Default)]
+struct Pending {
+    set: WriteSet,
+    bytes: usize,
+    /// Whether there is anything.
+    is_some: bool,
+    /// Intents of blocks that have been written by themselves: they go with what makes the blocks
+    /// count, if that comes.
+    written: Vec<Vec<u8>>,
+    /// Intents of blocks that do not count any more once it is published.
+    old: Vec<Vec<u8>>,
+}
+
+impl Cleaning<'_> {
+    /// Says whether anything has been written anew. What cannot be read stays; the first error is
+    /// returned at the end.
+    async fn clean(
+        &mut self,
+        state: &mut State,
+        facts: &Facts,
+        tombstones: &Snapshot,
+        masks: &Masks,
+    ) -> Result<bool, StoreError> {
+        let budget = Budget::unlimited();
+        let mut breather = Breather::new(&budget);
+        let lsm = &self.inner.lsm;
+        let labels = facts.labels_of(lsm, &self.inner.head, masks.ids(), &mut breather).await;
+        let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
+        for (id, labels) in labels.map_err(unreadable)? {
+            let metric = keys::metric_hash(labels.metric_name());
+            metrics.entry(metric).or_default().insert(id);
+        }
+        let (mut has_changed, mut first_error) = (false, None);
+        for (metric, ids) in &metrics {
+            let runs = facts.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
+            let mut windows: BTreeMap<i64, Vec<Run>> = BTreeMap::new();
+            for run in runs.iter() {
+                windows.entry(run.window).or_default().push(run.clone());
+            }
+            for (window, runs) in windows {
+                if !runs.iter().any(|run| is_covered(run, ids, tombstones)) {
+                    continue;
+                }
+                if self.inner.is_closing.load(Ordering::Relaxed) {
+                    return Err(StoreError::Closed);
+                }
+                match self.merge((*metric, window), &runs, masks).await {
+                    Ok(()) => has_changed = true,
+                    Err(error @ StoreError::Corrupt { .. }) => {
+                        first_error.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+                if self.pending.bytes >= WRITE_BYTES {
+                    self.publish(state).await?;
+                }
+            }
+        }
+        self.publish(state).await?;
+        if let Some(error) = first_error {
+            return Err(error);
+        }
+        // In any case: a crash may have come before it the last time.
+        self.forget_series(state, &metrics).await?;
+        Ok(has_changed)
+    }
+
+    /// Merges the runs of a metric's window into one, without what is deleted.
+    async fn merge(
+        &mut self,
+        (metric, window): (u64, i64),
+        runs: &[Run],
+        masks: &Masks,
+    ) -> Result<(), StoreError> {
+        let inner = self.inner;
+        let mut merging = Merging::new(inner, metric, window, runs, masks);
+        let mut entries: Vec<BlockEntry> = Vec::new();
+        let (mut blocks, mut bytes) = (Vec::new(), 0);
+        let mut written = Vec::new();
+        loop {
+            let mut builder = BlockBuilder::default();
+            while !builder.is_full() && merging.push_next(&mut builder).await? {}
+            let Some(first_id) = builder.first_id() else { break };
+            let key = keys::block(metric, window, self.run, first_id);
+            let (block, entry) = builder.finish(&key);
+            bytes += block.len();
+            blocks.push((key, block));
+            entries.push(entry);
+            if bytes >= WRITE_BYTES {
+                let mut set = WriteSet::default();
+                let keys: Vec<Vec<u8>> = blocks.iter().map(|(key, _)| key.clone()).collect();
+                let intent = put_intent(&mut set, self.run, &mut self.intents, &keys);
+                blocks.drain(..).for_each(|(key, block)| set.put(key, block));
+                // Before it is written: whether it is is not known if that fails.
+                self.pending.written.push(intent.clone());
+                inner.lsm.commit(set).await?;
+                written.push(intent);
+                bytes = 0;
+            }
+        }
+        let Pending { set, bytes: pending_bytes, is_some, old, .. } = &mut self.pending;
+        (*is_some, *pending_bytes) = (true, *pending_bytes + bytes + KEY_BYTES * runs.len());
+        blocks.into_iter().for_each(|(key, block)| set.put(key, block));
+        if !entries.is_empty() {
+            let key = keys::directory(metric, window, self.run);
+            let bytes = block::encode_directory(&key, &entries);
+            set.put(key, bytes);
+        }
+        written.iter().for_each(|intent| set.delete(intent));
+        for run in runs {
+            set.delete(&keys::directory(metric, window, run.run));
+            let block = |e: &BlockEntry| keys::block(metric, window, run.run, e.first_id);
+            let blocks: Vec<Vec<u8>> = run.blocks.iter().map(block).collect();
+            old.push(put_intent(set, self.run, &mut self.intents, &blocks));
+        }
+        Ok(())
+    }
+
+    /// Makes what is pending count in place of what it stands for.
+    async fn publish(&mut self, state: &mut State) -> Result<(), StoreError> {
+        let inner = self.inner;
+        if !self.pending.is_some {
+            return Ok(());
+        }
+        let Pending { mut set, old: intents, written, .. } = std::mem::take(&mut self.pending);
+        self.pending.written = written;
+        let epochs = recover::encode_epochs(self.run + 2, state.first_epoch);
+        set.put(keys::EPOCH.to_vec(), epochs);
+        let committed = inner.lsm.commit(set).await;
+        // As in a seal: after a failure it is not known what is there.
+        inner.index.published(self.partition);
+        committed?;
+        let unread_from = inner.selections.next();
+        state.leaving.push_back(Leaving::blocks(unread_from, self.partition, intents));
+        Ok(())
+    }
+
+    /// Takes series of which nothing is left out of the index of the partition.
+    async fn forget_series(
+        &mut self,
+        state: &mut State,
+        metrics: &BTreeMap<u64, RoaringBitmap>,
+    ) -> Result<(), StoreError> {
+        let (inner, partition) = (self.inner, self.partition);
+        let Some(facts) = inner.partition(partition) else { return Ok(()) };
+        let mut gone = RoaringBitmap::new();
+        for (metric, ids) in metrics {
+            gone |= self.without_blocks(&facts, *metric, ids).await?;
+        }
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let all = &gone | &*facts.gone;
+        let key = keys::gone(partition);
+        let bytes = crate::index::encode_postings(&key, &all);
+        let mut set = WriteSet::default();
+        set.put(key, bytes);
+        inner.lsm.commit(set).await?;
+        inner.set_gone(partition, all);
+        inner.head.for_each(|_, series| {
+            if series.partition == partition && gone.contains(series.partition_id) {
+                series.partition_id = NONE;
+            }
+        });
+        state.leaving.push_back(Leaving::ids(inner.selections.next(), partition));
+        Ok(())
+    }
+
+    /// Of some ids of a metric those that no block has.
+    async fn without_blocks(
+        &self,
+        facts: &Facts,
+        metric: u64,
+        ids: &RoaringBitmap,
+    ) -> Result<RoaringBitmap, StoreError> {
+        let lsm = &self.inner.lsm;
+        let mut missing = ids.clone();
+        let runs = facts.runs_of(lsm, &[metric]).await?.pop().unwrap_or_default();
+        for run in runs.iter() {
+            for entry in run.blocks.iter() {
+                if missing.range_cardinality(entry.first_id..=entry.last_id) == 0 {
+                    continue;
+                }
+                let key = keys::block(metric, run.window, run.run, entry.first_id);
+                let bytes = lsm.get(&key).await?;
+                let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
+                for (id, _) in block::decode_block(&key, &bytes)? {
+                    missing.remove(id);
+                }
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// Whether a run has a block that tombstones may cover in part.
+fn is_covered(run: &Run, ids: &RoaringBitmap, tombstones: &Snapshot) -> bool {
+    run.blocks.iter().any(|entry| {
+        ids.range_cardinality(entry.first_id..=entry.last_id) > 0
+            && tombstones.values().any(|t| t.masks(entry.min_ms, entry.max_ms, run.run))
+    })
+}
