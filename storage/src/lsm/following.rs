@@ -19,7 +19,7 @@ use bytes::Bytes;
 use slatedb::object_store::{self, ObjectStoreExt};
 use slatedb::{CheckpointCreateResult, VersionedManifest};
 
-use super::MANIFEST_AGE_MIN;
+use super::settings::MANIFEST_AGE_MIN;
 use super::tail::Tail;
 use super::view::{Base, Place, Row, Rows, View};
 use crate::error::StoreError;

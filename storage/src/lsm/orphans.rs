@@ -45,9 +45,10 @@ use slatedb::{ObjectMetadata, VersionedCompactions, VersionedManifest};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::OBJECT_STORE;
 use super::garbage::{Reads, Unread};
 use super::location::{CHECK_FOLDER, Location, Upload, Uploads};
-use super::{OBJECT_STORE, in_time};
+use super::read::in_time;
 use crate::error::StoreError;
 
 /// The folder of merged data and of what is to be merged.

@@ -15,8 +15,9 @@ use slatedb::object_store::{self, Extensions, GetOptions, ObjectStore, ObjectSto
 use slatedb::object_store_tag::{ObjectStoreCallTag, SstType, TableStoreKind};
 use slatedb::{ValueDeletable, WalReader};
 
+use super::settings::UNFLUSHED_BYTES_MAX;
+use super::store_error;
 use super::view::Row;
-use super::{UNFLUSHED_BYTES_MAX, store_error};
 use crate::error::StoreError;
 
 /// Files that are asked for at once, where there are many.

@@ -23,7 +23,8 @@ use slatedb::object_store::ObjectStore;
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::{CheckpointCreateResult, DbReader, DbReaderMode, VersionedManifest};
 
-use super::{Segments, store_error};
+use super::settings::Segments;
+use super::store_error;
 use crate::error::StoreError;
 use crate::options::StoreOptions;
 

@@ -1,0 +1,377 @@
+//! Opening the tree: to write to it, or to read it beside another process that does.
+
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use slatedb::admin::Admin;
+#[cfg(test)]
+use slatedb::config::Settings;
+use slatedb::db_cache::DbCache;
+use slatedb::object_store::ObjectStore;
+use slatedb::{
+    CompactorBuilder, Db, GarbageCollectorBuilder, SstBlockSize, VersionedCompactions,
+    VersionedManifest, WriteBatch,
+};
+use slatedb_common::clock::{DefaultSystemClock, SystemClock};
+
+use super::disk::{DiskCache, DiskCacheStats};
+use super::following::Following;
+use super::layer::Layered;
+use super::read::in_time;
+use super::settings::{Segments, cache_policy, collector_options, compactor_options, settings};
+use super::view::{Place, View};
+use super::{
+    Location, Lsm, Tree, account, cache, clock, compared, counted, drain, failures, garbage, mark,
+    objects, orphans, snapshot, store_error, unless_it_panics,
+};
+use crate::error::StoreError;
+use crate::keys;
+use crate::options::StoreOptions;
+
+/// How long the files that a reader reads are kept where it ends without a word.
+const CHECKPOINT_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// How often it is tried to open a tree that another process opens, too.
+const BUILDS_MAX: u32 = 4;
+
+impl Lsm {
+    /// Opens or creates the tree at a location, and takes over from whoever writes to it.
+    pub(crate) async fn open(
+        location: &Location,
+        options: &StoreOptions,
+    ) -> Result<Lsm, StoreError> {
+        let Reached { counters, failures, compared, counted, objects, disk, blocks } =
+            Reached::of(location, options)?;
+        let dead = drain::Dead::default();
+        let reads = garbage::Reads::default();
+        let parts = Parts {
+            location,
+            options,
+            counted: Arc::clone(&counted),
+            objects,
+            blocks: Arc::clone(&blocks),
+            dead: dead.clone(),
+            reads: reads.clone(),
+            clock: Arc::new(clock::TreeClock::new(machine_clock(location))),
+        };
+        let found = parts.look().await;
+        let (db, found) = match parts.open(found).await {
+            Ok(opened) => opened,
+            Err(error) => return Err(objects::with_name(location, error).await),
+        };
+        let compared = compared.as_deref();
+        objects::check_swapped(&parts.counted, location, compared, &db.manifest()).await?;
+        let mark = location.tree_folder().and_then(|folder| mark::Mark::open(&folder));
+        let mark = mark.map(Arc::new);
+        let files = snapshot::Files::of(location);
+        files.remove_unfinished(&db).await?;
+        let times = (options.read_timeout, options.orphan_age_min);
+        let orphans = orphans::Orphans::new(location, counted, reads.clone(), times, found);
+        Ok(Lsm {
+            tree: Tree::Written(db),
+            dead,
+            reads,
+            orphans: Some(Arc::new(orphans)),
+            read_timeout: options.read_timeout,
+            blocks,
+            disk,
+            files,
+            counters,
+            failures,
+            mark,
+            idle: account::Idle::default(),
+            account: None,
+        })
+    }
+
+    /// Opens the tree at a location to read it, whoever writes to it, as it is now; and what
+    /// follows it from there.
+    ///
+    /// With `is_pinned`, checkpoints are written to keep the files that are read. Without, nothing
+    /// is written, and a file may go while it is wanted if somebody writes to the store.
+    /// Errors: [`StoreError::NoStore`].
+    pub(crate) async fn open_to_read(
+        location: &Location,
+        options: &StoreOptions,
+        is_pinned: bool,
+    ) -> Result<(Lsm, Following), StoreError> {
+        let Reached { counters, failures, compared, counted, objects, disk, blocks } =
+            Reached::of(location, options)?;
+        let folder = location.tree_folder();
+        let noted = folder.as_deref().and_then(mark::noted);
+        let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
+        let path = location.path.clone();
+        let place = Place::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
+        if unless_it_panics(place.newest_manifest()).await?.is_none() {
+            return Err(StoreError::NoStore("no process has written to it yet".to_owned()));
+        }
+        let base = if is_pinned { place.pin().await? } else { place.look().await? };
+        let shown = Arc::new(RwLock::new(Arc::new(View::of(base))));
+        let mut following = Following::new(place, Arc::clone(&shown));
+        if let Some(step) = following.advance().await? {
+            following.show(&step);
+        }
+        let lsm = Lsm {
+            tree: Tree::Read(None, shown),
+            dead: drain::Dead::default(),
+            reads: garbage::Reads::default(),
+            orphans: None,
+            read_timeout: options.read_timeout,
+            blocks,
+            disk,
+            files: snapshot::Files::of(location),
+            counters,
+            failures,
+            mark: None,
+            idle: account::Idle::default(),
+            account: None,
+        };
+        let (compared, manifest) = (compared.as_deref(), lsm.manifest());
+        let mut checked = objects::check_swapped(&counted, location, compared, &manifest).await;
+        if let Some(folder) = &folder {
+            checked = checked.and(mark::check(folder, noted, following.newest_commit()));
+        }
+        match checked {
+            Ok(()) => Ok((lsm, following)),
+            Err(error) => {
+                following.close().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What is between the tree and its objects.
+struct Reached {
+    counters: Arc<counted::ReadCounters>,
+    failures: Arc<failures::Failures>,
+    /// What compares files before they are read, on a local disk.
+    compared: Option<Arc<Layered<compared::Compared>>>,
+    /// The objects, counted.
+    counted: Arc<dyn ObjectStore>,
+    /// The same through the cache on disk, if there is one.
+    objects: Arc<dyn ObjectStore>,
+    disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
+    blocks: Arc<cache::BlockCache>,
+}
+
+impl Reached {
+    fn of(location: &Location, options: &StoreOptions) -> Result<Reached, StoreError> {
+        let counters = Arc::<counted::ReadCounters>::default();
+        let failures = Arc::<failures::Failures>::default();
+        let mut near = Arc::clone(&location.object_store);
+        let mut compared = None;
+        if location.tree_folder().is_some() {
+            let comparing = compared::Compared::new(Arc::clone(&near), location.path.clone());
+            near = Arc::clone(compared.insert(Arc::new(comparing))) as _;
+        }
+        let counted: Arc<dyn ObjectStore> =
+            Arc::new(counted::Counted::new(near, Arc::clone(&counters), Arc::clone(&failures)));
+        let mut objects = Arc::clone(&counted);
+        let mut disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
+        if let Some(cache) = open_disk_cache(location, Arc::clone(&counted), options)? {
+            disk = Some(Arc::new(cache.figures()));
+            objects = Arc::new(cache);
+        }
+        let blocks = Arc::new(cache::BlockCache::new(options.cache_bytes_max));
+        Ok(Reached { counters, failures, compared, counted, objects, disk, blocks })
+    }
+}
+
+/// A manifest, and the list of merges that was read behind it.
+type Lists = (VersionedManifest, Option<VersionedCompactions>);
+
+/// What a tree is put together of.
+struct Parts<'a> {
+    location: &'a Location,
+    options: &'a StoreOptions,
+    /// What files are merged and deleted on.
+    counted: Arc<dyn ObjectStore>,
+    /// The same, perhaps behind a cache.
+    objects: Arc<dyn ObjectStore>,
+    blocks: Arc<cache::BlockCache>,
+    dead: drain::Dead,
+    reads: garbage::Reads,
+    clock: Arc<clock::TreeClock>,
+}
+
+impl Parts<'_> {
+    /// What lies on the object store before the tree is opened, if it can be told: a start does
+    /// not fail for want of it.
+    async fn look(&self) -> Option<orphans::Found> {
+        let looking = orphans::Found::before_opening(self.location, &self.counted);
+        let looked = tokio::time::timeout(self.options.read_timeout, looking).await;
+        let why = match looked {
+            Ok(Ok(found)) => return Some(found),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the object store has not answered".to_owned(),
+        };
+        tracing::warn!(why, "what a crash may have left is not looked for before the next start");
+        None
+    }
+
+    /// A tree that can be written to, and what of what was found before its manifest does not
+    /// name.
+    async fn open(
+        &self,
+        found: Option<orphans::Found>,
+    ) -> Result<(Db, Option<orphans::Found>), StoreError> {
+        let lists = unless_it_panics(self.go_on_from_files()).await?;
+        let and_lists = |(found, (manifest, merges)): (orphans::Found, Lists)| {
+            found.and_lists(&manifest, merges.as_ref())
+        };
+        let found = found.zip(lists).map(and_lists);
+        Ok((self.open_tree().await?, found))
+    }
+
+    async fn open_tree(&self) -> Result<Db, StoreError> {
+        let folder = self.location.tree_folder();
+        let noted = folder.as_deref().and_then(mark::noted);
+        let db = self.build().await?;
+        if let Some(folder) = &folder {
+            mark::check(folder, noted, db.status().durable_seq)?;
+        }
+        // What another writer has added until it was fenced.
+        self.go_on_from(clock::newest_file_ms(&db.manifest()));
+        // It looks at the clock with the first write, and is of no use where that fails. So there
+        // is one that says nothing; it becomes durable with the next.
+        let mut nothing = WriteBatch::new();
+        nothing.delete(keys::NOTHING);
+        let Err(error) = db.write(nothing).await else { return Ok(db) };
+        let Some(newest_ms) = clock::newest_write_ms(&error) else {
+            return Err(store_error(&error));
+        };
+        drop(db);
+        self.go_on_from(Some(newest_ms));
+        self.build().await
+    }
+
+    /// Sees to it that files and merges are later than those before: before there can be any.
+    /// Gives the newest lists of those, if there are any.
+    async fn go_on_from_files(&self) -> Result<Option<Lists>, StoreError> {
+        let objects = Arc::clone(&self.counted);
+        let admin = Admin::builder(self.location.path.clone(), objects)
+            .with_system_clock(Arc::clone(&self.clock) as _)
+            .build();
+        let limit = self.options.read_timeout;
+        let Some(manifest) = in_time(limit, admin.read_manifest(None)).await? else {
+            return Ok(None);
+        };
+        self.go_on_from(clock::newest_file_ms(&manifest));
+        let merges = in_time(limit, admin.read_compactions(None)).await?;
+        self.go_on_from(merges.as_ref().and_then(clock::newest_merge_ms));
+        Ok(Some((manifest, merges)))
+    }
+
+    fn go_on_from(&self, newest_ms: Option<i64>) {
+        let behind = newest_ms.map(|newest_ms| self.clock.go_on_from(newest_ms));
+        if let Some(behind) = behind.filter(|behind| !behind.is_zero()) {
+            tracing::warn!(
+                ?behind,
+                "the clock is behind what the store was written at; times of files go on from there"
+            );
+        }
+    }
+
+    /// A tree that has not been written to. Another process may have got ahead with the manifest in
+    /// the same moment, be it with its last request.
+    async fn build(&self) -> Result<Db, StoreError> {
+        let mut builds = 1;
+        loop {
+            let built = unless_it_panics(async { Ok(self.build_once().await) }).await?;
+            match built {
+                Ok(db) => return Ok(db),
+                Err(error) if !is_overtaken(&error) => return Err(store_error(&error)),
+                Err(error) if builds == BUILDS_MAX => {
+                    return Err(StoreError::Unavailable(error.to_string()));
+                }
+                Err(error) => {
+                    builds += 1;
+                    tracing::warn!(%error, "another process opens the store, too; once more");
+                }
+            }
+        }
+    }
+
+    async fn build_once(&self) -> Result<Db, slatedb::Error> {
+        let Parts { location, options, .. } = self;
+        let schedule = drain::Schedule::new(&self.dead, options.settled_after);
+        let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
+            .with_options(compactor_options(options.merge_interval))
+            .with_scheduler_supplier(Arc::new(schedule));
+        let unread = garbage::Unread::new(self.reads.clone());
+        let collector =
+            GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
+                .with_options(collector_options(location, options))
+                .with_gc_filter(Arc::new(unread));
+        let cache: Arc<dyn DbCache> = Arc::clone(&self.blocks) as _;
+        let settings = settings(options);
+        let builder = Db::builder(location.path.clone(), Arc::clone(&self.objects));
+        #[cfg(test)]
+        let (builder, settings) = simulated(location, builder, settings);
+        builder
+            .with_settings(settings)
+            .with_system_clock(Arc::clone(&self.clock) as _)
+            .with_sst_block_size(SstBlockSize::Block64Kib)
+            .with_segment_extractor(Arc::new(Segments))
+            .with_compactor_builder(compactor)
+            .with_gc_builder(collector)
+            .with_block_cache_policy(cache_policy())
+            .with_db_cache(cache, 0)
+            .build()
+            .await
+    }
+}
+
+/// Whether another process has written a manifest first: slatedb calls that damage, and tells it
+/// in the text alone.
+fn is_overtaken(error: &slatedb::Error) -> bool {
+    error.to_string().contains("version already exists")
+}
+
+#[cfg(not(test))]
+fn machine_clock(_: &Location) -> Arc<dyn SystemClock> {
+    Arc::new(DefaultSystemClock::new())
+}
+
+#[cfg(test)]
+fn machine_clock(location: &Location) -> Arc<dyn SystemClock> {
+    match &location.simulated {
+        Some(simulated) => Arc::clone(&simulated.clock),
+        None => Arc::new(DefaultSystemClock::new()),
+    }
+}
+
+#[cfg(test)]
+fn simulated(
+    location: &Location,
+    builder: slatedb::DbBuilder<slatedb::object_store::path::Path>,
+    settings: Settings,
+) -> (slatedb::DbBuilder<slatedb::object_store::path::Path>, Settings) {
+    match &location.simulated {
+        None => (builder, settings),
+        Some(simulated) => {
+            let manifest_poll_interval = simulated.poll_interval;
+            let settings = Settings { manifest_poll_interval, ..settings };
+            (builder.with_seed(simulated.seed), settings)
+        }
+    }
+}
+
+/// The cache on disk, where one is wanted.
+fn open_disk_cache(
+    location: &Location,
+    objects: Arc<dyn ObjectStore>,
+    options: &StoreOptions,
+) -> Result<Option<Layered<DiskCache>>, StoreError> {
+    let Some(cache) = &options.disk_cache else { return Ok(None) };
+    let invalid = |detail: String| StoreError::InvalidSetting {
+        setting: format!("the disk cache {}", cache.folder.display()),
+        detail,
+    };
+    if !location.is_remote() {
+        return Err(invalid("it is for object stores behind a network".to_owned()));
+    }
+    let opened = DiskCache::open(objects, &cache.folder, cache.bytes_max);
+    opened.map(Some).map_err(|error| invalid(error.to_string()))
+}

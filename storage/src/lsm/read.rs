@@ -1,0 +1,197 @@
+//! Reading keys of the tree, alone and in order: each read within a bound of time, and on the
+//! account of its query.
+
+use std::ops::Bound;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
+
+use super::view::{Added, End, Next};
+use super::{Lsm, Tree, account, garbage, store_error, view_of};
+use crate::error::StoreError;
+
+/// Bytes that one request of a scan fetches, or all of its range: scans end where what is wanted
+/// does. SlateDB's default is one block.
+const READ_AHEAD_BYTES: usize = 4 << 20;
+/// Requests of one scan in flight.
+const FETCH_TASKS_MAX: usize = 3;
+impl Lsm {
+    /// The value of a key.
+    pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let options = ReadOptions {
+            durability_filter: DurabilityLevel::Memory,
+            cache_blocks: true,
+            ..ReadOptions::default()
+        };
+        let _read = self.reads.begin();
+        let account = self.account.as_deref();
+        match &self.tree {
+            Tree::Written(db) => {
+                bounded(self.read_timeout, account, db.get_with_options(key, &options)).await
+            }
+            Tree::Read(fixed, shown) => {
+                let view = view_of(fixed, shown);
+                if let Some(value) = view.added(key) {
+                    return Ok(value);
+                }
+                let reading = view.base.reader.get_with_options(key, &options);
+                bounded(self.read_timeout, account, reading).await
+            }
+        }
+    }
+
+    /// The same of a key that is known to be there: the filters of files, which would be fetched to
+    /// tell those that lack it, are not asked, and a value that lies in several blocks of a file is
+    /// one read.
+    pub(crate) async fn get_present(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let end = [key, &[0]].concat();
+        Ok(self.scan(key, &end).await?.next().await?.map(|(_, value)| value))
+    }
+
+    /// The keys that begin with a prefix, in order.
+    pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
+        let options = scan_options();
+        let read = self.reads.begin();
+        let account = self.account.as_deref();
+        let (iterator, added) = match &self.tree {
+            Tree::Written(db) => {
+                let opening = db.scan_prefix_with_options(prefix, .., &options);
+                (bounded(self.read_timeout, account, opening).await?, None)
+            }
+            Tree::Read(fixed, shown) => {
+                let view = view_of(fixed, shown);
+                let opening = view.base.reader.scan_prefix_with_options(prefix, .., &options);
+                let iterator = bounded(self.read_timeout, account, opening).await?;
+                let end = End::BehindPrefix(Bytes::copy_from_slice(prefix));
+                (iterator, Some(Added::new(&view, prefix, end)))
+            }
+        };
+        Ok(self.scanning(Some((iterator, read)), added))
+    }
+
+    /// The keys from `start` on and before `end`, in order.
+    pub(crate) async fn scan(&self, start: &[u8], end: &[u8]) -> Result<Scan, StoreError> {
+        self.scan_with(start, end, &scan_options()).await
+    }
+
+    async fn scan_with(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        options: &ScanOptions,
+    ) -> Result<Scan, StoreError> {
+        if start >= end {
+            return Ok(self.scanning(None, None));
+        }
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
+        let read = self.reads.begin();
+        let account = self.account.as_deref();
+        let (iterator, added) = match &self.tree {
+            Tree::Written(db) => {
+                let opening = db.scan_with_options(range, options);
+                (bounded(self.read_timeout, account, opening).await?, None)
+            }
+            Tree::Read(fixed, shown) => {
+                let view = view_of(fixed, shown);
+                let opening = view.base.reader.scan_with_options(range, options);
+                let iterator = bounded(self.read_timeout, account, opening).await?;
+                let end = End::Before(Bytes::copy_from_slice(end));
+                (iterator, Some(Added::new(&view, start, end)))
+            }
+        };
+        Ok(self.scanning(Some((iterator, read)), added))
+    }
+
+    /// The first key from `start` on and before `end`: no more is fetched than it takes.
+    pub(crate) async fn first(
+        &self,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        let options = scan_options().with_read_ahead_bytes(1).with_max_fetch_tasks(1);
+        self.scan_with(start, end, &options).await?.next().await
+    }
+
+    fn scanning(
+        &self,
+        open: Option<(slatedb::DbIterator, garbage::Read)>,
+        added: Option<Added>,
+    ) -> Scan {
+        Scan { open, added, timeout: self.read_timeout, account: self.account.clone() }
+    }
+}
+
+/// A scan under way.
+pub(crate) struct Scan {
+    /// None where the range is empty, which slatedb takes for a mistake.
+    open: Option<(slatedb::DbIterator, garbage::Read)>,
+    /// What the log adds to a view.
+    added: Option<Added>,
+    timeout: Duration,
+    account: Option<Arc<account::Account>>,
+}
+
+impl Scan {
+    /// The next key and its value.
+    pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
+        loop {
+            if let Some(added) = &mut self.added
+                && let Next::Known(next) = added.next()
+            {
+                return Ok(next);
+            }
+            let Some((iterator, _)) = &mut self.open else { return Ok(None) };
+            let entry = bounded(self.timeout, self.account.as_deref(), iterator.next()).await?;
+            let entry = entry.map(|entry| (entry.key, entry.value));
+            match &mut self.added {
+                None => return Ok(entry),
+                Some(added) => added.put(entry),
+            }
+        }
+    }
+}
+
+/// Waits for a read, but not for ever: the tree repeats requests that fail without end.
+async fn bounded<T>(
+    limit: Duration,
+    account: Option<&account::Account>,
+    read: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreError> {
+    let Some(account) = account else { return in_time(limit, read).await };
+    account.check()?;
+    let result = in_time(limit, account.on(read)).await;
+    // Also where nothing is read any more.
+    account.check()?;
+    result
+}
+
+/// Waits for a read of a tree that nobody has opened yet, or that no query pays for.
+pub(super) async fn in_time<T>(
+    limit: Duration,
+    read: impl Future<Output = Result<T, slatedb::Error>>,
+) -> Result<T, StoreError> {
+    let mut read = pin!(read);
+    // Most keys are in memory already, and cost no look at the clock.
+    let result = match futures::poll!(read.as_mut()) {
+        Poll::Ready(result) => Ok(result),
+        Poll::Pending => tokio::time::timeout(limit, read).await,
+    };
+    match result {
+        Ok(result) => result.map_err(|e| store_error(&e)),
+        Err(_) => Err(StoreError::Unavailable(format!(
+            "the object store has not answered a read for {} s",
+            limit.as_millis() as f64 / 1000.0
+        ))),
+    }
+}
+
+fn scan_options() -> ScanOptions {
+    ScanOptions::default()
+        .with_read_ahead_bytes(READ_AHEAD_BYTES)
+        .with_max_fetch_tasks(FETCH_TASKS_MAX)
+        .with_cache_blocks(true)
+}
