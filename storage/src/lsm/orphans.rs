@@ -29,41 +29,28 @@
 //! Whoever collects does other things as well, so it is done in rounds of bounded length. What cannot
 //! be deleted keeps nothing else from it: it is tried again behind the rest.
 
-use std::collections::{BTreeSet, HashSet};
-use std::fs::Metadata;
-use std::path::{Path, PathBuf};
+mod found;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use slatedb::admin::Admin;
-use slatedb::compactor::Compaction;
 use slatedb::object_store::path::Path as ObjectPath;
-use slatedb::object_store::{self, ObjectMeta, ObjectStore, ObjectStoreExt};
-use slatedb::{ObjectMetadata, VersionedCompactions, VersionedManifest};
+use slatedb::object_store::{self, ObjectStore, ObjectStoreExt};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::OBJECT_STORE;
 use super::garbage::{Reads, Unread};
-use super::location::{CHECK_FOLDER, Location, Upload, Uploads};
+use super::location::{Location, Uploads};
 use super::read::in_time;
 use crate::error::StoreError;
+pub(super) use found::Found;
+use found::{Staged, Thing, unavailable};
 
-/// The folder of merged data and of what is to be merged.
-const TABLES_FOLDER: &str = "compacted";
-/// How the name of a file ends that holds such.
-const TABLE_SUFFIX: &str = ".sst";
-/// How long the number of such a file is in its name.
-const TABLE_ID_CHARS: usize = 26;
-/// How the names of all files of the tree end.
-const SUFFIXES: [&str; 3] = [TABLE_SUFFIX, ".manifest", ".compactions"];
-/// Files of one kind that are looked at, beside those that are in use; the others with the start
-/// after the next.
-const FOUND_MAX: usize = 100_000;
-/// How deep below the tree's folder files lie.
-const FOLDER_DEPTH_MAX: usize = 3;
 /// Things that are deleted at once, those that are tried in a round, and how long that may take: the
 /// next request is not waited for.
 const DELETES_MAX: usize = 8;
@@ -79,46 +66,12 @@ pub(crate) struct OrphanStats {
     pub(crate) bytes: u64,
 }
 
-/// What lies on the object store before the tree is opened.
-#[derive(Default)]
-pub(super) struct Found {
-    /// What is to be deleted.
-    things: HashSet<Thing>,
-    /// What could not be, until all else is.
-    failed: HashSet<Thing>,
-    /// Who wrote and who merged then.
-    writer_epoch: u64,
-    compactor_epoch: u64,
-    /// Merges that went on then.
-    merges: HashSet<String>,
-}
-
-/// Something that may be of no use.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Thing {
-    /// A file of the tree.
-    Table(ObjectMetadata),
-    /// What a look at the object store has left.
-    Check(ObjectMetadata),
-    Staged(Staged),
-    Upload(Upload),
-}
-
 /// What a round has done.
 #[derive(Default)]
 struct Round {
     done: usize,
     /// Why something has stayed: the first error.
     error: Option<StoreError>,
-}
-
-/// Half a file on a local disk.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Staged {
-    path: PathBuf,
-    bytes: u64,
-    /// When it was written to last.
-    modified: Option<SystemTime>,
 }
 
 /// What a crash has left, until it has been deleted.
@@ -133,94 +86,6 @@ pub(super) struct Orphans {
     leftover: Mutex<Option<(Found, Instant)>>,
     files: AtomicU64,
     bytes: AtomicU64,
-}
-
-impl Found {
-    /// Lists what there is: before the tree is opened, and before its manifest is read.
-    pub(super) async fn before_opening(
-        location: &Location,
-        objects: &Arc<dyn ObjectStore>,
-    ) -> Result<Found, StoreError> {
-        let folder = |name: &str| location.path.clone().join(name);
-        let (tables_folder, checks_folder) = (folder(TABLES_FOLDER), folder(CHECK_FOLDER));
-        let tables = list_tables(location, objects, FOUND_MAX);
-        let uploads = async {
-            match &location.uploads {
-                Some(uploads) => uploads.list(&tables_folder).await.unwrap_or_else(|error| {
-                    tracing::warn!(
-                        error,
-                        "unfinished uploads cannot be listed; a rule of the bucket can delete them"
-                    );
-                    Vec::new()
-                }),
-                None => Vec::new(),
-            }
-        };
-        let checks = async {
-            match location.is_remote() {
-                true => list(objects, &checks_folder).await,
-                false => Ok(Vec::new()),
-            }
-        };
-        let staged = list_staged(location.folder_of(&location.path));
-        let (tables, uploads, checks, staged) = tokio::join!(tables, uploads, checks, staged);
-        let things = (tables?.into_iter().map(Thing::Table))
-            .chain(checks?.into_iter().map(Thing::Check))
-            .chain(staged.into_iter().map(Thing::Staged))
-            .chain(uploads.into_iter().map(Thing::Upload));
-        Ok(Found { things: things.collect(), ..Found::default() })
-    }
-
-    /// The same without what a manifest names. It was read behind the listing, and the list of merges
-    /// behind it.
-    pub(super) fn and_lists(
-        mut self,
-        manifest: &VersionedManifest,
-        merges: Option<&VersionedCompactions>,
-    ) -> Found {
-        self.leave_out(manifest);
-        self.writer_epoch = manifest.writer_epoch();
-        self.compactor_epoch = manifest.compactor_epoch();
-        self.merges = active(merges).collect();
-        self
-    }
-
-    /// Leaves out what a manifest names.
-    fn leave_out(&mut self, manifest: &VersionedManifest) {
-        let named = names_of(manifest);
-        self.things.retain(|thing| match thing {
-            Thing::Table(file) => !is_among(file, &named),
-            _ => true,
-        });
-    }
-
-    /// Whether whoever made it names nothing any more.
-    fn is_fenced(
-        &self,
-        manifest: &VersionedManifest,
-        merges: Option<&VersionedCompactions>,
-    ) -> bool {
-        manifest.writer_epoch() > self.writer_epoch
-            && manifest.compactor_epoch() > self.compactor_epoch
-            && !active(merges).any(|merge| self.merges.contains(&merge))
-    }
-
-    /// Files that no merge on a list has made.
-    fn unmerged(&self, merges: Option<&VersionedCompactions>) -> HashSet<ObjectMetadata> {
-        let made: HashSet<String> = listed(merges)
-            .flat_map(Compaction::output_ssts)
-            .map(|file| file.id.value().to_string())
-            .collect();
-        let tables = self.things.iter().filter_map(|thing| match thing {
-            Thing::Table(file) => Some(file),
-            _ => None,
-        });
-        tables.filter(|file| !is_among(file, &made)).cloned().collect()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.things.is_empty() && self.failed.is_empty()
-    }
 }
 
 impl Orphans {
@@ -385,123 +250,6 @@ impl Orphans {
     }
 }
 
-impl Staged {
-    fn at(path: PathBuf) -> Option<Staged> {
-        let metadata = std::fs::symlink_metadata(&path).ok().filter(Metadata::is_file)?;
-        Some(Staged { path, bytes: metadata.len(), modified: metadata.modified().ok() })
-    }
-}
-
-async fn list(
-    objects: &dyn ObjectStore,
-    folder: &ObjectPath,
-) -> Result<Vec<ObjectMetadata>, StoreError> {
-    let files = objects.list(Some(folder)).take(FOUND_MAX).map_ok(metadata_of);
-    files.try_collect().await.map_err(|error| unavailable(&error))
-}
-
-/// The files of merged data, up to some number that the manifest does not name: where there are so
-/// many that most are in use, it is read in the middle of the listing.
-async fn list_tables(
-    location: &Location,
-    objects: &Arc<dyn ObjectStore>,
-    found_max: usize,
-) -> Result<Vec<ObjectMetadata>, StoreError> {
-    let folder = location.path.clone().join(TABLES_FOLDER);
-    let mut files = objects.list(Some(&folder));
-    let mut found: Vec<ObjectMetadata> = Vec::new();
-    let mut named: Option<HashSet<String>> = None;
-    while let Some(file) = files.try_next().await.map_err(|error| unavailable(&error))? {
-        let file = metadata_of(file);
-        let is_named = named.as_ref().is_some_and(|named| is_among(&file, named));
-        if table_id(&file.location).is_none() || is_named {
-            continue;
-        }
-        found.push(file);
-        if found.len() >= found_max && named.is_none() {
-            let admin = Admin::builder(location.path.clone(), Arc::clone(objects)).build();
-            let manifest = admin.read_manifest(None).await;
-            let manifest = manifest.map_err(|e| StoreError::Unavailable(e.to_string()))?;
-            let names = manifest.as_ref().map(names_of).unwrap_or_default();
-            found.retain(|file| !is_among(file, &names));
-            named = Some(names);
-        }
-        if found.len() >= found_max {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-fn metadata_of(file: ObjectMeta) -> ObjectMetadata {
-    ObjectMetadata {
-        location: file.location,
-        last_modified: file.last_modified,
-        size: file.size,
-        e_tag: file.e_tag,
-        version: file.version,
-    }
-}
-
-/// The numbers of the files of merged data that a manifest names.
-fn names_of(manifest: &VersionedManifest) -> HashSet<String> {
-    manifest.all_sst_views().map(|view| view.sst.id.value().to_string()).collect()
-}
-
-fn is_among(file: &ObjectMetadata, names: &HashSet<String>) -> bool {
-    table_id(&file.location).is_some_and(|id| names.contains(id))
-}
-
-/// Halves of files below a folder of a local disk.
-async fn list_staged(folder: Option<PathBuf>) -> Vec<Staged> {
-    let Some(folder) = folder else { return Vec::new() };
-    let walking = tokio::task::spawn_blocking(move || {
-        let mut found = Vec::new();
-        walk(&folder, FOLDER_DEPTH_MAX, &mut found);
-        found
-    });
-    walking.await.unwrap_or_default()
-}
-
-fn walk(folder: &Path, depth: usize, found: &mut Vec<Staged>) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && depth > 0 {
-            walk(&entry.path(), depth - 1, found);
-        } else if found.len() < FOUND_MAX && entry.file_name().to_str().is_some_and(is_staged) {
-            found.extend(Staged::at(entry.path()));
-        }
-    }
-}
-
-/// Whether a file bears the name that the object store of a local disk gives to a file of the tree
-/// until it is whole: no object can have it.
-fn is_staged(name: &str) -> bool {
-    name.rsplit_once('#').is_some_and(|(name, number)| {
-        SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-            && !number.is_empty()
-            && number.bytes().all(|b| b.is_ascii_digit())
-    })
-}
-
-/// The number of a file of the tree, in capitals and digits, whose order is that of time.
-fn table_id(path: &ObjectPath) -> Option<&str> {
-    let id = path.filename()?.strip_suffix(TABLE_SUFFIX)?;
-    let is_id = id.len() == TABLE_ID_CHARS
-        && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
-    is_id.then_some(id)
-}
-
-fn listed(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = &Compaction> {
-    merges.into_iter().flat_map(VersionedCompactions::recent_compactions)
-}
-
-/// The numbers of merges that go on.
-fn active(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = String> {
-    listed(merges).filter(|merge| merge.active()).map(|merge| merge.id().to_string())
-}
-
 fn missing(what: &str) -> StoreError {
     StoreError::Unavailable(format!("{OBJECT_STORE} has lost {what}"))
 }
@@ -510,19 +258,16 @@ fn unanswered(waited: Duration) -> StoreError {
     StoreError::Unavailable(format!("{OBJECT_STORE} has not answered within {waited:?}"))
 }
 
-fn unavailable(error: &object_store::Error) -> StoreError {
-    StoreError::Unavailable(error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
 
     use async_trait::async_trait;
 
+    use super::super::location::Upload;
     use super::*;
+    use crate::Store;
     use crate::tests::harness::{self, batch, labels, open};
-    use crate::{Store, StoreOptions};
 
     /// Something that a crash might have left.
     const ORPHAN: &str = "tessella/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
@@ -677,56 +422,5 @@ mod tests {
             assert!(!orphans.is_waiting().await);
             assert_eq!(orphans.stats().files, 11 + 2 * ROUND_MAX as u64);
         });
-    }
-
-    #[test]
-    fn files_in_use_take_no_room_from_what_is_found() {
-        harness::run(async {
-            let objects = harness::memory();
-            let patient = Some(Duration::from_secs(86_400));
-            let options = StoreOptions { merge_interval: patient, ..harness::options() };
-            let store = harness::open_with(&objects, options).await.unwrap();
-            for time_ms in 0..4 {
-                store.append(batch(&labels(&[("a", "b")]), &[(time_ms, 1.0)])).await.unwrap();
-                store.seal_and_forget().await.unwrap();
-            }
-            let in_use = store.inner().lsm.files().len();
-            assert!(in_use > 3);
-            // Their names come after those of all that is in use.
-            let orphan = |number: u8| {
-                ObjectPath::from(format!(
-                    "tessella/compacted/7{}.sst",
-                    number.to_string().repeat(25)
-                ))
-            };
-            for number in 0..4 {
-                objects.put(&orphan(number), "x".into()).await.unwrap();
-            }
-            let location = Location::on(Arc::clone(&objects));
-            for found_max in 1..in_use + 6 {
-                let found = list_tables(&location, &objects, found_max).await.unwrap();
-                let paths: Vec<ObjectPath> = found.into_iter().map(|file| file.location).collect();
-                let is_orphan = |path: &&ObjectPath| (0..4).any(|number| **path == orphan(number));
-                let orphans = paths.iter().filter(is_orphan).count();
-                assert_eq!(orphans, found_max.min(4), "of {found_max}: {paths:?}");
-                assert!(paths.len() <= found_max);
-            }
-        });
-    }
-
-    #[test]
-    fn names_of_halves_are_told_from_others() {
-        for (name, expected) in [
-            ("a.sst#1", true),
-            ("1.manifest#22", true),
-            ("1.compactions#0", true),
-            ("a.sst", false),
-            ("a.sst#", false),
-            ("a.sst#1x", false),
-            ("notes#1", false),
-            ("#1", false),
-        ] {
-            assert_eq!(is_staged(name), expected, "{name}");
-        }
     }
 }
