@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use remote_write::{Connection, RequestEncoder, encode_labels};
+use support::random::Random;
 use support::{Server, get, temporary_directory};
 
 /// The most that any one request may add to the memory of the process.
@@ -30,21 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
 const MIB: usize = 1 << 20;
-
-/// Small numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn any(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.any() as u8).collect()
-    }
-}
 
 fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64

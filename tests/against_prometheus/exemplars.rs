@@ -3,19 +3,9 @@
 use std::time::Duration;
 
 use super::remote_write::{Connection, RequestEncoder, encode_labels};
+use super::support::random::Random;
 use super::support::{self, Server, free_port, get};
 use super::{spawn_prometheus, wait_for};
-
-/// Small numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 /// Exemplars about a time: some late, some twice, of one time with other values or labels, with
 /// labels that are too long, and without any.

@@ -26,6 +26,7 @@ use everything::Everything;
 use floats::Floats;
 use remote_write::{Connection, RequestEncoder, encode_labels};
 use serde_json::Value;
+use support::random::Random;
 use support::s3::{BUCKET, S3Server};
 use support::{Server, command, get, percent_encode, temporary_directory};
 
@@ -40,17 +41,6 @@ const LIFE_MS_MAX: u64 = 2_000;
 const LONG_LIFE_MS_MAX: u64 = 15_000;
 /// How soon a server is killed that is not waited for: while it opens the store.
 const START_MS_MAX: u64 = 400;
-
-/// Small numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 /// What became of the request with a number.
 #[derive(Debug, Clone, Copy, PartialEq)]

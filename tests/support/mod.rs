@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod process;
+pub mod random;
 pub mod s3;
 
 use std::ffi::OsString;

@@ -1,8 +1,7 @@
 //! Queries that are under way, and the log of requests.
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Scripted, ask, error, ready, send, shared_with, source};
 use crate::active::Client;
 use crate::http::router::router;
+use crate::logging::tests::Lines;
 
 const PATH: &str = "/api/v1/status/active_queries";
 
@@ -85,20 +85,6 @@ async fn only_those_who_administer_cancel_queries() {
         (answer.status.as_u16(), &answer.headers["allow"]),
         (405, &"DELETE, OPTIONS".parse().unwrap())
     );
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[tokio::test]

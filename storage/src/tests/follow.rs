@@ -40,6 +40,25 @@ async fn seal(store: &Store) {
     crate::seal::write_out(store.inner()).await.unwrap();
 }
 
+/// Waits, but not for ever, until nothing is left to be merged.
+async fn wait_until_merged(store: &Store) {
+    let started = Instant::now();
+    while store.stats().unmerged_segments > 0 && started.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// With these, what is read comes from files each time.
+fn cold() -> StoreOptions {
+    StoreOptions {
+        cache_bytes_max: 0,
+        index_cache_bytes_max: 0,
+        columns_bytes_max: 0,
+        settled_after: Duration::ZERO,
+        ..options()
+    }
+}
+
 /// Deletes every file that no manifest and no checkpoint names, however young.
 async fn collect_garbage(objects: &Arc<dyn ObjectStore>) {
     lsm::collect_garbage(&Location::on(Arc::clone(objects))).await;
@@ -128,14 +147,7 @@ fn readers_go_on_where_another_writer_takes_over() {
 fn files_of_an_old_view_stay_while_it_is_read() {
     harness::run(async {
         let objects = harness::memory();
-        // What is read comes from files each time.
-        let cold = StoreOptions {
-            cache_bytes_max: 0,
-            index_cache_bytes_max: 0,
-            columns_bytes_max: 0,
-            settled_after: Duration::ZERO,
-            ..options()
-        };
+        let cold = cold();
         let store = open_with(&objects, cold.clone()).await.unwrap();
         let series: Vec<_> =
             (0..9).map(|n| labels(&[("__name__", "a"), ("n", n.to_string().as_str())])).collect();
@@ -154,10 +166,7 @@ fn files_of_an_old_view_stay_while_it_is_read() {
         store.delete(vec![vec![model::Matcher::equal("n", "3")]], 0, 40_000).await.unwrap();
         store.clean_tombstones().await.unwrap();
         append(150).await;
-        let started = Instant::now();
-        while store.stats().unmerged_segments > 0 && started.elapsed() < PATIENCE {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        wait_until_merged(&store).await;
         let before = lsm::file_count(&Location::on(Arc::clone(&objects))).await;
         collect_garbage(&objects).await;
         assert_eq!(read_all(&reader).await.unwrap(), old, "the view from before is whole");
@@ -182,13 +191,7 @@ fn files_of_an_old_view_stay_while_it_is_read() {
 fn a_query_that_finds_files_gone_takes_others() {
     harness::run(async {
         let objects = harness::memory();
-        let cold = StoreOptions {
-            cache_bytes_max: 0,
-            index_cache_bytes_max: 0,
-            columns_bytes_max: 0,
-            settled_after: Duration::ZERO,
-            ..options()
-        };
+        let cold = cold();
         let store = open_with(&objects, cold.clone()).await.unwrap();
         let a = labels(&[("__name__", "a")]);
         for from in [0, 50] {
@@ -202,10 +205,7 @@ fn a_query_that_finds_files_gone_takes_others() {
         lsm::end_checkpoints(&location).await;
         store.append(batch(&a, &[(100_000, 1.0)])).await.unwrap();
         seal(&store).await;
-        let started = Instant::now();
-        while store.stats().unmerged_segments > 0 && started.elapsed() < PATIENCE {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        wait_until_merged(&store).await;
         lsm::delete_unlisted(&location).await;
         let (read, taken) = tokio::join!(
             read_all(&reader),
