@@ -110,13 +110,17 @@ impl File {
     fn read(&self, seen: &mut Seen) -> Result<(), ConfigError> {
         let mut files = Files::new();
         let read = WebConfig::load(&self.path, &mut files).and_then(|config| {
-            match config.tls.is_some() == self.in_force().tls.is_some() {
-                true => Ok(config),
-                false => Err(ConfigError::Conflict {
-                    path: self.path.display().to_string(),
-                    message: "TLS is turned on and off by a restart alone".to_owned(),
-                }),
-            }
+            let before = self.in_force();
+            let message = if config.tls.is_some() != before.tls.is_some() {
+                "TLS is turned on and off by a restart alone"
+            } else if config.access.is_open() && !before.access.is_open() {
+                // A file that is being written is empty for a moment.
+                "the last user and token are taken away by a restart alone"
+            } else {
+                return Ok(config);
+            };
+            let path = self.path.display().to_string();
+            Err(ConfigError::Conflict { path, message: message.to_owned() })
         });
         let is_same = files.are_same(&seen.files);
         *seen = Seen { files, fault: read.as_ref().err().map(ToString::to_string) };
