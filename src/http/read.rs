@@ -314,7 +314,14 @@ async fn streamed(
     frame_bytes_max: usize,
 ) -> Result<Response, ApiError> {
     let (sender, mut parts) = mpsc::channel::<Part>(PARTS_MAX);
-    tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
+    let told = sender.clone();
+    let sending = tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
+    tokio::spawn(async move {
+        // One that has died has sent nothing that may be taken for the end.
+        if let Err(error) = sending.await {
+            let _ = told.send(Err(ApiError::internal(error.to_string()))).await;
+        }
+    });
     let first = match parts.recv().await {
         Some(Ok(first)) => first,
         Some(Err(error)) => return Err(error),

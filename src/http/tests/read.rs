@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
+use model::{BoxFuture, Budget, Labels, MetadataQuery, Selection, SeriesSet, Source, SourceError};
 use tower::ServiceExt as _;
 
 use super::{Scripted, ask, ready, shared_with, source};
@@ -187,6 +188,53 @@ async fn limits_of_reads_and_of_queries_hold() {
     let text = String::from_utf8(text).unwrap();
     assert_eq!(status, 422, "{text}");
     assert!(text.ends_with("bytes of memory, the limit is 200 (--query.max-memory)\n"), "{text}");
+}
+
+/// A source that dies of each selection.
+struct Dying;
+
+impl Source for Dying {
+    fn select<'a>(
+        &'a self,
+        _: &'a Selection,
+        _: &'a Budget,
+    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
+        panic!("a defect")
+    }
+
+    fn series<'a>(
+        &'a self,
+        _: &'a MetadataQuery,
+        _: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
+        unreachable!("nobody asks for series")
+    }
+
+    fn label_names<'a>(
+        &'a self,
+        _: &'a MetadataQuery,
+        _: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        unreachable!("nobody asks for names")
+    }
+
+    fn label_values<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a MetadataQuery,
+        _: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        unreachable!("nobody asks for values")
+    }
+}
+
+#[tokio::test]
+async fn a_defect_behind_frames_is_not_taken_for_their_end() {
+    let shared = shared_with(&[], Scripted::default());
+    shared.set_ready(Arc::new(Dying));
+    let router = router(Arc::clone(&shared));
+    let (status, _, body) = post(&router, body(&[named("up")], &[1])).await;
+    assert_eq!(status, 500, "{}", String::from_utf8_lossy(&body));
 }
 
 #[tokio::test]
