@@ -25,13 +25,14 @@ use crate::window::{partition_of_window, window_of};
 ///
 /// Errors: after one, whether it is is not known, and the log takes nothing more.
 pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
+    // Before the rules are looked at: of two calls the later one sees the newer rules.
+    let mut log = inner.log.lock().await;
     let now_ms = inner.options.clock.now_ms();
     let keeping = inner.keeping();
     let bytes = keeping.encode(|rule| rule.border_ms(now_ms));
     if *inner.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) == bytes {
         return Ok(());
     }
-    let mut log = inner.log.lock().await;
     if let Some(error) = log.failed() {
         return Err(error);
     }
