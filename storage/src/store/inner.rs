@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use roaring::RoaringBitmap;
 use tokio::sync::Notify;
@@ -20,6 +21,10 @@ use crate::retention::{Keeping, RETENTION_RULES_MAX, Retention};
 use crate::seal;
 use crate::stats::Counters;
 use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_window, window_of};
+
+/// How long ago a write may have failed that tells why others wait: longer than the tree takes to
+/// repeat one.
+const REASON_SPAN_MIN: Duration = Duration::from_secs(5);
 
 /// What the tasks of a store share.
 pub(crate) struct Inner {
@@ -155,7 +160,7 @@ impl Inner {
     pub(super) fn refused(&self, mut error: StoreError) -> StoreError {
         match &mut error {
             StoreError::Stalled { waited, reason, .. } => {
-                *reason = self.lsm.write_failure(*waited);
+                *reason = self.lsm.write_failure((*waited).max(REASON_SPAN_MIN));
                 self.counters.note_stalled();
             }
             StoreError::HeadFull { .. } => self.counters.note_head_full(),
