@@ -28,6 +28,8 @@ const SERIES: u64 = 500;
 /// Samples of each in a request.
 const SAMPLES: i64 = 10;
 const STEP_MS: i64 = 1_000;
+/// How long the load goes on at the most until there is too much of it.
+const LONGEST: Duration = Duration::from_secs(120);
 
 fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
@@ -219,7 +221,13 @@ fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whol
         }
         let requests = scope.spawn(|| send_bomb(address, bomb_series, &bomb, stop));
         let asked = scope.spawn(|| ask_on(address, stop));
-        std::thread::sleep(Duration::from_secs(seconds));
+        // Longer where the machine is so slow that nothing is too much yet.
+        let started = Instant::now();
+        let is_overload =
+            || bomb.figures()[2] > 0 && accounts[0].figures()[1] > 0 || started.elapsed() > LONGEST;
+        while started.elapsed() < Duration::from_secs(seconds) || !is_overload() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         stop.store(true, Ordering::Relaxed);
         (requests.join().unwrap(), asked.join().unwrap())
     });

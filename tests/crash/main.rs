@@ -2,8 +2,8 @@
 //! is there once and as it was sent, what was not is there whole or not at all, and nothing else is.
 //! And a second writer on the same store fences off the first.
 //!
-//! `CRASH_SEED` sets the seed, `CRASH_KILLS` how often a process is killed on a local disk, and
-//! `CRASH_KILLS_S3` in each bucket.
+//! `CRASH_SEED` sets the seed, which is the clock's in a long run, `CRASH_KILLS` how often a process
+//! is killed on a local disk, and `CRASH_KILLS_S3` in each bucket.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -20,7 +20,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use everything::Everything;
 use floats::Floats;
@@ -41,6 +42,10 @@ const LIFE_MS_MAX: u64 = 2_000;
 const LONG_LIFE_MS_MAX: u64 = 15_000;
 /// How soon a server is killed that is not waited for: while it opens the store.
 const START_MS_MAX: u64 = 400;
+/// How long a server may take to acknowledge something.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a sender waits that is asked to come later.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What became of the request with a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,8 +84,8 @@ trait Sender: Send {
     /// Sends the request with a number; the status and the text of the answer.
     fn send(&self, connection: &mut Connection, request: usize) -> std::io::Result<(u16, String)>;
 
-    /// Sends until the server is gone.
-    fn run(&mut self, address: &str) {
+    /// Sends until the server is gone, and counts what is acknowledged.
+    fn run(&mut self, address: &str, acknowledged: &AtomicUsize) {
         let Ok(mut connection) = Connection::open(address) else {
             return;
         };
@@ -88,7 +93,15 @@ trait Sender: Send {
         loop {
             self.book_mut().sent(request);
             match self.send(&mut connection, request) {
-                Ok((204, _)) => self.book_mut().fates[request] = Fate::Acknowledged,
+                Ok((204, _)) => {
+                    self.book_mut().fates[request] = Fate::Acknowledged;
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+                // It may be stored or not, as one without an answer: it is sent again.
+                Ok((503, _)) => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 Ok((status, text)) => panic!("request {request}: {status} {text}"),
                 Err(_) => return,
             }
@@ -196,7 +209,8 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
 
 /// Kills processes on stores at a place so often, and looks at all that is stored after each start.
 fn kill_and_look(name: &str, place: &Place, kills: u64) {
-    let seed = number_from_environment("CRASH_SEED", now_ms() as u64);
+    let default_seed = if kills > KILLS { now_ms() as u64 } else { 1 };
+    let seed = number_from_environment("CRASH_SEED", default_seed);
     eprintln!("{name}: CRASH_SEED={seed} for {kills} kills");
     let directory = temporary_directory(&format!("crash-{name}"));
     let mut random = Random(seed);
@@ -215,7 +229,7 @@ fn kill_and_look(name: &str, place: &Place, kills: u64) {
             first + count
         );
     }
-    assert!(acknowledged > kills as usize, "the load was too small to tell anything");
+    assert!(acknowledged >= kills as usize, "the load was too small to tell anything");
 }
 
 /// How many requests were acknowledged, and how many samples were there in the end. `whole` is where
@@ -241,9 +255,14 @@ fn one_store(site: &Site, kills: u64, whole: Option<&Site>, random: &mut Random)
         }
         let is_long = whole.is_some() && random.below(12) == 0;
         let life_ms = random.below(if is_long { LONG_LIFE_MS_MAX } else { LIFE_MS_MAX });
+        let acknowledged = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for sender in &mut senders {
-                scope.spawn(|| sender.run(&address));
+                scope.spawn(|| sender.run(&address, &acknowledged));
+            }
+            let started = Instant::now();
+            while acknowledged.load(Ordering::Relaxed) == 0 && started.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_millis(life_ms));
             server.child.0.kill().unwrap();

@@ -2,7 +2,7 @@
 //! one in their place. Either the server does not start, and says which object is damaged; or each
 //! answer is right, or an error that says it. No answer lacks anything without a word.
 //!
-//! `DAMAGE_SEED` sets the seed, `DAMAGE_CASES` how many cases are tried (0: all).
+//! `DAMAGE_SEED` sets which cases are tried, `DAMAGE_CASES` how many (0: all).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -210,7 +210,7 @@ fn outcome(
         if get(&address, "/-/ready").0 == 200 {
             break None;
         }
-        if started.elapsed() > Duration::from_secs(60) {
+        if started.elapsed() > Duration::from_secs(180) {
             return Err("it neither starts nor ends".to_owned());
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -252,7 +252,7 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
 
 #[test]
 fn damaged_objects_are_errors_and_not_gaps() {
-    let seed = number_from_environment("DAMAGE_SEED", now_ms() as u64) as usize;
+    let seed = number_from_environment("DAMAGE_SEED", 1) as usize;
     let directory = temporary_directory("damaged");
     let whole = directory.path().join("whole");
     let questions = whole_store(&whole);

@@ -1,8 +1,6 @@
 //! A disk that is full: writes are refused and say why, queries go on, memory stays bounded, and all
 //! goes on by itself once there is room; of the store, and of the cache of an object store.
 
-use std::time::Duration;
-
 use crate::load::{Answer, Load};
 use crate::remote_write::Connection;
 use crate::small_disk::SmallDisk;
@@ -12,7 +10,7 @@ use crate::wait_for;
 
 const HOUR_MS: i64 = 3_600_000;
 const ARGS: [&str; 3] =
-    ["--self-metrics=false", "--storage.log-size=256KiB", "--storage.write-timeout=300ms"];
+    ["--self-metrics=false", "--storage.log-size=256KiB", "--storage.write-timeout=5s"];
 const IS_FULL: &str = "No space left on device";
 
 fn start(disk: &SmallDisk) -> Server {
@@ -90,8 +88,9 @@ fn a_full_disk_refuses_writes_answers_queries_and_recovers() {
     server.child.0.wait().unwrap();
     disk.fill();
     let server = disk.spawn(&disk.path().join("store").display().to_string(), &ARGS, &[]);
-    std::thread::sleep(Duration::from_millis(500));
+    wait_for("word of it", || server.log().contains(IS_FULL));
     assert_eq!(get(&server.address, "/-/healthy").0, 200);
+    assert_eq!(get(&server.address, "/-/ready").0, 503);
     disk.make_room();
     server.wait_until_ready();
     load.check(&server.address);

@@ -64,7 +64,7 @@ fn a_server_outlasts_an_object_store_that_fails_for_a_while() {
     let endpoint = s3_args(&format!("http://{}", proxy.address));
     let endpoint: Vec<&str> = endpoint.iter().map(String::as_str).collect();
     let place = place.with_args(&endpoint);
-    let server = place.start(&["--storage.write-timeout=1s"]);
+    let server = place.start(&["--storage.write-timeout=5s"]);
     let mut sender = Connection::open(&server.address).unwrap();
     let now = now_ms() / 1000 * 1000;
     let (before, during) = (samples(now - 60_000), samples(now - 40_000));
@@ -77,7 +77,7 @@ fn a_server_outlasts_an_object_store_that_fails_for_a_while() {
         assert_eq!(status, 503, "{text}");
         assert!(text.contains("the object store has not taken a write within"), "{text}");
         assert!(sender.answer_head().contains("retry-after:"), "{}", sender.answer_head());
-        assert!(started.elapsed() < Duration::from_secs(5), "round {round}");
+        assert!(started.elapsed() < Duration::from_secs(30), "round {round}");
         // Nothing that was not acknowledged is shown before it is durable.
         assert_eq!(read(&server.address), before);
     }

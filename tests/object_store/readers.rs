@@ -143,7 +143,7 @@ fn a_reader_outlasts_an_object_store_that_fails_for_a_while() {
     assert!(text.contains("behind its store"), "{text}");
     let started = Instant::now();
     assert_eq!(read(&reader.address), before, "from memory");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(started.elapsed() < Duration::from_secs(20));
 
     proxy.drop_all(false);
     let all = merged(&[&before, &during]);

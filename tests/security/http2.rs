@@ -32,7 +32,7 @@ async fn many_requests_share_a_connection_until_it_is_idle() {
         hash("x")
     );
     // Fewer places than requests at once: these wait for each other.
-    let server = ground.start(&config, &["--web.read-timeout=3s", "--web.max-connections=3"]);
+    let server = ground.start(&config, &["--web.read-timeout=8s", "--web.max-connections=3"]);
     let stream = connect(&ground, &server).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let (sender, connection) =

@@ -8,7 +8,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::{Ground, PATIENCE, TLS, hash, wait_for};
 
-const ARGS: [&str; 2] = ["--web.read-timeout=3s", "--web.max-connections=4"];
+const ARGS: [&str; 2] = ["--web.read-timeout=8s", "--web.max-connections=4"];
 
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();

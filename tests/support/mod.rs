@@ -13,14 +13,19 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 pub use process::*;
+
+/// How long a start may take, on a machine that does other things, too.
+const START_MAX: Duration = Duration::from_secs(180);
 
 /// The real binary, serving.
 pub struct Server {
     pub address: String,
     pub child: Child,
+    log: Arc<Mutex<String>>,
 }
 
 impl Server {
@@ -42,20 +47,32 @@ impl Server {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let address = read_address(&mut log);
+        let said = Arc::new(Mutex::new(String::new()));
+        let server = Server { address, child: Child(child), log: Arc::clone(&said) };
         // The pipe is drained for as long as the process lives, or it would block on its log.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::stderr()));
-        Server { address, child: Child(child) }
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                eprint!("{line}");
+                said.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
+        server
     }
 
     pub fn wait_until_ready(&self) {
-        for _ in 0..600 {
-            if TcpStream::connect(&self.address).is_ok() && get(&self.address, "/-/ready").0 == 200
-            {
-                return;
-            }
+        let started = Instant::now();
+        while TcpStream::connect(&self.address).is_err() || get(&self.address, "/-/ready").0 != 200
+        {
+            assert!(started.elapsed() < START_MAX, "not ready after {START_MAX:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("not ready after 30 s");
+    }
+
+    /// What the process has said since it named its address.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 }
 

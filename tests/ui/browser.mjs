@@ -138,7 +138,7 @@ test("a link draws what it names", async () => {
 
 test("a link of an alert shows the table", async () => {
   await withPage(
-    `graph?g0.expr=${encodeURIComponent("demo_load{zone='east'} > 0")}&g0.tab=1`,
+    `graph?g0.expr=${encodeURIComponent("demo_load{zone='east'} > 0")}&g0.tab=1&g0.moment_input=${encodeURIComponent(END)}`,
     async (page) => {
       await page.waitForSelector(".result");
       assert.equal(await page.locator(".result tbody tr").count(), 34);

@@ -20,7 +20,7 @@ use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions};
 
 /// How long is waited for what must come, and for what must not.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a life waits for an object store that fails.
 const LIFE_MAX: Duration = Duration::from_millis(400);
 

@@ -89,7 +89,10 @@ fn what_is_acknowledged_holds_whatever_fails() {
     };
     let next = AtomicU64::new(0);
     let failed = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+    // In a run of all tests the other ones go on beside it, some with limits of time.
+    let is_alone = number("SIMULATION_SEEDS").is_some();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if is_alone { cores.min(seeds.len()) } else { 1 };
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
