@@ -186,6 +186,8 @@ impl<W: Write> Export<'_, W> {
                     }
                     self.series(&loaded, &mut exemplars)?;
                 }
+                let left = exemplars.map(|(_, left)| left.len() as u64);
+                self.totals.exemplars_left_out += left.sum::<u64>();
             }
         }
         Ok(())

@@ -62,6 +62,8 @@ impl From<FormatError> for Stopped {
 struct Pieces {
     batcher: Batcher,
     progress: Progress,
+    /// Samples of a block.
+    taken: u64,
     invalid: Vec<String>,
     invalid_count: u64,
     sender: Sender<Piece>,
@@ -72,6 +74,7 @@ impl Pieces {
         Pieces {
             batcher: Batcher::default(),
             progress: from,
+            taken: 0,
             invalid: Vec::new(),
             invalid_count: 0,
             sender,
@@ -169,6 +172,7 @@ pub(super) fn read_block(
             block.samples(&series, chunk, |sample| pieces.take(&series.labels, sample))?;
         }
         pieces.progress.position = u64::from(number) + 1;
+        pieces.progress.samples = from.samples + pieces.taken;
         pieces.send_if_full()?;
     }
     pieces.finish()
@@ -189,7 +193,8 @@ impl Pieces {
                 return Ok(());
             }
         }
-        self.progress.samples += 1;
+        // They count as imported once their series is.
+        self.taken += 1;
         self.send_if_full()
     }
 }
