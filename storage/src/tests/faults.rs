@@ -43,9 +43,19 @@ impl Faulty {
         writes: i64,
         last_lands: bool,
     ) -> Arc<dyn ObjectStore> {
+        Faulty::told_on(objects, writes, last_lands).0
+    }
+
+    /// The same, and how many it still takes: less than none once it has refused one.
+    pub(super) fn told_on(
+        objects: &Arc<dyn ObjectStore>,
+        writes: i64,
+        last_lands: bool,
+    ) -> (Arc<dyn ObjectStore>, Arc<AtomicI64>) {
         let writes_left = Arc::new(AtomicI64::new(writes));
+        let told = Arc::clone(&writes_left);
         let objects = Arc::clone(objects);
-        Arc::new(Layered(Faulty { objects, writes_left, last_lands }))
+        (Arc::new(Layered(Faulty { objects, writes_left, last_lands })), told)
     }
 
     fn fate(&self) -> Fate {

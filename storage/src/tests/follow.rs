@@ -43,7 +43,8 @@ async fn seal(store: &Store) {
 /// Waits, but not for ever, until nothing is left to be merged.
 async fn wait_until_merged(store: &Store) {
     let started = Instant::now();
-    while store.stats().unmerged_segments > 0 && started.elapsed() < PATIENCE {
+    while store.stats().unmerged_segments > 0 {
+        assert!(started.elapsed() < PATIENCE, "files are not merged");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

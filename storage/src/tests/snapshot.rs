@@ -1,14 +1,18 @@
 //! Copies of a store are stores of their own.
 
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+
 use futures::TryStreamExt;
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{ObjectStore, ObjectStoreExt};
 
+use super::faults::Faulty;
 use super::harness::{self, batch, labels, open, options, read_all};
 use crate::lsm::Location;
 use crate::{Store, StoreError};
 
-/// How long a copy waits for an object store that fails.
+/// How long a copy waits for an object store that has refused a write.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(500);
 
 async fn open_copy(
@@ -69,13 +73,18 @@ fn half_a_copy_is_removed_at_the_next_start() {
             let store = open(&objects).await.unwrap();
             store.append(batch(&labels(&[("a", "b")]), &[(writes, 1.0)])).await.unwrap();
             drop(store);
-            let faulty = super::faults::Faulty::on(&objects, writes, false);
+            let (faulty, writes_left) = Faulty::told_on(&objects, writes, false);
             let name = format!("copy-{writes}");
+            let mut copying = pin!(async { open(&faulty).await?.snapshot(&name, true).await });
             // An object store that takes nothing is waited for.
-            let copying = async { open(&faulty).await?.snapshot(&name, true).await };
-            let snapshot = match tokio::time::timeout(WAIT_MAX, copying).await {
-                Ok(snapshot) => snapshot,
-                Err(_) => Err(StoreError::Unavailable("it takes nothing".to_owned())),
+            let snapshot = loop {
+                match tokio::time::timeout(WAIT_MAX, &mut copying).await {
+                    Ok(snapshot) => break snapshot,
+                    Err(_) if writes_left.load(Ordering::SeqCst) < 0 => {
+                        break Err(StoreError::Unavailable("it takes nothing".to_owned()));
+                    }
+                    Err(_) => {}
+                }
             };
             let store = open(&objects).await.unwrap();
             if snapshot.is_ok() {
