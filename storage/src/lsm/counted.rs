@@ -9,7 +9,7 @@ use model::Budget;
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
     GetOptions, GetResult, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result,
+    PutPayload, PutResult, Result, UploadPart,
 };
 use slatedb::object_store_tag::{ObjectStoreCallTag, TableStoreKind};
 
@@ -94,6 +94,37 @@ impl Counted {
     }
 }
 
+/// An upload in parts whose failures are noted.
+#[derive(Debug)]
+struct NotedUpload {
+    upload: Box<dyn MultipartUpload>,
+    failures: Arc<Failures>,
+    path: Path,
+}
+
+#[async_trait]
+impl MultipartUpload for NotedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let part = self.upload.put_part(data);
+        let (failures, path) = (Arc::clone(&self.failures), self.path.clone());
+        Box::pin(async move {
+            let result = part.await;
+            failures.note(&path, &result);
+            result
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let result = self.upload.complete().await;
+        self.failures.note(&self.path, &result);
+        result
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.upload.abort().await
+    }
+}
+
 #[async_trait]
 impl Layer for Counted {
     fn below(&self) -> &dyn ObjectStore {
@@ -113,7 +144,8 @@ impl Layer for Counted {
     ) -> Result<Box<dyn MultipartUpload>> {
         let result = self.objects.put_multipart_opts(to, how).await;
         self.failures.note(to, &result);
-        result
+        let (failures, path) = (Arc::clone(&self.failures), to.clone());
+        result.map(|upload| Box::new(NotedUpload { upload, failures, path }) as _)
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
