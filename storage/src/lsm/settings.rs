@@ -18,8 +18,11 @@ const MEMTABLE_BYTES: usize = 8 << 20;
 /// Bytes that are not written out yet, from which writers wait.
 pub(super) const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
 /// Files that are not merged yet, from which the memtable is not written out. Those of the log
-/// are never merged; of any other key there may be slatedb's default of 8.
+/// are never merged.
 const FILES_UNMERGED_MAX: usize = 1024;
+/// The same of files that hold one key of anything else. Eight are merged at once, every few seconds;
+/// a seal beside a heavy load writes some at each memtable, several a second, and should not wait.
+const FILES_OVERLAPPING_MAX: usize = 64;
 /// How old manifests and lists of merges must be before they are deleted: longer than a process
 /// can hang and then go on, as some object stores cannot tell that it comes late.
 pub(super) const MANIFEST_AGE_MIN: Duration = Duration::from_secs(20 * 60);
@@ -107,6 +110,7 @@ pub(super) fn settings(options: &StoreOptions) -> Settings {
         l0_sst_size_bytes: MEMTABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
         l0_max_ssts: FILES_UNMERGED_MAX,
+        l0_max_ssts_per_key: FILES_OVERLAPPING_MAX,
         // Given by its builder, which knows how to drop partitions.
         compactor_options: None,
         // Given by its builder, which knows what is being read.
