@@ -118,8 +118,8 @@ pub struct Args {
     #[arg(long = "web.max-connections", value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections_max: u32,
 
-    /// How long a client may take to send the head of a request, or keep a connection idle, as
-    /// a duration.
+    /// How long a client may take to send the head of a request or a form, or keep a connection
+    /// idle, as a duration.
     #[arg(long = "web.read-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub read_timeout: Duration,
 
