@@ -109,6 +109,7 @@ impl From<StoreError> for ApiError {
             StoreError::ReadOnly => ApiError::forbidden(error.to_string()),
             StoreError::Uncleaned(_)
             | StoreError::Fenced
+            | StoreError::Overtaken
             | StoreError::Closed
             | StoreError::NoStore(_)
             | StoreError::InvalidUrl { .. }

@@ -504,6 +504,7 @@ impl WriteError {
                 | StoreError::Unavailable(_)
                 | StoreError::ReadOnly
                 | StoreError::Fenced
+                | StoreError::Overtaken
                 | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
                 StoreError::Corrupt { .. }
                 | StoreError::Budget(_)

@@ -99,6 +99,13 @@ pub enum StoreError {
     /// Give up: another process has opened the same store and writes to it now.
     #[error("another process has taken over this store; this one may no longer write to it")]
     Fenced,
+    /// Look: another process has opened the same store in the meantime; or the newest of its lists
+    /// of files is missing, behind which its files look like that.
+    #[error(
+        "another process has taken over this store while it was opened; if there is none, the newest \
+         object below manifest/ is missing"
+    )]
+    Overtaken,
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,

@@ -41,7 +41,10 @@ impl Store {
     pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
         let mut location = Location::parse(url, &options.remote)?;
         location.check().await?;
-        Store::open_at(&location, options).await
+        Store::open_at(&location, options).await.map_err(|error| match error {
+            StoreError::Fenced => StoreError::Overtaken,
+            error => error,
+        })
     }
 
     /// The same on objects in memory that others may open too.
