@@ -24,20 +24,22 @@ pub(super) type Refusal = (Reason, String);
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     settings: &'a Settings,
+    limits: &'a Limits,
     known: HashMap<&'a str, Rc<str>>,
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(settings: &'a Settings) -> Names<'a> {
-        Names { settings, known: HashMap::new() }
+    pub(super) fn new(settings: &'a Settings, limits: &'a Limits) -> Names<'a> {
+        Names { settings, limits, known: HashMap::new() }
     }
 
     /// The name of a label, of an attribute that is promoted.
     ///
-    /// Errors: nothing is left of it.
+    /// Errors: nothing is left of it, or it is too long.
     pub(super) fn label(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
         // Without escaping, some names are refused here that data points may have.
         if self.settings.allow_utf8 {
+            self.check_len(name)?;
             return self.made(name);
         }
         self.of_attribute(name)
@@ -45,6 +47,7 @@ impl<'a> Names<'a> {
 
     /// The name of a label, of an attribute of a scope.
     pub(super) fn scope_label(&self, name: &str) -> Result<Rc<str>, Refusal> {
+        self.check_len(name)?;
         self.made(&format!("otel_scope_{name}"))
     }
 
@@ -53,6 +56,7 @@ impl<'a> Names<'a> {
         if let Some(known) = self.known.get(name) {
             return Ok(Rc::clone(known));
         }
+        self.check_len(name)?;
         let made = match self.settings.allow_utf8 && !name.is_empty() {
             true => Rc::from(name),
             false => self.made(name)?,
@@ -61,6 +65,11 @@ impl<'a> Names<'a> {
             self.known.insert(name, Rc::clone(&made));
         }
         Ok(made)
+    }
+
+    /// Before anything is made of it: that may take several times its length.
+    fn check_len(&self, name: &str) -> Result<(), Refusal> {
+        check_lengths(name.len(), 0, self.limits).map_err(|text| (Reason::LabelLimit, text))
     }
 
     fn made(&self, name: &str) -> Result<Rc<str>, Refusal> {

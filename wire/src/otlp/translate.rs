@@ -41,6 +41,7 @@ use super::message::{
 use super::naming::{NameKind, metric_name, unit_name};
 use super::resource::{ResourceLabels, ScopeLabels, Span};
 use super::{Settings, exemplar, histogram};
+use crate::careful::check_lengths;
 use crate::filling::{Filling, Mark};
 use crate::limits::SAMPLES_FLAG;
 use crate::rejects::{Counts, Reason};
@@ -71,7 +72,7 @@ pub(super) fn translate<'t>(
 ) -> Result<Decoded, DecodeError> {
     let mut translation = Translation {
         settings,
-        names: Names::new(settings),
+        names: Names::new(settings, filling.limits),
         filling,
         last_metadata: HashMap::new(),
         hasher: RandomState::new(),
@@ -217,6 +218,13 @@ impl<'t> Translation<'t, '_> {
     ) -> Result<String, Refusal> {
         let Metric { name, unit, data, .. } = metric;
         let shown = &name[..name.floor_char_boundary(1024)];
+        // Before anything is made of them: that may take several times their length.
+        for (what, text) in [("name", name), ("unit", unit)] {
+            if let Err(text) = check_lengths(0, text.len(), self.filling.limits) {
+                let text = format!("{text} for the {what} of metric {}", quoted(shown));
+                return Err((Reason::LabelLimit, text));
+            }
+        }
         if *data == Data::Empty {
             let text = format!(
                 "could not get aggregation temporality for {shown} as it has unsupported metric \

@@ -340,3 +340,39 @@ fn gzip_unpacks_to_the_limit_and_no_further() {
         assert!(matches!(unpack(broken).0, Err(DecodeError::Gzip(_))), "{broken:?}");
     }
 }
+
+#[test]
+fn names_that_are_too_long_are_refused_before_anything_is_made_of_them() {
+    let long = "a.\u{1}".repeat(300_000);
+    let time = [&[3 << 3 | 1][..], &1_000_000u64.to_le_bytes()].concat();
+    let of_metric = |name: &str, unit: &str, attribute: &str| {
+        let attribute = field(7, &[field(1, attribute.as_bytes()), field(2, &[])].concat());
+        let point = field(1, &[time.clone(), attribute].concat());
+        let metric = [field(1, name.as_bytes()), field(3, unit.as_bytes()), field(5, &point)];
+        field(1, &field(2, &field(2, &metric.concat())))
+    };
+    for (message, expected) in [
+        (
+            of_metric(&long, "", "b"),
+            "--remote-write.max-label-value-length) for the name of metric",
+        ),
+        (
+            of_metric("a", &long, "b"),
+            "--remote-write.max-label-value-length) for the unit of metric",
+        ),
+        (of_metric("a", "", &long), "--remote-write.max-label-name-length) for a data point of"),
+    ] {
+        let (decoded, _) = granted(Encoding::Protobuf, &message);
+        let decoded = decoded.unwrap();
+        let refused: Vec<Reason> = decoded
+            .rejects
+            .counts()
+            .filter(|(_, counts)| *counts != Counts::default())
+            .map(|(reason, _)| reason)
+            .collect();
+        assert_eq!(refused, [Reason::LabelLimit]);
+        let told = decoded.rejects.to_text();
+        assert!(told.contains(expected), "{told}");
+        assert!(told.len() < 8 << 10, "{} bytes are told", told.len());
+    }
+}
