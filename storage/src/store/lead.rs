@@ -29,13 +29,18 @@ impl Drop for Leading {
 pub(super) async fn lead(inner: Arc<Inner>) {
     let mut leading = Leading { inner: Arc::clone(&inner), is_done: false };
     loop {
-        let committed_at = inner.log.lock().await.committed_at;
-        let pause = committed_at
-            .and_then(|at| inner.options.commit_interval_min.checked_sub(at.elapsed()))
-            .unwrap_or_default();
-        // Seals and deletes have the log meanwhile.
-        tokio::time::sleep(pause).await;
         let mut log = inner.log.lock().await;
+        let pause = log
+            .committed_at
+            .and_then(|at| inner.options.commit_interval_min.checked_sub(at.elapsed()));
+        if let Some(pause) = pause
+            && !pause.is_zero()
+        {
+            // Seals and deletes have the log meanwhile.
+            drop(log);
+            tokio::time::sleep(pause).await;
+            log = inner.log.lock().await;
+        }
         let group = inner.queue.take();
         if group.is_empty() {
             leading.is_done = true;

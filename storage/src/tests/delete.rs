@@ -1,15 +1,17 @@
 //! Deleted samples never return, whatever comes afterwards; what is written later is there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source};
 
 use super::harness::{
-    self, Contents, at, batch, histogram, histogram_batch, labels, open, read, read_all, read_full,
+    self, Contents, at, batch, histogram, histogram_batch, labels, open, open_with, read, read_all,
+    read_full,
 };
 use crate::store::begin_delete;
 use crate::window::WINDOW_MS;
-use crate::{Store, StoreError, TOMBSTONE_BYTES_MAX, TOMBSTONES_MAX};
+use crate::{Store, StoreError, StoreOptions, TOMBSTONE_BYTES_MAX, TOMBSTONES_MAX};
 
 fn series(number: i64) -> Labels {
     labels(&[("__name__", "a"), ("n", &number.to_string())])
@@ -33,6 +35,30 @@ async fn series_between(store: &Store, start_ms: i64, end_ms: i64) -> Vec<Labels
 async fn values(store: &Store) -> Vec<String> {
     let query = MetadataQuery { selectors: vec![], start_ms: 0, end_ms: WINDOW_MS, limit: 0 };
     store.label_values("n", &query, &Budget::unlimited()).await.unwrap()
+}
+
+#[test]
+fn a_delete_does_not_wait_until_there_may_be_a_commit() {
+    harness::run(async {
+        let commit_interval_min = Duration::from_secs(3600);
+        let options = StoreOptions { commit_interval_min, ..harness::options() };
+        let store = Arc::new(open_with(&harness::memory(), options).await.unwrap());
+        store.append(batch(&series(1), &[(1000, 1.0)])).await.unwrap();
+        let waiting = Arc::clone(&store);
+        let waiting = tokio::spawn(async move {
+            waiting.append(batch(&series(2), &[(1000, 2.0)])).await.map(drop)
+        });
+        while store.stats().queue_samples == 0 {
+            tokio::task::yield_now().await;
+        }
+        // Whoever commits has looked at the time by then.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        store.delete(of(1), 0, 2000).await.unwrap();
+        assert_eq!(read_all(store.as_ref()).await.unwrap(), []);
+        waiting.abort();
+    });
 }
 
 #[test]
