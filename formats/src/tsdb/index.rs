@@ -16,6 +16,8 @@ const HEADER_BYTES: u64 = 5;
 const CONTENTS_BYTES: u64 = 6 * 8;
 /// The most bytes of what is said about one series: some hundred thousand chunks.
 const SERIES_BYTES_MAX: u64 = 64 << 20;
+/// Labels of a series: few bytes stand for long texts.
+const LABELS_MAX: u64 = 10_000;
 
 /// Where a chunk is, and between which times its samples lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +157,9 @@ fn read_postings(file: &mut WindowedFile, at: u64) -> Result<(u64, u32), FormatE
 
 fn take_symbols(rest: &mut &[u8]) -> Option<Vec<(u32, u32)>> {
     let count = take_varint(rest)?.0;
+    if count > LABELS_MAX {
+        return None;
+    }
     let mut number = || u32::try_from(take_varint(rest)?.0).ok();
     // Each takes a byte at least; the list grows with them.
     (0..count).map(|_| Some((number()?, number()?))).collect()

@@ -193,7 +193,7 @@ impl<W: Write> Export<'_, W> {
         Ok(())
     }
 
-    /// The exemplars of a metric, by series; none where its form allows none.
+    /// The exemplars of a metric, by series.
     fn exemplars(
         &mut self,
         query: &MetadataQuery,
