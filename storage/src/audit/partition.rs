@@ -116,7 +116,7 @@ pub(super) async fn walk(
         }
     }
     if depth == Depth::Everything {
-        postings(lsm, number, &labels, on_damage).await?;
+        postings(lsm, number, series_count, &labels, on_damage).await?;
     }
     Ok(survey)
 }
@@ -137,6 +137,10 @@ async fn forward(
         let first = page.saturating_mul(PAGE_IDS) as usize;
         if first != all.len() {
             on_damage(Damage::in_tree(&key, format!("the page before ends at id {}", all.len())));
+        }
+        // Ids whose page is gone have none, and nothing is said of what names them.
+        if all.len() < first && first < series_count as usize {
+            all.resize(first, Labels::default());
         }
         all.extend(labels);
     }
@@ -201,10 +205,13 @@ async fn blocks(
         }
         for (id, _) in series {
             match labels.get(id as usize) {
+                // Its page is missing, which has been told.
+                None if id < survey.series => {}
                 None => {
-                    let detail = format!("series {id} has no labels");
+                    let detail = format!("series {id} is not registered");
                     on_damage(Damage::in_tree(&key, detail));
                 }
+                Some(labels) if labels.is_empty() => {}
                 Some(labels) if keys::metric_hash(labels.metric_name()) != metric => {
                     let detail = format!("series {id}, {labels}, is of another metric");
                     on_damage(Damage::in_tree(&key, detail));
@@ -266,6 +273,7 @@ fn block(
 async fn postings(
     lsm: &Lsm,
     number: i64,
+    series_count: u32,
     labels: &[Labels],
     on_damage: OnDamage<'_>,
 ) -> Result<(), StoreError> {
@@ -291,6 +299,10 @@ async fn postings(
         let Some((name, value)) = &pair_before else { continue };
         for id in &ids {
             let of = labels.get(id as usize);
+            // Its page is missing, which has been told.
+            if of.map_or(id < series_count, Labels::is_empty) {
+                continue;
+            }
             if of.is_none_or(|labels| labels.get(name) != value) || !of_pair.insert(id) {
                 let detail = format!("series {id} is filed here and does not belong here");
                 on_damage(Damage::in_tree(&key, detail));
@@ -299,7 +311,7 @@ async fn postings(
             *filed.entry(id).or_default() += 1;
         }
     }
-    for (id, labels) in labels.iter().enumerate() {
+    for (id, labels) in labels.iter().enumerate().filter(|(_, labels)| !labels.is_empty()) {
         let found = filed.get(&(id as u32)).copied().unwrap_or(0);
         if found != labels.len() {
             let key = keys::postings(number);

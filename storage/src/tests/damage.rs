@@ -8,8 +8,9 @@ use model::{Batch, MatchOp, Matcher, SourceError};
 use super::harness::{
     self, batch, histogram, histogram_batch, labels, open, open_with, read, read_full,
 };
+use crate::audit::{Damage, verify_at};
 use crate::chunk::CHUNK_PADDING_BYTES;
-use crate::lsm::WriteSet;
+use crate::lsm::{Location, WriteSet};
 use crate::seal::block::BLOCK_SERIES_MAX;
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions, keys};
@@ -180,6 +181,26 @@ fn missing_blocks_and_pages_are_errors() {
                 assert!(matches!(result, Err(SourceError::Corrupt { .. })), "{result:?}");
                 put(&store, &key, value).await;
             }
+        }
+    });
+}
+
+#[test]
+fn a_page_of_labels_that_is_damaged_is_told_once() {
+    harness::run(async {
+        for page in 0..2 {
+            let (objects, store) = filled().await;
+            store.seal_all().await.unwrap();
+            let pages = entries(&store, &keys::forward(0)).await;
+            assert_eq!(pages.len(), 2, "the series fill more than a page");
+            put(&store, &pages[page].0, b"no page".to_vec()).await;
+            store.close().await.unwrap();
+            let mut damages = Vec::new();
+            let mut note = |damage: Damage| damages.push(damage.detail);
+            let location = Location::on(objects);
+            verify_at(&location, &harness::options(), &mut |_, _| {}, &mut note).await.unwrap();
+            // The bytes, and the ids behind or in front of it; not each series of the day.
+            assert!((1..=2).contains(&damages.len()), "{damages:#?}");
         }
     });
 }
