@@ -12,8 +12,13 @@ use crate::units::format_duration;
 
 /// `/-/ready`; the layer around it answers as long as the server is not.
 ///
-/// A reader that does not keep up says so, and answers queries all the same.
+/// A reader that does not keep up says so, and answers queries all the same. A writer whose store
+/// another process has taken over answers nothing any more.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    if shared.store().is_some_and(|store| store.is_taken_over()) {
+        let message = "Another process has taken over this store.\n".to_owned();
+        return plain(StatusCode::SERVICE_UNAVAILABLE, message);
+    }
     let behind = shared.store().and_then(|store| store.behind());
     match behind.filter(|behind| !behind.keeps_up()) {
         None => "Tessella is Ready.\n".into_response(),

@@ -325,7 +325,15 @@ fn a_second_writer_fences_off_the_first() {
     let second = Server::start(directory.path(), &args);
     let (status, text) = to_first.write(&one_sample(time_ms + 1, 2.0)).unwrap();
     assert_eq!(status, 503, "{text}");
-    assert!(text.contains("another process has taken over this store"), "{text}");
+    let is_told = |text: &str| text.contains("nother process has taken over this store");
+    assert!(is_told(&text), "{text}");
+    // Nobody is sent to it, and it gives no answers that get old.
+    let query = "/api/v1/query?query=fence_samples";
+    for path in ["/-/ready", query, "/api/v1/labels"] {
+        let (status, text) = get(&first.address, path);
+        assert!(status == 503 && is_told(&text), "{path}: {status} {text}");
+    }
+    assert_eq!(get(&first.address, "/-/healthy").0, 200);
 
     let mut to_second = Connection::open(&second.address).unwrap();
     assert_eq!(to_second.write(&one_sample(time_ms + 2, 3.0)).unwrap().0, 204);

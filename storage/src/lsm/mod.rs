@@ -154,6 +154,15 @@ impl Lsm {
         }
     }
 
+    /// Whether another process writes to the tree now, as far as that is known: within a second or
+    /// two, or with the next write.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        match &self.tree {
+            Tree::Written(db) => db.status().close_reason == Some(CloseReason::Fenced),
+            Tree::Read(..) => false,
+        }
+    }
+
     fn manifest(&self) -> VersionedManifest {
         match &self.tree {
             Tree::Written(db) => db.manifest(),

@@ -48,6 +48,12 @@ impl Store {
         self.progress.as_ref().map(|progress| progress.behind())
     }
 
+    /// Whether another process has opened the store to write to it: what is read here is not
+    /// complete any more, and nothing is written.
+    pub fn is_taken_over(&self) -> bool {
+        self.inner.lsm.is_taken_over()
+    }
+
     /// Takes in what another process has written by now. The background task calls this by itself,
     /// where there is one.
     pub async fn catch_up(&self) -> Result<(), StoreError> {
