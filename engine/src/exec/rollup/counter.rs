@@ -321,9 +321,10 @@ impl Resets {
         let border_ms = halves.border_ms(start_ms, end_ms);
         // A reset across the border comes in when the sample behind it does, but leaves when the
         // one before it does: it belongs before the border, which was found without it.
+        // It may have left already, where the ranges between held too few resets for sums to be asked.
         let comes_late = |border: u64| {
-            let at = border.checked_sub(*base).map(|at| at as usize);
-            let reset = at.filter(|at| *at < some.end).and_then(|at| entries.get(at));
+            let Some(at) = border.checked_sub(*base).map(|at| at as usize) else { return true };
+            let reset = entries.get(at).filter(|_| at < some.end);
             reset.is_some_and(|reset| reset.time_ms <= border_ms)
         };
         if halves.border().is_some_and(comes_late) {
