@@ -2,6 +2,7 @@
 #![no_main]
 
 #[path = "../../wire/tests/fuzz/targets.rs"]
+#[allow(dead_code, reason = "each target uses a part")]
 mod targets;
 
 use wire::otlp::Encoding;
