@@ -1,0 +1,88 @@
+//! `target_info`: the series that has the attributes of a resource as labels.
+
+use std::hash::BuildHasher as _;
+
+use model::MetricKind;
+
+use super::{NS_PER_MS, SAMPLE_BYTES, Series, Translation};
+use crate::DecodeError;
+use crate::limits::SAMPLES_FLAG;
+use crate::otlp::labels::LabelSet;
+use crate::otlp::message::{Attribute, Point};
+use crate::otlp::resource::{ResourceLabels, Span};
+use crate::rejects::Reason;
+
+/// The name of the metric.
+const TARGET_INFO: &str = "target_info";
+
+const NS_PER_DAY: i64 = 86_400 * 1_000_000_000;
+
+/// The most samples of one resource: a week, with the lookback of 5 minutes. A sender whose clock was
+/// wrong for a moment would have them made for years.
+const TARGET_SAMPLES_MAX: i64 = 4096;
+
+impl<'t> Translation<'t, '_> {
+    /// Adds the series of the resource itself.
+    pub(super) fn target_info(
+        &mut self,
+        attributes: &'t [Attribute<'t>],
+        resource: &ResourceLabels<'t>,
+        span: &Span,
+    ) -> Result<(), DecodeError> {
+        let Some(span) = span.0 else { return Ok(()) };
+        let (settings, limits) = (self.settings, self.filling.limits);
+        let base = match resource.target_info(attributes, settings, &mut self.names, limits) {
+            Ok(Some(labels)) => labels,
+            Ok(None) => return Ok(()),
+            Err((reason, text)) => {
+                self.refuse([], reason, || format!("{text} for {TARGET_INFO} of a resource"));
+                return Ok(());
+            }
+        };
+        let mark = self.filling.mark();
+        self.filling.budget.spend(SAMPLE_BYTES + base.packed_bytes())?;
+        self.target_info_samples(&base, span)?;
+        let point = Point::default();
+        self.close(mark, &Series { base: &base, point: &point, metric: TARGET_INFO, more: None });
+        self.metadata(TARGET_INFO.to_owned(), MetricKind::Gauge, "Target metadata", "")
+    }
+
+    /// A sample at the first time, each half of a lookback from there, and at the last time.
+    fn target_info_samples(
+        &mut self,
+        base: &LabelSet<'_>,
+        (first, last): (i64, i64),
+    ) -> Result<(), DecodeError> {
+        let step = (self.settings.lookback_ns / 2).max(NS_PER_MS) as i64;
+        let hash = self.hasher.hash_one(base);
+        let before_last = ((last - first) as u64).div_ceil(step as u64) as i64;
+        let first_kept = first + (before_last - (TARGET_SAMPLES_MAX - 1)).max(0) * step;
+        if first_kept > first {
+            self.refuse([], Reason::DataPoint, || {
+                format!(
+                    "{TARGET_INFO} of a resource with data points {} days apart: only the newest \
+                     {TARGET_SAMPLES_MAX} samples are kept",
+                    (last - first) / NS_PER_DAY
+                )
+            });
+        }
+        for time_ns in (first_kept..last).step_by(step as usize).chain([last]) {
+            if self.target_steps >= self.filling.limits.samples_max {
+                // Resources that come again and again would be looked at without end.
+                self.refuse([], Reason::DataPoint, || {
+                    let limit = self.filling.limits.samples_max;
+                    format!("{TARGET_INFO}: {limit} samples of one request (--{SAMPLES_FLAG})")
+                });
+                return Ok(());
+            }
+            self.target_steps += 1;
+            let time_ms = time_ns / NS_PER_MS as i64;
+            if self.seen_targets.insert((hash, time_ms)) {
+                self.filling.budget.spend(SAMPLE_BYTES)?;
+                self.filling.push_sample(time_ms, 1.0);
+                self.filling.check_samples()?;
+            }
+        }
+        Ok(())
+    }
+}
