@@ -1,8 +1,9 @@
-//! The queries that wait or run: who asked what, since when, and what it has cost so far.
+//! Active queries and lookups: those that wait, run, or send their response; who asked what, since
+//! when, and what it has cost so far.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -20,12 +21,31 @@ const TEXT_CHARS_MAX: usize = 4096;
 pub(crate) struct Client {
     address: Option<SocketAddr>,
     user: Arc<OnceLock<Arc<str>>>,
+    /// Closes the connection, where it carries one request at a time.
+    close: Option<Arc<Notify>>,
 }
 
 impl Client {
     /// At an address.
     pub(crate) fn at(address: SocketAddr) -> Client {
-        Client { address: Some(address), user: Arc::default() }
+        Client { address: Some(address), ..Client::default() }
+    }
+
+    /// Client of a connection that ends once `close` is notified.
+    pub(crate) fn closed_by(self, close: Arc<Notify>) -> Client {
+        Client { close: Some(close), ..self }
+    }
+
+    /// Closes the connection, unless other requests share it.
+    pub(crate) fn close(&self) {
+        if let Some(close) = &self.close {
+            close.notify_one();
+        }
+    }
+
+    /// Network that limits per client apply to; none without an address.
+    pub(crate) fn network(&self) -> Option<IpAddr> {
+        self.address.map(network_of)
     }
 
     /// Notes who it is, for all that know of this request.
@@ -49,7 +69,16 @@ impl std::fmt::Display for Client {
     }
 }
 
-/// All queries that wait or run. The gate and the connections bound how many there are.
+/// Returns the address that stands for a client: of IPv6 the network of 64 bits, which is what one
+/// subscriber is given.
+pub(crate) fn network_of(address: SocketAddr) -> IpAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
+        ip => ip,
+    }
+}
+
+/// All active queries. The gate, the outbox and the connections bound how many there are.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveQueries {
     next_id: AtomicU64,
@@ -61,10 +90,10 @@ pub(crate) struct ActiveQueries {
 pub(crate) struct ActiveQuery {
     /// Its number since the start of the server.
     pub(crate) id: u64,
-    /// Its text, or the beginning of it.
+    /// Its text, or the beginning of it; the path and selectors of a lookup.
     pub(crate) text: String,
-    /// When it is evaluated.
-    pub(crate) when: When,
+    /// When it is evaluated; none for a lookup.
+    pub(crate) when: Option<When>,
     /// Who asked.
     pub(crate) client: Client,
     /// Since when.
@@ -73,20 +102,45 @@ pub(crate) struct ActiveQuery {
     pub(crate) began: Instant,
     /// What it has cost so far.
     pub(crate) view: BudgetView,
-    is_running: AtomicBool,
+    state: AtomicU8,
+    /// Bytes that its response holds while it is sent.
+    sending_bytes: AtomicU64,
     cancel: Notify,
+}
+
+/// Progress of an active query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum QueryState {
+    /// It waits for a slot.
+    Waiting = 0,
+    /// It is evaluated, if only as far as a trial goes.
+    Running = 1,
+    /// Its response waits for the reader.
+    Sending = 2,
+}
+
+impl QueryState {
+    /// Name in the API.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            QueryState::Waiting => "waiting",
+            QueryState::Running => "running",
+            QueryState::Sending => "sending",
+        }
+    }
 }
 
 /// Keeps a query listed.
 #[derive(Debug)]
-pub(crate) struct Listed<'a> {
-    all: &'a ActiveQueries,
+pub(crate) struct Listed {
+    all: Arc<ActiveQueries>,
     query: Arc<ActiveQuery>,
 }
 
 impl ActiveQueries {
     /// Lists a query until what is returned is dropped.
-    pub(crate) fn list(&self, text: &str, when: When, client: Client) -> Listed<'_> {
+    pub(crate) fn list(self: &Arc<Self>, text: &str, when: Option<When>, client: Client) -> Listed {
         let query = Arc::new(ActiveQuery {
             id: 1 + self.next_id.fetch_add(1, Ordering::Relaxed),
             text: text.chars().take(TEXT_CHARS_MAX).collect(),
@@ -95,11 +149,12 @@ impl ActiveQueries {
             started: SystemTime::now(),
             began: Instant::now(),
             view: BudgetView::default(),
-            is_running: AtomicBool::new(false),
+            state: AtomicU8::new(QueryState::Waiting as u8),
+            sending_bytes: AtomicU64::new(0),
             cancel: Notify::new(),
         });
         self.queries().insert(query.id, Arc::clone(&query));
-        Listed { all: self, query }
+        Listed { all: Arc::clone(self), query }
     }
 
     /// All of them, the oldest first.
@@ -124,12 +179,27 @@ impl ActiveQueries {
 impl ActiveQuery {
     /// Notes that it waits for no place.
     pub(crate) fn run(&self) {
-        self.is_running.store(true, Ordering::Relaxed);
+        self.state.store(QueryState::Running as u8, Ordering::Relaxed);
     }
 
-    /// Whether it has been evaluated, if only as far as a trial goes.
-    pub(crate) fn is_running(&self) -> bool {
-        self.is_running.load(Ordering::Relaxed)
+    /// Notes that its response waits for the reader, and holds so many bytes.
+    pub(crate) fn send(&self, bytes: u64) {
+        self.sending_bytes.store(bytes, Ordering::Relaxed);
+        self.state.store(QueryState::Sending as u8, Ordering::Relaxed);
+    }
+
+    /// Progress so far.
+    pub(crate) fn state(&self) -> QueryState {
+        match self.state.load(Ordering::Relaxed) {
+            0 => QueryState::Waiting,
+            1 => QueryState::Running,
+            _ => QueryState::Sending,
+        }
+    }
+
+    /// Bytes that its response holds while it is sent.
+    pub(crate) fn sending_bytes(&self) -> u64 {
+        self.sending_bytes.load(Ordering::Relaxed)
     }
 
     /// Completes once somebody ends it.
@@ -138,14 +208,14 @@ impl ActiveQuery {
     }
 }
 
-impl Listed<'_> {
+impl Listed {
     /// The query.
     pub(crate) fn query(&self) -> &Arc<ActiveQuery> {
         &self.query
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for Listed {
     fn drop(&mut self) {
         self.all.queries().remove(&self.query.id);
     }

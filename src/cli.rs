@@ -82,6 +82,11 @@ pub struct Args {
     #[arg(long = "web.config.file", value_name = "PATH")]
     pub web_config_file: Option<PathBuf>,
 
+    /// Maximum time in which a client may receive a response that does not fit into what a
+    /// connection buffers, as a duration; one that takes longer is given up.
+    #[arg(long = "web.write-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
+    pub write_timeout: Duration,
+
     /// Which origins' pages may read the API, as a regular expression that must match whole.
     #[arg(long = "web.cors.origin", value_name = "REGEX", default_value = ".*", value_parser = parse_origin)]
     pub cors_origin: Origin,
@@ -283,6 +288,12 @@ pub struct Args {
     /// How many queries may wait for their turn; more are refused with status 503.
     #[arg(long = "query.max-queue", value_name = "COUNT", default_value_t = 500)]
     pub query_queue_max: u32,
+
+    /// Maximum number of query responses that one client address may leave unread at once, while
+    /// these hold less than half of --query.max-memory-total; beyond that, the one that was not
+    /// read from for the longest time is given up. A reverse proxy is one client.
+    #[arg(long = "query.max-sending-per-client", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub query_sending_per_client_max: u32,
 
     /// How much memory answers to range queries may take that are kept to be used again, as a
     /// size; 0 keeps none.

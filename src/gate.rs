@@ -37,6 +37,15 @@ pub enum GateError {
     TimedOut,
 }
 
+/// Occasion on which a place is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// The work begins.
+    First,
+    /// The work goes on, after its place was given back while it waited for something else.
+    Again,
+}
+
 /// A place. It is free again once this is dropped.
 #[derive(Debug)]
 pub struct Place {
@@ -90,13 +99,24 @@ impl Gate {
     ///
     /// Errors: a full queue at once, a place that does not come free in time.
     pub async fn enter(&self, timeout: Duration) -> Result<Place, GateError> {
+        self.enter_as(Entry::First, timeout).await
+    }
+
+    /// Waits for a place, which one that comes again does whatever the length of the queue.
+    ///
+    /// Errors: those of [`Gate::enter`].
+    pub(crate) async fn enter_as(
+        &self,
+        entry: Entry,
+        timeout: Duration,
+    ) -> Result<Place, GateError> {
         if let Some(place) = self.try_enter() {
             return Ok(place);
         }
         let started = Instant::now();
         let waiting = 1 + self.waiting.fetch_add(1, Ordering::Relaxed);
         let guard = Waiting(&self.waiting);
-        if waiting > self.waiting_max {
+        if entry == Entry::First && waiting > self.waiting_max {
             return Err(GateError::QueueFull { waiting, limit: self.waiting_max });
         }
         let places = Arc::clone(&self.places);

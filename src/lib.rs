@@ -14,6 +14,7 @@ mod listener;
 pub mod logging;
 pub mod metrics;
 mod query;
+mod sending;
 pub mod server;
 pub mod tools;
 pub mod units;

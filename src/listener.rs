@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tracing::{debug, warn};
 
 use self::patient::{Patience, PatientWrites};
@@ -167,26 +167,33 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let service = service_fn(|request| self.answer(request));
+        let close = Arc::new(Notify::new());
+        let client = || Client::at(self.address).closed_by(Arc::clone(&close));
+        let service = service_fn(|request| self.answer(request, client()));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.serving.limits.read_timeout)
             .serve_connection(TokioIo::new(EscapedTargets::new(stream)), service);
         let mut connection = std::pin::pin!(connection);
         let mut stopping = self.stopping.clone();
-        let ended = tokio::select! {
-            ended = &mut connection => ended,
-            () = stopping.asked() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+        let ending = async {
+            tokio::select! {
+                ended = &mut connection => ended,
+                () = stopping.asked() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
         };
-        ended.map_err(|error| error.to_string())
+        tokio::select! {
+            ended = ending => ended.map_err(|error| error.to_string()),
+            () = close.notified() => Err("its response was given up".to_owned()),
+        }
     }
 
     /// The answer to a request of this connection.
-    fn answer(&self, mut request: Request<Incoming>) -> Answering {
-        request.extensions_mut().insert(Client::at(self.address));
+    fn answer(&self, mut request: Request<Incoming>, client: Client) -> Answering {
+        request.extensions_mut().insert(client);
         self.serving.service.call(request)
     }
 }

@@ -1,18 +1,20 @@
-//! Running queries: a place at the gate, a deadline, the engine, and what is counted.
+//! Running queries: a place at the gate, a deadline, the engine, what is counted, and how the answer
+//! is sent, which takes no place.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::results::Results;
 use engine::{Engine, QueryError, QueryOptions, QueryOutput};
-use model::{BoxFuture, Budget, BudgetError, BudgetLimits, HeldMemory, MemoryPool};
+use model::{BoxFuture, Budget, BudgetError, BudgetLimits, MemoryPool};
 use model::{Source, SourceError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::active::{ActiveQueries, ActiveQuery, Client};
+use crate::active::{ActiveQueries, ActiveQuery, Client, Listed};
 use crate::cli::Args;
-use crate::gate::{Gate, GateError, Place};
+use crate::gate::{Entry, Gate, GateError, Place};
 use crate::metrics::Metrics;
+use crate::sending::{Answered, Outbox, Sending, SendingLimits};
 
 /// What a query may cost that is tried while no place is free: it is done in a few milliseconds,
 /// and so it takes little from those that run.
@@ -166,10 +168,16 @@ impl Evaluate for Engine {
 /// An answered query.
 pub(crate) struct Answer {
     pub(crate) output: QueryOutput,
-    /// Kept until the answer is sent: it takes memory as long.
-    pub(crate) place: Arc<Place>,
-    /// That memory; kept as long.
-    pub(crate) memory: HeldMemory,
+    /// How long it has waited for a place, which it has given back.
+    pub(crate) waited: Duration,
+    /// How it is sent: what it holds as long, and who may end that.
+    pub(crate) sending: Sending,
+}
+
+/// An evaluated query.
+struct Evaluated {
+    output: QueryOutput,
+    waited: Duration,
 }
 
 /// Why a query was not answered.
@@ -202,15 +210,74 @@ struct Asked<'a> {
     timeout: Duration,
 }
 
+/// What is looked up, and who asks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LookupRequest {
+    /// Path and selectors.
+    pub(crate) text: String,
+    /// Who asks.
+    pub(crate) client: Client,
+}
+
 /// A lookup of series or labels. Dropping it stops what still works for it.
 pub(crate) struct Lookup {
     /// What it may cost.
     pub(crate) budget: Budget,
     /// How long it may take.
     pub(crate) timeout: Duration,
+    request: LookupRequest,
+    gates: Arc<Gates>,
+    /// Whether it is a remote read.
+    is_read: bool,
+    places: Option<LookupPlaces>,
+}
+
+/// Work that takes no place.
+pub(crate) struct UnplacedWork {
+    request: LookupRequest,
+    gates: Arc<Gates>,
+}
+
+impl Answered for UnplacedWork {
+    fn into_sending(self, bytes: u64) -> Sending {
+        self.gates.prepare(&self.request, bytes)
+    }
+}
+
+/// The places of a lookup.
+struct LookupPlaces {
+    waited: Duration,
     _place: Place,
     /// Its place among remote reads, if it is one and they are limited.
     _read_place: Option<Place>,
+}
+
+impl Lookup {
+    /// Response that is computed while it is sent.
+    pub(crate) fn sending(&self) -> Sending {
+        let listed = self.gates.list(&self.request);
+        self.gates.outbox.prepare_computing(listed, self.budget.memory_bytes())
+    }
+
+    /// Gives its places back while it computes nothing.
+    pub(crate) fn pause(&mut self) {
+        self.places = None;
+    }
+
+    /// Waits for places again.
+    ///
+    /// Errors: none comes free in time.
+    pub(crate) async fn resume(&mut self) -> Result<(), GateError> {
+        let timeout = self.timeout.saturating_sub(self.budget.elapsed());
+        self.places = Some(self.gates.enter(self.is_read, Entry::Again, timeout).await?);
+        Ok(())
+    }
+}
+
+impl Answered for Lookup {
+    fn into_sending(self, bytes: u64) -> Sending {
+        self.gates.prepare(&self.request, bytes)
+    }
 }
 
 impl Drop for Lookup {
@@ -219,13 +286,46 @@ impl Drop for Lookup {
     }
 }
 
-/// The engine behind its gate.
-pub(crate) struct Queries {
-    engine: Box<dyn Evaluate>,
-    active: ActiveQueries,
+/// How many queries, lookups and remote reads are computed at once, and which are active.
+struct Gates {
     gate: Gate,
     /// How many of those that have a place may be remote reads.
     reads: Option<Gate>,
+    active: Arc<ActiveQueries>,
+    outbox: Arc<Outbox>,
+}
+
+impl Gates {
+    fn list(&self, request: &LookupRequest) -> Listed {
+        self.active.list(&request.text, None, request.client.clone())
+    }
+
+    fn prepare(&self, request: &LookupRequest, bytes: u64) -> Sending {
+        self.outbox.prepare(self.list(request), bytes)
+    }
+
+    /// Waits for the places of a lookup; a remote read takes one among its like first.
+    async fn enter(
+        &self,
+        is_read: bool,
+        entry: Entry,
+        timeout: Duration,
+    ) -> Result<LookupPlaces, GateError> {
+        let read_place = match self.reads.as_ref().filter(|_| is_read) {
+            Some(reads) => Some(reads.enter_as(entry, timeout).await?),
+            None => None,
+        };
+        let waited = read_place.as_ref().map_or(Duration::ZERO, |place| place.waited);
+        let place = self.gate.enter_as(entry, timeout.saturating_sub(waited)).await?;
+        let waited = waited + place.waited;
+        Ok(LookupPlaces { waited, _place: place, _read_place: read_place })
+    }
+}
+
+/// The engine behind its gate.
+pub(crate) struct Queries {
+    engine: Box<dyn Evaluate>,
+    gates: Arc<Gates>,
     limits: BudgetLimits,
     pool: Arc<MemoryPool>,
     timeout: Duration,
@@ -243,11 +343,20 @@ impl Queries {
         let pool = Arc::new(MemoryPool::new(args.query_memory_total_bytes_max));
         let queue_max = args.query_queue_max as usize;
         let reads_max = args.remote_read_concurrency_max as usize;
-        Queries {
-            engine,
-            active: ActiveQueries::default(),
+        let sending = SendingLimits {
+            per_client_max: args.query_sending_per_client_max as usize,
+            bytes_per_client_max: args.query_memory_total_bytes_max / 2,
+            timeout: args.write_timeout,
+        };
+        let gates = Gates {
             gate: Gate::new(args.query_concurrency_max as usize, queue_max),
             reads: (reads_max > 0).then(|| Gate::new(reads_max, queue_max)),
+            active: Arc::default(),
+            outbox: Arc::new(Outbox::new(sending, Arc::clone(&pool))),
+        };
+        Queries {
+            engine,
+            gates: Arc::new(gates),
             limits: BudgetLimits {
                 samples_max: args.query_samples_max,
                 memory_bytes_max: args.query_memory_bytes_max,
@@ -301,7 +410,7 @@ impl Queries {
         subquery_step: Duration,
         metrics: &Metrics,
     ) -> Result<Answer, QueryFailure> {
-        let listed = self.active.list(query, when, settings.client.clone());
+        let listed = self.gates.active.list(query, Some(when), settings.client.clone());
         let asked = Asked {
             source,
             query,
@@ -320,15 +429,17 @@ impl Queries {
             () = asked.active.canceled() => Err(QueryFailure::Canceled),
         };
         self.log_slow(&asked, &outcome);
-        outcome
+        let Evaluated { output, waited } = outcome?;
+        let sending = self.gates.outbox.prepare(listed, output.value.bytes());
+        Ok(Answer { output, waited, sending })
     }
 
     async fn run_asked(
         &self,
         asked: &Asked<'_>,
         metrics: &Metrics,
-    ) -> Result<Answer, QueryFailure> {
-        let place = match self.gate.try_enter() {
+    ) -> Result<Evaluated, QueryFailure> {
+        let place = match self.gates.gate.try_enter() {
             Some(place) => place,
             None => match self.try_short(asked, metrics).await {
                 Some(outcome) => return outcome,
@@ -339,7 +450,7 @@ impl Queries {
     }
 
     /// Says what a query cost that took long.
-    fn log_slow(&self, asked: &Asked<'_>, outcome: &Result<Answer, QueryFailure>) {
+    fn log_slow(&self, asked: &Asked<'_>, outcome: &Result<Evaluated, QueryFailure>) {
         let elapsed = asked.started.elapsed();
         if self.logged_from.is_zero() || elapsed < self.logged_from {
             return;
@@ -356,7 +467,7 @@ impl Queries {
                     seconds,
                     client,
                     user,
-                    queue_seconds = answer.place.waited.as_secs_f64(),
+                    queue_seconds = answer.waited.as_secs_f64(),
                     load_seconds = stats.load_seconds,
                     execute_seconds = stats.execute_seconds,
                     series = stats.series_count,
@@ -378,8 +489,8 @@ impl Queries {
         &self,
         asked: &Asked<'_>,
         metrics: &Metrics,
-    ) -> Option<Result<Answer, QueryFailure>> {
-        let place = self.gate.try_trial()?;
+    ) -> Option<Result<Evaluated, QueryFailure>> {
+        let place = self.gates.gate.try_trial()?;
         let limits = BudgetLimits {
             samples_max: TRIAL.samples_max.min(self.limits.samples_max),
             memory_bytes_max: TRIAL.memory_bytes_max.min(self.limits.memory_bytes_max),
@@ -414,7 +525,7 @@ impl Queries {
         place: Place,
         limits: &BudgetLimits,
         metrics: &Metrics,
-    ) -> Result<Answer, QueryFailure> {
+    ) -> Result<Evaluated, QueryFailure> {
         let place = Arc::new(place);
         asked.active.run();
         let view = Some(asked.active.view.clone());
@@ -435,15 +546,14 @@ impl Queries {
             Err(_) => return Err(QueryFailure::TimedOut),
         };
         metrics.query(&output.stats, place.waited);
-        let memory = self.pool.hold(output.value.bytes());
-        Ok(Answer { output, place, memory })
+        Ok(Evaluated { output, waited: place.waited })
     }
 
     /// Waits for a place, but not with a query that will be refused. What has been read of it is
     /// given up meanwhile: those that wait are many.
     async fn wait(&self, asked: &Asked<'_>) -> Result<Place, QueryFailure> {
         let left = || asked.timeout.saturating_sub(asked.started.elapsed());
-        if !self.gate.is_full() {
+        if !self.gates.gate.is_full() {
             let checking = async {
                 let computers = Arc::clone(&self.computers);
                 let held = computers.acquire_owned().await.expect("the semaphore is never closed");
@@ -454,39 +564,35 @@ impl Queries {
                 Err(_) => return Err(QueryFailure::TimedOut),
             }
         }
-        Ok(self.gate.enter(left()).await?)
+        Ok(self.gates.gate.enter(left()).await?)
     }
 
     /// Begins a lookup of series or labels: it takes a place as a query does, under the same
     /// limits.
-    pub(crate) async fn begin_lookup(&self) -> Result<Lookup, GateError> {
-        self.begin_lookup_within(self.timeout, None).await
+    pub(crate) async fn begin_lookup(&self, request: LookupRequest) -> Result<Lookup, GateError> {
+        self.begin(request, false).await
     }
 
     /// The same for a remote read, which takes a place among its like first.
-    pub(crate) async fn begin_read(&self) -> Result<Lookup, GateError> {
-        let read_place = match &self.reads {
-            Some(reads) => Some(reads.enter(self.timeout).await?),
-            None => None,
-        };
-        let waited = read_place.as_ref().map_or(Duration::ZERO, |place| place.waited);
-        self.begin_lookup_within(self.timeout.saturating_sub(waited), read_place).await
+    pub(crate) async fn begin_read(&self, request: LookupRequest) -> Result<Lookup, GateError> {
+        self.begin(request, true).await
     }
 
-    async fn begin_lookup_within(
-        &self,
-        timeout: Duration,
-        read_place: Option<Place>,
-    ) -> Result<Lookup, GateError> {
-        let place = self.gate.enter(timeout).await?;
-        let timeout = timeout.saturating_sub(place.waited);
+    async fn begin(&self, request: LookupRequest, is_read: bool) -> Result<Lookup, GateError> {
+        let places = self.gates.enter(is_read, Entry::First, self.timeout).await?;
+        let timeout = self.timeout.saturating_sub(places.waited);
         let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
-        let budget = Budget::new(limits);
-        Ok(Lookup { budget, timeout, _place: place, _read_place: read_place })
+        let (budget, gates) = (Budget::new(limits), Arc::clone(&self.gates));
+        Ok(Lookup { budget, timeout, request, gates, is_read, places: Some(places) })
+    }
+
+    /// Work that takes no place, because it is bounded otherwise.
+    pub(crate) fn work(&self, request: LookupRequest) -> UnplacedWork {
+        UnplacedWork { request, gates: Arc::clone(&self.gates) }
     }
 
     /// The memory that all queries hold.
-    pub(crate) fn memory(&self) -> &MemoryPool {
+    pub(crate) fn memory(&self) -> &Arc<MemoryPool> {
         &self.pool
     }
 
@@ -498,17 +604,17 @@ impl Queries {
     /// How many remote reads wait for others of their kind.
     #[cfg(test)]
     pub(crate) fn reads_waiting(&self) -> usize {
-        self.reads.as_ref().map_or(0, Gate::waiting)
+        self.gates.reads.as_ref().map_or(0, Gate::waiting)
     }
 
     /// The queries that wait or run.
     pub(crate) fn active(&self) -> &ActiveQueries {
-        &self.active
+        &self.gates.active
     }
 
     /// The gate.
     pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+        &self.gates.gate
     }
 }
 

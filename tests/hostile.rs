@@ -28,6 +28,9 @@ const OTHERS_MAX: Duration = Duration::from_secs(20);
 /// How long a case may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How long a machine may take that does much else.
+const SLOW_MACHINE: Duration = Duration::from_secs(300);
+
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
 const MIB: usize = 1 << 20;
@@ -467,6 +470,80 @@ fn hostile_requests_get_the_answer_that_they_deserve_and_harm_nobody() {
         check_known(address, expected);
         let (_, found) = get(address, "/api/v1/series?match[]=hostile");
         assert!(found.contains("\"data\":[]"), "something hostile was stored: {found}");
+    });
+}
+
+/// Waits until so many responses are being sent, and gives their ids.
+fn wait_for_sending(address: &str, count: usize) -> Vec<String> {
+    let started = Instant::now();
+    loop {
+        let (status, body) = get(address, "/api/v1/status/active_queries");
+        assert_eq!(status, 200, "{body}");
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let listed = body["data"].as_array().unwrap();
+        let is_sending = |query: &&serde_json::Value| query["state"] == "sending";
+        let ids: Vec<_> = listed
+            .iter()
+            .filter(is_sending)
+            .map(|query| query["id"].as_str().unwrap().to_owned())
+            .collect();
+        if ids.len() == count {
+            return ids;
+        }
+        assert!(started.elapsed() < SLOW_MACHINE, "{count} are not sent: {body}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn clients_that_read_nothing_keep_nobody_from_asking() {
+    // More of them than there are places, those of short queries included.
+    const READERS: usize = 15;
+    let args = ["--query.max-concurrency=2", "--web.enable-admin-api"];
+    with_known(&args, "hostile-readers", |server, expected| {
+        let address = server.address.as_str();
+        let end = now_ms() / 1000;
+        let query = format!(
+            "GET /api/v1/query_range?nocache=1&query=last_over_time(known[1d])&start={end}&end={}\
+             &step=1 HTTP/1.1\r\nHost: x\r\n\r\n",
+            end + 5_000
+        );
+        let mut readers: Vec<TcpStream> = (0..READERS)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(query.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        let ids = wait_for_sending(address, READERS);
+        check_known(address, expected);
+        let (status, body) = get(address, "/api/v1/label/series/values");
+        assert_eq!(status, 200, "{body}");
+
+        // The oldest one is that of the first reader, or of one that came at the same time.
+        let head = format!(
+            "DELETE /api/v1/status/active_queries/{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            ids[0]
+        );
+        assert_eq!(send(address, head.as_bytes(), false), 204);
+        wait_for_sending(address, READERS - 1);
+        // Each reads to the end of its response, or of its connection.
+        let mut ends = readers.iter_mut().map(|reader| {
+            reader.set_read_timeout(Some(PATIENCE)).unwrap();
+            let (mut answer, mut buffer) = (Vec::new(), [0; 1 << 16]);
+            while !answer.ends_with(b"\r\n0\r\n\r\n") {
+                match reader.read(&mut buffer) {
+                    Ok(0) => return false,
+                    Ok(count) => answer.extend_from_slice(&buffer[..count]),
+                    Err(error) => {
+                        assert_ne!(error.kind(), ErrorKind::WouldBlock, "neither");
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+        assert_eq!(ends.by_ref().filter(|is_whole| !is_whole).count(), 1);
     });
 }
 

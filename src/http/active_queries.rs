@@ -1,4 +1,4 @@
-//! `status/active_queries`: what waits and runs, and ending it.
+//! `status/active_queries`: what waits, runs and is sent, and ending it.
 
 use std::sync::Arc;
 
@@ -36,8 +36,9 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
     json.extend_from_slice(format!("{{\"id\":\"{id}\",\"query\":").as_bytes());
     push_text(json, &query.text);
     let times = match query.when {
-        When::Instant(time_ms) => vec![("time", time_ms)],
-        When::Range(start_ms, end_ms, step_ms) => {
+        None => vec![],
+        Some(When::Instant(time_ms)) => vec![("time", time_ms)],
+        Some(When::Range(start_ms, end_ms, step_ms)) => {
             vec![("start", start_ms), ("end", end_ms), ("step", step_ms)]
         }
     };
@@ -49,7 +50,7 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
     push_text(json, &format_rfc3339(query.started));
     json.extend_from_slice(b",\"ageSeconds\":");
     push_number(json, query.began.elapsed().as_secs_f64());
-    let state = if query.is_running() { "running" } else { "waiting" };
+    let state = query.state().name();
     json.extend_from_slice(format!(",\"state\":\"{state}\",\"client\":").as_bytes());
     push_text(json, &query.client.to_string());
     json.extend_from_slice(b",\"user\":");
@@ -58,7 +59,7 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
     let counts = [
         ("series", cost.series),
         ("samples", cost.samples),
-        ("memoryBytes", cost.memory_bytes),
+        ("memoryBytes", cost.memory_bytes + query.sending_bytes()),
         ("memoryBytesPeak", cost.memory_bytes_peak),
         ("objectStoreReads", cost.object_store.reads),
         ("objectStoreReadBytes", cost.object_store.read_bytes),

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use model::{Exemplar, ExemplarQuery, SeriesExemplars};
 
 use super::error::ApiError;
-use super::json::body::{Holding, Pieces, success};
+use super::json::body::{self, Pieces};
 use super::json::number::{push_sample_value, push_timestamp};
 use super::json::text::push_labels;
 use super::params::Params;
@@ -41,12 +41,12 @@ pub(super) async fn query(
     if selectors.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let (source, budget) = (Arc::clone(source_of(&shared)?), lookup.budget.clone());
     let query = ExemplarQuery { selectors, start_ms: start.lookup_ms(), end_ms: end.lookup_ms() };
     let answer = shared.queries.compute_apart(move || source.exemplars(&query, &budget)).await??;
     let pieces = ExemplarPieces::new(answer.found);
-    Ok(success(Holding(pieces, lookup), &answer.warnings, &[]))
+    Ok(body::answer(pieces, lookup, &answer.warnings, &[]))
 }
 
 /// Series with their exemplars.
@@ -65,6 +65,16 @@ impl ExemplarPieces {
 }
 
 impl Pieces for ExemplarPieces {
+    fn bytes(&self) -> u64 {
+        let of_exemplar =
+            |exemplar: &Exemplar| size_of::<Exemplar>() + exemplar.labels.as_bytes().len();
+        let of_series = |series: &SeriesExemplars| {
+            let exemplars = series.exemplars.iter().map(of_exemplar).sum::<usize>();
+            size_of::<SeriesExemplars>() + series.labels.as_bytes().len() + exemplars
+        };
+        self.series.iter().map(of_series).sum::<usize>() as u64
+    }
+
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         if self.series_index == 0 && self.exemplar_index == 0 {
             out.push(b'[');

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
 use model::{
     Advance, Budget, Labels, Matcher, SampleBatch, Selection, SeriesSet, Source, SourceError,
     is_stale,
@@ -16,7 +16,7 @@ use model::{
 use wire::exposition::{Escaping, Exposed, ExpositionEncoder, ExpositionFormat};
 
 use super::error::ApiError;
-use super::json::body::holding;
+use super::json::body::{whole, with_type};
 use super::params::Params;
 use super::router::source_of;
 use super::time::Time;
@@ -59,7 +59,7 @@ async fn answer(
     let source = Arc::clone(source_of(shared)?);
     let end_ms = Time::now().lookup_ms();
     let start_ms = end_ms.saturating_sub(millis(shared.args.lookback_delta));
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let sets = find(&source, selectors, (start_ms, end_ms), &lookup);
     let sets = match tokio::time::timeout(lookup.timeout, sets).await {
         Ok(sets) => sets?,
@@ -76,7 +76,8 @@ async fn answer(
         }
     };
     let content_type = format!("{content_type}; escaping={}", escaping.name());
-    Ok(([(header::CONTENT_TYPE, content_type)], holding(body, lookup)).into_response())
+    let content_type = HeaderValue::from_str(&content_type).expect("it is ASCII");
+    Ok(with_type(whole(body, lookup), content_type))
 }
 
 async fn find(

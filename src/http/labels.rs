@@ -8,7 +8,7 @@ use axum::response::Response;
 use model::{Matcher, MetadataQuery, SourceError};
 
 use super::error::ApiError;
-use super::json::body::{Holding, LabelsPieces, TextPieces, success};
+use super::json::body::{LabelsPieces, TextPieces, answer};
 use super::params::{Params, unescape};
 use super::router::source_of;
 use super::time::{MAX, MIN};
@@ -21,11 +21,11 @@ pub(super) async fn names(
     params: Params,
 ) -> Result<Response, ApiError> {
     let (query, limit) = wanted(&shared, &params).await?;
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let mut names =
         in_time(&lookup, source_of(&shared)?.label_names(&query, &lookup.budget)).await?;
     let warnings = truncate(&mut names, limit);
-    Ok(success(Holding(TextPieces::new(names), lookup), &warnings, &[]))
+    Ok(answer(TextPieces::new(names), lookup, &warnings, &[]))
 }
 
 /// `/api/v1/label/<name>/values`.
@@ -36,11 +36,11 @@ pub(super) async fn values(
 ) -> Result<Response, ApiError> {
     let name = label_name(uri.path())?;
     let (query, limit) = wanted(&shared, &params).await?;
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let source = source_of(&shared)?;
     let mut values = in_time(&lookup, source.label_values(&name, &query, &lookup.budget)).await?;
     let warnings = truncate(&mut values, limit);
-    Ok(success(Holding(TextPieces::new(values), lookup), &warnings, &[]))
+    Ok(answer(TextPieces::new(values), lookup, &warnings, &[]))
 }
 
 /// `/api/v1/series`.
@@ -58,10 +58,10 @@ pub(super) async fn series(
         .await?
         .map_err(|error| ApiError::invalid_parameter("match[]", error))?;
     let query = MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) };
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let mut series = in_time(&lookup, source_of(&shared)?.series(&query, &lookup.budget)).await?;
     let warnings = truncate(&mut series, limit);
-    Ok(success(Holding(LabelsPieces::new(series), lookup), &warnings, &[]))
+    Ok(answer(LabelsPieces::new(series), lookup, &warnings, &[]))
 }
 
 /// Bounds what a lookup waits for; what it computes is bounded by its budget.

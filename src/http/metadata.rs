@@ -7,7 +7,7 @@ use axum::response::Response;
 use model::KnownMetric;
 
 use super::error::ApiError;
-use super::json::body::{Holding, Pieces, success};
+use super::json::body::{self, Pieces};
 use super::json::text::push_text;
 use super::params::{Params, parse_integer};
 use super::router::source_of;
@@ -24,7 +24,7 @@ pub(super) async fn list(
     let per_metric = limit(&params, "limit_per_metric")?.filter(|limit| *limit > 0);
     let entries_max = per_metric.unwrap_or(usize::MAX);
     let metric = params.bytes("metric").to_vec();
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let source = Arc::clone(source_of(&shared)?);
     let answer = shared
         .queries
@@ -36,7 +36,7 @@ pub(super) async fn list(
         })
         .await?;
     let pieces = MetadataPieces { metrics: answer.found, next: 0, entries_max };
-    Ok(success(Holding(pieces, lookup), &answer.warnings, &[]))
+    Ok(body::answer(pieces, lookup, &answer.warnings, &[]))
 }
 
 /// A limit as given; none where it is absent or negative.
@@ -60,6 +60,11 @@ struct MetadataPieces {
 }
 
 impl Pieces for MetadataPieces {
+    /// The entries are those of the store.
+    fn bytes(&self) -> u64 {
+        (self.metrics.len() * size_of::<KnownMetric>()) as u64
+    }
+
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         if self.next == 0 {
             out.push(b'{');

@@ -7,6 +7,7 @@ mod absent;
 mod access;
 mod active_queries;
 mod admin;
+mod apart;
 mod error;
 mod exemplars;
 mod features;

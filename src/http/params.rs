@@ -12,6 +12,7 @@ use super::error::ApiError;
 use super::multipart::{boundary, fields};
 use super::time::Time;
 use crate::active::Client;
+use crate::query::LookupRequest;
 use crate::server::Shared;
 use crate::units::quoted;
 
@@ -22,6 +23,9 @@ const PARAMETERS_MAX: usize = 10_000;
 /// The most selectors that a request may have.
 pub(crate) const SELECTORS_MAX: usize = 1_000;
 
+/// Selectors with which a lookup is listed.
+const LISTED_SELECTORS_MAX: usize = 8;
+
 /// The parameters of a request. A form's come before those of the address, so that they win; those
 /// of a form in parts come behind.
 ///
@@ -31,6 +35,7 @@ pub(crate) const SELECTORS_MAX: usize = 1_000;
 pub(crate) struct Params {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
     error: Option<String>,
+    path: String,
     client: Client,
 }
 
@@ -39,7 +44,8 @@ impl FromRequest<Arc<Shared>> for Params {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Params, ApiError> {
         let client = request.extensions().get().cloned().unwrap_or_default();
-        let mut params = Params { client, ..Params::default() };
+        let path = request.uri().path().to_owned();
+        let mut params = Params { path, client, ..Params::default() };
         let address = request.uri().query().unwrap_or_default().to_owned();
         let boundary = has_body(&request).then(|| boundary(content_type(&request))).flatten();
         let mut parts = Bytes::new();
@@ -77,6 +83,17 @@ impl Params {
     /// Who has sent the request.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What a lookup with these parameters is listed as.
+    pub(crate) fn request(&self) -> LookupRequest {
+        let selectors = self.pairs.iter().filter(|(name, _)| name == b"match[]");
+        let mut text = self.path.clone();
+        for (position, (_, selector)) in selectors.take(LISTED_SELECTORS_MAX).enumerate() {
+            text.push_str(if position == 0 { "?match[]=" } else { "&match[]=" });
+            text.push_str(&String::from_utf8_lossy(selector));
+        }
+        LookupRequest { text, client: self.client() }
     }
 
     /// The first value of a parameter; empty where there is none.

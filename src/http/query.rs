@@ -9,7 +9,7 @@ use engine::parse::ast::Expr;
 use engine::{QueryError, Value};
 
 use super::error::ApiError;
-use super::json::body::{Holding, Ready, success};
+use super::json::body::{Ready, answer};
 use super::json::text::push_text;
 use super::json::value::{QueryCost, ValuePieces};
 use super::params::Params;
@@ -153,8 +153,8 @@ async fn run(shared: &Shared, request: &Request<'_>) -> Result<crate::query::Ans
     })
 }
 
-fn encode(request: &Request<'_>, answer: crate::query::Answer) -> Response {
-    let mut output = answer.output;
+fn encode(request: &Request<'_>, answered: crate::query::Answer) -> Response {
+    let mut output = answered.output;
     let (annotations, infos) = output.annotations.to_strings(request.query, ANNOTATIONS_MAX);
     let mut warnings = Vec::new();
     if truncate(&mut output.value, request.limit) {
@@ -168,12 +168,9 @@ fn encode(request: &Request<'_>, answer: crate::query::Answer) -> Response {
         ));
     }
     warnings.extend(annotations);
-    let cost = (!request.stats.is_empty()).then_some(QueryCost {
-        stats: output.stats,
-        queue_seconds: answer.place.waited.as_secs_f64(),
-    });
-    let held = (answer.place, answer.memory);
-    success(Holding(ValuePieces::new(output, cost), held), &warnings, &infos)
+    let cost = (!request.stats.is_empty())
+        .then_some(QueryCost { stats: output.stats, queue_seconds: answered.waited.as_secs_f64() });
+    answer(ValuePieces::new(output, cost), answered.sending, &warnings, &infos)
 }
 
 /// Keeps at most so many series, 0 for all; whether some were cut.
@@ -217,7 +214,7 @@ pub(super) async fn format(
     };
     let mut json = Vec::new();
     push_text(&mut json, &text);
-    Ok(success(Ready(json), &[], &[]))
+    Ok(answer(Ready(json), shared.queries.work(params.request()), &[], &[]))
 }
 
 /// `/api/v1/parse_query`.
@@ -226,7 +223,8 @@ pub(super) async fn parse(
     params: Params,
 ) -> Result<Response, ApiError> {
     let json = parse_apart(&shared, &params, |tree| engine::parse::to_json(&tree)).await??;
-    Ok(success(Ready(json.into_bytes()), &[], &[]))
+    let work = shared.queries.work(params.request());
+    Ok(answer(Ready(json.into_bytes()), work, &[], &[]))
 }
 
 /// Parses the query of a request and looks at it, where that holds up nobody.

@@ -6,10 +6,11 @@
 //! Prometheus appends its text to the frames.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use engine::parse::{MATCHERS_MAX, REGEXES_MAX};
 use futures::{StreamExt, stream};
@@ -24,10 +25,10 @@ use wire::read::{
 };
 
 use super::error::ApiError;
-use super::json::body::holding;
+use super::json::body::{whole, with_type};
 use super::params::SELECTORS_MAX;
 use super::router::source_of;
-use crate::query::Lookup;
+use crate::query::{Lookup, LookupRequest};
 use crate::server::Shared;
 
 /// The content type of plain samples.
@@ -44,6 +45,8 @@ const LIMITS: ReadLimits = ReadLimits {
 };
 /// How many bytes of frames are handed over at once, but for longer frames.
 const PART_BYTES: usize = 64 << 10;
+/// Time for which a stream keeps its place while its reader has no room for more.
+const READER_GRACE: Duration = Duration::from_millis(200);
 /// How many such parts may wait to be sent.
 const PARTS_MAX: usize = 2;
 
@@ -63,6 +66,8 @@ pub(super) async fn remote_read(State(shared): State<Arc<Shared>>, request: Requ
 }
 
 async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError> {
+    let client = request.extensions().get().cloned().unwrap_or_default();
+    let asked = LookupRequest { text: request.uri().path().to_owned(), client };
     let body = axum::body::to_bytes(request.into_body(), LIMITS.message_bytes_max);
     let body = match tokio::time::timeout(shared.args.read_timeout, body).await {
         Ok(Ok(body)) => body,
@@ -79,7 +84,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
     let (queries, kind) =
         shared.queries.compute_apart(decode).await?.map_err(ApiError::bad_data)?;
     let source = Arc::clone(source_of(shared)?);
-    let lookup = shared.queries.begin_read().await?;
+    let lookup = shared.queries.begin_read(asked).await?;
     match kind {
         ResponseType::Samples => {
             let limit = shared.args.remote_read_samples_max;
@@ -201,6 +206,12 @@ enum ReadFailure {
     Left,
 }
 
+impl From<ApiError> for ReadFailure {
+    fn from(error: ApiError) -> Self {
+        ReadFailure::Api(error)
+    }
+}
+
 impl From<SourceError> for ReadFailure {
     fn from(error: SourceError) -> Self {
         ReadFailure::Api(ApiError::from(error))
@@ -236,7 +247,7 @@ async fn samples(
         encoder.compress().map_err(|error| ReadFailure::Api(ApiError::execution(error.to_string())))
     };
     let body = shared.queries.compute_apart(compress).await?.map_err(ReadFailure::into_api)?;
-    let mut response = with_type(SAMPLES_TYPE, holding(body, lookup));
+    let mut response = with_type(whole(body, lookup), HeaderValue::from_static(SAMPLES_TYPE));
     response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("snappy"));
     Ok(response)
 }
@@ -314,6 +325,7 @@ async fn streamed(
     frame_bytes_max: usize,
 ) -> Result<Response, ApiError> {
     let (sender, mut parts) = mpsc::channel::<Part>(PARTS_MAX);
+    let sending_rest = lookup.sending();
     let told = sender.clone();
     let sending = tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
     tokio::spawn(async move {
@@ -329,15 +341,16 @@ async fn streamed(
     };
     let rest = stream::poll_fn(move |context| parts.poll_recv(context));
     let rest = rest.map(|part| part.map_err(|error| std::io::Error::other(format!("{error:?}"))));
-    let body = Body::from_stream(stream::iter([Ok(first)]).chain(rest));
-    Ok(with_type(STREAMED_TYPE, body))
+    let body = sending_rest.start(Box::pin(stream::iter([Ok(first)]).chain(rest)));
+    let response = Response::new(Body::from_stream(body));
+    Ok(with_type(response, HeaderValue::from_static(STREAMED_TYPE)))
 }
 
 /// Finds and encodes one query after the other, until nobody listens any more.
 async fn send_frames(
     source: Arc<dyn Source>,
     queries: Vec<Wanted>,
-    lookup: Lookup,
+    mut lookup: Lookup,
     frame_bytes_max: usize,
     sender: mpsc::Sender<Part>,
 ) {
@@ -354,20 +367,23 @@ async fn send_frames(
                 return;
             }
         };
-        let (budget, end_ms) = (lookup.budget.clone(), query.selection.end_ms);
-        let parts = sender.clone();
+        let end_ms = query.selection.end_ms;
+        let mut parts = Parts { sender: sender.clone(), lookup };
         let encode = move || {
             let frames = FrameEncoder::new(query_index, frame_bytes_max);
-            let outcome = encode_frames(frames, &found, end_ms, &budget, &parts);
-            if let Err(ReadFailure::Api(error)) = &outcome {
-                let _ = parts.blocking_send(Err(error.clone()));
+            match encode_frames(frames, &found, end_ms, &mut parts) {
+                Ok(()) => return Some(parts.lookup),
+                Err(ReadFailure::Api(error)) => {
+                    let _ = parts.sender.blocking_send(Err(error));
+                }
+                Err(ReadFailure::Left) => {}
             }
-            outcome.is_ok()
+            None
         };
         // A thread that has died has sent nothing that could be taken for the end.
         match tokio::task::spawn_blocking(encode).await {
-            Ok(true) => {}
-            Ok(false) => return,
+            Ok(Some(goes_on)) => lookup = goes_on,
+            Ok(None) => return,
             Err(error) => {
                 let _ = sender.send(Err(ApiError::internal(error.to_string()))).await;
                 return;
@@ -376,18 +392,49 @@ async fn send_frames(
     }
 }
 
+/// Where frames go, part by part.
+struct Parts {
+    sender: mpsc::Sender<Part>,
+    lookup: Lookup,
+}
+
+impl Parts {
+    /// Sends a part. While the reader has no room for it, others may compute.
+    ///
+    /// Errors: the reader has left, or others have computed for too long.
+    /// Panics: on a thread that may not block.
+    fn send(&mut self, part: Vec<u8>) -> Result<(), ReadFailure> {
+        let lookup = &mut self.lookup;
+        let sending = async {
+            let room = tokio::time::timeout(READER_GRACE, self.sender.reserve()).await;
+            let room = match room {
+                Ok(room) => room,
+                Err(_) => {
+                    lookup.pause();
+                    let room = self.sender.reserve().await;
+                    tokio::select! {
+                        resumed = lookup.resume() => resumed.map_err(ApiError::from)?,
+                        () = self.sender.closed() => return Err(ReadFailure::Left),
+                    }
+                    room
+                }
+            };
+            room.map_err(|_| ReadFailure::Left)?.send(Ok(Bytes::from(part)));
+            Ok(())
+        };
+        tokio::runtime::Handle::current().block_on(sending)
+    }
+}
+
 fn encode_frames(
     mut frames: FrameEncoder,
     found: &Found,
     end_ms: i64,
-    budget: &Budget,
-    parts: &mpsc::Sender<Part>,
+    parts: &mut Parts,
 ) -> Result<(), ReadFailure> {
     let mut out = Vec::new();
-    let send = |out: &mut Vec<u8>| {
-        let part = Bytes::from(std::mem::take(out));
-        parts.blocking_send(Ok(part)).map_err(|_| ReadFailure::Left)
-    };
+    let budget = parts.lookup.budget.clone();
+    let mut send = |out: &mut Vec<u8>| parts.send(std::mem::take(out));
     match found {
         Found::Labels(all) => {
             for labels in all {
@@ -403,7 +450,7 @@ fn encode_frames(
             for index in 0..set.len() {
                 frames.begin(set.labels(index));
                 let mut chunks = ChunkEncoder::default();
-                each_sample(&**set, index, end_ms, budget, &mut batch, |time_ms, sample| {
+                each_sample(&**set, index, end_ms, &budget, &mut batch, |time_ms, sample| {
                     if let Some(chunk) = chunks.push(time_ms, sample) {
                         frames.push(&chunk, &mut out);
                         if out.len() >= PART_BYTES {
@@ -423,11 +470,4 @@ fn encode_frames(
         }
     }
     if out.is_empty() { Ok(()) } else { send(&mut out) }
-}
-
-fn with_type(content_type: &'static str, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::OK;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
 }

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use model::{Source, SourceError};
@@ -17,7 +17,7 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 
 use super::error::ApiError;
 use super::{
-    absent, access, active_queries, admin, exemplars, features, federate, labels, lifecycle,
+    absent, access, active_queries, admin, apart, exemplars, features, federate, labels, lifecycle,
     metadata, openapi, query, read, request_log, search, self_metrics, status, stored, ui, write,
 };
 use crate::server::{Readiness, Shared};
@@ -76,10 +76,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route_layer(from_fn_with_state(state(), only_when_ready));
     let always = statuses_always().route_layer(from_fn_with_state(state(), with_cors));
     let is_logged = shared.args.request_log;
+    let encoders = apart::Encoders::new(Arc::clone(shared.queries.memory()));
     let all = pages(when_ready.merge(always))
         .route_layer(from_fn_with_state(state(), count))
         .fallback(not_found)
         .layer(CompressionLayer::new().compress_when(is_compressible()))
+        .layer(map_response(move |response| std::future::ready(encoders.encode(response))))
         .layer(from_fn_with_state(state(), access::let_in))
         .with_state(shared);
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }

@@ -8,18 +8,19 @@ mod score;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::HeaderValue;
 use axum::response::Response;
 use model::{BudgetError, METRIC_NAME, MetadataQuery, Source, SourceError};
 
 use super::error::ApiError;
-use super::json::body::{Holding, Pieces, streamed};
+use super::json::body::{Pieces, streamed, with_type};
 use super::json::number::push_number;
 use super::json::text::push_text;
 use super::labels::{in_time, selectors};
 use super::params::{Params, parse_bool, parse_integer};
 use super::router::source_of;
 use super::time::Time;
+use crate::query::LookupRequest;
 use crate::server::Shared;
 use crate::units::quoted;
 use score::{Algorithm, Search};
@@ -81,6 +82,7 @@ enum Order {
 
 /// The parameters that all three have.
 struct Wanted {
+    request: LookupRequest,
     query: MetadataQuery,
     search: Option<Search>,
     order: Order,
@@ -148,7 +150,7 @@ async fn wanted(shared: &Shared, params: &Params, endpoint: &str) -> Result<Want
     let is_first_ones = search.is_none() && order != Order::Descending;
     let query_limit = if is_first_ones { limit.saturating_add(1) } else { 0 };
     let query = MetadataQuery { selectors, start_ms, end_ms, limit: query_limit };
-    Ok(Wanted { query, search, order, has_scores, limit, batch_len })
+    Ok(Wanted { request: params.request(), query, search, order, has_scores, limit, batch_len })
 }
 
 fn time(params: &Params, name: &str, default: Time) -> Result<Time, ApiError> {
@@ -256,8 +258,8 @@ async fn search(
     among: Among<'_>,
     described: Option<Arc<dyn Source>>,
 ) -> Result<Response, ApiError> {
-    let Wanted { query, search, order, has_scores, limit, batch_len } = wanted;
-    let lookup = shared.queries.begin_lookup().await?;
+    let Wanted { request, query, search, order, has_scores, limit, batch_len } = wanted;
+    let lookup = shared.queries.begin_lookup(request).await?;
     let source = source_of(shared)?;
     let values = |label| source.label_values(label, &query, &lookup.budget);
     let names = match among {
@@ -294,10 +296,8 @@ async fn search(
     let key = among.key();
     let fits = fits.into_iter();
     let lines = Lines { fits, key, has_scores, described, batch_len, has_more, in_batch: 0 };
-    let mut response = Response::new(streamed(Vec::new(), Holding(lines, lookup), Vec::new()));
-    let content_type = HeaderValue::from_static("application/x-ndjson; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    Ok(response)
+    let response = streamed(Vec::new(), lines, Vec::new(), lookup);
+    Ok(with_type(response, HeaderValue::from_static("application/x-ndjson; charset=utf-8")))
 }
 
 /// The lines of an answer.
@@ -314,6 +314,11 @@ struct Lines {
 }
 
 impl Pieces for Lines {
+    fn bytes(&self) -> u64 {
+        let bytes = |fit: &Fit| (size_of::<Fit>() + fit.name.capacity()) as u64;
+        self.fits.as_slice().iter().map(bytes).sum()
+    }
+
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         out.extend_from_slice(if self.in_batch == 0 { b"{\"results\":[" } else { b"," });
         if let Some(fit) = self.fits.next() {

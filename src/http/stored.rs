@@ -29,7 +29,7 @@ pub(super) async fn tsdb(
 ) -> Result<Response, ApiError> {
     let limit = limit(params.text("limit")?)?;
     let store = Arc::clone(opened(&shared)?);
-    let lookup = shared.queries.begin_lookup().await?;
+    let lookup = shared.queries.begin_lookup(params.request()).await?;
     let budget = lookup.budget.clone();
     let counting = move || store.cardinality(limit, &budget);
     let found = shared.queries.compute_apart(counting).await?.map_err(SourceError::from)?;

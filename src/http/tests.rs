@@ -24,6 +24,7 @@ mod openapi;
 mod read;
 mod reuse;
 mod search;
+mod sending;
 mod stored;
 mod ui;
 mod with_engine;

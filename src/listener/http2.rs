@@ -20,11 +20,13 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::patient::Patience;
 use super::{Connection, WRITE_BYTES_PER_SECOND_MIN, WRITE_PATIENCE};
+use crate::active::Client;
+use crate::sending::IsLong;
 
 /// How many requests of one connection are answered at once.
 const STREAMS_MAX: u32 = 100;
@@ -34,9 +36,12 @@ const HEAD_BYTES_MAX: u32 = 400 << 10;
 const SEND_BYTES_MAX: usize = 64 << 10;
 /// The largest piece of an answer that is handed over at once, in bytes.
 const PIECE_BYTES_MAX: usize = 16 << 10;
-/// The largest answer that needs no place while the client does not take it, in bytes: that of
-/// whoever is not let in is such a one, and takes nobody's place.
+/// The largest answer that needs no permit while the client does not take it, in bytes: that of
+/// whoever is not let in is such a one.
 const SMALL_BYTES_MAX: u64 = 1 << 10;
+/// Answers of one connection that may wait for its client at once, but for small and long ones;
+/// further requests of the same connection wait then.
+const UNREAD_MAX: usize = 32;
 /// How often it is looked who keeps a connection busy, at most.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -90,18 +95,27 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Pieces>, Infallible> {
     let places = Arc::clone(&connection.serving.request_places);
+    let unread = Arc::clone(&streams.unread);
     let stream = Stream::begin(streams);
+    let unread = unread.acquire_owned().await.expect("the semaphore is never closed");
     let place = places.acquire_owned().await.expect("the semaphore is never closed");
-    let response = connection.answer(request).await?;
+    let client = Client::at(connection.address);
+    let response = connection.answer(request, client).await?;
+    drop(place);
+    let is_long = response.extensions().get::<IsLong>().is_some();
     Ok(response.map(|body| {
         let is_small = Body::size_hint(&body).upper().is_some_and(|most| most <= SMALL_BYTES_MAX);
-        let place = (!is_small).then_some(place);
-        Pieces { body, rest: Bytes::new(), handed: 0, stream, _place: place }
+        let unread = (!is_small && !is_long).then_some(unread);
+        Pieces { body, rest: Bytes::new(), handed: 0, stream, _unread: unread }
     }))
 }
 
 /// The requests of a connection that are not answered to their end.
-struct Streams(Mutex<Open>);
+struct Streams {
+    open: Mutex<Open>,
+    /// Permits of answers that the client has not taken, so that these are few however it reads.
+    unread: Arc<Semaphore>,
+}
 
 struct Open {
     next_id: u64,
@@ -113,11 +127,12 @@ struct Open {
 impl Streams {
     fn new() -> Streams {
         let patience = HashMap::new();
-        Streams(Mutex::new(Open { next_id: 0, patience, idle_since: Instant::now() }))
+        let open = Open { next_id: 0, patience, idle_since: Instant::now() };
+        Streams { open: Mutex::new(open), unread: Arc::new(Semaphore::new(UNREAD_MAX)) }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long there has been none.
@@ -174,8 +189,8 @@ struct Pieces {
     /// How large the piece is that was handed over last.
     handed: usize,
     stream: Stream,
-    /// Kept as long as the answer is not sent, unless it is small.
-    _place: Option<OwnedSemaphorePermit>,
+    /// Kept as long as the answer is not sent, unless it is small, or long and given up elsewhere.
+    _unread: Option<OwnedSemaphorePermit>,
 }
 
 impl hyper::body::Body for Pieces {

@@ -92,6 +92,41 @@ async fn whoever_is_not_let_in_takes_no_place_though_the_answer_is_not_taken() {
 }
 
 #[tokio::test]
+async fn streams_that_are_not_read_keep_nobody_from_asking() {
+    let ground = Ground::new("http2-readers");
+    let server = ground.start(TLS, &["--query.max-concurrency=2", "--web.max-connections=40"]);
+    let stream = connect(&ground, &server).await;
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let range = "/api/v1/query_range?query=vector(1)&start=0&end=10999&step=1";
+    let unread = (0..60).map(|_| {
+        let mut sender = sender.clone();
+        async move {
+            let uri = format!("https://localhost{range}");
+            let request = Request::get(uri).body(Body::empty()).unwrap();
+            sender.send_request(request).await.unwrap()
+        }
+    });
+    // All of them are answered, though there are places for few, and no byte is read.
+    let unread = tokio::time::timeout(PATIENCE, join_all(unread)).await.expect("60 answers");
+    assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
+    let (client, address) = (ground.client(), server.address.clone());
+    let asking = tokio::task::spawn_blocking(move || {
+        let listed = client.get(&address, "/api/v1/status/active_queries").body;
+        assert_eq!(listed.matches("\"state\":\"sending\"").count(), 60, "{listed}");
+        assert_eq!(client.get(&address, "/api/v1/query?query=1%2B1").status, 200);
+        assert_eq!(client.get(&address, range).status, 200);
+    });
+    asking.await.unwrap();
+    drop(unread);
+    connection.abort();
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let ground = Ground::new("http2-head");
     let server = ground.start(TLS, &[]);

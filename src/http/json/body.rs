@@ -1,16 +1,16 @@
 //! Response bodies that are encoded while they are sent.
 
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
+use std::task::Poll;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use futures::Stream;
+use futures::stream;
 use model::Labels;
 
 use super::text::{push_labels, push_text, push_texts};
+use crate::sending::{Answered, IsLong, Sending};
 
 /// How many bytes are encoded before they are handed to the connection.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -19,6 +19,9 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub(crate) trait Pieces: Send + 'static {
     /// Appends the next piece, of bounded size; `false` once there is none left.
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool;
+
+    /// Returns the bytes that the pieces hold before any is written, about.
+    fn bytes(&self) -> u64;
 }
 
 /// A list of texts.
@@ -33,6 +36,10 @@ impl TextPieces {
 impl Pieces for TextPieces {
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         push_item(&mut self.1, self.0.next(), out, |out, text| push_text(out, text))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.as_slice().iter().map(|text| (size_of::<String>() + text.capacity()) as u64).sum()
     }
 }
 
@@ -49,14 +56,10 @@ impl Pieces for LabelsPieces {
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         push_item(&mut self.1, self.0.next(), out, push_labels)
     }
-}
 
-/// Pieces that keep something until the last of them is sent, such as a place at the gate.
-pub(crate) struct Holding<P, T>(pub(crate) P, pub(crate) T);
-
-impl<P: Pieces, T: Send + 'static> Pieces for Holding<P, T> {
-    fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
-        self.0.push_next(out)
+    fn bytes(&self) -> u64 {
+        let bytes = |labels: &Labels| (size_of::<Labels>() + labels.as_bytes().len()) as u64;
+        self.0.as_slice().iter().map(bytes).sum()
     }
 }
 
@@ -68,17 +71,31 @@ impl Pieces for Ready {
         out.append(&mut self.0);
         false
     }
+
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
 }
 
-/// A body that stands already, and keeps something until it is sent.
-pub(crate) fn holding(bytes: Vec<u8>, held: impl Send + 'static) -> Body {
-    let mut held = Some(held);
-    let whole = futures::stream::iter([Ok::<Bytes, Infallible>(Bytes::from(bytes))]);
-    let end = futures::stream::poll_fn(move |_| {
-        drop(held.take());
-        Poll::Ready(None)
-    });
-    Body::from_stream(futures::StreamExt::chain(whole, end))
+/// Response whose body is encoded already.
+pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
+    let sending = work.into_sending(bytes.len() as u64);
+    if bytes.len() <= CHUNK_BYTES {
+        return Response::new(Body::from(sending.finish(bytes)));
+    }
+    let mut rest = Bytes::from(bytes);
+    long(sending, move || {
+        let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+/// Response whose chunks are made while it is sent.
+fn long(sending: Sending, mut next: impl FnMut() -> Option<Bytes> + Send + 'static) -> Response {
+    let chunks = stream::poll_fn(move |_| Poll::Ready(next().map(Ok::<Bytes, io::Error>)));
+    let mut response = Response::new(Body::from_stream(sending.start(Box::pin(chunks))));
+    response.extensions_mut().insert(IsLong);
+    response
 }
 
 /// Writes one item of a list with the bracket or comma before it, and the last bracket.
@@ -106,8 +123,28 @@ fn push_item<T>(
     }
 }
 
+/// Answers with success and data that is short.
+pub(crate) fn success(Ready(data): Ready, warnings: &[String], infos: &[String]) -> Response {
+    let body = [HEAD, &data, &tail(warnings, infos)].concat();
+    json_response(StatusCode::OK, Body::from(body))
+}
+
 /// Answers with success, the data, and what is to be said about it.
-pub(crate) fn success<P: Pieces>(data: P, warnings: &[String], infos: &[String]) -> Response {
+pub(crate) fn answer<P: Pieces>(
+    data: P,
+    work: impl Answered,
+    warnings: &[String],
+    infos: &[String],
+) -> Response {
+    let response = streamed(HEAD.to_vec(), data, tail(warnings, infos), work);
+    with_type(response, HeaderValue::from_static("application/json"))
+}
+
+/// What stands before the data.
+const HEAD: &[u8] = br#"{"status":"success","data":"#;
+
+/// What stands behind it.
+fn tail(warnings: &[String], infos: &[String]) -> Vec<u8> {
     let mut tail = Vec::new();
     for (name, lines) in [("warnings", warnings), ("infos", infos)] {
         if !lines.is_empty() {
@@ -116,29 +153,38 @@ pub(crate) fn success<P: Pieces>(data: P, warnings: &[String], infos: &[String])
         }
     }
     tail.push(b'}');
-    let first = br#"{"status":"success","data":"#.to_vec();
-    json_response(StatusCode::OK, streamed(first, data, tail))
+    tail
 }
 
-/// A body of pieces, with what stands before and behind them, that is encoded while it is sent.
-pub(crate) fn streamed<P: Pieces>(mut first: Vec<u8>, data: P, tail: Vec<u8>) -> Body {
-    let mut envelope = Envelope { data, tail, state: State::Data };
-    match envelope.fill(&mut first) {
-        Fill::Finished => Body::from(first),
-        Fill::More => {
-            let first = futures::stream::iter([Ok::<Bytes, Infallible>(Bytes::from(first))]);
-            Body::from_stream(futures::StreamExt::chain(first, envelope))
-        }
+/// Response of pieces, with what stands before and behind them, that is encoded while it is sent.
+pub(crate) fn streamed<P: Pieces>(
+    first: Vec<u8>,
+    data: P,
+    tail: Vec<u8>,
+    work: impl Answered,
+) -> Response {
+    let bytes = data.bytes();
+    let mut envelope = Envelope { data, tail, is_finished: false };
+    let first = envelope.fill(first);
+    if envelope.is_finished {
+        return whole(first, work);
     }
+    let mut first = Some(first);
+    long(work.into_sending(bytes), move || {
+        first.take().or_else(|| envelope.next()).map(Bytes::from)
+    })
 }
 
 /// A response whose body is JSON.
 pub(crate) fn json_response(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    with_type(response, HeaderValue::from_static("application/json"))
+}
+
+/// The same response with a content type.
+pub(crate) fn with_type(mut response: Response, content_type: HeaderValue) -> Response {
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response
 }
 
@@ -146,58 +192,60 @@ pub(crate) fn json_response(status: StatusCode, body: Body) -> Response {
 struct Envelope<P> {
     data: P,
     tail: Vec<u8>,
-    state: State,
-}
-
-#[derive(PartialEq, Eq)]
-enum State {
-    Data,
-    Finished,
-}
-
-#[derive(PartialEq, Eq)]
-enum Fill {
-    More,
-    Finished,
+    is_finished: bool,
 }
 
 impl<P: Pieces> Envelope<P> {
     /// Writes until the chunk is full or nothing is left.
-    fn fill(&mut self, out: &mut Vec<u8>) -> Fill {
-        while self.data.push_next(out) {
+    fn fill(&mut self, mut out: Vec<u8>) -> Vec<u8> {
+        while self.data.push_next(&mut out) {
             if out.len() >= CHUNK_BYTES {
-                return Fill::More;
+                return out;
             }
         }
         out.append(&mut self.tail);
-        self.state = State::Finished;
-        Fill::Finished
+        self.is_finished = true;
+        out
     }
-}
 
-// Nothing in it is ever pinned in place.
-impl<P> Unpin for Envelope<P> {}
-
-impl<P: Pieces> Stream for Envelope<P> {
-    type Item = Result<Bytes, Infallible>;
-
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.state == State::Finished {
-            return Poll::Ready(None);
-        }
-        let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
-        self.fill(&mut chunk);
-        Poll::Ready(Some(Ok(Bytes::from(chunk))))
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let chunk = || Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+        (!self.is_finished).then(|| self.fill(chunk()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use model::MemoryPool;
+
     use super::*;
+    use crate::active::{ActiveQueries, Client};
+    use crate::sending::{Outbox, SendingLimits};
 
     async fn text(response: Response) -> String {
         let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
         String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    /// An outbox of its own, and a response of it.
+    fn prepared() -> (Arc<MemoryPool>, Arc<ActiveQueries>, Sending) {
+        let pool = Arc::new(MemoryPool::new(u64::MAX));
+        let active = Arc::<ActiveQueries>::default();
+        let limits = SendingLimits {
+            per_client_max: 1,
+            bytes_per_client_max: 1,
+            timeout: Duration::from_secs(3600),
+        };
+        let outbox = Arc::new(Outbox::new(limits, Arc::clone(&pool)));
+        let sending = outbox.prepare(active.list("", None, Client::default()), 1000);
+        (pool, active, sending)
+    }
+
+    fn texts_of(count: usize) -> Vec<String> {
+        (0..count).map(|i| format!("value number {i}")).collect()
     }
 
     #[tokio::test]
@@ -206,7 +254,7 @@ mod tests {
             [(vec![], "[]"), (vec!["a"], r#"["a"]"#), (vec!["a", "b"], r#"["a","b"]"#)]
         {
             let texts = texts.into_iter().map(str::to_owned).collect();
-            let response = success(TextPieces::new(texts), &[], &[]);
+            let response = answer(TextPieces::new(texts), prepared().2, &[], &[]);
             assert_eq!(text(response).await, format!(r#"{{"status":"success","data":{json}}}"#));
         }
     }
@@ -221,22 +269,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_is_held_as_long_as_something_is_to_be_sent() {
-        for (count, is_held) in [(10, false), (50_000, true)] {
-            let texts = (0..count).map(|i| format!("value number {i}")).collect();
-            let place = std::sync::Arc::new(());
-            let pieces = Holding(TextPieces::new(texts), std::sync::Arc::clone(&place));
-            let response = success(pieces, &[], &[]);
-            assert_eq!(std::sync::Arc::strong_count(&place) > 1, is_held);
+    async fn a_response_holds_memory_until_it_is_received() {
+        for (count, is_long) in [(10, false), (50_000, true)] {
+            let (pool, active, sending) = prepared();
+            let response = answer(TextPieces::new(texts_of(count)), sending, &[], &[]);
+            assert_eq!(pool.bytes() >= 1000, is_long);
+            assert!(pool.bytes() > 0);
+            assert_eq!(active.all().len(), usize::from(is_long));
+            assert_eq!(response.extensions().get::<IsLong>().is_some(), is_long);
             text(response).await;
-            assert_eq!(std::sync::Arc::strong_count(&place), 1);
+            assert_eq!((pool.bytes(), active.all().len()), (0, 0));
         }
     }
 
     #[tokio::test]
     async fn large_answers_arrive_in_chunks_of_bounded_size() {
-        let texts: Vec<String> = (0..50_000).map(|i| format!("value number {i}")).collect();
-        let response = success(TextPieces::new(texts.clone()), &[], &[]);
+        let texts = texts_of(50_000);
+        let response = answer(TextPieces::new(texts.clone()), prepared().2, &[], &[]);
         let chunks: Vec<_> =
             futures::StreamExt::collect(response.into_body().into_data_stream()).await;
         let chunks: Vec<Bytes> = chunks.into_iter().map(Result::unwrap).collect();

@@ -97,6 +97,10 @@ impl ValuePieces {
 }
 
 impl Pieces for ValuePieces {
+    fn bytes(&self) -> u64 {
+        self.value.bytes()
+    }
+
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(series_index) = self.series_index else {
             self.push_head(out);

@@ -10,9 +10,10 @@ use tower::ServiceExt as _;
 
 use super::{Scripted, ask, ready, shared_with, source};
 use crate::http::router::router;
+use crate::query::LookupRequest;
 
 #[path = "../../../tests/support/remote_read.rs"]
-mod remote_read;
+pub(super) mod remote_read;
 
 use remote_read::{Hints, Query, body, query, read_frames, read_samples};
 
@@ -248,9 +249,9 @@ async fn reads_take_a_place_among_queries_and_among_themselves() {
         let router = router(Arc::clone(&shared));
         let gate = shared.queries.gate();
         let held = if is_query {
-            shared.queries.begin_lookup().await.unwrap()
+            shared.queries.begin_lookup(LookupRequest::default()).await.unwrap()
         } else {
-            shared.queries.begin_read().await.unwrap()
+            shared.queries.begin_read(LookupRequest::default()).await.unwrap()
         };
         let mut waiting = Box::pin(post(&router, body(&[named("up")], &[1])));
         while gate.waiting() + shared.queries.reads_waiting() == 0 {

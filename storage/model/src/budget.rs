@@ -66,7 +66,7 @@ impl BudgetView {
             let object_store = budget.object_store_cost();
             cost.samples += budget.sample_count();
             cost.series += budget.series_count();
-            cost.memory_bytes += budget.0.memory_bytes.load(Ordering::Relaxed);
+            cost.memory_bytes += budget.memory_bytes();
             cost.memory_bytes_peak += budget.memory_bytes_peak();
             cost.object_store.reads += object_store.reads;
             cost.object_store.read_bytes += object_store.read_bytes;
@@ -328,6 +328,11 @@ impl Budget {
             read_bytes: self.0.object_store_bytes.load(Ordering::Relaxed),
             cached_bytes: self.0.cached_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// Bytes that are held now.
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// The most bytes that were held at once.

@@ -1,0 +1,181 @@
+//! Responses that wait for their readers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::http::Request;
+use axum::response::Response;
+use model::Labels;
+use model::memory::MemorySource;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::read::remote_read;
+use super::{Scripted, ask, shared_with, source};
+use crate::active::Client;
+use crate::http::router::router;
+use crate::server::Shared;
+
+const ACTIVE: &str = "/api/v1/status/active_queries";
+/// A query whose response is longer than what a connection buffers.
+const LONG: &str = "/api/v1/query_range?query=x&start=0&end=10999&step=1";
+
+fn server(args: &[&str]) -> (Arc<Shared>, Router) {
+    let shared = shared_with(args, Scripted::default());
+    shared.set_ready(source());
+    let router = router(Arc::clone(&shared));
+    (shared, router)
+}
+
+/// A server that computes one thing at a time, with so many series.
+fn server_of_many(series_count: usize) -> (Arc<Shared>, Router) {
+    let mut many = MemorySource::new();
+    for at in 0..series_count {
+        let labels = [("__name__", "many"), ("series", &format!("number {at:06}"))];
+        many.append(&Labels::from_pairs(labels), 1000, 1.0);
+    }
+    let shared = shared_with(&["--query.max-concurrency=1"], Scripted::default());
+    shared.set_ready(Arc::new(many));
+    let router = router(Arc::clone(&shared));
+    (shared, router)
+}
+
+async fn begin(router: &Router, path: &str, address: &str) -> Response {
+    let mut request = Request::get(path).body(Body::empty()).unwrap();
+    let address: SocketAddr = address.parse().unwrap();
+    request.extensions_mut().insert(Client::at(address));
+    router.clone().oneshot(request).await.unwrap()
+}
+
+async fn active(router: &Router) -> Vec<Value> {
+    let text = ask(router, "GET", ACTIVE).await.text;
+    serde_json::from_str::<Value>(&text).unwrap()["data"].as_array().unwrap().clone()
+}
+
+async fn is_whole(response: Response) -> bool {
+    axum::body::to_bytes(response.into_body(), usize::MAX).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_response_that_nobody_reads_holds_memory_and_no_place() {
+    let (shared, router) = server(&["--query.max-concurrency=1", "--query.max-queue=1"]);
+    let gate = shared.queries.gate();
+    let mut unread = Vec::new();
+    for at in 0..40 {
+        let response = begin(&router, LONG, "10.1.2.3:456").await;
+        assert_eq!(response.status(), 200);
+        assert_eq!((gate.running(), gate.waiting()), (0, 0));
+        assert!(shared.queries.memory().bytes() >= (at + 1) * 80_000);
+        unread.push(response);
+    }
+    let listed = active(&router).await;
+    assert_eq!(listed.len(), 40);
+    let [first, ..] = &listed[..] else { unreachable!() };
+    assert_eq!((&first["state"], &first["query"]), (&json!("sending"), &json!("x")));
+    assert_eq!((&first["client"], &first["end"]), (&json!("10.1.2.3:456"), &json!(10_999)));
+    assert!(first["cost"]["memoryBytes"].as_u64().unwrap() >= 80_000, "{first}");
+    let last = unread.pop().unwrap();
+    drop(unread);
+    assert!(is_whole(last).await);
+    assert!(active(&router).await.is_empty());
+    assert_eq!(shared.queries.memory().bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_response_that_is_sent_can_be_canceled() {
+    let (shared, router) = server(&["--web.enable-admin-api"]);
+    let response = begin(&router, LONG, "10.1.2.3:456").await;
+    let id = active(&router).await[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(ask(&router, "DELETE", &format!("{ACTIVE}/{id}")).await.status, 204);
+    while !active(&router).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(shared.queries.memory().bytes(), 0, "nobody has to read for it");
+    assert!(!is_whole(response).await, "its end looks like the end of the response");
+}
+
+#[tokio::test]
+async fn a_response_that_is_not_received_in_time_is_given_up() {
+    let (shared, router) = server(&["--web.write-timeout=1ms"]);
+    let response = begin(&router, LONG, "10.1.2.3:456").await;
+    while shared.queries.memory().bytes() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    assert!(active(&router).await.is_empty());
+    assert!(!is_whole(response).await);
+}
+
+#[tokio::test]
+async fn of_too_many_responses_to_a_client_the_one_goes_that_is_read_least() {
+    let (_, router) = server(&["--query.max-sending-per-client=2"]);
+    let other = begin(&router, LONG, "10.9.9.9:1").await;
+    let mut read = begin(&router, LONG, "10.1.2.3:1").await;
+    let unread = begin(&router, LONG, "10.1.2.3:2").await;
+    let frame =
+        std::future::poll_fn(|context| std::pin::Pin::new(read.body_mut()).poll_frame(context));
+    assert!(frame.await.unwrap().is_ok());
+    let third = begin(&router, LONG, "10.1.2.3:3").await;
+    assert_eq!(active(&router).await.len(), 3);
+    assert!(!is_whole(unread).await);
+    assert!(is_whole(read).await && is_whole(third).await && is_whole(other).await);
+}
+
+#[tokio::test]
+async fn responses_to_a_client_hold_half_of_the_memory_at_most() {
+    let (shared, router) = server(&["--query.max-memory-total=1MiB"]);
+    let mut unread = Vec::new();
+    // Addresses of one network are one client.
+    for at in 0..40 {
+        unread.push(begin(&router, LONG, &format!("[2001:db8::{at}]:1")).await);
+        assert!(shared.queries.memory().bytes() <= 1 << 19);
+    }
+    let mut whole = 0;
+    for response in unread {
+        assert_eq!(response.status(), 200);
+        whole += u32::from(is_whole(response).await);
+    }
+    assert!((1..40).contains(&whole), "{whole}");
+}
+
+#[tokio::test]
+async fn lookups_are_listed_while_they_are_sent() {
+    let (shared, router) = server_of_many(5_000);
+    for (path, text) in [
+        ("/api/v1/label/series/values", "/api/v1/label/series/values"),
+        ("/api/v1/series?match[]=many", "/api/v1/series?match[]=many"),
+        (
+            "/api/v1/search/label_values?label=series&start=0&limit=5000",
+            "/api/v1/search/label_values",
+        ),
+    ] {
+        let response = begin(&router, path, "10.1.2.3:456").await;
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(shared.queries.gate().running(), 0, "{path}");
+        let listed = active(&router).await;
+        assert_eq!(listed.len(), 1, "{path}");
+        assert_eq!((&listed[0]["query"], &listed[0]["state"]), (&json!(text), &json!("sending")));
+        assert!(listed[0].get("time").is_none());
+        assert!(listed[0]["cost"]["memoryBytes"].as_u64().unwrap() > 100_000);
+        assert!(is_whole(response).await);
+        assert_eq!(shared.queries.memory().bytes(), 0, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_read_takes_no_place_while_its_reader_does_nothing() {
+    let (shared, router) = server_of_many(20_000);
+    let wanted = remote_read::query(0, 100_000, &[(0, "__name__", "many")]);
+    let request =
+        Request::post("/api/v1/read").body(Body::from(remote_read::body(&[wanted], &[1])));
+    let response = router.clone().oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    while shared.queries.gate().running() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let listed = active(&router).await;
+    assert_eq!((listed.len(), &listed[0]["state"]), (1, &json!("sending")));
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert_eq!(remote_read::read_frames(&bytes).len(), 20_000);
+}
