@@ -162,6 +162,12 @@ pub struct Args {
     #[arg(long = "storage.retention.size", value_name = "SIZE", value_parser = parse_bytes)]
     pub retention_bytes: Option<u64>,
 
+    /// Time for which the clock and the newest sample must agree that samples are older than the
+    /// retention before they are deleted, as a duration. A step of the clock suspends deletion for
+    /// six times as long.
+    #[arg(long = "storage.retention.confirmation", value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub retention_confirmation: Duration,
+
     /// The least time between two commits of the log, as a duration: more of it costs fewer
     /// requests to an object store, and lets senders wait longer.
     #[arg(long = "storage.commit-interval", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]

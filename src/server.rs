@@ -395,6 +395,7 @@ fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOpt
         retention_ms: retention.time_ms,
         retention_bytes: retention.bytes,
         retention_rules: retention.rules,
+        retention_confirmation: args.retention_confirmation,
         out_of_order_window_ms: args.out_of_order_window.map(millis),
         commit_interval_min: args.commit_interval,
         write_timeout: args.storage_write_timeout,

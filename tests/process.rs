@@ -247,7 +247,8 @@ fn rules_of_the_retention_are_reloaded() {
     let config = directory.path().join("tessella.yml");
     std::fs::write(&config, "storage:\n  retention:\n    time: 30d\n").unwrap();
     let flag = format!("--config.file={}", config.display());
-    let args = ["--web.enable-lifecycle", "--self-metrics=false", &flag];
+    let at_once = "--storage.retention.confirmation=0s";
+    let args = ["--web.enable-lifecycle", "--self-metrics=false", at_once, &flag];
     let mut process = Process::start(&directory.path().join("data"), &args);
     assert!(process.get("/api/v1/status/runtimeinfo").1.contains(r#""storageRetention":"30d""#));
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
@@ -255,6 +256,7 @@ fn rules_of_the_retention_are_reloaded() {
     for name in ["debug_x", "x"] {
         encoder.push(&encode_labels([("__name__", name)]), [(now_ms - 9 * HOUR_MS, 1.0)]);
     }
+    encoder.push(&encode_labels([("__name__", "now")]), [(now_ms, 1.0)]);
     let mut body = Vec::new();
     encoder.compress(&mut body);
     let mut connection = Connection::open(&process.address).unwrap();
@@ -268,11 +270,13 @@ fn rules_of_the_retention_are_reloaded() {
     };
     rules("6h");
     process.signal("-HUP");
-    process.get_until(names, r#"[{"metric":{"__name__":"x"}"#);
+    process.get_until(names, r#"[{"metric":{"__name__":"now"},"value":["#);
     assert!(process.get("/api/v1/status/config").1.contains("time: 6h"));
     // One of the two is refused, and named.
     let (status, message) = connection.write(&body).unwrap();
     assert!(status == 400 && message.contains("debug_x"), "{status} {message}");
+    let rule = "(rule {__name__=~\"debug_.*\"} with time 6h of storage.retention in";
+    assert!(message.contains(rule), "{message}");
     rules("0s");
     let (status, message) = process.post("/-/reload");
     assert!(status == 500 && message.contains("tessella.yml:5:"), "{status} {message}");

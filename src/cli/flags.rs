@@ -71,6 +71,7 @@ impl Args {
                 self.remote_read_frame_bytes_max.to_string(),
             ),
             ("storage.remote.read-sample-limit", self.remote_read_samples_max.to_string()),
+            ("storage.retention.confirmation", format_duration(self.retention_confirmation)),
             ("storage.retention.size", self.retention_bytes.map_or_else(String::new, format_bytes)),
             ("storage.retention.time", self.retention.map_or_else(String::new, format_duration)),
             ("storage.warm-up-span", format_duration(self.warm_up_span)),

@@ -15,6 +15,7 @@ mod metrics;
 #[path = "../../wire/src/prompb.rs"]
 mod prompb;
 mod remote_write;
+mod retention;
 pub mod self_metrics;
 
 pub use metrics::IngestMetrics;

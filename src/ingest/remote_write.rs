@@ -35,6 +35,7 @@ use wire::{
 
 use super::inflight::{Inflight, Reservation};
 use super::metrics::{IngestMetrics, Protocol};
+use super::retention::floor_text;
 
 /// Messages up to this size are decoded where they were received; it takes less than a
 /// millisecond. Larger ones go to a thread that may block.
@@ -438,14 +439,14 @@ pub(crate) fn reason_of(reason: RejectReason) -> Reason {
 }
 
 fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {
-    let Rejection { labels, timestamp_ms, reason, overflow, .. } = rejection;
+    let Rejection { labels, timestamp_ms, reason, overflow, floor, .. } = rejection;
     let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
     let detail = match (reason, overflow) {
         (RejectReason::OutOfBounds, _) if *timestamp_ms > now_ms => {
             ": timestamp is too far in the future".to_owned()
         }
         (reason, Some(overflow)) => overflow_text(*reason, overflow),
-        _ => String::new(),
+        _ => floor.as_ref().map_or_else(String::new, |floor| floor_text(*timestamp_ms, floor)),
     };
     format!("{reason}{detail} for series {series}")
 }

@@ -32,6 +32,8 @@ pub(crate) struct Changes {
     stairs: Mutex<Stairs>,
     /// Samples before this time have been deleted.
     kept_from_ms: AtomicI64,
+    /// The same of those that were deleted because the files took too much.
+    kept_by_size_ms: AtomicI64,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +48,8 @@ struct Stairs {
 
 impl Default for Changes {
     fn default() -> Self {
-        Changes { stairs: Mutex::default(), kept_from_ms: AtomicI64::new(i64::MIN) }
+        let never = || AtomicI64::new(i64::MIN);
+        Changes { stairs: Mutex::default(), kept_from_ms: never(), kept_by_size_ms: never() }
     }
 }
 
@@ -98,6 +101,28 @@ impl Changes {
     /// Notes that everything before a time is about to be deleted.
     pub(crate) fn note_deleted_before(&self, time_ms: i64) {
         self.kept_from_ms.fetch_max(time_ms, Ordering::AcqRel);
+    }
+
+    /// Notes the same because the files take too much. It holds until the store is opened again.
+    pub(crate) fn note_deleted_by_size_before(&self, time_ms: i64) {
+        self.kept_by_size_ms.fetch_max(time_ms, Ordering::AcqRel);
+        self.note_deleted_before(time_ms);
+    }
+
+    /// The first time that may be written to where the retention by time keeps what is from a time
+    /// on.
+    pub(crate) fn first_writable_ms(&self, time_ms: i64) -> i64 {
+        time_ms.max(self.kept_by_size_ms.load(Ordering::Acquire))
+    }
+
+    /// Lets times be written and read again that the retention by time keeps, which is what is from a
+    /// time on. Nothing of them may be left from before.
+    pub(crate) fn release_deleted(&self, time_ms: i64) {
+        let time_ms = self.first_writable_ms(time_ms);
+        let before_ms = self.kept_from_ms.fetch_min(time_ms, Ordering::AcqRel);
+        if before_ms > time_ms {
+            self.note_expired_before(before_ms);
+        }
     }
 
     /// Everything before this time has been deleted.

@@ -261,6 +261,7 @@ impl Follower {
         self.apply(&lsm, &step.rows, has_gap).await?;
         if has_gap || has_meta {
             self.drop_sealed().await;
+            self.release();
         }
         if has_gap {
             self.inner.head.changes.note(i64::MIN);
@@ -295,11 +296,21 @@ impl Follower {
             return;
         }
         self.first_kept = first_kept;
-        self.inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+        let border_ms = partition_end_ms(first_kept - 1);
+        self.inner.head.changes.note_deleted_before(border_ms);
+        self.inner.head.changes.note_expired_before(border_ms);
         let (began, next) = (Instant::now(), self.inner.selections.next());
         while !self.inner.selections.have_ended_before(next) && began.elapsed() < self.progress.lag
         {
             tokio::time::sleep(READS_ENDED_INTERVAL).await;
+        }
+    }
+
+    /// Shows what is written to deleted days from now on, once the log has nothing else of them.
+    fn release(&mut self) {
+        if self.meta.kept_from.is_none() {
+            self.first_kept = i64::MIN;
+            self.inner.head.changes.release_deleted(i64::MIN);
         }
     }
 

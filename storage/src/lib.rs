@@ -46,13 +46,15 @@ pub use metadata::{ENTRIES_PER_METRIC_MAX, ENTRY_TEXT_BYTES_MAX, METADATA_BYTES_
 pub use notes::{NOTE_BYTES_MAX, NOTE_NAME_BYTES_MAX};
 pub use options::{
     ACTIVE_SERIES_MAX, ACTIVE_SERIES_PER_METRIC_MAX, Clock, DiskCacheOptions, EXEMPLARS_MAX,
-    HEAD_BYTES_MAX, ManualClock, StoreOptions, SystemClock,
+    HEAD_BYTES_MAX, ManualClock, RETENTION_CONFIRMATION, StoreOptions, SystemClock,
 };
 pub use outcome::{
     AppendOutcome, ExemplarCounts, ExemplarOutcome, Overflow, REJECTIONS_MAX, RefusedSeries,
     RejectReason, Rejection, SampleKind,
 };
 pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, without_credentials};
-pub use retention::{RETENTION_RULES_MAX, Retention, RetentionRule};
+pub use retention::{
+    RETENTION_RULES_MAX, Retention, RetentionFloor, RetentionLimit, RetentionRule,
+};
 pub use stats::{DayStats, StoreStats};
 pub use store::Store;

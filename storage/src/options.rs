@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::head::HeadLimits;
 use crate::remote::RemoteOptions;
@@ -19,6 +19,8 @@ pub const EXEMPLARS_MAX: usize = 100_000;
 pub const ACTIVE_SERIES_MAX: usize = 2_000_000;
 /// How many of one metric: a quarter, so that no metric alone keeps the others out.
 pub const ACTIVE_SERIES_PER_METRIC_MAX: usize = 500_000;
+/// Default of [`StoreOptions::retention_confirmation`].
+pub const RETENTION_CONFIRMATION: Duration = Duration::from_secs(600);
 /// How much memory the head may take where nothing else is set.
 pub const HEAD_BYTES_MAX: usize = 4 << 30;
 
@@ -26,6 +28,9 @@ pub const HEAD_BYTES_MAX: usize = 4 << 30;
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Milliseconds since the epoch.
     fn now_ms(&self) -> i64;
+
+    /// Time since some point in the past, which no setting of the clock affects.
+    fn monotonic(&self) -> Duration;
 }
 
 /// The clock of the machine.
@@ -37,27 +42,46 @@ impl Clock for SystemClock {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
     }
+
+    fn monotonic(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
+    }
 }
 
 /// A clock that stands still until it is set.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    now_ms: AtomicI64,
+    monotonic_ms: AtomicU64,
+}
 
 impl ManualClock {
     /// A clock that shows a time.
     pub fn new(now_ms: i64) -> ManualClock {
-        ManualClock(AtomicI64::new(now_ms))
+        ManualClock { now_ms: AtomicI64::new(now_ms), monotonic_ms: AtomicU64::new(0) }
     }
 
-    /// Sets the time.
+    /// Lets time pass until the clock shows a later time; sets it to an earlier one.
     pub fn set(&self, now_ms: i64) {
-        self.0.store(now_ms, Ordering::Relaxed);
+        let passed_ms = now_ms.saturating_sub(self.now_ms.load(Ordering::Relaxed)).max(0);
+        self.monotonic_ms.fetch_add(passed_ms.unsigned_abs(), Ordering::Relaxed);
+        self.step_to(now_ms);
+    }
+
+    /// Sets the clock while no time passes.
+    pub fn step_to(&self, now_ms: i64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
     }
 }
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
+        self.now_ms.load(Ordering::Relaxed)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.monotonic_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -77,6 +101,9 @@ pub struct StoreOptions {
     /// Rules that keep some series for a shorter time. All three may be changed while the store is
     /// open ([`Store::set_retention`](crate::Store::set_retention)).
     pub retention_rules: Vec<RetentionRule>,
+    /// How long the clock and the newest acknowledged sample must agree on the time before samples
+    /// count as older than the retention. A step of the clock suspends that for six times as long.
+    pub retention_confirmation: Duration,
     /// How far behind the newest sample of the store a late one may lie; `None` takes samples
     /// of any age within the retention. 0 takes what Prometheus takes by default.
     pub out_of_order_window_ms: Option<i64>,
@@ -171,6 +198,7 @@ impl Default for StoreOptions {
             retention_ms: None,
             retention_bytes: None,
             retention_rules: Vec::new(),
+            retention_confirmation: RETENTION_CONFIRMATION,
             out_of_order_window_ms: None,
             ahead_max_ms: Some(10 * 60 * 1000),
             commit_interval_min: Duration::ZERO,

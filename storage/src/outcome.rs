@@ -4,6 +4,8 @@ use std::fmt;
 
 use model::Labels;
 
+use crate::retention::RetentionFloor;
+
 /// The most rejected samples that an outcome lists; the rest are only counted.
 pub const REJECTIONS_MAX: usize = 32;
 
@@ -95,6 +97,8 @@ pub struct Rejection {
     pub reason: RejectReason,
     /// What was found, where the head has no room for the series.
     pub overflow: Option<Overflow>,
+    /// The limit of the retention, where the sample is older than that.
+    pub floor: Option<RetentionFloor>,
 }
 
 /// What was found when the head had no room for a series.
@@ -204,8 +208,9 @@ impl AppendOutcome {
     ) {
         self.count_rejected(kind, reason);
         if self.rejections.len() < REJECTIONS_MAX {
-            let (labels, overflow) = (labels(), None);
-            self.rejections.push(Rejection { labels, timestamp_ms, kind, reason, overflow });
+            let (labels, overflow, floor) = (labels(), None, None);
+            let rejection = Rejection { labels, timestamp_ms, kind, reason, overflow, floor };
+            self.rejections.push(rejection);
         }
     }
 
@@ -221,7 +226,8 @@ impl AppendOutcome {
         self.count_rejected(kind, reason);
         if self.rejections.len() < REJECTIONS_MAX {
             let (labels, overflow) = (labels.clone(), Some(overflow.clone()));
-            self.rejections.push(Rejection { labels, timestamp_ms, kind, reason, overflow });
+            let rejection = Rejection { labels, timestamp_ms, kind, reason, overflow, floor: None };
+            self.rejections.push(rejection);
         }
     }
 

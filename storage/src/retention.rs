@@ -12,6 +12,8 @@
 //! That is the value of [`keys::RULES`]: up to when each rule has expired samples. Everything
 //! without a width is a LEB128 varint, and a matcher is as in a tombstone.
 
+mod reference;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -20,8 +22,10 @@ use model::{Labels, MatchOp, Matcher};
 use crate::delete::{push_matchers, take_matchers};
 use crate::error::StoreError;
 use crate::head::record::{push_varint, take_count, take_varint, unzigzag, zigzag};
-use crate::window::{WINDOW_MS, window_of};
+use crate::window::{TIME_MIN_MS, WINDOW_MS, window_of};
 use crate::{keys, value};
+
+pub(crate) use reference::{ClockReading, Observed, ReferenceTime, RetentionTime};
 
 /// Rules that there may be.
 pub const RETENTION_RULES_MAX: usize = 64;
@@ -88,15 +92,40 @@ impl Rule {
 
     /// Notes that everything before a time has expired.
     pub(crate) fn set_expired_before(&self, time_ms: i64) {
-        self.expired_before_ms.fetch_max(time_ms, Ordering::AcqRel);
+        self.expired_before_ms.store(time_ms, Ordering::Release);
     }
 
-    /// Everything before this time has expired, or is about to. It never goes back, even where the
-    /// clock is set back.
-    pub(crate) fn border_ms(&self, now_ms: i64) -> i64 {
-        let window = window_of(now_ms.saturating_sub(self.rule.time_ms));
-        self.expired_before_ms().max(window.saturating_mul(WINDOW_MS))
+    /// Everything before this time has expired, or is about to.
+    ///
+    /// It goes back only with the clock, so that a clock that was ahead for a while does not have
+    /// current writes refused afterwards. What has expired until then stays masked by tombstones.
+    pub(crate) fn border_ms(&self, time: RetentionTime) -> i64 {
+        let oldest_window_ms = |now_ms: i64| {
+            window_of(now_ms.saturating_sub(self.rule.time_ms)).saturating_mul(WINDOW_MS)
+        };
+        let confirmed_ms = time.reference_ms.map_or(i64::MIN, oldest_window_ms);
+        self.expired_before_ms().max(confirmed_ms).min(oldest_window_ms(time.now_ms))
     }
+}
+
+/// The limit of the retention that a sample is older than.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetentionFloor {
+    /// The earliest time that is accepted.
+    pub floor_ms: i64,
+    /// The setting that it comes from.
+    pub limit: RetentionLimit,
+}
+
+/// A setting of the retention.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RetentionLimit {
+    /// The time that all samples are kept, in ms.
+    Time(i64),
+    /// A rule: its matchers as a selector, and the time that it keeps samples, in ms.
+    Rule(String, i64),
+    /// The day has been deleted, by size or by a setting that was shorter.
+    Deleted,
 }
 
 impl Keeping {
@@ -114,11 +143,23 @@ impl Keeping {
         Keeping { time_ms, bytes, rules: rules.into_iter().map(rule).collect() }
     }
 
+    /// Whether anything is ever deleted.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.time_ms.is_some() || self.bytes.is_some() || !self.rules.is_empty()
+    }
+
+    /// The earliest time that is kept of all series; `None` if that is not limited, or not confirmed.
+    pub(crate) fn floor_ms(&self, time: RetentionTime) -> Option<i64> {
+        Some(time.reference_ms?.saturating_sub(self.time_ms?))
+    }
+
     /// The first times that rules keep of series that pass some matchers.
-    pub(crate) fn borders(&self, now_ms: i64) -> Borders<'_> {
-        let borders: Vec<(&[Matcher], i64)> =
-            self.rules.iter().map(|r| (&r.rule.matchers[..], r.border_ms(now_ms))).collect();
-        Borders { latest_ms: borders.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN), borders }
+    pub(crate) fn borders(&self, time: RetentionTime) -> Borders<'_> {
+        let borders: Vec<(&RetentionRule, i64)> =
+            self.rules.iter().map(|rule| (&rule.rule, rule.border_ms(time))).collect();
+        let latest_ms = borders.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN);
+        let all = self.floor_ms(time).zip(self.time_ms);
+        Borders { all, borders, latest_ms }
     }
 
     /// The value of [`keys::RULES`], with borders of some rules in place of what has expired; none
@@ -169,7 +210,9 @@ impl Keeping {
 /// Up to when rules expire samples, at one time.
 #[derive(Debug)]
 pub(crate) struct Borders<'a> {
-    borders: Vec<(&'a [Matcher], i64)>,
+    /// The earliest time that is kept of all series, and how long they are kept.
+    all: Option<(i64, i64)>,
+    borders: Vec<(&'a RetentionRule, i64)>,
     /// No rule says anything of this time and later ones.
     pub(crate) latest_ms: i64,
 }
@@ -177,10 +220,43 @@ pub(crate) struct Borders<'a> {
 impl Borders<'_> {
     /// The first time that is kept of a series.
     pub(crate) fn min_ms(&self, labels: &Labels) -> i64 {
+        self.of_series(labels).map_or(i64::MIN, |(_, border_ms)| border_ms)
+    }
+
+    /// The rule that keeps a series for the shortest time, and the first time that it keeps.
+    fn of_series(&self, labels: &Labels) -> Option<(&RetentionRule, i64)> {
         let passes =
-            |matchers: &[Matcher]| matchers.iter().all(|m| m.matches(labels.get(m.name())));
-        let of_series = self.borders.iter().filter(|(matchers, _)| passes(matchers));
-        of_series.map(|(_, border_ms)| *border_ms).max().unwrap_or(i64::MIN)
+            |rule: &RetentionRule| rule.matchers.iter().all(|m| m.matches(labels.get(m.name())));
+        let of_series = self.borders.iter().filter(|(rule, _)| passes(rule)).copied();
+        of_series.max_by_key(|(_, border_ms)| *border_ms)
+    }
+
+    /// The limit that a sample of a series is older than, where nothing before `min_ms` is accepted
+    /// of any series; `None` if it is not older than any.
+    pub(crate) fn floor_of(
+        &self,
+        labels: &Labels,
+        timestamp_ms: i64,
+        min_ms: i64,
+    ) -> Option<RetentionFloor> {
+        let is_before = |border_ms: i64| timestamp_ms < border_ms;
+        if let Some((rule, floor_ms)) = self.of_series(labels)
+            && is_before(floor_ms)
+        {
+            let matchers: Vec<String> = rule.matchers.iter().map(Matcher::to_string).collect();
+            let selector = format!("{{{}}}", matchers.join(","));
+            let limit = RetentionLimit::Rule(selector, rule.time_ms);
+            return Some(RetentionFloor { floor_ms, limit });
+        }
+        match self.all {
+            Some((floor_ms, time_ms)) if is_before(floor_ms) => {
+                Some(RetentionFloor { floor_ms, limit: RetentionLimit::Time(time_ms) })
+            }
+            _ if is_before(min_ms) && min_ms > TIME_MIN_MS => {
+                Some(RetentionFloor { floor_ms: min_ms, limit: RetentionLimit::Deleted })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -231,7 +307,8 @@ mod tests {
     fn borders_are_those_of_windows_and_the_shortest_rule_counts() {
         let keeping = keeping();
         let now_ms = 10 * WINDOW_MS + 5;
-        let borders = keeping.borders(now_ms);
+        let time = RetentionTime { now_ms, reference_ms: Some(now_ms) };
+        let borders = keeping.borders(time);
         assert_eq!(borders.latest_ms, 10 * WINDOW_MS);
         let min_ms =
             |pairs: &[(&str, &str)]| borders.min_ms(&Labels::from_pairs(pairs.iter().copied()));
@@ -240,6 +317,33 @@ mod tests {
         assert_eq!(min_ms(&[("__name__", "x"), ("a", "é")]), 3 * WINDOW_MS);
         assert_eq!(min_ms(&[("__name__", "x")]), i64::MIN);
         keeping.rules[1].set_expired_before(12 * WINDOW_MS);
-        assert_eq!(keeping.rules[1].border_ms(now_ms), 12 * WINDOW_MS, "the clock was set back");
+        assert_eq!(keeping.rules[1].border_ms(time), 3 * WINDOW_MS, "the clock was set back");
+        keeping.rules[1].set_expired_before(2 * WINDOW_MS);
+        let unconfirmed = RetentionTime { reference_ms: None, ..time };
+        assert_eq!(keeping.rules[1].border_ms(unconfirmed), 2 * WINDOW_MS, "as it was");
+        assert_eq!(keeping.rules[0].border_ms(unconfirmed), i64::MIN);
+    }
+
+    #[test]
+    fn the_limit_that_a_sample_is_older_than_is_named() {
+        let keeping = Keeping { time_ms: Some(9 * WINDOW_MS), ..keeping() };
+        let now_ms = 20 * WINDOW_MS;
+        let borders = keeping.borders(RetentionTime { now_ms, reference_ms: Some(now_ms) });
+        let series = Labels::from_pairs([("__name__", "debug_x"), ("a", "é")]);
+        let other = Labels::from_pairs([("a", "é")]);
+        let rule = RetentionLimit::Rule("{__name__=~\"debug_.*\"}".to_owned(), 3);
+        let found = borders.floor_of(&series, 5, 0).unwrap();
+        assert_eq!(found, RetentionFloor { floor_ms: 19 * WINDOW_MS, limit: rule });
+        let found = borders.floor_of(&other, 12 * WINDOW_MS, 0).unwrap();
+        let rule = RetentionLimit::Rule("{a=\"é\"}".to_owned(), 7 * WINDOW_MS);
+        assert_eq!(found, RetentionFloor { floor_ms: 13 * WINDOW_MS, limit: rule });
+        let all = |timestamp_ms, min_ms| borders.floor_of(&Labels::default(), timestamp_ms, min_ms);
+        let time = RetentionLimit::Time(9 * WINDOW_MS);
+        let expected = RetentionFloor { floor_ms: 11 * WINDOW_MS, limit: time };
+        assert_eq!(all(5, 12 * WINDOW_MS), Some(expected));
+        let deleted = RetentionLimit::Deleted;
+        let expected = RetentionFloor { floor_ms: 12 * WINDOW_MS, limit: deleted };
+        assert_eq!(all(11 * WINDOW_MS, 12 * WINDOW_MS), Some(expected));
+        assert_eq!(all(12 * WINDOW_MS, 12 * WINDOW_MS), None);
     }
 }

@@ -239,6 +239,12 @@ impl Counters {
         self.warmed_bytes.load(Ordering::Relaxed)
     }
 
+    /// Time of the newest sample of the log, if there is one.
+    pub(crate) fn newest_ms(&self) -> Option<i64> {
+        let newest_ms = self.newest_ms.load(Ordering::Relaxed);
+        (newest_ms != i64::MIN).then_some(newest_ms)
+    }
+
     /// Sets what the log holds.
     pub(crate) fn note_log(&self, log_bytes: u64, newest_ms: i64) {
         self.log_bytes.store(log_bytes, Ordering::Relaxed);
@@ -267,10 +273,9 @@ impl Counters {
         table: TableStats,
         index: IndexCacheStats,
     ) -> StoreStats {
-        let newest_ms = self.newest_ms.load(Ordering::Relaxed);
         StoreStats {
             head_series,
-            newest_ms: (newest_ms != i64::MIN).then_some(newest_ms),
+            newest_ms: self.newest_ms(),
             samples_appended: self.samples.load(Ordering::Relaxed),
             histograms_appended: self.histograms.load(Ordering::Relaxed),
             samples_duplicate: self.duplicates.load(Ordering::Relaxed),

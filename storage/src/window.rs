@@ -27,6 +27,14 @@ pub(crate) fn window_in_partition(window: i64) -> u8 {
     window.rem_euclid(PARTITION_WINDOWS) as u8
 }
 
+/// The day of a partition, as `2006-01-02`, for logs.
+pub(crate) fn date_of(partition: i64) -> String {
+    match chrono::DateTime::from_timestamp_millis(partition.saturating_mul(PARTITION_MS)) {
+        Some(time) => time.format("%Y-%m-%d").to_string(),
+        None => format!("day {partition}"),
+    }
+}
+
 /// First time after a partition.
 pub(crate) fn partition_end_ms(partition: i64) -> i64 {
     partition.saturating_add(1).saturating_mul(PARTITION_MS)
@@ -43,5 +51,13 @@ mod tests {
         assert_eq!(partition_of_window(-1), -1);
         assert_eq!(window_in_partition(-1), 11);
         assert_eq!(partition_end_ms(-1), 0);
+    }
+
+    #[test]
+    fn partitions_are_named_by_their_dates() {
+        assert_eq!(date_of(0), "1970-01-01");
+        assert_eq!(date_of(-1), "1969-12-31");
+        assert_eq!(date_of(20_000), "2024-10-04");
+        assert_eq!(date_of(i64::MAX), format!("day {}", i64::MAX));
     }
 }

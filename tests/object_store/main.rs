@@ -166,6 +166,10 @@ fn copies(place: &dyn Place, now: i64, all: &Contents) {
 fn retains(place: &dyn Place, now: i64, recent: &Contents) {
     let keeping = Settings::default();
     let mut node = place.open(&Settings { retention_ms: Some(2 * DAY_MS), ..keeping });
+    // The retention counts from the newest sample.
+    let current = samples(now);
+    node.write(&current).unwrap();
+    let recent = &merged(&[recent, &current]);
     assert_eq!(node.read(), *recent, "beyond the retention");
     assert!(node.write(&samples(now - 3 * DAY_MS)).is_err(), "older than the retention");
     node.maintain();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{Batch, Budget, Labels, Matcher, SampleBatch, Selection, Source};
 use serde_json::Value;
@@ -72,6 +73,7 @@ impl Place for InMemory {
         let options = StoreOptions {
             background: false,
             retention_ms: settings.retention_ms,
+            retention_confirmation: Duration::ZERO,
             log_bytes_max: settings.log_bytes_max,
             ..StoreOptions::default()
         };
@@ -225,7 +227,8 @@ impl Place for Processes {
         let log = format!("--storage.log-size={}", settings.log_bytes_max);
         let hours = settings.retention_ms.unwrap_or(0) / 3_600_000;
         let retention = format!("--storage.retention.time={hours}h");
-        let server = self.start(&[&log, &retention, "--web.enable-admin-api"]);
+        let at_once = "--storage.retention.confirmation=0s";
+        let server = self.start(&[&log, &retention, at_once, "--web.enable-admin-api"]);
         let connection = Connection::open(&server.address).unwrap();
         Box::new(Process { place: self.clone(), server, connection })
     }

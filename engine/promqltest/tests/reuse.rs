@@ -11,6 +11,7 @@ mod shown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::results::ResultsStats;
 use engine::tile::TileShape;
@@ -273,6 +274,8 @@ fn steps_that_see_what_rules_have_expired_are_not_used_again() {
         let matchers = vec![Matcher::equal("__name__", "m")];
         let options = StoreOptions {
             retention_rules: vec![RetentionRule { matchers, time_ms: DAY_MS }],
+            retention_confirmation: Duration::ZERO,
+            ahead_max_ms: None,
             clock: Arc::clone(&clock) as Arc<_>,
             background: false,
             ..Default::default()
@@ -284,6 +287,8 @@ fn steps_that_see_what_rules_have_expired_are_not_used_again() {
             let labels = Labels::from_pairs([("__name__", name)]);
             batch.push(&labels, &hours.collect::<Vec<_>>());
         }
+        // So that the clock alone says how late it is.
+        batch.push(&Labels::from_pairs([("__name__", "late")]), &[(20 * DAY_MS, 1.0)]);
         store.append(batch).await.unwrap();
         let (cached, plain) = (engine(1 << 20, 1), engine(0, 1));
         let panel = Panel {
@@ -314,6 +319,8 @@ fn steps_that_look_beyond_the_retention_are_not_used_again() {
         let clock = Arc::new(ManualClock::new(10 * DAY_MS));
         let options = StoreOptions {
             retention_ms: Some(2 * DAY_MS),
+            retention_confirmation: Duration::ZERO,
+            ahead_max_ms: None,
             clock: Arc::clone(&clock) as Arc<_>,
             background: false,
             ..Default::default()
@@ -323,6 +330,7 @@ fn steps_that_look_beyond_the_retention_are_not_used_again() {
         let mut batch = Batch::default();
         let hours = (8 * 24..10 * 24).map(|hour| (hour * 3_600_000, hour as f64 / 3.0));
         batch.push(&labels, &hours.collect::<Vec<_>>());
+        batch.push(&Labels::from_pairs([("__name__", "late")]), &[(20 * DAY_MS, 1.0)]);
         store.append(batch).await.unwrap();
         let (cached, plain) = (engine(1 << 20, 1), engine(0, 1));
         let panel = Panel {

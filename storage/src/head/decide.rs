@@ -19,7 +19,7 @@ use super::series::{Decided, HeadSeries};
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::keys;
-use crate::outcome::{AppendOutcome, RejectReason, SampleKind};
+use crate::outcome::{AppendOutcome, RejectReason, Rejection, SampleKind};
 use crate::retention::Borders;
 
 /// How far behind the newest sample Prometheus' head takes a sample in order.
@@ -81,6 +81,12 @@ impl Log {
             match decided {
                 Some(count) => *out_of_order += count,
                 None => self.decide_new(head, &mut run, &mut outcome),
+            }
+        }
+        for rejection in &mut outcome.rejections {
+            if rejection.reason == RejectReason::OutOfBounds {
+                let Rejection { labels, timestamp_ms, .. } = rejection;
+                rejection.floor = borders.floor_of(labels, *timestamp_ms, bounds.min_ms);
             }
         }
         outcome

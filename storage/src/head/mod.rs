@@ -226,6 +226,12 @@ impl Head {
         count
     }
 
+    /// Forgets series whose newest sample has been deleted, and that hold nothing: else the names and
+    /// values of their labels are listed until they are idle. The same holds for the caller.
+    pub(crate) fn forget_deleted(&self) {
+        self.forget(|series| series.newest_ms == i64::MIN);
+    }
+
     fn forget_one(&self, slot: u32, labels: &Labels) {
         self.index.write().unwrap_or_else(PoisonError::into_inner).remove(slot, labels);
         let hash = self.hasher.hash_one(labels.as_bytes());

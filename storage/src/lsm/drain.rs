@@ -71,6 +71,11 @@ impl Dead {
         self.0.partition.fetch_max(partition, Ordering::Relaxed);
     }
 
+    /// Takes the partitions from one on away again: they may be written to.
+    pub(crate) fn keep_partitions_from(&self, partition: i64) {
+        self.0.partition.fetch_min(partition, Ordering::Relaxed);
+    }
+
     /// Adds the log epochs before one.
     pub(crate) fn drop_log_before(&self, epoch: u32) {
         self.0.epoch.fetch_max(epoch, Ordering::Relaxed);

@@ -207,6 +207,11 @@ impl Lsm {
         self.dead.drop_partitions_before(partition);
     }
 
+    /// Merges the files of partitions from one on as those of others, since they may be written to.
+    pub(crate) fn keep_partitions_from(&self, partition: i64) {
+        self.dead.keep_partitions_from(partition);
+    }
+
     /// Lets go of the files of log epochs before one. No start reads them again.
     pub(crate) fn drop_log_before(&self, epoch: u32) {
         self.dead.drop_log_before(epoch);

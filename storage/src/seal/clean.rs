@@ -77,6 +77,11 @@ pub(crate) async fn clean_tombstones(inner: &Arc<Inner>) -> Result<bool, StoreEr
         return Err(error);
     }
     note_cleaned(inner, &tombstones).await?;
+    {
+        let _state = inner.sealing.lock().await;
+        let _log = inner.log_without_deleted().await;
+        inner.head.forget_deleted();
+    }
     tidy(inner).await?;
     if has_changed {
         tracing::info!(tombstones = tombstones.len(), "deleted samples have been cleaned up");

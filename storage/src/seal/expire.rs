@@ -9,7 +9,9 @@
 //! ```
 //!
 //! Nothing is written to the times that a rule has expired: they are refused. So a tombstone of a
-//! rule may reach further and later than the one before it and cover nothing that counts.
+//! rule may reach further and later than the one before it and cover nothing that counts. Where the
+//! clock is set back, the rule goes back with it: what is written from then on is later than the
+//! tombstone, which does not cover it.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,7 +19,7 @@ use crate::delete::{self, Tombstone};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::retention::{Keeping, Rule, are_same};
+use crate::retention::{Keeping, RetentionTime, Rule, are_same};
 use crate::store::Inner;
 use crate::window::{partition_of_window, window_of};
 
@@ -27,9 +29,9 @@ use crate::window::{partition_of_window, window_of};
 pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
     // Before the rules are looked at: of two calls the later one sees the newer rules.
     let mut log = inner.log.lock().await;
-    let now_ms = inner.options.clock.now_ms();
+    let time = inner.retention_time();
     let keeping = inner.keeping();
-    let bytes = keeping.encode(|rule| rule.border_ms(now_ms));
+    let bytes = keeping.encode(|rule| rule.border_ms(time));
     if *inner.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) == bytes {
         return Ok(());
     }
@@ -43,7 +45,7 @@ pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
     }
     let (mut new, mut old) = (Vec::new(), Vec::new());
     for rule in &keeping.rules {
-        let Some(tombstone) = next_tombstone(inner, rule, now_ms, log.epoch, &mut old) else {
+        let Some(tombstone) = next_tombstone(inner, rule, time, log.epoch, &mut old) else {
             continue;
         };
         log.epoch += 1;
@@ -64,7 +66,7 @@ pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
     let dropping: Vec<_> =
         new.iter().filter(is_open).map(|tombstone| log.begin_drop(tombstone)).collect();
     inner.tombstones.exchange(new, &old);
-    keeping.rules.iter().for_each(|rule| rule.set_expired_before(rule.border_ms(now_ms)));
+    keeping.rules.iter().for_each(|rule| rule.set_expired_before(rule.border_ms(time)));
     *inner.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     drop(log);
     let mut result = Ok(());
@@ -82,11 +84,11 @@ pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
 fn next_tombstone(
     inner: &Inner,
     rule: &Rule,
-    now_ms: i64,
+    time: RetentionTime,
     epoch: u32,
     old: &mut Vec<u32>,
 ) -> Option<Tombstone> {
-    let (mut start_ms, border_ms) = (rule.expired_before_ms(), rule.border_ms(now_ms));
+    let (mut start_ms, border_ms) = (rule.expired_before_ms(), rule.border_ms(time));
     if border_ms <= start_ms {
         return None;
     }

@@ -51,7 +51,7 @@ pub(crate) use leaving::note_emptied;
 pub(crate) use recover::{
     FORMAT, Meta, check_entry, drop_dead_log, encode_epochs, encode_records, read_meta, recover,
 };
-pub(crate) use retention::{delete_expired, hide_by_size};
+pub(crate) use retention::{delete_expired, has_deleted_records, hide_by_size};
 
 #[cfg(test)]
 pub(crate) use recover::encode_kept_from;

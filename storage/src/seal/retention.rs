@@ -1,14 +1,16 @@
-//! Deleting partitions that lie beyond the retention.
+//! Deleting partitions that lie beyond the retention, and letting their times be written to again
+//! where the retention has become longer, or the clock has been set back.
 
 use std::sync::PoisonError;
 
-use super::{block, recover};
+use super::{State, block, recover};
 use crate::error::StoreError;
+use crate::head::series::NONE;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::store::Inner;
 use crate::value;
-use crate::window::{PARTITION_WINDOWS, partition_end_ms, partition_of_window, window_of};
+use crate::window::{PARTITION_WINDOWS, date_of, partition_end_ms, partition_of_window, window_of};
 
 /// Keys that are deleted in one write.
 const DELETE_KEYS: usize = 10_000;
@@ -20,14 +22,16 @@ const DELETE_KEYS: usize = 10_000;
 pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     let keeping = inner.keeping();
     let mut state = inner.sealing.lock().await;
-    if keeping.time_ms.is_none() && keeping.bytes.is_none() && state.leaving_before.is_none() {
-        return Ok(());
-    }
-    let by_time = keeping.time_ms.map(|_| partition_of_window(window_of(inner.visible_min_ms())));
+    // What has been hidden goes, by whatever setting it was.
+    let visible_min_ms = Some(inner.visible_min_ms()).filter(|time_ms| *time_ms > i64::MIN);
+    let by_time = visible_min_ms.map(|time_ms| partition_of_window(window_of(time_ms)));
     let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
     let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
     let Some(first_kept) = by_time.max(by_size).max(leaving) else { return Ok(()) };
     inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+    if let Some(by_size) = by_size {
+        inner.head.changes.note_deleted_by_size_before(partition_end_ms(by_size - 1));
+    }
     // Selections that have begun before see what is before the border, and see all of it.
     let (first_kept, unread_from) =
         *state.leaving_before.get_or_insert_with(|| (first_kept, inner.selections.next()));
@@ -53,6 +57,10 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
                 series.drop_before(first_window);
                 inner.head.deactivate_if_empty(series);
             });
+            // Records of the deleted days are in epochs that end with them.
+            if log.epochs.contains_key(&log.epoch) {
+                log.epoch += 1;
+            }
         }
         has_open
     };
@@ -75,12 +83,40 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
         delete_partition(inner, partition, &watermarks).await?;
         inner.remove_partition(partition);
         inner.counters.note_deleted();
-        tracing::info!(partition, "a day beyond the retention has been deleted");
+        tracing::info!(day = date_of(partition), "a day beyond the retention has been deleted");
     }
     inner.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
     state.leaving_before = None;
-    recover::drop_dead_log(inner, &mut state).await
+    recover::drop_dead_log(inner, &mut state).await?;
+    release(inner, &state);
+    Ok(())
+}
+
+/// Lets deleted days be written to again that the retention would keep now.
+///
+/// Not as long as the log has records of them, which a start would bring back.
+fn release(inner: &Inner, state: &State) {
+    let first_kept = inner.floor_partition(inner.retention_time());
+    let border_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
+    let changes = &inner.head.changes;
+    if state.kept_from.is_some() || changes.first_writable_ms(border_ms) >= changes.kept_from_ms() {
+        return;
+    }
+    // Before anything is written: files of deleted days go without being looked at.
+    inner.lsm.keep_partitions_from(first_kept.unwrap_or(i64::MIN));
+    inner.head.for_each(|_, series| series.partition_id = NONE);
+    changes.release_deleted(border_ms);
+    tracing::info!("days that the retention has deleted can be written to again");
+}
+
+/// Whether the log has records of deleted days that the retention would keep now: until they are
+/// sealed, nothing is written to those days.
+pub(crate) async fn has_deleted_records(inner: &Inner) -> bool {
+    let state = inner.sealing.lock().await;
+    let first_kept = inner.floor_partition(inner.retention_time());
+    state.leaving_before.is_none()
+        && state.kept_from.is_some_and(|kept_from| first_kept.is_none_or(|f| f < kept_from))
 }
 
 /// Hides what the bound of files has deleted before a start, and what it is about to delete; nothing
@@ -94,7 +130,7 @@ pub(crate) fn hide_by_size(inner: &Inner, kept: Option<(i64, u64)>) -> bool {
     let deleted = kept.filter(|(_, of_bytes)| is_in_force(*of_bytes)).map(|(first, _)| first);
     let due = bytes_max.and_then(|bytes_max| first_that_fits(inner, bytes_max));
     if let Some(first_kept) = deleted.max(due) {
-        inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+        inner.head.changes.note_deleted_by_size_before(partition_end_ms(first_kept - 1));
     }
     kept.is_some() && deleted.is_none()
 }

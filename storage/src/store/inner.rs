@@ -17,7 +17,9 @@ use crate::index::cache::IndexCache;
 use crate::index::facts::Facts;
 use crate::lsm::{Lsm, Reads};
 use crate::options::StoreOptions;
-use crate::retention::{Keeping, RETENTION_RULES_MAX, Retention};
+use crate::retention::{
+    ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
+};
 use crate::seal;
 use crate::stats::Counters;
 use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_window, window_of};
@@ -35,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) options: StoreOptions,
     /// How long samples are kept now.
     pub(super) keeping: RwLock<Arc<Keeping>>,
+    /// The time that the retention is measured against.
+    pub(super) reference: ReferenceTime,
     /// What the store says of rules: the value of its key.
     pub(crate) stored_rules: Mutex<Option<Vec<u8>>>,
     /// Selections under way: what they may still want stays.
@@ -59,7 +63,8 @@ pub(crate) struct Inner {
     pub(super) queue: Queue,
     /// Told when nobody leads any more.
     pub(super) idle: Notify,
-    /// Told when the log has grown too large, or the head.
+    /// Told when maintenance is wanted at once: the log has grown too large, or the head, or the
+    /// clock has been set back.
     pub(super) log_is_large: Notify,
     /// Told when the retention has been set anew.
     pub(super) has_retention: Notify,
@@ -73,14 +78,55 @@ impl Inner {
 
     /// The earliest time that is still shown: the start of the first partition kept.
     pub(crate) fn visible_min_ms(&self) -> i64 {
-        // What has been hidden once stays so, even where the clock is set back.
-        self.head.changes.kept_from_ms().max(match self.keeping().time_ms {
-            None => i64::MIN,
-            Some(retention_ms) => {
-                let oldest_ms = self.options.clock.now_ms().saturating_sub(retention_ms);
-                partition_end_ms(partition_of_window(window_of(oldest_ms)) - 1)
+        let floor = self.floor_partition(self.retention_time());
+        let floor_ms = floor.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
+        self.head.changes.kept_from_ms().max(floor_ms)
+    }
+
+    /// The first partition that the retention keeps by time, if that is limited and confirmed.
+    pub(crate) fn floor_partition(&self, time: RetentionTime) -> Option<i64> {
+        self.keeping().floor_ms(time).map(|floor_ms| partition_of_window(window_of(floor_ms)))
+    }
+
+    /// The time that the retention is measured against now. Steps of the clock are logged.
+    pub(crate) fn retention_time(&self) -> RetentionTime {
+        let clock = &self.options.clock;
+        let reading = ClockReading { wall_ms: clock.now_ms(), monotonic: clock.monotonic() };
+        let observed = self.reference.observe(reading, self.newest_ms());
+        self.note_observed(&observed);
+        observed.time
+    }
+
+    fn note_observed(&self, observed: &Observed) {
+        if let Some(lowered_from_ms) = observed.lowered_from_ms {
+            // Times before may be in view again, and deleted days may be written to again.
+            self.head.changes.note_expired_before(lowered_from_ms);
+            self.log_is_large.notify_one();
+        }
+        if let Some(step_ms) = observed.step_ms {
+            let step_seconds = step_ms / 1000;
+            if self.lsm.is_read_only() || !self.keeping().is_limited() {
+                tracing::warn!(step_seconds, "the system clock was set");
+            } else {
+                let suspended = self.reference.suspension();
+                tracing::warn!(
+                    step_seconds,
+                    ?suspended,
+                    "the system clock was set; deletion by retention is suspended"
+                );
             }
-        })
+        }
+        if observed.is_resumed {
+            tracing::info!("the system clock has been steady; retention applies again");
+        }
+    }
+
+    /// The time of the newest acknowledged sample: after a start of which all is sealed, the start of
+    /// the newest day.
+    fn newest_ms(&self) -> Option<i64> {
+        let newest_day = self.read_partitions(|all| all.last_key_value().map(|(day, _)| *day));
+        let sealed_ms = newest_day.map(|day| partition_end_ms(day - 1));
+        self.counters.newest_ms().max(sealed_ms)
     }
 
     /// How long samples are kept now.
@@ -169,12 +215,12 @@ impl Inner {
         error
     }
 
-    pub(super) fn bounds(&self, keeping: &Keeping, now_ms: i64) -> Bounds {
-        let before = |span: Option<i64>| span.map_or(TIME_MIN_MS, |ms| now_ms.saturating_sub(ms));
+    pub(super) fn bounds(&self, keeping: &Keeping, time: RetentionTime) -> Bounds {
+        let floor_ms = keeping.floor_ms(time).unwrap_or(TIME_MIN_MS);
         let ahead = self.options.ahead_max_ms;
         Bounds {
-            min_ms: before(keeping.time_ms).max(self.head.changes.kept_from_ms()).max(TIME_MIN_MS),
-            max_ms: ahead.map_or(TIME_MAX_MS, |ms| now_ms.saturating_add(ms)).min(TIME_MAX_MS),
+            min_ms: floor_ms.max(self.head.changes.kept_from_ms()).max(TIME_MIN_MS),
+            max_ms: ahead.map_or(TIME_MAX_MS, |ms| time.now_ms.saturating_add(ms)).min(TIME_MAX_MS),
             out_of_order_window_ms: self.options.out_of_order_window_ms,
         }
     }

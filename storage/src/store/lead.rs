@@ -53,8 +53,8 @@ pub(super) async fn lead(inner: Arc<Inner>) {
                 note(&inner, done);
             }
         };
-        let (keeping, now_ms) = (inner.keeping(), inner.options.clock.now_ms());
-        let bounds = (inner.bounds(&keeping, now_ms), &keeping.borders(now_ms));
+        let (keeping, time) = (inner.keeping(), inner.retention_time());
+        let bounds = (inner.bounds(&keeping, time), &keeping.borders(time));
         let result = log.commit(&inner.lsm, &inner.head, bounds, group, done).await;
         if let Err(error) = result {
             tracing::error!(%error, "a write to the log has failed; the store takes no more");

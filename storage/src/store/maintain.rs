@@ -19,6 +19,9 @@ const CLEAN_AGAIN_MS: i64 = 3_600_000;
 pub(super) async fn maintain(inner: &Arc<Inner>) -> Result<bool, StoreError> {
     inner.lsm.collect_orphans().await;
     seal::expire(inner).await?;
+    if seal::has_deleted_records(inner).await {
+        seal::seal(inner, seal::Which::All).await?;
+    }
     seal::delete_expired(inner).await?;
     seal::tidy(inner).await?;
     let is_large =

@@ -20,7 +20,7 @@ use crate::lsm::{Location, Lsm, Reads, SharedMemory, WriteSet};
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::read::warm::warm_up;
-use crate::retention::{Keeping, Rule};
+use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::seal;
 use crate::stats::Counters;
 use crate::value;
@@ -78,6 +78,8 @@ impl Store {
         let (format, kept_by_size) = (meta.format, meta.kept_by_size);
         let background = options.background;
         let (inner, ..) = Inner::open(lsm, meta, options).await?;
+        // A log that still has records of deleted series brings them back without samples.
+        inner.head.forget_deleted();
         tracing::info!("this process writes to the store now");
         let mut set = WriteSet::default();
         let owner = inner.options.owner.as_bytes();
@@ -258,6 +260,7 @@ impl Inner {
             log_is_large: Notify::new(),
             has_retention: Notify::new(),
             keeping: RwLock::new(Arc::new(Keeping::new(options.retention(), &stored))),
+            reference: ReferenceTime::new(options.retention_confirmation),
             stored_rules: Mutex::new(stored.encode(Rule::expired_before_ms)),
             options,
         });

@@ -13,7 +13,7 @@ use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{Clock, ManualClock, Store, StoreOptions};
 
 /// The day that is deleted, the one that stays, and a time at which two days are not enough for the
-/// first.
+/// first, once a sample tells the store that it is so late.
 const DELETED_MS: i64 = 99 * PARTITION_MS;
 const KEPT_MS: i64 = 101 * PARTITION_MS;
 const DELETED_AT_MS: i64 = 102 * PARTITION_MS + WINDOW_MS;
@@ -57,6 +57,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
         store.close().await.unwrap();
 
         let store = open(&objects, true, DELETED_AT_MS).await;
+        assert!(takes(&store, DELETED_AT_MS).await);
         seal::delete_expired(store.inner()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(!names_border(&store).await);
@@ -65,7 +66,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
 
         let store = open(&objects, false, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_MS + 1).await);
-        assert_eq!(times(&store).await, [DELETED_MS + 1, KEPT_MS]);
+        assert_eq!(times(&store).await, [DELETED_MS + 1, KEPT_MS, DELETED_AT_MS]);
     });
 }
 
@@ -81,6 +82,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         store.close().await.unwrap();
 
         let store = open(&objects, true, DELETED_AT_MS).await;
+        assert!(takes(&store, DELETED_AT_MS).await);
         seal::delete_expired(store.inner()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(names_border(&store).await, "the log has a record of the day");
@@ -92,18 +94,24 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
             if is_maintained {
                 seal::delete_expired(store.inner()).await.unwrap();
             }
-            assert_eq!(times(&store).await, [KEPT_MS], "maintained: {is_maintained}");
+            let left = [KEPT_MS, DELETED_AT_MS];
+            assert_eq!(times(&store).await, left, "maintained: {is_maintained}");
             assert!(names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
         }
         store.seal_all().await.unwrap();
         assert!(!names_border(&store).await, "it goes with the last record");
         assert!(!takes(&store, DELETED_MS + 1).await, "what has been hidden once stays so");
         assert!(takes(&store, KEPT_MS + 1).await, "which begins a log epoch");
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert!(takes(&store, DELETED_MS + 1).await, "nothing is left of the day");
+        let all = [DELETED_MS + 1, KEPT_MS, KEPT_MS + 1, DELETED_AT_MS];
+        assert_eq!(times(&store).await, all);
         store.close().await.unwrap();
 
         let store = open(&objects, false, DELETED_AT_MS).await;
-        assert!(takes(&store, DELETED_MS + 1).await);
-        assert_eq!(times(&store).await, [DELETED_MS + 1, KEPT_MS, KEPT_MS + 1]);
+        assert_eq!(times(&store).await, all);
+        store.seal_all().await.unwrap();
+        assert_eq!(times(&store).await, all);
     });
 }
 

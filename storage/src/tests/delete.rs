@@ -176,6 +176,54 @@ fn series_without_samples_are_not_listed() {
     });
 }
 
+/// What is listed with and without a matcher: series, values of `n`, and names.
+async fn lists(store: &Store) -> Vec<Vec<String>> {
+    let mut lists = Vec::new();
+    for selectors in [vec![], vec![vec![Matcher::equal("__name__", "a")]], of(2)] {
+        let query = MetadataQuery { selectors, start_ms: i64::MIN, end_ms: i64::MAX, limit: 0 };
+        let budget = Budget::unlimited();
+        let series = store.series(&query, &budget).await.unwrap();
+        lists.push(series.iter().map(|labels| labels.get("n").to_owned()).collect());
+        lists.push(store.label_values("n", &query, &budget).await.unwrap());
+        lists.push(store.label_names(&query, &budget).await.unwrap());
+    }
+    lists
+}
+
+#[test]
+fn deleted_series_are_not_listed_once_they_are_cleaned_up() {
+    // Where the samples are: in files, in the log, in both.
+    for is_sealed_after in [&[0][..], &[], &[0, 1], &[1]] {
+        harness::run(async {
+            let objects = harness::memory();
+            let store = open(&objects).await.unwrap();
+            let mut gone = labels(&[("__name__", "a"), ("n", "2"), ("only", "here")]);
+            for round in 0..2 {
+                let time_ms = 1000 + round;
+                store.append(batch(&series(1), &[(time_ms, 1.0)])).await.unwrap();
+                store.append(batch(&gone, &[(time_ms, 2.0)])).await.unwrap();
+                if is_sealed_after.contains(&round) {
+                    store.seal_all().await.unwrap();
+                }
+                gone = labels(&[("__name__", "a"), ("n", "2")]);
+            }
+            store.delete(of(2), i64::MIN, i64::MAX).await.unwrap();
+            store.clean_tombstones().await.unwrap();
+            let left = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+            let of_left: [Vec<String>; 3] = [left(&["1"]), left(&["1"]), left(&["__name__", "n"])];
+            let none = [const { Vec::new() }; 3];
+            let expected = [of_left.clone(), of_left, none].concat();
+            assert_eq!(lists(&store).await, expected, "sealed after {is_sealed_after:?}");
+            store.close().await.unwrap();
+            let store = open(&objects).await.unwrap();
+            assert_eq!(lists(&store).await, expected, "{is_sealed_after:?}, opened again");
+            // It is there again once it is written again.
+            store.append(batch(&series(2), &[(1000, 3.0)])).await.unwrap();
+            assert_eq!(lists(&store).await[1], ["1", "2"], "{is_sealed_after:?}, written again");
+        });
+    }
+}
+
 #[test]
 fn selections_under_way_go_on_with_the_blocks_they_have_found() {
     harness::run(async {

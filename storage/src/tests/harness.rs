@@ -57,6 +57,7 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         background: false,
+        retention_confirmation: std::time::Duration::ZERO,
         clock: Arc::new(ManualClock::new(1 << 42)),
         object_store_retries_max: Some(0),
         orphan_age_min: std::time::Duration::ZERO,

@@ -3,6 +3,7 @@
 mod append;
 mod beside;
 mod border;
+mod clock;
 mod concurrent;
 mod damage;
 mod damaged_objects;

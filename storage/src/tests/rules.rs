@@ -73,17 +73,18 @@ fn rules_expire_windows_and_no_others_over_seals_and_restarts() {
         for step in 0..40 {
             let now_ms = NOW_MS + step * WINDOW_MS * 2 / 3;
             clock.set(now_ms);
+            assert_eq!(append(&store, &[(now_ms, 2.0)]).await, []);
+            all.push((now_ms, 2.0));
             store.maintain().await.unwrap();
             let expected = left(&all, border(now_ms, age_ms));
             assert_eq!(read_all(&store).await.unwrap(), expected, "step {step}");
-            // Late samples, of which the rule leaves some out, and new ones.
+            // Late samples, of which the rule leaves some out.
             let late = border(now_ms, age_ms) + (step % 3 - 1) * WINDOW_MS + 7;
-            let new = [(late, 1.0), (now_ms, 2.0)];
-            let refused = append(&store, &new).await;
+            let refused = append(&store, &[(late, 1.0)]).await;
             assert_eq!(refused.len(), usize::from(late < border(now_ms, age_ms)), "step {step}");
             assert!(refused.iter().all(|reason| *reason == RejectReason::OutOfBounds));
-            all.retain(|(t, _)| *t != late && *t != now_ms);
-            all.extend(new);
+            all.retain(|(t, _)| *t != late);
+            all.push((late, 1.0));
             all.sort_by_key(|(t, _)| *t);
             let expected = left(&all, border(now_ms, age_ms));
             assert_eq!(read_all(&store).await.unwrap(), expected, "step {step}, written");
@@ -108,6 +109,8 @@ fn histograms_that_a_rule_has_expired_are_refused() {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let options = options(&clock, PARTITION_MS);
         let store = open_with(&harness::memory(), options).await.unwrap();
+        let now = batch(&labels(&[("__name__", "now")]), &[(NOW_MS, 1.0)]);
+        store.append(now).await.unwrap();
         let gone_ms = border(NOW_MS, PARTITION_MS) - 1;
         let samples = [gone_ms, gone_ms + 1].map(|t| harness::at(t, harness::histogram(&[1, 2])));
         for (series, accepted) in [(debug(), 1), (other(), 2)] {
@@ -157,8 +160,10 @@ fn the_shortest_rule_counts_and_what_is_gone_stays_so() {
 fn kept_answers_know_what_has_expired() {
     harness::run(async {
         let clock = Arc::new(ManualClock::new(NOW_MS));
-        let store = open_with(&harness::memory(), options(&clock, PARTITION_MS)).await.unwrap();
-        append(&store, &samples(NOW_MS - PARTITION_MS, NOW_MS)).await;
+        let options = StoreOptions { ahead_max_ms: None, ..options(&clock, PARTITION_MS) };
+        let store = open_with(&harness::memory(), options).await.unwrap();
+        append(&store, &samples(NOW_MS - PARTITION_MS, NOW_MS + WINDOW_MS + 1)).await;
+        append(&store, &[(NOW_MS + WINDOW_MS, 1.0)]).await;
         let version = store.version().unwrap();
         assert_eq!(store.unchanged_since(version), i64::MIN..i64::MAX);
         clock.set(NOW_MS + WINDOW_MS);
@@ -176,7 +181,9 @@ fn series_of_which_nothing_is_kept_are_not_listed() {
         let store = open_with(&harness::memory(), options(&clock, PARTITION_MS)).await.unwrap();
         append(&store, &samples(NOW_MS - WINDOW_MS, NOW_MS)).await;
         store.seal_all().await.unwrap();
-        clock.set(NOW_MS + 3 * PARTITION_MS);
+        let later_ms = NOW_MS + 3 * PARTITION_MS;
+        clock.set(later_ms);
+        store.append(batch(&other(), &[(later_ms, 1.0)])).await.unwrap();
         store.maintain().await.unwrap();
         let query = MetadataQuery {
             selectors: vec![],
@@ -215,12 +222,16 @@ fn space_of_expired_samples_is_given_back() {
         let before = day();
         assert!(before > 40 * 1000 * 6, "{before} bytes");
         // Gone, but not all of the day yet.
-        clock.set(NOW_MS + 2 * PARTITION_MS + WINDOW_MS);
-        store.maintain().await.unwrap();
+        let pass_to = async |later_ms: i64| {
+            clock.set(later_ms);
+            let series = labels(&[("__name__", "x"), ("n", "39")]);
+            store.append(batch(&series, &[(later_ms, 1.0)])).await.unwrap();
+            store.maintain().await.unwrap();
+        };
+        pass_to(NOW_MS + 2 * PARTITION_MS + WINDOW_MS).await;
         assert_eq!(read_all(&store).await.unwrap().len(), 10);
         assert!(day() >= before);
-        clock.set(NOW_MS + 3 * PARTITION_MS);
-        store.maintain().await.unwrap();
+        pass_to(NOW_MS + 3 * PARTITION_MS).await;
         // The merge runs by itself.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while day() > before * 3 / 10 {
@@ -239,8 +250,8 @@ async fn live_on(
 ) -> Result<(), StoreError> {
     let store = open_with(objects, options(clock, 2 * PARTITION_MS)).await?;
     clock.set(now_ms);
-    store.maintain().await?;
     store.append(batch(&other(), &[(now_ms, 1.0)])).await?;
+    store.maintain().await?;
     store.seal_all().await?;
     store.clean_tombstones().await
 }
@@ -277,6 +288,7 @@ fn rules_hold_after_a_crash_at_every_write() {
                 has_ended_between |= has_gone && lived.is_err();
                 drop(store);
                 let store = open_with(&objects, options(&clock, 2 * PARTITION_MS)).await.unwrap();
+                store.append(batch(&other(), &[(now_ms, 1.0)])).await.unwrap();
                 store.maintain().await.unwrap();
                 store.clean_tombstones().await.unwrap();
                 let mut found = read_all(&store).await.unwrap();

@@ -30,6 +30,12 @@ async fn with_day(clock: &Arc<ManualClock>) -> Store {
     open_with(&objects, options).await.unwrap()
 }
 
+/// Lets time pass, of which a sample tells the store.
+async fn pass_to(clock: &ManualClock, store: &Store, now_ms: i64) {
+    clock.set(now_ms);
+    store.append(batch(&labels(&[("__name__", "a")]), &[(now_ms, 1.0)])).await.unwrap();
+}
+
 /// On one thread, so that nothing is read while the test has its turn.
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -43,7 +49,7 @@ fn a_day_that_is_read_ahead_is_deleted_behind_it() {
         let store = with_day(&clock).await;
         let mut warming = Box::pin(warm_up(Arc::clone(store.inner()), KEPT_MS));
         assert!(poll!(&mut warming).is_pending(), "it waits for the object store");
-        clock.set(NOW_MS + KEPT_MS);
+        pass_to(&clock, &store, NOW_MS + KEPT_MS).await;
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 0, "its index is being read");
         warming.await;
@@ -60,7 +66,7 @@ fn a_day_that_is_about_to_be_deleted_is_not_read_ahead() {
         let store = with_day(&clock).await;
         // A selection that goes on keeps it from being deleted.
         let selection = store.inner().selections.begin();
-        clock.set(NOW_MS + KEPT_MS);
+        pass_to(&clock, &store, NOW_MS + KEPT_MS).await;
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 0);
         warm_up(Arc::clone(store.inner()), 2 * KEPT_MS).await;

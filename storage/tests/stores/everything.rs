@@ -88,7 +88,9 @@ fn rule() -> RetentionRule {
 fn options(clock: &Arc<ManualClock>) -> StoreOptions {
     StoreOptions {
         background: false,
-        retention_ms: Some(KEPT_MS),
+        // The newest sample is a little older than the clock.
+        retention_ms: Some(KEPT_MS - 15 * MINUTE_MS),
+        retention_confirmation: Duration::ZERO,
         retention_rules: vec![rule()],
         clock: Arc::clone(clock) as _,
         ..StoreOptions::default()

@@ -76,6 +76,8 @@ pub(super) struct Known {
     requests: Vec<Request>,
     looks: u32,
     refused_before_ms: i64,
+    /// The latest time that was sent.
+    newest_ms: Option<i64>,
     /// All that goes wrong is told with what has been done.
     pub(super) story: Vec<String>,
 }
@@ -94,6 +96,7 @@ impl Known {
             requests: Vec::new(),
             looks: 0,
             refused_before_ms: i64::MIN,
+            newest_ms: None,
             story: Vec::new(),
         }
     }
@@ -106,6 +109,11 @@ impl Known {
         let from = self.story.len().saturating_sub(60);
         let story = self.story[from..].join("\n  ");
         panic!("{what}\nafter:\n  {story}");
+    }
+
+    /// The latest time that was sent: no acknowledged sample is later.
+    pub(super) fn newest_ms(&self) -> Option<i64> {
+        self.newest_ms
     }
 
     fn request(&mut self, life: u32, kind: Kind) -> usize {
@@ -130,6 +138,7 @@ impl Known {
                 open.push((number, series.clone(), *start_ms..=*end_ms));
             }
         }
+        self.newest_ms = samples.iter().map(|(cell, _)| cell.1).max().max(self.newest_ms);
         for (cell, value) in samples {
             let events = self.cells.entry(*cell).or_default();
             events.push(Event::new(What::Write(*value), request));

@@ -81,11 +81,17 @@ pub(super) struct Machine {
     pub(super) time: Arc<Time>,
     pub(super) skew_ms: AtomicI64,
     pub(super) tree_skew_ms: i64,
+    /// The time of the world from which the retention may delete more than before.
+    pub(super) confirmed_from_ms: AtomicI64,
 }
 
 impl crate::Clock for Machine {
     fn now_ms(&self) -> i64 {
         self.time.now_ms() + self.skew_ms.load(Ordering::Relaxed)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.time.now_ms().unsigned_abs())
     }
 }
 
