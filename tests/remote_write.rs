@@ -256,3 +256,86 @@ async fn floats_histograms_and_starts_of_version_2_come_back() {
     assert_eq!(held[0].floats, [(now, 1.0, 0), (now + 10, 2.0, start)]);
     check_histograms(&held[0].histograms, &expected);
 }
+
+/// All orders of some labels.
+fn orders<'a>(labels: &[(&'a str, &'a str)]) -> Vec<Vec<(&'a str, &'a str)>> {
+    let Some((first, rest)) = labels.split_first() else { return vec![Vec::new()] };
+    let insert = |order: Vec<_>| {
+        (0..=rest.len()).map(move |at| {
+            let mut order = order.clone();
+            order.insert(at, *first);
+            order
+        })
+    };
+    orders(rest).into_iter().flat_map(insert).collect()
+}
+
+/// A gauge of OTLP in JSON: one data point with these attributes.
+fn post_otlp(server: &Server, attributes: &[(&str, &str)], time_ms: i64) -> (u16, String) {
+    let attributes: Vec<_> = attributes
+        .iter()
+        .map(|(key, value)| serde_json::json!({"key": key, "value": {"stringValue": value}}))
+        .collect();
+    let point = serde_json::json!({
+        "timeUnixNano": (time_ms * 1_000_000).to_string(), "asDouble": 1, "attributes": attributes,
+    });
+    let metric = serde_json::json!({"name": "unsorted", "gauge": {"dataPoints": [point]}});
+    let body = serde_json::json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]})
+        .to_string();
+    let head = format!(
+        "POST /api/v1/otlp/v1/metrics HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        server.address,
+        body.len()
+    );
+    request(&server.address, &head, body.as_bytes())
+}
+
+#[tokio::test]
+async fn labels_in_any_order_and_without_a_value_lose_nothing() {
+    let directory = temporary_directory("remote-write-unsorted");
+    let server =
+        Server::start(directory.path(), &["--self-metrics=false", "--web.enable-otlp-receiver"]);
+    let mut time = now_ms() - 60_000;
+    let mut sent = Vec::new();
+    let mut next = || {
+        time += 1;
+        sent.push((time, 1.0, 0));
+        time
+    };
+    let labels = [("__name__", "unsorted"), ("a", "1"), ("b", ""), ("job", "x"), ("z", "9")];
+    for labels in orders(&labels) {
+        let message = WriteRequest::of([(&labels[..], &[(next(), 1.0)][..])]);
+        assert_eq!(post(&server, V1, &message.encode_to_vec()), (204, String::new()), "{labels:?}");
+        let message = WriteRequest::of([(&labels[..], &[(next(), 1.0)][..])]);
+        let message = v2::Request::of(&message);
+        assert_eq!(post(&server, V2, &message.encode_to_vec()), (204, String::new()), "{labels:?}");
+    }
+    for attributes in orders(&labels[1..]) {
+        assert_eq!(post_otlp(&server, &attributes, next()), (200, String::new()), "{attributes:?}");
+    }
+    let held = read(server, directory.path(), "unsorted").await;
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].labels, r#"{__name__="unsorted", a="1", job="x", z="9"}"#);
+    assert_eq!(held[0].floats, sent);
+}
+
+#[test]
+fn a_duplicate_label_is_rejected_and_logged_with_the_labels_as_received() {
+    let directory = temporary_directory("remote-write-duplicate");
+    let server = Server::start(directory.path(), &["--self-metrics=false"]);
+    let labels = [("z", "1"), ("__name__", "twice"), ("a", "1"), ("z", "2")];
+    let message = WriteRequest::of([(&labels[..], &[(now_ms(), 1.0)][..])]);
+    let text = "invalid labels for series, labels {z=\"1\", __name__=\"twice\", a=\"1\", \
+                z=\"2\"}, duplicated label z";
+    for (content_type, message) in
+        [(V1, message.encode_to_vec()), (V2, v2::Request::of(&message).encode_to_vec())]
+    {
+        assert_eq!(post(&server, content_type, &message), (400, format!("{text}\n")));
+    }
+    let line = format!(
+        "level=WARN msg=\"writes are rejected\" reason=duplicate_label requests=1 samples=1 \
+         example={text:?}"
+    );
+    server.wait_for_log(&line);
+}

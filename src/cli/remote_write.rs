@@ -11,7 +11,7 @@ use crate::units::parse_bytes;
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RemoteWriteArgs {
     /// How large a remote write request may be as sent, as a size.
-    #[arg(long = "remote-write.max-body-size", value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
+    #[arg(long = "remote-write.max-body-size", value_name = "SIZE", default_value = "32MiB", value_parser = parse_bytes)]
     pub(crate) body_bytes_max: u64,
 
     /// How large a remote write request may be once decompressed, as a size up to 1GiB.
@@ -55,7 +55,7 @@ pub(crate) struct RemoteWriteArgs {
     #[arg(
         long = "remote-write.max-labels-per-series",
         value_name = "COUNT",
-        default_value_t = 128
+        default_value_t = 512
     )]
     pub(crate) labels_per_series_max: u32,
 
@@ -71,7 +71,7 @@ pub(crate) struct RemoteWriteArgs {
     #[arg(
         long = "remote-write.max-label-value-length",
         value_name = "BYTES",
-        default_value_t = 4096
+        default_value_t = 16384
     )]
     pub(crate) label_value_bytes_max: u32,
 

@@ -14,6 +14,7 @@ mod metrics;
 #[cfg(test)]
 #[path = "../../wire/src/prompb.rs"]
 mod prompb;
+mod rejection_log;
 mod remote_write;
 mod retention;
 pub mod self_metrics;

@@ -35,6 +35,7 @@ use wire::{
 
 use super::inflight::{Inflight, Reservation};
 use super::metrics::{IngestMetrics, Protocol};
+use super::rejection_log::RejectionLog;
 use super::retention::floor_text;
 
 /// Messages up to this size are decoded where they were received; it takes less than a
@@ -69,6 +70,7 @@ pub struct RemoteWrite {
     inflight: Arc<Inflight>,
     buffers: Mutex<Vec<Buffers>>,
     turned_away: Mutex<TurnedAway>,
+    rejection_log: RejectionLog,
 }
 
 /// Requests that were answered with 503 since that was logged.
@@ -138,6 +140,7 @@ impl RemoteWrite {
             inflight: Arc::new(inflight),
             buffers: Mutex::default(),
             turned_away: Mutex::default(),
+            rejection_log: RejectionLog::default(),
         }
     }
 
@@ -150,7 +153,7 @@ impl RemoteWrite {
         let (head, body) = request.into_parts();
         let version = match negotiate::version(&head.headers) {
             Ok(version) => version,
-            Err(text) => return WriteError::Unsupported(text).into_response(),
+            Err(text) => return self.unsupported(text),
         };
         let result = self.try_write(store, version, declared_bytes(&head.headers), body).await;
         let (mut response, written) = match result {
@@ -174,8 +177,15 @@ impl RemoteWrite {
         response
     }
 
-    /// Logs why a request failed, of those that are turned away one now and then: they come at the
-    /// rate of an overload.
+    /// Answers a request in a format that is not understood.
+    fn unsupported(&self, text: String) -> Response {
+        let error = WriteError::Unsupported(text);
+        self.log(&error);
+        error.into_response()
+    }
+
+    /// Logs why a request failed, with a bound on the number of lines: failures come at the rate
+    /// of an overload, or in each request of a sender.
     fn log(&self, error: &WriteError) {
         match error.status() {
             StatusCode::SERVICE_UNAVAILABLE => {
@@ -189,7 +199,22 @@ impl RemoteWrite {
                 }
             }
             status if status.is_server_error() => error!(%error, "Write request failed."),
-            _ => debug!(%error, "Write request refused."),
+            _ => self.log_rejection(error),
+        }
+    }
+
+    fn log_rejection(&self, error: &WriteError) {
+        debug!(%error, "write request rejected");
+        let WriteError::Rejected(partial) = error else {
+            self.rejection_log.record(error.rejected_as(), 0, &error.to_string());
+            return;
+        };
+        let rejects = &partial.rejects;
+        for (reason, example) in
+            rejects.examples().filter(|(reason, _)| !reason.is_for_want_of_room())
+        {
+            let counts = rejects.counts_of(reason);
+            self.rejection_log.record(reason.as_str(), counts.floats + counts.histograms, example);
         }
     }
 
@@ -482,6 +507,18 @@ impl WriteError {
             WriteError::Decode(_) | WriteError::Store(_) | WriteError::Internal => {
                 Some(Counts::default())
             }
+        }
+    }
+
+    /// Why a whole request is rejected, as the log names it.
+    fn rejected_as(&self) -> &'static str {
+        match self {
+            WriteError::Unsupported(_) => "unsupported_format",
+            WriteError::Receive(_) => "incomplete_request",
+            WriteError::BodyTooLarge(_) | WriteError::Decode(DecodeError::TooLarge { .. }) => {
+                "request_too_large"
+            }
+            _ => "malformed_request",
         }
     }
 

@@ -21,7 +21,7 @@ pub struct AppendOutcome {
     /// The same by reason, in the order of [`RejectReason::ALL`], floats and histograms apart as in
     /// [`SampleKind::ALL`].
     pub rejected_by_reason: [[usize; SampleKind::ALL.len()]; RejectReason::ALL.len()],
-    /// The first [`REJECTIONS_MAX`] of those that were refused.
+    /// The first [`REJECTIONS_MAX`] of those that were refused, and the first of each reason.
     pub rejections: Vec<Rejection>,
     /// What became of the exemplars.
     pub exemplars: ExemplarOutcome,
@@ -207,7 +207,7 @@ impl AppendOutcome {
         reason: RejectReason,
     ) {
         self.count_rejected(kind, reason);
-        if self.rejections.len() < REJECTIONS_MAX {
+        if self.is_listed(reason) {
             let (labels, overflow, floor) = (labels(), None, None);
             let rejection = Rejection { labels, timestamp_ms, kind, reason, overflow, floor };
             self.rejections.push(rejection);
@@ -224,11 +224,18 @@ impl AppendOutcome {
         overflow: &Overflow,
     ) {
         self.count_rejected(kind, reason);
-        if self.rejections.len() < REJECTIONS_MAX {
+        if self.is_listed(reason) {
             let (labels, overflow) = (labels.clone(), Some(overflow.clone()));
             let rejection = Rejection { labels, timestamp_ms, kind, reason, overflow, floor: None };
             self.rejections.push(rejection);
         }
+    }
+
+    /// Returns whether a refusal that has been counted is listed: the first ones, and the first of
+    /// each reason.
+    fn is_listed(&self, reason: RejectReason) -> bool {
+        let of_reason: usize = self.rejected_by_reason[reason as usize].iter().sum();
+        of_reason == 1 || self.rejections.len() < REJECTIONS_MAX
     }
 
     fn count_rejected(&mut self, kind: SampleKind, reason: RejectReason) {

@@ -70,6 +70,15 @@ impl Server {
         }
     }
 
+    /// Waits until the log holds a text.
+    pub fn wait_for_log(&self, text: &str) {
+        let started = Instant::now();
+        while !self.log().contains(text) {
+            assert!(started.elapsed() < START_MAX, "{text:?} is not in the log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// What the process has said since it named its address.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()

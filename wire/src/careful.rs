@@ -1,5 +1,4 @@
-//! The careful path: labels in any encoding, checked and refused as the specification asks for,
-//! where Prometheus sorts names and leaves out empty values without a word.
+//! The careful path: labels in any encoding and order, sorted and checked as Prometheus does.
 
 use std::ops::Range;
 
@@ -19,7 +18,10 @@ pub(super) const EXEMPLAR_CHARS_MAX: usize = 128;
 /// Labels as places in the message.
 #[derive(Debug, Default)]
 pub(super) struct CarefulLabels {
+    /// In the order of the request, which error texts show.
     labels: Vec<Label>,
+    /// The same labels sorted by name, while they are packed.
+    sorted: Vec<Label>,
     /// How many labels there are; only as many as the limit allows are kept, and one more.
     label_count: usize,
 }
@@ -85,14 +87,16 @@ impl CarefulLabels {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.labels.capacity() * size_of::<Label>()
+        (self.labels.capacity() + self.sorted.capacity()) * size_of::<Label>()
     }
 
-    /// Checks the labels of a series and appends them in packed form.
+    /// Sorts and checks the labels of a series and appends them in packed form. Labels with an
+    /// empty value are checked like all others, then dropped.
     ///
-    /// Errors: the reason, and the words for the sender. The arena is as before then.
-    /// Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, "Labels", which the
-    /// first version of the specification has as well.
+    /// Errors: the reason, and the text for the sender, with the labels as received. The arena is
+    /// unchanged then.
+    /// Source: `write` and `appendV2` in `storage/remote/write_handler.go` of Prometheus, and
+    /// `getOrCreate` in `tsdb/head_append.go`, which drops empty values.
     pub(super) fn pack(
         &mut self,
         buffer: &[u8],
@@ -102,25 +106,14 @@ impl CarefulLabels {
         if self.label_count > limits.labels_per_series_max {
             return Err(refused_for_count(self.label_count, limits, &self.series_text(buffer)));
         }
-        let text = |range: &Range<usize>| &buffer[range.clone()];
-        let are_sorted = self.labels.is_sorted_by(|a, b| text(&a.name) <= text(&b.name));
-        self.labels.sort_by(|a, b| text(&a.name).cmp(text(&b.name)));
-
-        let mut has_metric_name = false;
-        let mut is_valid = true;
-        for label in &self.labels {
-            let (name, value) = (text(&label.name), text(&label.value));
-            let is_metric_name = name == METRIC_NAME.as_bytes();
-            has_metric_name |= is_metric_name;
-            is_valid &= !name.is_empty();
-            is_valid &= !is_metric_name || !value.is_empty();
-            is_valid &= std::str::from_utf8(name).is_ok() && std::str::from_utf8(value).is_ok();
-        }
-        if !has_metric_name || !is_valid {
+        if !self.are_valid(buffer) {
             let text = format!("invalid metric name or labels, got {}", self.series_text(buffer));
             return Err((Reason::InvalidLabels, text));
         }
-        if let Some(pair) = self.labels.windows(2).find(|p| text(&p[0].name) == text(&p[1].name)) {
+        let text = |range: &Range<usize>| &buffer[range.clone()];
+        self.sorted.clone_from(&self.labels);
+        self.sorted.sort_unstable_by(|a, b| text(&a.name).cmp(text(&b.name)));
+        if let Some(pair) = self.sorted.windows(2).find(|p| text(&p[0].name) == text(&p[1].name)) {
             let text = format!(
                 "invalid labels for series, labels {}, duplicated label {}",
                 self.series_text(buffer),
@@ -128,25 +121,35 @@ impl CarefulLabels {
             );
             return Err((Reason::DuplicateLabel, text));
         }
-        let empty = self.labels.iter().find(|label| label.value.is_empty());
-        let fault = match empty {
-            Some(label) => format!("label {} is empty", series_text_name(text(&label.name))),
-            None if !are_sorted => "label names are not in order".to_owned(),
-            None => String::new(),
-        };
-        if !fault.is_empty() {
-            let series = self.series_text(buffer);
-            let text = format!("invalid labels for series, labels {series}, {fault}");
-            return Err((Reason::InvalidLabels, text));
-        }
-        for label in &self.labels {
+        self.sorted.retain(|label| !label.value.is_empty());
+        for label in &self.sorted {
             check_lengths(label.name.len(), label.value.len(), limits).map_err(|text| {
                 let series = self.series_text(buffer);
                 (Reason::LabelLimit, format!("{text} for series {series}"))
             })?;
         }
-        self.push_packed(buffer, arena);
+        for label in &self.sorted {
+            push_packed(arena, text(&label.name), text(&label.value));
+        }
         Ok(())
+    }
+
+    /// Returns whether there is a metric name that is not empty, no label name is empty, and all
+    /// texts are UTF-8.
+    fn are_valid(&self, buffer: &[u8]) -> bool {
+        let text = |range: &Range<usize>| std::str::from_utf8(&buffer[range.clone()]).ok();
+        let mut has_metric_name = false;
+        for label in &self.labels {
+            let (Some(name), Some(value)) = (text(&label.name), text(&label.value)) else {
+                return false;
+            };
+            let is_metric_name = name == METRIC_NAME;
+            if name.is_empty() || (is_metric_name && value.is_empty()) {
+                return false;
+            }
+            has_metric_name |= is_metric_name;
+        }
+        has_metric_name
     }
 
     /// Sorts and checks the labels of an exemplar; none where they are not UTF-8, repeated, or
@@ -161,12 +164,6 @@ impl CarefulLabels {
         let kept = self.labels.iter().filter(|label| !label.value.is_empty());
         let pairs = kept.map(|label| Some((utf8(&label.name)?, utf8(&label.value)?)));
         exemplar_labels(pairs.collect::<Option<Vec<_>>>()?)
-    }
-
-    fn push_packed(&self, buffer: &[u8], out: &mut Vec<u8>) {
-        for label in self.labels.iter().filter(|label| !label.value.is_empty()) {
-            push_packed(out, &buffer[label.name.clone()], &buffer[label.value.clone()]);
-        }
     }
 
     fn series_text(&self, buffer: &[u8]) -> String {

@@ -316,7 +316,9 @@ impl<'a> Filling<'a> {
 
 impl Faults {
     fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> (String, String)) {
-        if self.named.len() < Rejects::NAMED_MAX {
+        // The first of each reason is spelled out in any case: it is the example of a log line.
+        let is_first = !self.named.iter().any(|fault| fault.reason == reason);
+        if is_first || self.named.len() < Rejects::NAMED_MAX {
             self.named.push(Fault { reason, counts, text: text() });
             return;
         }

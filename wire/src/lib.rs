@@ -10,9 +10,9 @@
 //! [`v1`] and [`v2`] know the two messages; [`filling`] is what they put into the batch, with
 //! the limits. The fast path ([`fast`], [`symbols`]) takes labels that are sorted, unique, short,
 //! not empty and well-encoded, which is nearly all there is, and samples framed as every sender
-//! frames them. A series with any other label is read again by the [`careful`] path, which
-//! sorts, checks and refuses as Prometheus does. Fields may be split, repeated, unknown or in any
-//! order.
+//! frames them. A series with any other label is read again by the [`careful`] path, which sorts
+//! labels, drops empty values and rejects what Prometheus rejects. Fields may be split, repeated,
+//! unknown or in any order.
 //!
 //! Source: `storage/remote/write_handler.go`, `prompb/types.proto` and
 //! `prompb/io/prometheus/write/v2/types.proto` of Prometheus. Of its two ways to treat a request
@@ -97,9 +97,6 @@ pub enum DecodeError {
         /// What is wrong.
         error: WireError,
     },
-    /// Mend the request: no reference can mean what its sender means.
-    #[error("symbols must begin with the empty string, got {0:?}")]
-    FirstSymbol(String),
     /// Come back later.
     #[error(transparent)]
     Full(#[from] Full),

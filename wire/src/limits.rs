@@ -58,14 +58,15 @@ pub const DECOMPRESSED_BYTES_CEILING: usize = 1 << 30;
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            body_bytes_max: 16 << 20,
-            // That of Prometheus' receiver.
+            // These two are those of Prometheus' receiver.
+            body_bytes_max: 32 << 20,
             decompressed_bytes_max: 32 << 20,
             series_max: 100_000,
             samples_max: 1_000_000,
-            labels_per_series_max: 128,
+            labels_per_series_max: 512,
+            // Prometheus has no limit of its own for these two: as much as the store can keep.
             label_name_bytes_max: 1024,
-            label_value_bytes_max: 4096,
+            label_value_bytes_max: 16 << 10,
             inflight_bytes_max: 256 << 20,
             body_timeout: Duration::from_secs(30),
         }

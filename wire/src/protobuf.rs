@@ -34,9 +34,6 @@ pub enum WireError {
         /// The wire type found.
         found: u8,
     },
-    /// A text that is not UTF-8.
-    #[error("field {0} is not valid UTF-8")]
-    NotUtf8(u32),
     /// An id of another length.
     #[error("field {field} has {found} bytes, expected {expected}")]
     IdLength {

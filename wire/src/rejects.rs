@@ -16,7 +16,7 @@ pub enum Reason {
     DuplicateLabel,
     /// A reference to a symbol that is not there, or an odd number of them.
     Reference,
-    /// Neither samples nor histograms, or both, where only one is allowed.
+    /// A series without samples, histograms and exemplars.
     Shape,
     /// More or longer labels than the limits allow.
     LabelLimit,
@@ -61,6 +61,11 @@ impl Reason {
         Reason::ActiveSeriesOfMetric,
         Reason::HeadSize,
     ];
+
+    /// Returns whether there was no room, which may be there later. The store logs these.
+    pub fn is_for_want_of_room(self) -> bool {
+        matches!(self, Reason::ActiveSeries | Reason::ActiveSeriesOfMetric | Reason::HeadSize)
+    }
 
     /// The value of the label `reason` in metrics.
     pub fn as_str(self) -> &'static str {
@@ -113,19 +118,29 @@ pub struct Rejects {
     counts: [Counts; Reason::ALL.len()],
     named: Vec<String>,
     unnamed: u64,
+    /// The first refusal of each reason.
+    examples: Vec<(Reason, String)>,
 }
 
 impl Rejects {
     /// How many refusals an answer spells out; the others are counted.
     pub const NAMED_MAX: usize = 10;
 
-    /// Adds one refusal and what it costs; the words are made only while they are shown.
+    /// Adds one refusal and what it costs; the text is made only where it is shown.
     pub fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> String) {
         self.count(reason, counts);
-        if self.named.len() < Self::NAMED_MAX {
-            self.named.push(text());
-        } else {
-            self.unnamed += 1;
+        let is_first = !self.examples.iter().any(|(known, _)| *known == reason);
+        let is_named = self.named.len() < Self::NAMED_MAX;
+        self.unnamed += u64::from(!is_named);
+        if !is_first && !is_named {
+            return;
+        }
+        let text = text();
+        if is_first {
+            self.examples.push((reason, text.clone()));
+        }
+        if is_named {
+            self.named.push(text);
         }
     }
 
@@ -148,13 +163,23 @@ impl Rejects {
 
     /// Whether something was refused for want of room, which may be there later.
     pub fn is_for_want_of_room(&self) -> bool {
-        let reasons = [Reason::ActiveSeries, Reason::ActiveSeriesOfMetric, Reason::HeadSize];
-        reasons.iter().any(|reason| self.counts[*reason as usize] != Counts::default())
+        self.counts()
+            .any(|(reason, counts)| reason.is_for_want_of_room() && counts != Counts::default())
+    }
+
+    /// What one reason cost.
+    pub fn counts_of(&self, reason: Reason) -> Counts {
+        self.counts[reason as usize]
     }
 
     /// What each reason cost.
     pub fn counts(&self) -> impl Iterator<Item = (Reason, Counts)> {
         Reason::ALL.into_iter().zip(self.counts)
+    }
+
+    /// Returns each reason that occurred with its first refusal.
+    pub fn examples(&self) -> impl Iterator<Item = (Reason, &str)> {
+        self.examples.iter().map(|(reason, text)| (*reason, text.as_str()))
     }
 
     /// The refusals, one a line, as Prometheus joins them.

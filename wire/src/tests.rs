@@ -253,9 +253,7 @@ fn naive_labels(labels: &[Label]) -> Result<Labels, Reason> {
     if names.len() < pairs.len() {
         return Err(Reason::DuplicateLabel);
     }
-    if !pairs.is_sorted() || pairs.iter().any(|(_, value)| value.is_empty()) {
-        return Err(Reason::InvalidLabels);
-    }
+    let pairs: Vec<_> = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let is_long = |(name, value): &(String, String)| {
         name.len() > limits.label_name_bytes_max || value.len() > limits.label_value_bytes_max
     };
@@ -282,14 +280,22 @@ fn label() -> impl Strategy<Value = Label> {
     (name, text()).prop_map(|(name, value)| Label { name, value })
 }
 
-/// Mostly what senders send: sorted, unique, named.
+/// Mostly what senders send: unique, named, and in four of five cases sorted.
 fn labels() -> impl Strategy<Value = Vec<Label>> {
-    (proptest::collection::vec(label(), 0..8), 0u8..10).prop_map(|(mut labels, chance)| {
+    let labels = proptest::collection::vec(label(), 0..8);
+    (labels, 0u8..10, any::<proptest::sample::Index>()).prop_map(|(mut labels, chance, index)| {
         if chance > 0 {
             labels.retain(|label| !label.name.is_empty() && label.name != b"__name__");
             labels.push(Label { name: b"__name__".to_vec(), value: b"up".to_vec() });
             labels.sort_by(|a, b| a.name.cmp(&b.name));
             labels.dedup_by(|a, b| a.name == b.name);
+        }
+        if chance == 1 {
+            let count = labels.len();
+            labels.rotate_left(index.index(count));
+        }
+        if chance == 2 {
+            labels.reverse();
         }
         labels
     })
@@ -638,23 +644,61 @@ fn refusals_read_as_those_of_prometheus() {
         (&[("__name__", "")], r#"invalid metric name or labels, got {__name__=""}"#),
         (
             &[("__name__", "up"), ("", "x")],
-            r#"invalid metric name or labels, got {""="x", __name__="up"}"#,
+            r#"invalid metric name or labels, got {__name__="up", ""="x"}"#,
         ),
         (
             &[("b", "2"), ("__name__", "up"), ("b", "")],
-            r#"invalid labels for series, labels {__name__="up", b="2", b=""}, duplicated label b"#,
-        ),
-        (
-            &[("b", "2"), ("__name__", "up")],
-            r#"invalid labels for series, labels {__name__="up", b="2"}, label names are not in order"#,
-        ),
-        (
-            &[("__name__", "up"), ("b", "")],
-            r#"invalid labels for series, labels {__name__="up", b=""}, label b is empty"#,
+            r#"invalid labels for series, labels {b="2", __name__="up", b=""}, duplicated label b"#,
         ),
     ] {
         assert_eq!(reject_text(&request_of(labels, &[(1, 1.0)])), expected);
     }
+}
+
+#[test]
+fn labels_are_sorted_and_empty_values_dropped() {
+    let sorted = [("__name__", "up"), ("instance", "i"), ("job", "j")];
+    let orders: [&[(&str, &str)]; 6] = [
+        &sorted,
+        &[("job", "j"), ("instance", "i"), ("__name__", "up")],
+        &[("instance", "i"), ("__name__", "up"), ("job", "j")],
+        &[("__name__", "up"), ("job", "j"), ("instance", "i")],
+        &[("__name__", "up"), ("a", ""), ("instance", "i"), ("job", "j"), ("z", "")],
+        &[("z", ""), ("job", "j"), ("__name__", "up"), ("instance", "i"), ("a", "")],
+    ];
+    for labels in orders {
+        let request = request_of(labels, &[(1, 1.0)]);
+        let second = prompb::v2::Request::of(&request).encode_to_vec();
+        for (version, bytes) in [(Version::V1, request.encode_to_vec()), (Version::V2, second)] {
+            let reading = ours(version, &bytes, MESSAGE_PADDING).unwrap();
+            assert_eq!(reading.rejected, HashMap::new(), "{version:?} {labels:?}");
+            let found: Vec<_> = reading.series.iter().map(|series| &series.labels).collect();
+            assert_eq!(found, [&Labels::from_pairs(sorted)], "{version:?} {labels:?}");
+        }
+    }
+}
+
+#[test]
+fn the_first_refusal_of_each_reason_is_an_example() {
+    let mut request = request_of(&[("job", "a")], &[(1, 1.0)]);
+    let unnamed = request.timeseries[0].clone();
+    request.timeseries.resize(40, unnamed);
+    let twice = [("__name__", "up"), ("a", "1"), ("a", "2")];
+    request.timeseries.extend(request_of(&twice, &[(1, 1.0)]).timeseries);
+    let mut batch = Batch::default();
+    let bytes = request.encode_to_vec();
+    let decoded = decode(Version::V1, &bytes, &limits(), &mut batch).unwrap();
+    let examples: Vec<_> = decoded.rejects.examples().collect();
+    let duplicated = "invalid labels for series, labels {__name__=\"up\", a=\"1\", a=\"2\"}, \
+                      duplicated label a";
+    assert_eq!(
+        examples,
+        [
+            (Reason::InvalidLabels, "invalid metric name or labels, got {job=\"a\"}"),
+            (Reason::DuplicateLabel, duplicated),
+        ]
+    );
+    assert!(decoded.rejects.to_text().ends_with("\nand 31 more of this kind"));
 }
 
 #[test]

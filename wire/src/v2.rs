@@ -4,9 +4,10 @@
 //! the second reads the series. What references unfold to is bounded by the budget of the request:
 //! a million of them to one long symbol end there.
 //!
-//! Stricter than Prometheus' receiver: symbols begin with the empty string, and a series has
-//! either floats or histograms, as the specification asks. More lenient: a series may bring
-//! exemplars alone, which is how Prometheus sends them.
+//! As in Prometheus' receiver, the first symbol may be any text, and a series may have both floats
+//! and histograms, though the specification forbids both. More lenient than that receiver: a
+//! series may have exemplars alone, which is how Prometheus sends them. Different from it: the
+//! reference 0 of metadata always stands for no text, as in the specification.
 //!
 //! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, `writeV2` in
 //! `storage/remote/write_handler.go` of Prometheus.
@@ -27,9 +28,6 @@ const REFS_SHOWN_MAX: usize = 64;
 
 /// Of so many metrics it is remembered that their metadata have been taken.
 const SEEN_MAX: usize = 1024;
-
-/// How many bytes of a symbol an error text shows.
-const SYMBOL_SHOWN_BYTES: usize = 100;
 
 /// Decodes the message `bytes[..length]`.
 pub(super) fn decode(
@@ -106,11 +104,6 @@ impl Request<'_, '_> {
                 continue;
             }
             let text = reader.nested(key).map_err(within("symbols"))?;
-            if self.decoder.symbols.len() == 0 && !text.is_at_end() {
-                let shown = &text.rest()[..text.rest().len().min(SYMBOL_SHOWN_BYTES)];
-                let shown = String::from_utf8_lossy(shown).into_owned();
-                return Err(DecodeError::FirstSymbol(shown));
-            }
             self.filling.budget.spend(SYMBOL_BYTES)?;
             self.decoder.symbols.push(text);
         }
@@ -146,9 +139,10 @@ impl Request<'_, '_> {
             }
         };
         let counts = self.filling.counts(mark);
-        if let Err(what) = check_shape(counts) {
-            let text = format!("{what} for series {}", self.filling.series_text(mark));
-            self.filling.refuse_series(mark, Reason::Shape, text);
+        if counts == Counts::default() {
+            let series = self.filling.series_text(mark);
+            let what = "TimeSeries must contain at least one sample or histogram";
+            self.filling.refuse_series(mark, Reason::Shape, format!("{what} for series {series}"));
             return Ok(());
         }
         self.filling.close_series(mark);
@@ -314,7 +308,9 @@ impl Request<'_, '_> {
             Some(range) => &buffer[range],
             None => &[],
         };
-        let (help, unit) = (text(metadata.help_ref), text(metadata.unit_ref));
+        let optional_text = |reference| if reference == 0 { &[] } else { text(reference) };
+        let help = optional_text(metadata.help_ref);
+        let unit = optional_text(metadata.unit_ref);
         let is_unknown = metadata.kind == MetricKind::Unknown;
         if is_unknown && help.is_empty() && unit.is_empty() {
             return Ok(());
@@ -359,15 +355,6 @@ impl Metadata {
             }
         }
         Ok(())
-    }
-}
-
-/// Errors: what a series lacks or has too much.
-fn check_shape(counts: Counts) -> Result<(), &'static str> {
-    match (counts.floats, counts.histograms, counts.exemplars) {
-        (0, 0, 0) => Err("TimeSeries must contain at least one sample or histogram"),
-        (1.., 1.., _) => Err("TimeSeries must contain either samples or histograms, not both"),
-        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use model::Labels;
-use model::labels::push_packed;
+use model::labels::{push_packed, quoted};
 
 use super::file::{WindowedFile, take_signed_varint, take_varint};
 use super::symbols::Symbols;
@@ -115,7 +115,40 @@ impl Index {
             let (values, value) = self.symbols.get(*value)?;
             push_packed(&mut packed, names[name].as_bytes(), values[value].as_bytes());
         }
-        Labels::from_bytes(&packed).map_err(|error| self.file.damaged(offset, error.to_string()))
+        match Labels::from_bytes(&packed) {
+            Ok(labels) => Ok(labels),
+            Err(_) => self.unsorted_labels(pairs, offset),
+        }
+    }
+
+    /// Sorts labels and drops those with an empty value. Prometheus writes none of these, but reads
+    /// blocks of others that have them.
+    #[cold]
+    fn unsorted_labels(
+        &mut self,
+        pairs: &[(u32, u32)],
+        offset: u64,
+    ) -> Result<Labels, FormatError> {
+        let mut labels: Vec<(Box<str>, Box<str>)> = Vec::with_capacity(pairs.len());
+        for (name, value) in pairs {
+            let (names, name) = self.symbols.get(*name)?;
+            let name = names[name].clone();
+            let (values, value) = self.symbols.get(*value)?;
+            labels.push((name, values[value].clone()));
+        }
+        let as_received: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
+        labels.sort_unstable();
+        let duplicate = labels.windows(2).find(|pair| pair[0].0 == pair[1].0);
+        let fault = match duplicate {
+            Some(pair) => format!("duplicated label {}", pair[0].0),
+            None if labels.iter().any(|(name, _)| name.is_empty()) => {
+                "a label has an empty name".to_owned()
+            }
+            None => return Ok(Labels::from_pairs(labels)),
+        };
+        let as_received = as_received.join(", ");
+        Err(self.file.damaged(offset, format!("series {{{as_received}}}: {fault}")))
     }
 }
 

@@ -298,6 +298,25 @@ fn blocks_are_read_but_for_what_is_deleted() {
 }
 
 #[test]
+fn labels_of_blocks_are_sorted_and_rejected_only_where_a_name_occurs_twice() {
+    let folder = Folder::new();
+    let mut series = series_of(1);
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    series[0].labels.insert(0, label("zone", "a"));
+    series[0].labels.push(label("empty", ""));
+    write_block(&folder.0, &series, &[]);
+    let all = read_block(&folder.0).unwrap();
+    assert_eq!(all[0].0.to_string(), r#"{__name__="m", number="00000", zone="a"}"#);
+    assert_eq!(all[0].1.len(), 240);
+    series[0].labels.push(label("zone", "b"));
+    write_block(&folder.0, &series, &[]);
+    let error = read_block(&folder.0).unwrap_err().to_string();
+    let expected = "series {zone=\"a\", __name__=\"m\", number=\"00000\", empty=\"\", zone=\"b\"}: \
+                    duplicated label zone";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn blocks_of_other_versions_are_refused_by_name() {
     let folder = Folder::new();
     write_block(&folder.0, &series_of(1), &[]);

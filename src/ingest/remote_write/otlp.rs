@@ -39,7 +39,7 @@ impl RemoteWrite {
         let (head, body) = request.into_parts();
         let form = match form(&head.headers) {
             Ok(form) => form,
-            Err(text) => return WriteError::Unsupported(text).into_response(),
+            Err(text) => return self.unsupported(text),
         };
         let declared = declared_bytes(&head.headers);
         match self.try_write_otlp(store, form, settings, declared, body).await {

@@ -1,7 +1,7 @@
 //! A request in protobuf: an `ExportMetricsServiceRequest`.
 //!
-//! Fields may be split, repeated, unknown or in any order; of a choice the last one counts. Texts
-//! must be UTF-8, as the format asks for.
+//! Fields may be split, repeated, unknown or in any order; of a choice the last one counts. In texts,
+//! bytes that are not UTF-8 are replaced by U+FFFD: Prometheus accepts them, too.
 
 use std::borrow::Cow;
 
@@ -86,12 +86,13 @@ impl<'a> Field<'_, 'a> {
         self.read(|reader, key| Ok(reader.nested(key)?.rest()))
     }
 
-    fn text(self) -> Result<Text<'a>, DecodeError> {
-        self.read(|reader, key| {
-            let bytes = reader.nested(key)?.rest();
-            let text = std::str::from_utf8(bytes);
-            text.map(Cow::Borrowed).map_err(|_| WireError::NotUtf8(key.field))
-        })
+    fn text(self, budget: &mut Budget<'_>) -> Result<Text<'a>, DecodeError> {
+        let bytes = self.bytes()?;
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return Ok(Cow::Borrowed(text));
+        }
+        budget.spend(char::REPLACEMENT_CHARACTER.len_utf8() * bytes.len())?;
+        Ok(String::from_utf8_lossy(bytes))
     }
 
     /// The bytes of an id, which may be absent.
@@ -175,7 +176,7 @@ fn scope_metrics<'a>(
                 let metric = metric(field.nested()?, budget)?;
                 budget.push(&mut out.metrics, metric)?;
             }
-            3 => out.schema_url = field.text()?,
+            3 => out.schema_url = field.text(budget)?,
             _ => field.skip()?,
         }
         Ok(())
@@ -190,8 +191,8 @@ fn scope<'a>(
 ) -> Result<(), DecodeError> {
     each_field(message, "scope", |field| {
         match field.key.field {
-            1 => out.name = field.text()?,
-            2 => out.version = field.text()?,
+            1 => out.name = field.text(budget)?,
+            2 => out.version = field.text(budget)?,
             3 => attribute(field.nested()?, 0, &mut out.attributes, budget)?,
             _ => field.skip()?,
         }
@@ -203,9 +204,9 @@ fn metric<'a>(message: Reader<'a>, budget: &mut Budget<'_>) -> Result<Metric<'a>
     let mut out = Metric::default();
     each_field(message, "metrics", |field| {
         match field.key.field {
-            1 => out.name = field.text()?,
-            2 => out.description = field.text()?,
-            3 => out.unit = field.text()?,
+            1 => out.name = field.text(budget)?,
+            2 => out.description = field.text(budget)?,
+            3 => out.unit = field.text(budget)?,
             5 => {
                 let points = data_points(field.nested()?, Kind::Gauge, budget, number_point)?;
                 out.data = Data::Gauge(points);
@@ -405,7 +406,7 @@ fn attribute<'a>(
     let mut attribute = Attribute::default();
     each_field(message, "attributes", |field| {
         match field.key.field {
-            1 => attribute.key = field.text()?,
+            1 => attribute.key = field.text(budget)?,
             2 => any_value(field.nested()?, depth, &mut attribute.value, budget)?,
             _ => field.skip()?,
         }
@@ -427,7 +428,7 @@ fn any_value<'a>(
     }
     each_field(message, "value", |field| {
         match field.key.field {
-            1 => *out = AnyValue::Text(field.text()?),
+            1 => *out = AnyValue::Text(field.text(budget)?),
             2 => *out = AnyValue::Bool(field.integer()? != 0),
             3 => *out = AnyValue::Integer(field.integer()? as i64),
             4 => *out = AnyValue::Double(field.double()?),

@@ -475,6 +475,34 @@ fn resources_and_scopes_are_promoted_where_that_is_asked_for() {
 }
 
 #[test]
+fn attributes_may_come_in_any_order_and_without_a_value() {
+    let attributes = [text("zone", "z"), text("app", "a"), text("empty", ""), text("code", "200")];
+    let expected = r#"{__name__="up", app="a", code="200", zone="z"} 1 @5 from 0"#;
+    for start in 0..attributes.len() {
+        let mut point = number(5, 1.0);
+        point.attributes = attributes.to_vec();
+        point.attributes.rotate_left(start);
+        let (batch, decoded) =
+            decode_both(&request(vec![], vec![gauge("up", vec![point])]), &settings());
+        assert!(decoded.rejects.is_empty(), "{}", decoded.rejects.to_text());
+        assert_eq!(lines(&batch)[0], expected);
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_replaced() {
+    let mut point = number(5, 1.0);
+    point.attributes = vec![text("key", "<>")];
+    let mut bytes = request(vec![], vec![gauge("up", vec![point])]).encode_to_vec();
+    let at = bytes.windows(2).position(|pair| pair == b"<>").unwrap();
+    bytes[at] = 0xff;
+    let decoded = decode_with(Encoding::Protobuf, &bytes, &settings(), &Limits::default());
+    let (batch, decoded) = decoded.unwrap();
+    assert!(decoded.rejects.is_empty());
+    assert_eq!(lines(&batch)[0], "{__name__=\"up\", key=\"\u{fffd}>\"} 1 @5 from 0");
+}
+
+#[test]
 fn keys_that_become_one_name_are_joined_in_their_order() {
     let mut point = number(5, 1.0);
     point.attributes = vec![
@@ -511,7 +539,7 @@ fn metrics_and_data_points_with_faults_are_left_out_and_named() {
     };
     let of = |point: NumberPoint| gauge("a", vec![point]);
     let with = |attributes| of(NumberPoint { attributes, ..number(5, 1.0) });
-    let many: Vec<_> = (0..129).map(|n| text(&format!("k{n}"), "v")).collect();
+    let many: Vec<_> = (0..513).map(|n| text(&format!("k{n}"), "v")).collect();
     let coarse = ExponentialPoint { scale: -5, ..exponential() };
     let short = ExponentialPoint { count: 3, ..exponential() };
     let far = Some(Buckets { offset: i32::MAX, bucket_counts: vec![1] });
@@ -564,14 +592,14 @@ fn metrics_and_data_points_with_faults_are_left_out_and_named() {
         ),
         (
             with(many),
-            "129 labels are over the limit of 128 (--remote-write.max-labels-per-series) for a \
+            "513 labels are over the limit of 512 (--remote-write.max-labels-per-series) for a \
              data point of metric \"a\"",
             Reason::LabelLimit,
             floats(1),
         ),
         (
-            with(vec![text("k", &"x".repeat(4097))]),
-            "label value of 4097 bytes is over the limit of 4096 \
+            with(vec![text("k", &"x".repeat(16_385))]),
+            "label value of 16385 bytes is over the limit of 16384 \
              (--remote-write.max-label-value-length) for series",
             Reason::LabelLimit,
             floats(1),
