@@ -141,7 +141,7 @@ fn remote_write_bodies() -> Vec<Case> {
         case("snappy of 31 MiB of rubbish", write_request(V1, &bomb(31 * MIB)), &[400]),
         case("no snappy", write_request(V1, &[0xff; 4096]), &[400]),
         case("empty body", write_request(V1, &[]), &[400]),
-        case("body over the limit", write_request(V1, &vec![0; 17 * MIB]), &[413]),
+        case("body over the limit", write_request(V1, &vec![0; 33 * MIB]), &[413]),
         of("32 MiB of empty series", &empty_series, &[400, 413]),
         of("overlong varint", &overlong, &[400]),
         of("length beyond the end", &[0x0a, 0xff, 0xff, 0xff, 0x7f, 1], &[400]),
