@@ -1,8 +1,7 @@
 //! `/federate`: the newest sample of each selected series, for another server to scrape.
 //!
 //! Source: `web/federate.go` of Prometheus, and `Negotiate` in `expfmt/encode.go` of its common
-//! library. Of the formats of protobuf the delimited one is answered, which Prometheus asks for,
-//! and those for reading by eye are not.
+//! library.
 
 use std::sync::Arc;
 
@@ -22,6 +21,9 @@ use super::router::source_of;
 use super::time::Time;
 use crate::query::{Lookup, millis};
 use crate::server::Shared;
+
+const PROTOBUF: &str = "application/vnd.google.protobuf";
+const FAMILY: &str = "io.prometheus.client.MetricFamily";
 
 /// About what a sample takes beside its labels.
 const SAMPLE_BYTES: u64 = 128;
@@ -69,15 +71,18 @@ async fn answer(
     let encode = move || encode(&sets, end_ms, ExpositionEncoder::new(format, escaping), &budget);
     let body = shared.queries.compute_apart(encode).await??;
     let content_type = match format {
-        ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
-        ExpositionFormat::Protobuf => {
-            "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
-             encoding=delimited"
-        }
+        ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
+        ExpositionFormat::Protobuf => protobuf_type("delimited"),
+        ExpositionFormat::ProtobufText => protobuf_type("text"),
+        ExpositionFormat::ProtobufCompactText => protobuf_type("compact-text"),
     };
     let content_type = format!("{content_type}; escaping={}", escaping.name());
     let content_type = HeaderValue::from_str(&content_type).expect("it is ASCII");
     Ok(with_type(whole(body, lookup), content_type))
+}
+
+fn protobuf_type(encoding: &str) -> String {
+    format!("{PROTOBUF}; proto={FAMILY}; encoding={encoding}")
 }
 
 async fn find(
@@ -183,12 +188,11 @@ fn negotiate(accept: &str) -> (ExpositionFormat, Escaping) {
         };
         escaping = Escaping::from_name(parameter("escaping")).unwrap_or(escaping);
         match (kind, parameter("proto"), parameter("encoding"), parameter("version")) {
-            (
-                "application/vnd.google.protobuf",
-                "io.prometheus.client.MetricFamily",
-                "delimited",
-                _,
-            ) => return (ExpositionFormat::Protobuf, escaping),
+            (PROTOBUF, FAMILY, "delimited", _) => return (ExpositionFormat::Protobuf, escaping),
+            (PROTOBUF, FAMILY, "text", _) => return (ExpositionFormat::ProtobufText, escaping),
+            (PROTOBUF, FAMILY, "compact-text", _) => {
+                return (ExpositionFormat::ProtobufCompactText, escaping);
+            }
             ("text/plain", _, _, "" | "0.0.4") => return (ExpositionFormat::Text, escaping),
             _ => {}
         }
@@ -213,14 +217,19 @@ mod tests {
 
     #[test]
     fn the_best_format_that_there_is_is_taken() {
-        use ExpositionFormat::{Protobuf, Text};
+        use ExpositionFormat::{Protobuf, ProtobufCompactText, ProtobufText, Text};
         let proto = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily";
         let delimited = format!("{proto};encoding=delimited");
         let cases = [
             (String::new(), (Text, Escaping::Underscores)),
             ("*/*".to_owned(), (Text, Escaping::Underscores)),
             (delimited.clone(), (Protobuf, Escaping::Underscores)),
-            (format!("{proto};encoding=text"), (Text, Escaping::Underscores)),
+            (format!("{proto};encoding=text"), (ProtobufText, Escaping::Underscores)),
+            (
+                format!("{proto};encoding=compact-text;escaping=dots"),
+                (ProtobufCompactText, Escaping::Dots),
+            ),
+            (format!("{proto};encoding=other"), (Text, Escaping::Underscores)),
             (
                 format!("{delimited};q=0.4, text/plain;version=0.0.4;q=0.5"),
                 (Text, Escaping::Underscores),

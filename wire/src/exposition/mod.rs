@@ -1,4 +1,4 @@
-//! Samples in the formats in which metrics are exposed: text, and delimited protobuf.
+//! Samples in the formats in which metrics are exposed: text, and protobuf, delimited or as text.
 //!
 //! A family is a run of samples of one metric and one kind; one that comes again is written again,
 //! which Prometheus reads as well as one that comes once.
@@ -7,6 +7,7 @@
 //! of Prometheus' common library.
 
 mod escape;
+mod proto_text;
 mod protobuf;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod text;
 use model::{Histogram, Labels, METRIC_NAME, ResetHint};
 
 pub use escape::Escaping;
+use proto_text::Layout;
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,21 @@ pub enum ExpositionFormat {
     Text,
     /// `io.prometheus.client.MetricFamily`, each behind its length.
     Protobuf,
+    /// The same message in the text format of protobuf, a line for each field.
+    ProtobufText,
+    /// The same on one line for each family.
+    ProtobufCompactText,
+}
+
+impl ExpositionFormat {
+    /// The layout of protobuf as text.
+    fn layout(self) -> Option<Layout> {
+        match self {
+            ExpositionFormat::Text | ExpositionFormat::Protobuf => None,
+            ExpositionFormat::ProtobufText => Some(Layout::Lines),
+            ExpositionFormat::ProtobufCompactText => Some(Layout::Compact),
+        }
+    }
 }
 
 /// The value of a sample.
@@ -93,26 +110,36 @@ impl ExpositionEncoder {
         let pairs = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
         let added = (!labels.has("instance")).then_some(("instance", ""));
         let pairs = pairs.chain(added).map(|(name, value)| (self.escaping.escape(name), value));
-        match self.format {
-            ExpositionFormat::Text => {
+        match (self.format, self.format.layout()) {
+            (ExpositionFormat::Text, _) => {
                 let name = self.escaping.escape(name);
                 let pairs: Vec<_> = pairs.collect();
                 text::push_metric(&mut self.out, &name, &pairs, time_ms, value);
             }
-            ExpositionFormat::Protobuf => self.families.push_metric(pairs, time_ms, value),
+            (_, Some(layout)) => {
+                layout.push_metric(&mut self.out, self.families.metric(pairs, time_ms, value));
+            }
+            (_, None) => self.families.push_metric(pairs, time_ms, value),
         }
     }
 
     fn begin_family(&mut self, name: &str, kind: Kind) {
+        self.end_family();
         let escaped = self.escaping.escape(name);
-        match self.format {
-            ExpositionFormat::Text => text::push_type(&mut self.out, &escaped, kind),
-            ExpositionFormat::Protobuf => {
-                self.families.end_family(&mut self.out);
-                self.families.begin_family(&escaped, kind);
-            }
+        match (self.format, self.format.layout()) {
+            (ExpositionFormat::Text, _) => text::push_type(&mut self.out, &escaped, kind),
+            (_, Some(layout)) => layout.begin_family(&mut self.out, &escaped, kind),
+            (_, None) => self.families.begin_family(&escaped, kind),
         }
         self.family = Some((name.to_owned(), kind));
+    }
+
+    fn end_family(&mut self) {
+        match self.format.layout() {
+            Some(layout) if self.family.is_some() => layout.end_family(&mut self.out),
+            Some(_) => {}
+            None => self.families.end_family(&mut self.out),
+        }
     }
 
     /// How many bytes there are so far.
@@ -122,7 +149,7 @@ impl ExpositionEncoder {
 
     /// All that was written.
     pub fn finish(mut self) -> Vec<u8> {
-        self.families.end_family(&mut self.out);
+        self.end_family();
         self.out
     }
 }

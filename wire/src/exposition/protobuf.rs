@@ -50,6 +50,17 @@ impl Families {
         time_ms: i64,
         value: &Exposed,
     ) {
+        self.metric(labels, time_ms, value);
+        push_bytes(&mut self.family, 4, &self.metric);
+    }
+
+    /// Returns a sample as a message `Metric`.
+    pub(super) fn metric<'a>(
+        &mut self,
+        labels: impl Iterator<Item = (Cow<'a, str>, &'a str)>,
+        time_ms: i64,
+        value: &Exposed,
+    ) -> &[u8] {
         self.metric.clear();
         for (name, value) in labels {
             self.part.clear();
@@ -74,7 +85,7 @@ impl Families {
                 push_bytes(&mut self.metric, 7, &self.part);
             }
         }
-        push_bytes(&mut self.family, 4, &self.metric);
+        &self.metric
     }
 
     fn push_classic(&mut self, histogram: &Histogram) {

@@ -191,3 +191,45 @@ fn protobuf_has_native_histograms_too() {
     let span = native.positive_spans[0];
     assert_eq!((span.offset, span.length), (-2, 2));
 }
+
+#[test]
+fn protobuf_text_is_that_of_prometheus() {
+    let mut encoder = ExpositionEncoder::new(ExpositionFormat::ProtobufText, Escaping::Underscores);
+    let labels = |pairs: &[(&str, &str)]| Labels::from_pairs(pairs.iter().copied());
+    encoder.push(
+        &labels(&[("__name__", "a.b"), ("l", "\"\\\n\u{1}\u{7f}\u{85}ä'")]),
+        2,
+        &Exposed::Float(1e6),
+    );
+    encoder.push(&labels(&[("__name__", "n"), ("instance", "i")]), -6, &native(ResetHint::Gauge));
+    let expected = concat!(
+        "name: \"a_b\"\ntype: UNTYPED\nmetric: {\n",
+        "  label: {\n    name: \"l\"\n    value: \"\\\"\\\\\\n\\x01\\x7f\\u0085ä'\"\n  }\n",
+        "  label: {\n    name: \"instance\"\n    value: \"\"\n  }\n",
+        "  untyped: {\n    value: 1e+06\n  }\n  timestamp_ms: 2\n}\n\n",
+        "name: \"n\"\ntype: GAUGE_HISTOGRAM\nmetric: {\n",
+        "  label: {\n    name: \"instance\"\n    value: \"i\"\n  }\n",
+        "  histogram: {\n    sample_count_float: 6\n    sample_sum: -3.5\n    schema: -1\n",
+        "    zero_threshold: 0.25\n    zero_count_float: 1\n",
+        "    negative_span: {\n      offset: 3\n      length: 1\n    }\n    negative_count: 2.5\n",
+        "    positive_span: {\n      offset: -2\n      length: 2\n    }\n",
+        "    positive_count: 2\n    positive_count: 0.5\n  }\n  timestamp_ms: -6\n}\n\n",
+    );
+    assert_eq!(String::from_utf8(encoder.finish()).unwrap(), expected);
+}
+
+#[test]
+fn compact_protobuf_text_has_a_line_for_each_family() {
+    let text = encode(ExpositionFormat::ProtobufCompactText, Escaping::AllowUtf8);
+    let text = String::from_utf8(text).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "name:\"a.b\" type:UNTYPED metric:{label:{name:\"instance\" value:\"i\"} \
+         label:{name:\"x y\" value:\"1\"} untyped:{value:-0} timestamp_ms:2}"
+    );
+    assert!(lines[1].contains("} metric:{"), "{}", lines[1]);
+    assert!(lines[1].ends_with("untyped:{value:-inf} timestamp_ms:-4}"), "{}", lines[1]);
+    assert!(lines[2].contains("bucket:{cumulative_count_float:0 upper_bound:0.5}"), "{}", lines[2]);
+    assert_eq!(lines.len(), 6);
+}
