@@ -17,6 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refusal, User};
 
+/// The highest cost of a bcrypt hash: each step doubles the work, and 15 takes a core for seconds,
+/// during which other users wait for their first request.
+const COST_MAX: u32 = 15;
 /// How many hashes are computed at once.
 const RUNNING_MAX: usize = 1;
 /// How many passwords may wait to be checked.
@@ -93,8 +96,14 @@ impl Passwords {
         }
         let parts = HashParts::from_str(hash).map_err(|_| "not a bcrypt hash".to_owned())?;
         let cost = parts.get_cost();
-        if !(4..=31).contains(&cost) {
-            return Err(format!("the cost of a bcrypt hash is from 4 to 31, not {cost}"));
+        if cost > COST_MAX {
+            return Err(format!(
+                "cost {cost} of the bcrypt hash exceeds the limit of {COST_MAX}: make the hash \
+                 again with a lower cost, as by htpasswd -nBC 10"
+            ));
+        }
+        if cost < 4 {
+            return Err(format!("cost {cost} of the bcrypt hash is below 4"));
         }
         let known = Known { hash: hash.to_owned(), right: Mutex::new(None), user };
         self.users.insert(known.user.name.to_string(), known);

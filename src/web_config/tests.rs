@@ -243,7 +243,12 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
         (
             format!("basic_auth_users:\n  alice: {}\n", HASH.replace("$10$", "$03$")),
             "2:10: ",
-            "from 4 to 31, not 3",
+            "basic_auth_users.alice: cost 3 of the bcrypt hash is below 4",
+        ),
+        (
+            format!("basic_auth_users:\n  alice: {}\n", HASH.replace("$10$", "$16$")),
+            "2:10: ",
+            "basic_auth_users.alice: cost 16 of the bcrypt hash exceeds the limit of 15",
         ),
         (format!("basic_auth_users:\n  'a:b': {HASH}\n"), "2:10: ", "a name with a colon"),
         (format!("{own}  read_only: [bob]\n"), "4:15: ", "tessella.read_only: neither a user"),
@@ -287,6 +292,28 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
     }
     let large = format!("# {}\n", "x".repeat(1 << 20));
     assert!(load(&folder, &large).unwrap_err().contains("more than 1048576 bytes"));
+}
+
+#[test]
+fn bcrypt_costs_up_to_the_limit_are_taken() {
+    let folder = Folder::new("web-cost");
+    for cost in ["04", "15"] {
+        let hash = HASH.replace("$10$", &format!("${cost}$"));
+        assert!(load(&folder, &format!("basic_auth_users:\n  alice: {hash}\n")).is_ok(), "{cost}");
+    }
+}
+
+#[test]
+fn a_bcrypt_cost_above_the_limit_is_refused_by_a_reload() {
+    let folder = Folder::new("web-cost-reload");
+    let users =
+        |hash: &str| folder.write("web.yml", &format!("basic_auth_users:\n  alice: {hash}\n"));
+    let web = WebInForce::load(Some(&users(HASH))).unwrap();
+    let before = web.config().unwrap();
+    users(&HASH.replace("$10$", "$31$"));
+    let error = web.reload().unwrap_err().to_string();
+    assert!(error.contains("alice: cost 31 of the bcrypt hash exceeds the limit of 15"), "{error}");
+    assert!(Arc::ptr_eq(&before, &web.config().unwrap()));
 }
 
 #[test]
