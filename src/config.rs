@@ -4,11 +4,13 @@ mod otlp;
 mod retention;
 mod storage;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
 use ::storage::Retention;
 use serde::Deserialize;
+use serde_saphyr::{DefaultMessageFormatter, Localizer, Location};
 
 use crate::cli::Args;
 use crate::units::{format_duration, parse_duration};
@@ -130,6 +132,15 @@ impl Config {
     }
 }
 
+/// Wording of the parser's messages without the position, which [`ConfigError::Invalid`] shows.
+struct WithoutLocation;
+
+impl Localizer for WithoutLocation {
+    fn attach_location<'a>(&self, message: Cow<'a, str>, _: Location) -> Cow<'a, str> {
+        message
+    }
+}
+
 /// The error at its place, without the lines around it.
 pub(crate) fn invalid(path: &str, error: &serde_saphyr::Error) -> ConfigError {
     let location = error.location();
@@ -137,7 +148,9 @@ pub(crate) fn invalid(path: &str, error: &serde_saphyr::Error) -> ConfigError {
         path: path.to_owned(),
         line: location.map_or(1, |l| l.line()),
         column: location.map_or(1, |l| l.column()),
-        message: error.without_snippet().to_string(),
+        message: error
+            .without_snippet()
+            .render_with_formatter(&DefaultMessageFormatter.with_localizer(&WithoutLocation)),
     }
 }
 
@@ -228,6 +241,8 @@ mod tests {
             assert!(error.starts_with(location), "{error}");
             assert!(error.contains(message), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
+            // The position is there once, as the prefix.
+            assert!(!error.contains("line") && !error.contains("column"), "{error}");
         }
     }
 }
