@@ -1,5 +1,6 @@
 //! Times and durations as the parameters of the API write them.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use model::number_text::parse_float;
@@ -15,11 +16,27 @@ pub(crate) const MAX: Time = Time { seconds: i64::MAX / 1000 - 62_135_596_801, n
 const MIN_TEXT: &str = "-292273086-05-16T16:47:06Z";
 const MAX_TEXT: &str = "292277025-08-18T07:12:54.999999999Z";
 
-/// A moment in UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Seconds from the first year, from which Go counts, to the epoch.
+const GO_EPOCH_SECONDS: i64 = 62_135_596_800;
+
+/// A moment in UTC. Far beyond the years that Go can count, times wrap as they do there: what is
+/// compared and how Prometheus counts it in ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     seconds: i64,
     nanos: u32,
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Time) -> Ordering {
+        (self.go_seconds(), self.nanos).cmp(&(other.go_seconds(), other.nanos))
+    }
+}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Time) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Time {
@@ -69,14 +86,22 @@ impl Time {
         self.seconds.wrapping_mul(1_000_000_000).wrapping_add(i64::from(self.nanos)) / 1_000_000
     }
 
-    /// Ms since the epoch, as lookups of series and labels count them.
+    /// Seconds since the first year, which wrap.
+    fn go_seconds(self) -> i64 {
+        self.seconds.wrapping_add(GO_EPOCH_SECONDS)
+    }
+
+    /// Ms since the epoch, as lookups of series and labels count them: they wrap beyond what a
+    /// signed word can hold.
+    ///
+    /// Source: `FromTime` in `model/timestamp` of Prometheus.
     pub(crate) fn lookup_ms(self) -> i64 {
-        self.seconds.saturating_mul(1000).saturating_add(i64::from(self.nanos / 1_000_000))
+        self.seconds.wrapping_mul(1000).wrapping_add(i64::from(self.nanos / 1_000_000))
     }
 
     /// Nanoseconds from an earlier time to this one; as many as fit a word.
     pub(crate) fn nanos_since(self, earlier: Time) -> i64 {
-        let seconds = i128::from(self.seconds) - i128::from(earlier.seconds);
+        let seconds = i128::from(self.go_seconds()) - i128::from(earlier.go_seconds());
         let nanos = seconds * 1_000_000_000 + i128::from(self.nanos) - i128::from(earlier.nanos);
         i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
     }
@@ -282,6 +307,11 @@ mod tests {
         assert!(MIN < Time::from_seconds(0.0) && Time::from_seconds(0.0) < MAX);
         assert_eq!(Time::parse("1700000000000").unwrap().lookup_ms(), 1_700_000_000_000_000);
         assert_eq!(MAX.nanos_since(MIN), i64::MAX);
+        // As in Go: not a number is far in the past when compared, and 1677 in ms.
+        let nan = Time::parse("NaN").unwrap();
+        assert!(nan < MIN && nan < Time::from_seconds(0.0));
+        assert_eq!(nan.lookup_ms(), -9_223_372_036_855);
+        assert_eq!(Time::parse("1e300").unwrap().lookup_ms(), 0);
     }
 
     #[test]
