@@ -1,3 +1,4 @@
 //! What needs `unsafe`: calls that only the C library has.
 
 pub mod allocator;
+pub mod open_files;
