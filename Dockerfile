@@ -2,6 +2,8 @@
 FROM rust:1.95-slim-trixie AS build
 RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
+# The folder .git is not in the image: docker build --build-arg TESSELLA_REVISION=$(git rev-parse HEAD)
+ARG TESSELLA_REVISION= SOURCE_DATE_EPOCH=
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo build --release --locked && cp target/release/tessella /tessella

@@ -1,8 +1,11 @@
 //! The command line: every flag with its unit and default, under Prometheus' name where
 //! Prometheus has one.
 
+pub mod arguments;
+mod external;
 mod flags;
 pub(crate) mod object_store;
+pub mod prometheus;
 mod remote_write;
 #[cfg(test)]
 mod tests;
@@ -16,8 +19,12 @@ use engine::EngineOptions;
 use engine::parse::ParseOptions;
 use regex::Regex;
 
+use crate::build_info::LONG_VERSION;
 use crate::tools::Tool;
-use crate::units::{parse_bytes, parse_duration};
+use crate::units::{parse_bytes, parse_count, parse_duration};
+pub use external::ExternalUrl;
+use external::parse_external_url;
+pub(crate) use external::parse_path;
 use object_store::ObjectStoreArgs;
 use remote_write::RemoteWriteArgs;
 
@@ -28,7 +35,7 @@ const LAG_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "tessella",
-    version,
+    version = LONG_VERSION.as_str(),
     about = ABOUT,
     long_about = None,
     after_help = UNITS,
@@ -56,7 +63,7 @@ const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m, 1h30m, 7d.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "tessella",
-    version,
+    version = LONG_VERSION.as_str(),
     about = ABOUT,
     long_about = None,
     after_help = UNITS,
@@ -87,6 +94,19 @@ pub struct Args {
     #[arg(long = "web.write-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub write_timeout: Duration,
 
+    /// URL under which browsers and other programs reach the server, for instance through a reverse
+    /// proxy; its path is the default of --web.route-prefix.
+    #[arg(long = "web.external-url", value_name = "URL", default_value = "", hide_default_value = true, value_parser = parse_external_url)]
+    pub external_url: ExternalUrl,
+
+    /// Prefix of the paths of all endpoints; without the flag, the path of --web.external-url.
+    #[arg(long = "web.route-prefix", value_name = "PATH", value_parser = parse_path)]
+    pub route_prefix: Option<String>,
+
+    /// Title of the page for browsers.
+    #[arg(long = "web.page-title", value_name = "TITLE", default_value = "Tessella")]
+    pub page_title: String,
+
     /// Which origins' pages may read the API, as a regular expression that must match whole.
     #[arg(long = "web.cors.origin", value_name = "REGEX", default_value = ".*", value_parser = parse_origin)]
     pub cors_origin: Origin,
@@ -101,11 +121,6 @@ pub struct Args {
     #[arg(long = "web.enable-otlp-receiver", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_otlp_receiver: bool,
 
-    /// Store data points of OTLP with delta temporality as they are, of unknown type, as Prometheus
-    /// does with its feature otlp-native-delta-ingestion; without it they are refused.
-    #[arg(long = "otlp.native-delta-ingestion", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub otlp_native_delta: bool,
-
     /// Enable shutting down and reloading the configuration by requests to /-/quit and /-/reload.
     #[arg(long = "web.enable-lifecycle", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_lifecycle: bool,
@@ -116,11 +131,11 @@ pub struct Args {
     pub request_log: bool,
 
     /// How many names one request to the search endpoints may ask for; 0 sets no limit.
-    #[arg(long = "web.search.max-limit", value_name = "COUNT", default_value_t = 10_000)]
+    #[arg(long = "web.search.max-limit", value_name = "COUNT", default_value_t = 10_000, value_parser = parse_count::<u32, 0>)]
     pub search_limit_max: u32,
 
     /// How many connections may be open at once; more wait to be accepted.
-    #[arg(long = "web.max-connections", value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "web.max-connections", value_name = "COUNT", default_value_t = 512, value_parser = parse_count::<u32, 1>)]
     pub connections_max: u32,
 
     /// How long a client may take to send the head of a request or a form, or keep a connection
@@ -228,8 +243,7 @@ pub struct Args {
     #[arg(
         long = "storage.remote.read-sample-limit",
         value_name = "COUNT",
-        default_value_t = 50_000_000
-    )]
+        default_value_t = 50_000_000, value_parser = parse_count::<u64, 0>)]
     pub remote_read_samples_max: u64,
 
     /// How many remote reads are answered at once, within what queries may do together; 0 sets
@@ -237,8 +251,7 @@ pub struct Args {
     #[arg(
         long = "storage.remote.read-concurrent-limit",
         value_name = "COUNT",
-        default_value_t = 10
-    )]
+        default_value_t = 10, value_parser = parse_count::<u32, 0>)]
     pub remote_read_concurrency_max: u32,
 
     /// How large a frame of a streamed remote read may grow, in bytes; the chunk with which it is
@@ -246,8 +259,7 @@ pub struct Args {
     #[arg(
         long = "storage.remote.read-max-bytes-in-frame",
         value_name = "BYTES",
-        default_value_t = 1_048_576
-    )]
+        default_value_t = 1_048_576, value_parser = parse_count::<u32, 0>)]
     pub remote_read_frame_bytes_max: u32,
 
     /// How far back an instant selector looks for a sample, as a duration.
@@ -263,11 +275,12 @@ pub struct Args {
     pub query_timeout: Duration,
 
     /// How many samples one query may decode.
-    #[arg(long = "query.max-samples", value_name = "COUNT", default_value_t = 50_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long = "query.max-samples", value_name = "COUNT", default_value_t = 50_000_000, value_parser = parse_count::<u64, 1>)]
     pub query_samples_max: u64,
 
-    /// How many series one query may select.
-    #[arg(long = "query.max-series", value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Maximum number of series that one query may select. The default is twice that of
+    /// --remote-write.max-active-series, for series that have ended within the range.
+    #[arg(long = "query.max-series", value_name = "COUNT", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_series_max: u64,
 
     /// How many reads of the object store one query may make; what a cache holds is none.
@@ -288,7 +301,7 @@ pub struct Args {
     pub query_memory_total_bytes_max: u64,
 
     /// How many queries run at once; more wait for their turn, but for a few that cost little.
-    #[arg(long = "query.max-concurrency", value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "query.max-concurrency", value_name = "COUNT", default_value_t = 20, value_parser = parse_count::<u32, 1>)]
     pub query_concurrency_max: u32,
 
     /// How many queries may wait for their turn; more are refused with status 503.
@@ -309,25 +322,30 @@ pub struct Args {
     /// Whether the metric's name is removed at the end of a query, as Prometheus does with its
     /// feature promql-delayed-name-removal; false removes it in each function and operator, as
     /// Prometheus does without.
-    #[arg(long = "query.delayed-name-removal", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    #[arg(long = "query.delayed-name-removal", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub delayed_name_removal: bool,
 
     /// Whether experimental functions, aggregations, range selectors and fill modifiers are
     /// understood; false leaves what Prometheus understands without feature flags.
-    #[arg(long = "query.experimental", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    #[arg(long = "query.experimental", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub experimental: bool,
 
     /// Whether functions of counters use what is known of their starts, as Prometheus does with
     /// its feature use-start-timestamps; without it, start_timestamp() gives nothing.
-    #[arg(long = "query.use-start-timestamps", value_name = "BOOL", default_value_t = false, action = ArgAction::Set)]
+    #[arg(long = "query.use-start-timestamps", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub use_start_timestamps: bool,
+
+    /// Store data points of OTLP with delta temporality as they are, of unknown type, as Prometheus
+    /// does with its feature otlp-native-delta-ingestion; without it they are refused.
+    #[arg(long = "otlp.native-delta-ingestion", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub otlp_native_delta: bool,
 
     #[command(flatten)]
     pub(crate) remote_write: RemoteWriteArgs,
 
     /// Whether the server writes its own metrics into its store every 15 s, with
     /// job="tessella".
-    #[arg(long = "self-metrics", value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    #[arg(long = "self-metrics", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub self_metrics: bool,
 
     /// Only log messages of this level and above.
@@ -434,6 +452,11 @@ pub(crate) fn parse_positive_bytes(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
+    /// Prefix of all paths, with a slash at its beginning and none at its end; empty for none.
+    pub fn route_prefix(&self) -> &str {
+        self.route_prefix.as_deref().unwrap_or(self.external_url.path())
+    }
+
     /// Which parts of PromQL are understood.
     pub fn parse_options(&self) -> ParseOptions {
         if self.experimental { ParseOptions::ALL } else { ParseOptions::STABLE }

@@ -4,6 +4,7 @@
 
 mod access;
 mod active;
+pub mod build_info;
 pub mod cli;
 pub mod config;
 pub mod gate;

@@ -2,16 +2,22 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use tessella::cli::CommandLine;
-use tessella::kernel::allocator;
+use tessella::cli::arguments::{self, Arguments};
+use tessella::kernel::{allocator, open_files};
 use tessella::{logging, server, tools};
 
 fn main() -> ExitCode {
     allocator::set_up();
-    let CommandLine { tool, server: args } = CommandLine::parse();
+    let Arguments { command_line, notices } =
+        arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let CommandLine { tool, server: args } = command_line;
     let (level, format) = tool.as_ref().map_or((args.log_level, args.log_format), tools::Tool::log);
     logging::start(level, format);
+    for notice in &notices {
+        notice.log();
+    }
+    raise_open_files_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -22,5 +28,16 @@ fn main() -> ExitCode {
     match tool {
         Some(tool) => runtime.block_on(tools::run(tool)),
         None => runtime.block_on(server::run(args)),
+    }
+}
+
+/// Raises the limit of open files: each connection and each file of the store takes one.
+fn raise_open_files_limit() {
+    match open_files::raise_limit() {
+        Ok(limit) if limit.now > limit.before => {
+            tracing::info!(before = limit.before, now = limit.now, "limit of open files raised");
+        }
+        Ok(limit) => tracing::debug!(limit = limit.now, "limit of open files is the hard limit"),
+        Err(error) => tracing::warn!(%error, "limit of open files cannot be raised"),
     }
 }

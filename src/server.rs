@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use crate::build_info::{REVISION, VERSION};
 use crate::cli::{Args, Mode};
 use crate::config::{Config, ConfigError};
 use crate::http;
@@ -221,13 +222,13 @@ pub async fn run(args: Args) -> ExitCode {
     let (listener, address) = match bind(&args).await {
         Ok(bound) => bound,
         Err(error) => {
-            error!(address = %args.listen_address, %error, "Address cannot be listened on.");
+            log_bind_failure(&args, &error);
             return ExitCode::FAILURE;
         }
     };
     let store_url = without_credentials(&args.storage_url);
-    let (version, tls) = (env!("CARGO_PKG_VERSION"), web.has_tls());
-    info!(%address, store = store_url, version, tls, "Tessella is starting.");
+    let (version, revision, tls) = (VERSION, REVISION, web.has_tls());
+    info!(%address, store = store_url, version, revision, tls, "Tessella is starting.");
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -244,6 +245,17 @@ async fn bind(args: &Args) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(&args.listen_address.0).await?;
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+fn log_bind_failure(args: &Args, error: &io::Error) {
+    let address = &args.listen_address;
+    if error.kind() == io::ErrorKind::AddrInUse {
+        let message = "address is in use by another process: end it, or set another address with \
+                       --web.listen-address";
+        error!(%address, %error, "{message}");
+    } else {
+        error!(%address, %error, "cannot listen on the address of --web.listen-address");
+    }
 }
 
 async fn serve_until_stopped(

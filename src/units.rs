@@ -120,6 +120,22 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
+/// Reads a count such as `1000` or `5e7`, of at least `MIN`.
+///
+/// Errors: the text for people.
+/// Source: Prometheus' flags of whole numbers, which the library kingpin reads as floats and cuts.
+pub fn parse_count<T: TryFrom<u64>, const MIN: u64>(text: &str) -> Result<T, String> {
+    let whole = text.parse::<u64>().ok().or_else(|| {
+        let number = text.parse::<f64>().ok().filter(|n| (0.0..2e19).contains(n));
+        number.map(|number| number as u64)
+    });
+    let count = whole.ok_or_else(|| format!("not a valid count: {}", quoted(text)))?;
+    if count < MIN {
+        return Err(format!("must be at least {MIN}"));
+    }
+    T::try_from(count).map_err(|_| format!("count out of range: {}", quoted(text)))
+}
+
 /// Reads a size such as `512MiB`, `2GB` or `65536`; the units count in 1,024, with or
 /// without the `i`, as in Prometheus' size flags.
 ///

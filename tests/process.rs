@@ -13,7 +13,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use remote_write::{Connection, RequestEncoder, encode_labels};
-use support::{Child, get, request, temporary_directory};
+use support::{Child, Server, get, request, temporary_directory};
+use tessella::build_info::LONG_VERSION;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -118,6 +119,7 @@ fn wrong_flags_and_values_end_with_status_2() {
         (&["--query.timeout=5"], "not a valid duration string: \"5\""),
         (&["--log.level=loud"], "possible values: debug, info, warn, error"),
         (&[&config], "tessella.yml:3:3: unknown field `surprise`"),
+        (&["--rules.max-concurrent-evals=4"], "rules are not supported yet"),
         (&["--config.file=/nowhere/tessella.yml"], "cannot read the configuration file"),
         (&["--storage.url=ftp://host/x", "--web.listen-address=127.0.0.1:0"], "ftp://host/x"),
     ];
@@ -130,8 +132,8 @@ fn wrong_flags_and_values_end_with_status_2() {
 
 #[test]
 fn version_and_help_are_printed() {
-    let version = concat!("tessella ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(outcome(&["--version"]), (Some(0), version.to_owned(), String::new()));
+    let version = format!("tessella {}\n", *LONG_VERSION);
+    assert_eq!(outcome(&["--version"]), (Some(0), version, String::new()));
     let (code, help, _) = outcome(&["--help"]);
     assert_eq!(code, Some(0));
     for text in ["--web.listen-address <ADDRESS>", "[default: 127.0.0.1:9090]", "as a duration"] {
@@ -161,6 +163,88 @@ fn the_start_line_names_address_store_and_version() {
         process.signal("-TERM");
         assert!(process.end().0.success());
     }
+}
+
+#[test]
+fn flags_of_prometheus_start_a_server() {
+    let directory = temporary_directory("flags-of-prometheus");
+    let path = format!("--storage.tsdb.path={}", directory.path().join("data").display());
+    let args = [
+        &*path,
+        "--web.listen-address=127.0.0.1:0",
+        "--storage.tsdb.retention.time=15d",
+        "--web.enable-remote-write-receiver",
+        "--web.console.templates=/etc/prometheus/consoles",
+        "--web.route-prefix=/metrics",
+        "--enable-feature=exemplar-storage,native-histograms",
+        "--no-self-metrics",
+    ];
+    let server = Server::spawn(&mut tessella(&args));
+    server.wait_until_ready_under("/metrics");
+    let info = get(&server.address, "/metrics/api/v1/status/runtimeinfo").1;
+    assert!(info.contains(r#""storageRetention":"15d""#), "{info}");
+    assert!(directory.path().join("data").read_dir().unwrap().count() > 0);
+}
+
+#[test]
+fn flags_without_effect_are_logged() {
+    let directory = temporary_directory("flags-without-effect");
+    let url = format!("--storage.url={}", directory.path().join("data").display());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("--web.listen-address={}", taken.local_addr().unwrap());
+    let (_, _, log) =
+        outcome(&[&url, &listen, "--storage.tsdb.no-lockfile", "--enable-feature=old-ui,nonsense"]);
+    for part in [
+        "level=INFO",
+        "msg=\"flag of Prometheus has no effect\" flag=--storage.tsdb.no-lockfile reason=",
+        "flag=\"--enable-feature=old-ui\" reason=",
+        "msg=\"unknown feature\" flag=\"--enable-feature=nonsense\"",
+    ] {
+        assert!(log.contains(part), "{part} is not in {log}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_named_with_its_flag() {
+    let directory = temporary_directory("taken-port");
+    let url = format!("--storage.url={}", directory.path().join("data").display());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, _, log) = outcome(&[&url, &format!("--web.listen-address={address}")]);
+    assert_eq!(code, Some(1), "{log}");
+    for part in [&*address, "address is in use by another process", "--web.listen-address"] {
+        assert!(log.contains(part), "{part} is not in {log}");
+    }
+}
+
+#[test]
+fn the_log_in_json_has_the_keys_of_prometheus() {
+    let (code, _, log) = outcome(&["--log.format=json", "--config.file=/nowhere/tessella.yml"]);
+    assert_eq!(code, Some(2), "{log}");
+    let line = log.lines().find(|line| line.contains("ERROR")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["level"], "ERROR");
+    for key in ["time", "source", "msg", "error"] {
+        assert!(line[key].as_str().is_some_and(|text| !text.is_empty()), "{key}: {line}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_limit_of_open_files_is_raised_to_the_hard_limit() {
+    let directory = temporary_directory("open-files");
+    let hard = Command::new("sh").args(["-c", "ulimit -Hn"]).output().unwrap().stdout;
+    let hard = String::from_utf8(hard).unwrap();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -Sn 64 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tessella")])
+        .args(["--web.listen-address=127.0.0.1:0", "--no-self-metrics"])
+        .arg(format!("--storage.url={}", directory.path().join("data").display()));
+    let server = Server::spawn(&mut command);
+    let limits = format!("/proc/{}/limits", server.child.0.id());
+    let limits = std::fs::read_to_string(limits).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(line.split_whitespace().nth(3), Some(hard.trim()), "{line}");
 }
 
 #[test]

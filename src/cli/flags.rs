@@ -82,10 +82,13 @@ impl Args {
             ("web.enable-admin-api", self.enable_admin_api.to_string()),
             ("web.enable-lifecycle", self.enable_lifecycle.to_string()),
             ("web.enable-otlp-receiver", self.enable_otlp_receiver.to_string()),
+            ("web.external-url", self.external_url.as_str().to_owned()),
             ("web.listen-address", self.listen_address.to_string()),
             ("web.max-connections", self.connections_max.to_string()),
+            ("web.page-title", self.page_title.clone()),
             ("web.read-timeout", format_duration(self.read_timeout)),
             ("web.request-log", self.request_log.to_string()),
+            ("web.route-prefix", format!("/{}", self.route_prefix().trim_start_matches('/'))),
             ("web.search.max-limit", self.search_limit_max.to_string()),
             ("web.shutdown-timeout", format_duration(self.shutdown_timeout)),
         ];

@@ -18,8 +18,10 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 use super::error::ApiError;
 use super::{
     absent, access, active_queries, admin, apart, exemplars, features, federate, labels, lifecycle,
-    metadata, openapi, query, read, request_log, search, self_metrics, status, stored, ui, write,
+    metadata, openapi, prefix, query, read, request_log, search, self_metrics, status, stored, ui,
+    write,
 };
+use crate::cli::Args;
 use crate::server::{Readiness, Shared};
 
 /// Tells a client that is refused whether the server is about to stop.
@@ -77,13 +79,14 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let always = statuses_always().route_layer(from_fn_with_state(state(), with_cors));
     let is_logged = shared.args.request_log;
     let encoders = apart::Encoders::new(Arc::clone(shared.queries.memory()));
-    let all = pages(when_ready.merge(always))
+    let routes = pages(when_ready.merge(always), &shared.args)
         .route_layer(from_fn_with_state(state(), count))
         .fallback(not_found)
+        .with_state(state());
+    let all = prefix::with_prefix(routes, &shared.args)
         .layer(CompressionLayer::new().compress_when(is_compressible()))
         .layer(map_response(move |response| std::future::ready(encoders.encode(response))))
-        .layer(from_fn_with_state(state(), access::let_in))
-        .with_state(shared);
+        .layer(from_fn_with_state(shared, access::let_in));
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 
@@ -104,9 +107,11 @@ fn is_compressible() -> impl Predicate {
 }
 
 /// What is served before the log has been replayed, too.
-fn pages(mut routes: Routes) -> Routes {
+fn pages(mut routes: Routes, args: &Args) -> Routes {
+    let page = ui::Page::new(&args.page_title);
     for path in ui::PAGES {
-        routes = add(routes, path, GET, ui::page);
+        let page = page.clone();
+        routes = add(routes, path, GET, move |headers| ui::page(page, headers));
     }
     routes = add(routes, "/ui/{name}", GET, ui::file);
     routes = add(routes, "/favicon.svg", GET, ui::icon);
@@ -190,7 +195,7 @@ where
     routes.route(path, endpoint)
 }
 
-fn other_method(method: &Method, uri: &Uri, allow: &'static str) -> Response {
+pub(super) fn other_method(method: &Method, uri: &Uri, allow: &'static str) -> Response {
     let mut response = match *method {
         Method::OPTIONS if uri.path().starts_with(API) => {
             return StatusCode::NO_CONTENT.into_response();
@@ -202,7 +207,7 @@ fn other_method(method: &Method, uri: &Uri, allow: &'static str) -> Response {
     response
 }
 
-async fn not_found() -> Response {
+pub(super) async fn not_found() -> Response {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 

@@ -12,6 +12,7 @@ use super::json::body::{Ready, success};
 use super::json::number::push_integer;
 use super::json::text::push_text;
 use super::time::format_rfc3339;
+use crate::build_info::{BUILD_DATE, REVISION};
 use crate::metrics::to_text;
 use crate::server::Shared;
 use crate::units::{format_bytes, format_duration};
@@ -25,10 +26,10 @@ const VERSION: &str = concat!("3.14.0+tessella.", env!("CARGO_PKG_VERSION"));
 pub(super) async fn build_info() -> Response {
     let fields = [
         ("version", VERSION),
-        ("revision", ""),
+        ("revision", REVISION),
         ("branch", ""),
         ("buildUser", ""),
-        ("buildDate", ""),
+        ("buildDate", &**BUILD_DATE),
         ("goVersion", ""),
     ];
     success(Ready(object(fields.map(|(name, value)| (name, value.to_owned())))), &[], &[])
@@ -44,7 +45,10 @@ pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
     success(Ready(object(shared.args.flags())), &[], &[])
 }
 
-/// `/api/v1/status/runtimeinfo`: of Prometheus' fields those that mean something here.
+/// `/api/v1/status/runtimeinfo`: the fields of Prometheus. Those about Go's runtime tell the
+/// counterpart here: tasks for goroutines, threads for processors, and no limit of memory.
+///
+/// Source: `RuntimeInfo` in `web/api/v1/api.go` of Prometheus 3.14.
 pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
     let directory = std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -59,12 +63,23 @@ pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response 
         ("hostname", host.trim_end().to_owned()),
         ("serverTime", format_rfc3339(std::time::SystemTime::now())),
         ("lastConfigTime", format_rfc3339(read_at)),
+        ("GOGC", String::new()),
+        ("GODEBUG", String::new()),
         ("storageRetention", retention),
     ]);
     json.pop();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    json.extend_from_slice(b",\"GOMAXPROCS\":");
-    push_integer(&mut json, cores as u64);
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for (name, value) in [
+        // A start with a damaged log ends, so that a running server has met none.
+        ("corruptionCount", 0),
+        ("goroutineCount", tasks as u64),
+        ("GOMAXPROCS", cores as u64),
+        ("GOMEMLIMIT", i64::MAX as u64),
+    ] {
+        json.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        push_integer(&mut json, value);
+    }
     json.extend_from_slice(b",\"reloadConfigSuccess\":");
     json.extend_from_slice(if was_reload_good { b"true" } else { b"false" });
     json.push(b'}');

@@ -6,6 +6,7 @@
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::LazyLock;
 
+use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -27,6 +28,10 @@ pub(super) const PAGES: [&str; 11] = [
     "/rules",
     "/alerts",
 ];
+
+/// The page, and the element that holds its title.
+const PAGE: &str = include_str!("../ui/index.html");
+const TITLE: &str = "<title>Tessella</title>";
 
 /// What the page may load: files of this server, and its API.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -78,11 +83,28 @@ static FILES: [File; FILE_COUNT] = files![
 const FILE_COUNT: usize = 27;
 
 /// The tag of each file, in their order.
-static TAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| FILES.iter().map(tag).collect());
+static TAGS: LazyLock<Vec<HeaderValue>> =
+    LazyLock::new(|| FILES.iter().map(|file| tag(file.content)).collect());
+
+/// The page with the title of this server.
+#[derive(Clone)]
+pub(super) struct Page {
+    content: Bytes,
+    tag: HeaderValue,
+}
+
+impl Page {
+    /// Returns the page with a title, which is text, not HTML.
+    pub(super) fn new(title: &str) -> Page {
+        let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let content = Bytes::from(PAGE.replace(TITLE, &format!("<title>{escaped}</title>")));
+        Page { tag: tag(&content), content }
+    }
+}
 
 /// One of [`PAGES`].
-pub(super) async fn page(headers: HeaderMap) -> Response {
-    let mut response = serve("index.html", &headers);
+pub(super) async fn page(page: Page, headers: HeaderMap) -> Response {
+    let mut response = send("index.html", page.content, page.tag, &headers);
     let policy = HeaderValue::from_static(POLICY);
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     let referrer = HeaderValue::from_static("no-referrer");
@@ -106,12 +128,15 @@ fn serve(name: &str, headers: &HeaderMap) -> Response {
     let Some(index) = FILES.iter().position(|file| file.name == name) else {
         return plain(StatusCode::NOT_FOUND, "404 page not found\n");
     };
-    let (file, tag) = (&FILES[index], TAGS[index].clone());
+    send(name, Bytes::from_static(FILES[index].content), TAGS[index].clone(), headers)
+}
+
+fn send(name: &str, content: Bytes, tag: HeaderValue, headers: &HeaderMap) -> Response {
     let mut response = if has(headers, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let kind = HeaderValue::from_static(content_type(file.name));
-        ([(header::CONTENT_TYPE, kind)], file.content).into_response()
+        let kind = HeaderValue::from_static(content_type(name));
+        ([(header::CONTENT_TYPE, kind)], content).into_response()
     };
     let kept = response.headers_mut();
     kept.insert(header::ETAG, tag);
@@ -128,9 +153,9 @@ fn has(headers: &HeaderMap, tag: &HeaderValue) -> bool {
 }
 
 /// A weak one: compressed or not, the file is the same.
-fn tag(file: &File) -> HeaderValue {
+fn tag(content: &[u8]) -> HeaderValue {
     let mut hasher = DefaultHasher::new();
-    hasher.write(file.content);
+    hasher.write(content);
     let text = format!("W/\"{:016x}\"", hasher.finish());
     HeaderValue::from_str(&text).expect("hexadecimal digits may stand in a header")
 }
@@ -171,6 +196,15 @@ mod tests {
                 assert!(!text.contains(forbidden), "{}: {forbidden}", file.name);
             }
         }
+    }
+
+    #[test]
+    fn the_title_is_text() {
+        assert!(PAGE.contains(TITLE));
+        let page = Page::new("R&D <b>");
+        let text = std::str::from_utf8(&page.content).unwrap();
+        assert!(text.contains("<title>R&amp;D &lt;b&gt;</title>"), "{text}");
+        assert_ne!(page.tag, Page::new("Tessella").tag);
     }
 
     #[test]

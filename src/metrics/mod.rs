@@ -23,6 +23,7 @@ use self::process::ProcessMetrics;
 use self::reader::ReaderMetrics;
 use self::results::ResultsMetrics;
 use self::store::StoreMetrics;
+use crate::build_info::{REVISION, VERSION};
 
 /// Upper bounds of the duration histograms, in seconds.
 const DURATION_BUCKETS: [f64; 12] =
@@ -90,9 +91,12 @@ impl Metrics {
     pub fn new(queries_max: usize) -> Metrics {
         let registry = Registry::new();
         let own = Own(&registry);
-        let build =
-            own.int_gauge_vec("tessella_build_info", "Always 1, with the version.", "version");
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let build = own.int_gauge_vec(
+            "tessella_build_info",
+            "Always 1, with the version and the revision of the source.",
+            &["version", "revision"],
+        );
+        build.with_label_values(&[VERSION, REVISION]).set(1);
         own.int_gauge(
             "tessella_engine_queries_concurrent_max",
             "How many queries may run at once.",
@@ -318,8 +322,8 @@ impl Own<'_> {
         self.add(IntCounter::new(name, help))
     }
 
-    fn int_gauge_vec(&self, name: &str, help: &str, label: &str) -> prometheus::IntGaugeVec {
-        self.add(prometheus::IntGaugeVec::new(Opts::new(name, help), &[label]))
+    fn int_gauge_vec(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::IntGaugeVec {
+        self.add(prometheus::IntGaugeVec::new(Opts::new(name, help), labels))
     }
 
     fn int_counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
@@ -361,7 +365,7 @@ mod tests {
             "tessella_engine_query_cached_bytes_total 8",
             "tessella_engine_query_failures_total{type=\"timeout\"} 1",
             "tessella_engine_queries_concurrent_max 20",
-            concat!("tessella_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+            &format!("tessella_build_info{{revision=\"{REVISION}\",version=\"{VERSION}\"}} 1"),
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }

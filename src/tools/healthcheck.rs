@@ -21,7 +21,7 @@ use rustls::{
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use super::ToolError;
-use crate::cli::{ListenAddress, parse_address};
+use crate::cli::{ListenAddress, parse_address, parse_path};
 
 /// How long connecting, and each wait for the answer, may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,6 +34,10 @@ pub struct HealthcheckArgs {
     /// Address and port of the server.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9090", value_parser = parse_address)]
     pub listen_address: ListenAddress,
+
+    /// Path of the server's --web.route-prefix, or the path of its --web.external-url.
+    #[arg(long = "web.route-prefix", value_name = "PATH", default_value = "/", value_parser = parse_path)]
+    pub route_prefix: String,
 
     /// Ask by TLS. The server's certificate has to be of an authority that the system trusts,
     /// unless a flag below says otherwise; each of them asks by TLS, too.
@@ -106,9 +110,9 @@ fn request(args: &HealthcheckArgs) -> Result<String, ToolError> {
     } else if let Some(file) = &args.bearer_token_file {
         authorization = format!("Authorization: Bearer {}\r\n", secret(file)?);
     }
-    let address = &args.listen_address.0;
+    let (address, prefix) = (&args.listen_address.0, &args.route_prefix);
     Ok(format!(
-        "GET /-/ready HTTP/1.1\r\nHost: {address}\r\n{authorization}Connection: close\r\n\r\n"
+        "GET {prefix}/-/ready HTTP/1.1\r\nHost: {address}\r\n{authorization}Connection: close\r\n\r\n"
     ))
 }
 

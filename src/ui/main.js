@@ -19,6 +19,8 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
+/** The title of the server, as --web.page-title has it. */
+const siteTitle = document.title;
 const main = document.querySelector("main");
 const pages = {
   query: new QueryPage(),
@@ -48,7 +50,7 @@ async function route() {
   const links = document.querySelectorAll("header nav a");
   markCurrent(links, (link) => link.getAttribute("href") === name);
   const entered = page.enter(location.search, path);
-  document.title = `${page.title} · Tessella`;
+  document.title = `${page.title} · ${siteTitle}`;
   await entered;
 }
 

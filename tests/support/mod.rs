@@ -62,9 +62,14 @@ impl Server {
     }
 
     pub fn wait_until_ready(&self) {
+        self.wait_until_ready_under("");
+    }
+
+    /// The same of a server with a prefix.
+    pub fn wait_until_ready_under(&self, prefix: &str) {
+        let path = format!("{prefix}/-/ready");
         let started = Instant::now();
-        while TcpStream::connect(&self.address).is_err() || get(&self.address, "/-/ready").0 != 200
-        {
+        while TcpStream::connect(&self.address).is_err() || get(&self.address, &path).0 != 200 {
             assert!(started.elapsed() < START_MAX, "not ready after {START_MAX:?}");
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -5,11 +5,15 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use crate::Ran;
-use crate::support::{Server, free_port, temporary_directory};
+use crate::support::{Server, command, free_port, temporary_directory};
 
 fn check(address: &str, status: i32, told: &str) {
+    check_with(address, &[], status, told);
+}
+
+fn check_with(address: &str, args: &[&str], status: i32, told: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tessella"));
-    command.args(["healthcheck", "--web.listen-address", address]);
+    command.args(["healthcheck", "--web.listen-address", address]).args(args);
     let ran = Ran::from(command.output().unwrap());
     assert_eq!(ran.status, Some(status), "{ran:?}");
     assert!(ran.told.contains(told) && ran.told.is_empty() == told.is_empty(), "{ran:?}");
@@ -20,6 +24,17 @@ fn a_ready_server_is_well() {
     let directory = temporary_directory("healthcheck");
     let server = Server::start(directory.path(), &["--self-metrics=false"]);
     check(&server.address, 0, "");
+}
+
+#[test]
+fn a_server_with_a_prefix_is_asked_under_it() {
+    let directory = temporary_directory("healthcheck-prefix");
+    let url = directory.path().display().to_string();
+    let args = ["--self-metrics=false", "--web.external-url=http://example.com/metrics"];
+    let server = Server::spawn(&mut command(&url, &args, &[]));
+    server.wait_until_ready_under("/metrics");
+    check_with(&server.address, &["--web.route-prefix=/metrics"], 0, "");
+    check(&server.address, 1, "is not ready: \"HTTP/1.1 404 Not Found\"");
 }
 
 #[test]
