@@ -160,6 +160,17 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) object_store: ObjectStoreArgs,
 
+    /// Whether to take a store on an object store from its owner at once, rather than wait until the
+    /// owner has stopped or has not renewed its lease for a minute. The owner can write no more then,
+    /// and ends. A store on a local disk cannot be taken from a process that runs.
+    #[arg(long = "take-over", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub take_over: bool,
+
+    /// Whether to start a new store where the manifest of an old one is missing; the files that are
+    /// left of the old one are deleted. Without it, such a store is not opened.
+    #[arg(long = "storage.discard-leftovers", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub discard_leftovers: bool,
+
     /// How far behind the newest sample of the store a sample may lie, as a duration; 0 takes
     /// what Prometheus takes by default, and without the flag samples of any age within the
     /// retention are accepted.

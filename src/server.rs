@@ -36,6 +36,9 @@ const STORE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the store may take to write out what is in memory when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Exit status of a server that has lost its store: another process has it, or it is gone.
+const LOST_STORE_STATUS: u8 = 3;
+
 /// Where the server stands in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -277,16 +280,14 @@ async fn serve_until_stopped(
         let _ = serving_stops.await;
     }));
     let opened = tokio::select! {
-        opened = open_store(&shared) => Some(opened),
+        opened = open_store(&shared, address) => Some(opened),
         () = signals.stop_asked(&shared) => None,
     };
     let store = match opened {
         Some(Ok(store)) => store,
         Some(Err(error)) => {
             error!(%error, "Store cannot be opened.");
-            let is_flag =
-                matches!(error, StoreError::InvalidUrl { .. } | StoreError::InvalidSetting { .. });
-            return if is_flag { ExitCode::from(2) } else { ExitCode::FAILURE };
+            return status_of(&error);
         }
         None => {
             info!("Tessella has stopped before its store was open.");
@@ -297,9 +298,15 @@ async fn serve_until_stopped(
     info!("Tessella is ready.");
     let (stop_writing, writing) = write_self_metrics(&shared, &store, address);
     let giving_back = tokio::spawn(give_back_memory(Arc::clone(&shared)));
-    signals.stop_asked(&shared).await;
+    let lost = tokio::select! {
+        () = signals.stop_asked(&shared) => None,
+        error = store.wait_until_lost() => Some(error),
+    };
     giving_back.abort();
-    info!("Tessella is stopping.");
+    match &lost {
+        None => info!("Tessella is stopping."),
+        Some(error) => error!(%error, "Tessella has lost its store and is stopping."),
+    }
     shared.begin_stop();
     tokio::spawn(signals.end_at_next());
     // Those who listen may have ended already.
@@ -310,7 +317,16 @@ async fn serve_until_stopped(
     if let Err(error) = writing.await {
         error!(%error, "The task that writes own metrics has failed.");
     }
-    match tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await {
+    let closed = tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await;
+    if let Some(error) = lost.or_else(|| store.lost()) {
+        error!(
+            %error,
+            status = LOST_STORE_STATUS,
+            "Tessella has lost its store and has stopped; what was acknowledged before is stored."
+        );
+        return ExitCode::from(LOST_STORE_STATUS);
+    }
+    match closed {
         Ok(Ok(())) => {
             info!("Tessella has stopped.");
             ExitCode::SUCCESS
@@ -327,6 +343,15 @@ async fn serve_until_stopped(
             );
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Exit status of a server whose store cannot be opened.
+fn status_of(error: &StoreError) -> ExitCode {
+    match error {
+        StoreError::InvalidUrl { .. } | StoreError::InvalidSetting { .. } => ExitCode::from(2),
+        error if error.is_loss() => ExitCode::from(LOST_STORE_STATUS),
+        _ => ExitCode::FAILURE,
     }
 }
 
@@ -368,12 +393,15 @@ fn write_self_metrics(
     (stop, writing)
 }
 
-async fn open_store(shared: &Shared) -> Result<Arc<Store>, StoreError> {
+async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, StoreError> {
     let started = Instant::now();
     let config = shared.config();
     // It has been checked.
     let retention = config.retention(&shared.args).unwrap_or_default();
-    let options = store_options(&shared.args, &config, retention);
+    let options = StoreOptions {
+        address: Some(address.to_string()),
+        ..store_options(&shared.args, &config, retention)
+    };
     let store = match shared.args.mode {
         Mode::Writer => Store::open(&shared.args.storage_url, options).await?,
         Mode::Reader => open_to_read(shared, options).await?,
@@ -404,6 +432,8 @@ async fn open_to_read(shared: &Shared, options: StoreOptions) -> Result<Store, S
 fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOptions {
     StoreOptions {
         remote: args.object_store.over(config.storage.remote()),
+        take_over: args.take_over,
+        discard_leftovers: args.discard_leftovers,
         retention_ms: retention.time_ms,
         retention_bytes: retention.bytes,
         retention_rules: retention.rules,

@@ -405,3 +405,112 @@ fn a_reader_waits_for_its_store_and_opens_none_itself() {
     line_with(&mut log, "Tessella is ready.");
     assert_eq!(get(&address, "/-/ready").0, 200);
 }
+
+/// The body of a write of one sample.
+fn one_sample(name: &str, time_ms: i64) -> Vec<u8> {
+    let (mut encoder, mut body) = (RequestEncoder::default(), Vec::new());
+    encoder.push(&encode_labels([("__name__", name)]), [(time_ms, 1.0)]);
+    encoder.compress(&mut body);
+    body
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+#[test]
+fn a_second_writer_on_a_disk_is_refused_and_the_first_goes_on() {
+    let directory = temporary_directory("locked");
+    let url = format!("--storage.url={}", directory.path().display());
+    let first = Process::start(directory.path(), &["--self-metrics=false"]);
+    let mut connection = Connection::open(&first.address).unwrap();
+    assert_eq!(connection.write(&one_sample("x", now_ms())).unwrap().0, 204);
+    for args in [&[][..], &["--take-over"]] {
+        let all = [&["--web.listen-address=127.0.0.1:0", url.as_str()], args].concat();
+        let (code, _, log) = outcome(&all);
+        let owner = format!("process {} on host", first.child.0.id());
+        assert_eq!(code, Some(1), "{log}");
+        assert!(log.contains(&owner) && log.contains(&first.address), "{log}");
+    }
+    assert_eq!(connection.write(&one_sample("x", now_ms() + 1)).unwrap().0, 204);
+    assert_eq!(first.get("/-/ready").0, 200);
+    // What only reads needs no lock, and takes none.
+    let reader = Process::start(directory.path(), &["--mode=reader", "--reader.lag=200ms"]);
+    reader.get_until("/api/v1/query?query=count(x)", "\"1\"");
+    assert_eq!(outcome(&["verify", &url]).0, Some(0));
+    drop(reader);
+    // The lock ends with its process, however that ends.
+    drop(first);
+    let mut third = Process::start(directory.path(), &["--self-metrics=false"]);
+    third.signal("-TERM");
+    assert!(third.end().0.success());
+    let lock = directory.path().join("tessella/lock");
+    std::fs::remove_file(&lock).unwrap();
+    assert_eq!(outcome(&["inspect", &url]).0, Some(0));
+    assert!(!lock.exists());
+}
+
+#[test]
+fn a_server_whose_store_is_gone_acknowledges_nothing_and_ends_with_status_3() {
+    type Removal = fn(&Path);
+    let removals: [(&str, Removal); 4] = [
+        ("folder", |tree| std::fs::rename(tree, tree.with_file_name("elsewhere")).unwrap()),
+        ("replaced", |tree| {
+            std::fs::rename(tree, tree.with_file_name("elsewhere")).unwrap();
+            std::fs::create_dir(tree).unwrap();
+        }),
+        ("manifest", |tree| std::fs::remove_dir_all(tree.join("manifest")).unwrap()),
+        ("wal", |tree| std::fs::remove_dir_all(tree.join("wal")).unwrap()),
+    ];
+    for (name, remove) in removals {
+        let directory = temporary_directory(&format!("gone-{name}"));
+        let mut server = Process::start(directory.path(), &["--self-metrics=false"]);
+        let mut connection = Connection::open(&server.address).unwrap();
+        assert_eq!(connection.write(&one_sample("x", now_ms())).unwrap().0, 204);
+        remove(&directory.path().join("tessella"));
+        // It may have noticed before, and closed the connection.
+        if let Ok((status, text)) = connection.write(&one_sample("x", now_ms() + 1)) {
+            assert_eq!(status, 503, "{name}: {text}");
+        }
+        let (status, log) = server.end();
+        assert_eq!(status.code(), Some(3), "{name}: {log}");
+        let last = log.lines().last().unwrap_or("");
+        assert!(last.contains("has lost its store and has stopped"), "{name}: {log}");
+    }
+}
+
+#[test]
+fn a_store_without_its_manifest_is_not_opened_as_an_empty_one() {
+    let directory = temporary_directory("leftovers");
+    let url = format!("--storage.url={}", directory.path().display());
+    let server = Process::start(directory.path(), &["--self-metrics=false"]);
+    let mut connection = Connection::open(&server.address).unwrap();
+    assert_eq!(connection.write(&one_sample("x", now_ms())).unwrap().0, 204);
+    drop(server);
+    let tree = directory.path().join("tessella");
+    let (manifest, aside) = (tree.join("manifest"), directory.path().join("aside"));
+    std::fs::rename(&manifest, &aside).unwrap();
+    for args in [&[][..], &["--mode=reader"]] {
+        let all = [&["--web.listen-address=127.0.0.1:0", url.as_str()], args].concat();
+        let (code, _, log) = outcome(&all);
+        assert_eq!(code, Some(1), "{log}");
+        assert!(log.contains(" in wal/ (0000"), "{log}");
+        assert!(log.contains("--storage.discard-leftovers"), "{log}");
+    }
+    let (code, damages, _) = outcome(&["verify", &url]);
+    assert!(code == Some(1) && damages.contains("damage in manifest/"), "{code:?} {damages}");
+    // Nothing has been lost by that.
+    std::fs::rename(&aside, &manifest).unwrap();
+    let server = Process::start(directory.path(), &["--self-metrics=false"]);
+    assert!(server.get("/api/v1/query?query=count(x)").1.contains("\"1\""));
+    drop(server);
+    std::fs::remove_dir_all(&manifest).unwrap();
+    let args = ["--self-metrics=false", "--storage.discard-leftovers"];
+    let server = Process::start(directory.path(), &args);
+    assert!(server.get("/api/v1/query?query=x").1.contains("\"result\":[]"));
+    let mut connection = Connection::open(&server.address).unwrap();
+    assert_eq!(connection.write(&one_sample("y", now_ms())).unwrap().0, 204);
+    drop(server);
+    let server = Process::start(directory.path(), &["--self-metrics=false"]);
+    assert!(server.get("/api/v1/query?query=count(y)").1.contains("\"1\""));
+}

@@ -109,6 +109,9 @@ impl From<StoreError> for ApiError {
             StoreError::ReadOnly => ApiError::forbidden(error.to_string()),
             StoreError::Uncleaned(_)
             | StoreError::Fenced
+            | StoreError::InUse(_)
+            | StoreError::Lost(_)
+            | StoreError::Leftovers(_)
             | StoreError::Overtaken
             | StoreError::Closed
             | StoreError::NoStore(_)

@@ -12,12 +12,11 @@ use crate::units::format_duration;
 
 /// `/-/ready`; the layer around it answers as long as the server is not.
 ///
-/// A reader that does not keep up says so, and answers queries all the same. A writer whose store
-/// another process has taken over answers nothing any more.
+/// A reader that does not keep up says so, and answers queries all the same. A writer that has
+/// lost its store answers nothing any more, and ends.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    if shared.store().is_some_and(|store| store.is_taken_over()) {
-        let message = "Another process has taken over this store.\n".to_owned();
-        return plain(StatusCode::SERVICE_UNAVAILABLE, message);
+    if let Some(error) = shared.store().and_then(|store| store.lost()) {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
     }
     let behind = shared.store().and_then(|store| store.behind());
     match behind.filter(|behind| !behind.keeps_up()) {

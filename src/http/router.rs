@@ -11,7 +11,6 @@ use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use model::{Source, SourceError};
-use storage::StoreError;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate};
 
@@ -222,11 +221,11 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
 
 /// Where series come from.
 ///
-/// Errors: the store is not open; the layer below answers such requests before a handler. Another
-/// process has taken it over: what is in memory here is getting old.
+/// Errors: the store is not open; the layer below answers such requests before a handler. This
+/// process has lost it: what is in memory here is getting old.
 pub(super) fn source_of(shared: &Shared) -> Result<&Arc<dyn Source>, ApiError> {
-    if shared.store().is_some_and(|store| store.is_taken_over()) {
-        return Err(ApiError::from(SourceError::from(StoreError::Fenced)));
+    if let Some(error) = shared.store().and_then(|store| store.lost()) {
+        return Err(ApiError::from(SourceError::from(error)));
     }
     shared.source().ok_or_else(|| ApiError::overloaded("the store is not open yet"))
 }

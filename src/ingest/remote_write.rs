@@ -542,6 +542,8 @@ impl WriteError {
                 | StoreError::Unavailable(_)
                 | StoreError::ReadOnly
                 | StoreError::Fenced
+                | StoreError::InUse(_)
+                | StoreError::Lost(_)
                 | StoreError::Overtaken
                 | StoreError::Closed => StatusCode::SERVICE_UNAVAILABLE,
                 StoreError::Corrupt { .. }
@@ -551,6 +553,7 @@ impl WriteError {
                 | StoreError::Remote { .. }
                 | StoreError::NewerFormat { .. }
                 | StoreError::NoStore(_)
+                | StoreError::Leftovers(_)
                 | StoreError::LimitExceeded(_)
                 | StoreError::Uncleaned(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{Batch, BatchMetadata, Labels, LabelsBuilder, METRIC_NAME, MetricKind};
 use prometheus::proto::{Histogram, Metric, MetricFamily, MetricType, Summary};
-use storage::{Store, StoreError};
+use storage::Store;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
@@ -39,7 +39,7 @@ pub async fn run(
         let batch = batch_of(&gather(), instance, super::now_ms());
         match store.append(batch).await {
             Ok(_) => {}
-            Err(error @ (StoreError::Fenced | StoreError::Closed)) => {
+            Err(error) if error.ends_writes() => {
                 warn!(%error, "Own metrics are no longer written.");
                 return;
             }

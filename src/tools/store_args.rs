@@ -36,7 +36,7 @@ pub struct StoreArgs {
     pub cache_bytes_max: u64,
 
     /// Only log messages of this level and above.
-    #[arg(long = "log.level", value_name = "LEVEL", default_value = "error")]
+    #[arg(long = "log.level", value_name = "LEVEL", default_value = "warn")]
     pub log_level: LogLevel,
 
     /// How log messages are written.

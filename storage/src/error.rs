@@ -106,6 +106,22 @@ pub enum StoreError {
          object below manifest/ is missing"
     )]
     Overtaken,
+    /// Stop the other process, or wait until it has stopped: it writes to the store.
+    #[error(
+        "the store is in use by another process ({0}): stop that one first; --mode=reader reads \
+         the store beside it"
+    )]
+    InUse(String),
+    /// Give up: the store is not the one any more that this process has opened.
+    #[error("this process has lost its store and may no longer write to it: {0}")]
+    Lost(String),
+    /// Restore the manifest, or begin a new store: files of a store are there without it.
+    #[error(
+        "there is no manifest in manifest/, but there are files of a store: {0}; restore \
+         manifest/ from a backup, or start a new store with --storage.discard-leftovers, which \
+         deletes these files"
+    )]
+    Leftovers(String),
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,
@@ -117,6 +133,18 @@ pub enum StoreError {
         /// What was expected and what was found.
         detail: String,
     },
+}
+
+impl StoreError {
+    /// Returns whether the store takes no more writes before it is opened again.
+    pub fn ends_writes(&self) -> bool {
+        matches!(self, StoreError::Fenced | StoreError::Lost(_) | StoreError::Closed)
+    }
+
+    /// Returns whether another process has the store now, or it is gone.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, StoreError::Fenced | StoreError::Overtaken | StoreError::Lost(_))
+    }
 }
 
 fn seconds(span: Duration) -> String {

@@ -92,6 +92,14 @@ pub struct StoreOptions {
     pub remote: RemoteOptions,
     /// What the store says of who writes to it, until it is closed.
     pub owner: String,
+    /// Address of the process's HTTP server, which is told to others that want the store.
+    pub address: Option<String>,
+    /// Whether to take a store on an object store from an owner that may be alive.
+    pub take_over: bool,
+    /// How long the lease of an owner holds that does not renew it, on an object store.
+    pub lease_duration: Duration,
+    /// Whether to delete files of a store whose manifest is missing, and to start a new one.
+    pub discard_leftovers: bool,
     /// Samples older than this are refused, and whole days of them deleted; `None` keeps
     /// everything.
     pub retention_ms: Option<i64>,
@@ -195,6 +203,10 @@ impl Default for StoreOptions {
         StoreOptions {
             remote: RemoteOptions::default(),
             owner: format!("process {}", std::process::id()),
+            address: None,
+            take_over: false,
+            lease_duration: Duration::from_secs(60),
+            discard_leftovers: false,
             retention_ms: None,
             retention_bytes: None,
             retention_rules: Vec::new(),

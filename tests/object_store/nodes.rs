@@ -18,6 +18,8 @@ use crate::support::{Server, get, percent_encode, request};
 /// Values by series and time.
 pub type Contents = BTreeMap<u32, BTreeMap<i64, f64>>;
 
+/// How the error of a write begins that got no answer.
+pub const NO_ANSWER: &str = "no answer";
 pub const METRIC: &str = "object_store_samples";
 
 /// How a store is opened.
@@ -35,8 +37,10 @@ impl Default for Settings {
 
 /// Where a store lies.
 pub trait Place {
-    /// Opens it, and takes it over.
+    /// Opens it; nobody else has it open.
     fn open(&self, settings: &Settings) -> Box<dyn Node>;
+    /// Opens it while another writer has it open; none where that is refused.
+    fn take_over(&self) -> Option<Box<dyn Node>>;
 }
 
 /// Who has opened it.
@@ -57,6 +61,8 @@ pub trait Node {
     fn partitions_deleted(&self) -> u64;
     /// Ends it without closing the store.
     fn kill(self: Box<Self>);
+    /// Waits until it has ended by itself, as its store has been taken over.
+    fn end_without_store(self: Box<Self>);
 }
 
 /// Stores in this process on shared memory.
@@ -79,6 +85,10 @@ impl Place for InMemory {
         };
         let store = runtime.block_on(Store::open_in(&self.memory, options)).unwrap();
         Box::new(InProcess { runtime, store: Arc::new(store), memory: self.memory.clone() })
+    }
+
+    fn take_over(&self) -> Option<Box<dyn Node>> {
+        Some(self.open(&Settings::default()))
     }
 }
 
@@ -167,6 +177,12 @@ impl Node for InProcess {
         // Nothing is written out: dropping closes nothing, and its tasks end with the runtime.
         self.runtime.shutdown_background();
     }
+
+    fn end_without_store(self: Box<Self>) {
+        let error = self.runtime.block_on(self.store.wait_until_lost());
+        assert_eq!(error, storage::StoreError::Fenced);
+        self.kill();
+    }
 }
 
 /// The real binary, started anew each time.
@@ -231,6 +247,15 @@ impl Place for Processes {
         let server = self.start(&[&log, &retention, at_once, "--web.enable-admin-api"]);
         let connection = Connection::open(&server.address).unwrap();
         Box::new(Process { place: self.clone(), server, connection })
+    }
+
+    fn take_over(&self) -> Option<Box<dyn Node>> {
+        if !self.url.contains("://") {
+            return None;
+        }
+        let server = self.start(&["--take-over", "--web.enable-admin-api"]);
+        let connection = Connection::open(&server.address).unwrap();
+        Some(Box::new(Process { place: self.clone(), server, connection }))
     }
 }
 
@@ -298,9 +323,10 @@ pub fn metric(address: &str, name: &str) -> u64 {
 
 impl Node for Process {
     fn write(&mut self, samples: &Contents) -> Result<(), String> {
-        match self.connection.write(&encoded(samples)).unwrap() {
-            (204, _) => Ok(()),
-            (_, text) => Err(text),
+        match self.connection.write(&encoded(samples)) {
+            Ok((204, _)) => Ok(()),
+            Ok((_, text)) => Err(text),
+            Err(error) => Err(format!("{NO_ANSWER}: {error}")),
         }
     }
 
@@ -346,5 +372,10 @@ impl Node for Process {
     fn kill(mut self: Box<Self>) {
         self.server.child.0.kill().unwrap();
         self.server.child.0.wait().unwrap();
+    }
+
+    fn end_without_store(mut self: Box<Self>) {
+        let status = self.server.child.0.wait().unwrap();
+        assert_eq!(status.code(), Some(3), "{}", self.server.log());
     }
 }

@@ -35,8 +35,6 @@ const NOTE_SAMPLES_MAX: u64 = 256 << 10;
 const WAITING_MAX: usize = 2;
 /// Refused samples that are named.
 const REFUSED_NAMED_MAX: usize = 10;
-/// How an import calls itself as the owner of a store.
-const OWNER: &str = "import";
 
 /// What is imported, and where.
 #[derive(Debug, Clone, clap::Args)]
@@ -50,8 +48,8 @@ pub struct ImportArgs {
     #[arg(long = "again")]
     pub again: bool,
 
-    /// Import into a store that was not closed by its last writer: one that still runs can write no
-    /// more then.
+    /// Take a store on an object store from its owner at once, rather than wait until the owner has
+    /// stopped or has not renewed its lease for a minute. The owner can write no more then.
     #[arg(long = "take-over")]
     pub take_over: bool,
 
@@ -90,18 +88,9 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
     // It is sealed by what it holds, and what it holds is not the business of a server's bounds.
     (options.active_series_max, options.active_series_per_metric_max) = (0, 0);
     options.head_bytes_max = 0;
-    options.owner = format!("{OWNER}, process {}", std::process::id());
-    let url = &args.store.storage_url;
-    if !args.take_over
-        && let Some(owner) = Store::owner(url, &options).await?
-        && !owner.starts_with(OWNER)
-    {
-        return Err(ToolError::Usage(format!(
-            "the store was not closed by its last writer ({owner}): stop the server that writes to \
-             it; if it runs no more, go on with --take-over"
-        )));
-    }
-    let store = Store::open(url, options).await?;
+    options.owner = format!("import, process {}", std::process::id());
+    options.take_over = args.take_over;
+    let store = Store::open(&args.store.storage_url, options).await?;
     let mut import = Import::new(&store, args.head_bytes_max);
     let mut outcome = Ok(());
     for input in &inputs {

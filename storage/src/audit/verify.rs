@@ -114,6 +114,7 @@ pub(crate) async fn verify_at(
                 objects::verify(&files, None, &mut verified, on_progress, &mut count).await;
             }
         }
+        Err(error @ StoreError::Leftovers(_)) => count(Damage::of_object("manifest/", &error)),
         Err(error) => return Err(error),
     }
     verified.damages = damages;

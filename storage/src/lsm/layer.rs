@@ -45,6 +45,14 @@ pub(crate) trait Layer: fmt::Debug + Send + Sync + 'static {
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
         self.below().get_opts(from, how).await
     }
+
+    /// [`ObjectStore::delete_stream`].
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.below().delete_stream(paths)
+    }
 }
 
 /// A layer as an object store.
@@ -92,7 +100,7 @@ impl<L: Layer> ObjectStore for Layered<L> {
         &self,
         paths: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.0.below().delete_stream(paths)
+        self.0.delete_stream(paths)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {

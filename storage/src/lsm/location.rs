@@ -12,6 +12,7 @@ use slatedb::object_store::prefix::PrefixStore;
 use slatedb::object_store::throttle::{ThrottleConfig, ThrottledStore};
 
 use super::checked::Checked;
+use super::guarded::create_folder;
 use crate::error::StoreError;
 use crate::remote::{RemoteOptions, without_credentials};
 
@@ -47,6 +48,8 @@ pub(crate) struct Location {
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
     /// What is behind a network, and its URL as it may be shown.
     remote: Option<(Remote, String)>,
+    /// Whether a lease says which process writes to it.
+    pub(crate) has_lease: bool,
     /// What a simulation decides of the tree.
     #[cfg(test)]
     pub(crate) simulated: Option<Simulated>,
@@ -208,6 +211,7 @@ impl Location {
             folder: None,
             uploads: None,
             remote: None,
+            has_lease: false,
             #[cfg(test)]
             simulated: None,
         }
@@ -219,7 +223,7 @@ impl Location {
     }
 
     fn local(path: &Path) -> Result<Location, String> {
-        std::fs::create_dir_all(path).map_err(|e| format!("cannot create the folder: {e}"))?;
+        create_folder(path).map_err(|e| format!("cannot create the folder: {e}"))?;
         Location::existing(path)
     }
 
@@ -244,6 +248,7 @@ impl Location {
             path: prefix.join(ROOT),
             uploads: client.uploads,
             remote: Some((remote, shown.to_owned())),
+            has_lease: true,
             ..Location::on(client.objects)
         })
     }

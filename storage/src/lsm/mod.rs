@@ -15,12 +15,15 @@ mod drain;
 mod failures;
 mod following;
 mod garbage;
+mod guarded;
 mod layer;
+mod leftovers;
 mod location;
 mod mark;
 mod objects;
 mod open;
 mod orphans;
+mod owner;
 mod read;
 mod settings;
 mod snapshot;
@@ -39,7 +42,7 @@ use futures::FutureExt;
 use model::Budget;
 use slatedb::config::{FlushOptions, FlushType};
 use slatedb::manifest::{SortedRun, SsTableView};
-use slatedb::{CloseReason, Db, ErrorKind, VersionedManifest, WriteBatch};
+use slatedb::{CloseReason, Db, DbStatus, ErrorKind, VersionedManifest, WriteBatch};
 
 use cache::BlockCacheStats;
 pub use counted::{ReadCount, Reader};
@@ -90,6 +93,8 @@ pub(crate) struct Lsm {
     failures: Arc<failures::Failures>,
     /// Where commits are noted, on a local disk.
     mark: Option<Arc<mark::Mark>>,
+    /// That this process owns the tree; none where it only reads it.
+    ownership: Option<Arc<owner::Ownership>>,
     idle: account::Idle,
     /// Who pays for reads, if not the store itself.
     account: Option<Arc<account::Account>>,
@@ -154,12 +159,32 @@ impl Lsm {
         }
     }
 
-    /// Whether another process writes to the tree now, as far as that is known: within a second or
-    /// two, or with the next write.
-    pub(crate) fn is_taken_over(&self) -> bool {
-        match &self.tree {
-            Tree::Written(db) => db.status().close_reason == Some(CloseReason::Fenced),
-            Tree::Read(..) => false,
+    /// Why this process may no longer write to the tree, as far as that is known: within a second
+    /// or two on a local disk and after fencing, within the duration of a lease otherwise.
+    pub(crate) fn lost(&self) -> Option<StoreError> {
+        let lost = self.ownership.as_ref().and_then(|ownership| ownership.standing().lost());
+        lost.or_else(|| match &self.tree {
+            Tree::Written(db) => is_fenced(&db.status()).then_some(StoreError::Fenced),
+            Tree::Read(..) => None,
+        })
+    }
+
+    /// Waits until this process may no longer write to the tree, and returns why.
+    pub(crate) async fn wait_until_lost(&self) -> StoreError {
+        let (Tree::Written(db), Some(ownership)) = (&self.tree, &self.ownership) else {
+            return std::future::pending().await;
+        };
+        let mut status = db.subscribe();
+        let fenced = async {
+            match status.wait_for(is_fenced).await.is_ok() {
+                true => StoreError::Fenced,
+                // The tree has gone.
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = ownership.standing().wait() => error,
+            error = fenced => error,
         }
     }
 
@@ -330,13 +355,16 @@ impl Lsm {
     pub(crate) async fn commit(&self, set: WriteSet) -> Result<(), StoreError> {
         let Some(batch) = set.batch else { return Ok(()) };
         let db = self.db()?;
-        let handle = db.write(batch).await.map_err(|e| store_error(&e))?;
-        db.flush_with_options(FlushOptions { flush_type: FlushType::Wal })
-            .await
-            .map_err(|e| store_error(&e))?;
-        handle.await_durable().await.map_err(|e| store_error(&e))?;
+        let durable = async {
+            let handle = db.write(batch).await?;
+            db.flush_with_options(FlushOptions { flush_type: FlushType::Wal }).await?;
+            handle.await_durable().await?;
+            Ok(handle.seqnum())
+        };
+        let commit =
+            durable.await.map_err(|error| self.lost().unwrap_or_else(|| store_error(&error)))?;
         if let Some(mark) = &self.mark {
-            mark.note(handle.seqnum());
+            mark.note(commit);
         }
         Ok(())
     }
@@ -348,11 +376,29 @@ impl Lsm {
 
     /// Writes what is in memory to its final place, and closes.
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
-        match &self.tree {
-            Tree::Written(db) => db.close().await.map_err(|e| store_error(&e)),
-            Tree::Read(..) => Ok(()),
+        let Tree::Written(db) = &self.tree else { return Ok(()) };
+        let closed = db.close().await.map_err(|e| store_error(&e));
+        self.disown().await;
+        closed
+    }
+
+    /// Unlocks a store on a local disk that was not closed.
+    pub(crate) fn unlock(&self) {
+        if let Some(ownership) = &self.ownership {
+            ownership.unlock();
         }
     }
+
+    /// Gives the store back that this process owns.
+    pub(crate) async fn disown(&self) {
+        if let Some(ownership) = &self.ownership {
+            ownership.release().await;
+        }
+    }
+}
+
+fn is_fenced(status: &DbStatus) -> bool {
+    status.close_reason == Some(CloseReason::Fenced)
 }
 
 fn view_of(fixed: &Option<Arc<View>>, shown: &following::Shown) -> Arc<View> {

@@ -16,7 +16,10 @@ use slatedb_common::clock::{DefaultSystemClock, SystemClock};
 
 use super::disk::{DiskCache, DiskCacheStats};
 use super::following::Following;
+use super::guarded::Guarded;
 use super::layer::Layered;
+use super::leftovers::Leftovers;
+use super::owner::Ownership;
 use super::read::in_time;
 use super::settings::{Segments, cache_policy, collector_options, compactor_options, settings};
 use super::view::{Place, View};
@@ -35,13 +38,34 @@ const CHECKPOINT_LIFETIME: Duration = Duration::from_secs(10 * 60);
 const BUILDS_MAX: u32 = 4;
 
 impl Lsm {
-    /// Opens or creates the tree at a location, and takes over from whoever writes to it.
+    /// Opens or creates the tree at a location, once this process owns the store.
     pub(crate) async fn open(
         location: &Location,
         options: &StoreOptions,
     ) -> Result<Lsm, StoreError> {
+        let ownership = Ownership::acquire(location, options).await?;
+        let opened = Lsm::open_owned(location, options, &ownership).await;
+        match opened {
+            Ok(lsm) => Ok(Lsm { ownership: Some(Arc::new(ownership)), ..lsm }),
+            Err(error) => {
+                let lost = ownership.standing().lost();
+                ownership.release().await;
+                Err(lost.unwrap_or(error))
+            }
+        }
+    }
+
+    /// The same once this process owns the store.
+    async fn open_owned(
+        location: &Location,
+        options: &StoreOptions,
+        ownership: &Ownership,
+    ) -> Result<Lsm, StoreError> {
+        let near = Arc::clone(&location.object_store);
+        let standing = Arc::clone(ownership.standing());
+        let guarded = Arc::new(Guarded::new(near, location.path.clone(), standing));
         let Reached { counters, failures, compared, counted, objects, disk, blocks } =
-            Reached::of(location, options)?;
+            Reached::of(guarded, location, options)?;
         let dead = drain::Dead::default();
         let reads = garbage::Reads::default();
         let parts = Parts {
@@ -79,6 +103,7 @@ impl Lsm {
             counters,
             failures,
             mark,
+            ownership: None,
             idle: account::Idle::default(),
             account: None,
         })
@@ -95,14 +120,22 @@ impl Lsm {
         options: &StoreOptions,
         is_pinned: bool,
     ) -> Result<(Lsm, Following), StoreError> {
+        let near = Arc::clone(&location.object_store);
         let Reached { counters, failures, compared, counted, objects, disk, blocks } =
-            Reached::of(location, options)?;
+            Reached::of(near, location, options)?;
         let folder = location.tree_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
         let path = location.path.clone();
         let place = Place::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
         if unless_it_panics(place.newest_manifest()).await?.is_none() {
+            let leftovers = Leftovers::find(&counted, &location.path, options.read_timeout).await?;
+            // They may be those of a store that has just been created.
+            if let Some(leftovers) = leftovers
+                && unless_it_panics(place.newest_manifest()).await?.is_none()
+            {
+                return Err(leftovers.refusal());
+            }
             return Err(StoreError::NoStore("no process has written to it yet".to_owned()));
         }
         let base = if is_pinned { place.pin().await? } else { place.look().await? };
@@ -123,6 +156,7 @@ impl Lsm {
             counters,
             failures,
             mark: None,
+            ownership: None,
             idle: account::Idle::default(),
             account: None,
         };
@@ -156,10 +190,13 @@ struct Reached {
 }
 
 impl Reached {
-    fn of(location: &Location, options: &StoreOptions) -> Result<Reached, StoreError> {
+    fn of(
+        mut near: Arc<dyn ObjectStore>,
+        location: &Location,
+        options: &StoreOptions,
+    ) -> Result<Reached, StoreError> {
         let counters = Arc::<counted::ReadCounters>::default();
         let failures = Arc::<failures::Failures>::default();
-        let mut near = Arc::clone(&location.object_store);
         let mut compared = None;
         if location.tree_folder().is_some() {
             let comparing = compared::Compared::new(Arc::clone(&near), location.path.clone());
@@ -217,6 +254,16 @@ impl Parts<'_> {
         found: Option<orphans::Found>,
     ) -> Result<(Db, Option<orphans::Found>), StoreError> {
         let lists = unless_it_panics(self.go_on_from_files()).await?;
+        if lists.is_none() {
+            let (path, limit) = (&self.location.path, self.options.read_timeout);
+            match Leftovers::find(&self.counted, path, limit).await? {
+                Some(leftovers) if !self.options.discard_leftovers => {
+                    return Err(leftovers.refusal());
+                }
+                Some(_) => Leftovers::discard(&self.counted, path).await?,
+                None => {}
+            }
+        }
         let and_lists = |(found, (manifest, merges)): (orphans::Found, Lists)| {
             found.and_lists(&manifest, merges.as_ref())
         };

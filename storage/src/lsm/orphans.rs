@@ -254,7 +254,7 @@ fn missing(what: &str) -> StoreError {
     StoreError::Unavailable(format!("{OBJECT_STORE} has lost {what}"))
 }
 
-fn unanswered(waited: Duration) -> StoreError {
+pub(super) fn unanswered(waited: Duration) -> StoreError {
     StoreError::Unavailable(format!("{OBJECT_STORE} has not answered within {waited:?}"))
 }
 

@@ -65,7 +65,7 @@ pub(crate) async fn clean_tombstones(inner: &Arc<Inner>) -> Result<bool, StoreEr
         let mut state = inner.sealing.lock().await;
         match clean_partition(inner, &mut state, &tombstones, partition).await {
             Ok(changed) => has_changed |= changed,
-            Err(error @ (StoreError::Fenced | StoreError::Closed)) => return Err(error),
+            Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
                 tracing::error!(partition, %error, "deleted samples cannot be taken out of a day");
                 first_error.get_or_insert(error);

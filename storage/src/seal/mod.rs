@@ -196,7 +196,7 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
         }
         match publish::seal_window(inner, &mut state, window, epoch).await {
             Ok(()) => {}
-            Err(error @ (StoreError::Fenced | StoreError::Closed)) => return Err(error),
+            Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
                 tracing::error!(window, %error, "a window could not be sealed");
                 first_error.get_or_insert(error);

@@ -49,7 +49,7 @@ async fn clean_if_due(inner: &Arc<Inner>) -> Result<(), StoreError> {
     }
     match seal::clean_tombstones(inner).await {
         Err(StoreError::Closed) if inner.is_closing.load(Ordering::Relaxed) => Ok(()),
-        Err(error @ (StoreError::Fenced | StoreError::Closed)) => Err(error),
+        Err(error) if error.ends_writes() => Err(error),
         Err(error) => {
             tracing::error!(%error, "deletes cannot be cleaned up; it is tried again in an hour");
             inner.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
@@ -64,7 +64,7 @@ pub(super) async fn expire_forever(inner: Arc<Inner>) {
     loop {
         match seal::expire(&inner).await {
             Ok(()) => {}
-            Err(StoreError::Fenced | StoreError::Closed) => return,
+            Err(error) if error.ends_writes() => return,
             Err(error) => tracing::error!(%error, "rules of the retention cannot be applied"),
         }
         tokio::select! {
@@ -89,7 +89,7 @@ pub(super) async fn maintain_forever(inner: Arc<Inner>) {
         has_failed = result.is_err();
         match result {
             Ok(()) => {}
-            Err(error @ (StoreError::Fenced | StoreError::Closed)) => {
+            Err(error) if error.ends_writes() => {
                 tracing::error!(%error, "background maintenance has ended");
                 return;
             }

@@ -48,10 +48,16 @@ impl Store {
         self.progress.as_ref().map(|progress| progress.behind())
     }
 
-    /// Whether another process has opened the store to write to it: what is read here is not
-    /// complete any more, and nothing is written.
-    pub fn is_taken_over(&self) -> bool {
-        self.inner.lsm.is_taken_over()
+    /// Why this process may no longer write to the store, as soon as that is known: another one has
+    /// it, or it is gone. What is read here is not complete any more.
+    pub fn lost(&self) -> Option<StoreError> {
+        self.inner.lsm.lost()
+    }
+
+    /// Waits until this process may no longer write to the store, and returns why. A store that is
+    /// only read is never lost.
+    pub async fn wait_until_lost(&self) -> StoreError {
+        self.inner.lsm.wait_until_lost().await
     }
 
     /// Takes in what another process has written by now. The background task calls this by itself,
@@ -334,6 +340,8 @@ impl Drop for Store {
         if let Some(task) = &self.warming {
             task.abort();
         }
+        // Tasks that end later may share what is open.
+        self.inner.lsm.unlock();
     }
 }
 

@@ -30,13 +30,17 @@ use super::maintain::{expire_forever, maintain_forever};
 use super::{Inner, Store};
 
 impl Store {
-    /// Opens or creates a store, takes over from whoever writes to it, and replays the log.
+    /// Opens or creates a store, and replays the log.
+    ///
+    /// On a local disk nobody else may have it open to write. On an object store this waits until
+    /// the lease of another owner has expired, unless [`StoreOptions::take_over`] is set; that owner
+    /// can write no more then.
     ///
     /// `url` is a plain path, `file:///path`, `memory:///`, `s3://bucket/prefix`,
     /// `gs://bucket/prefix` or `az://container/prefix`; what [`StoreOptions::remote`] leaves open
     /// of the last three comes from the environment.
     /// Errors: a URL that cannot be used; an object store that cannot be used, and why, within
-    /// seconds; damaged bytes.
+    /// seconds; another process has the store; its manifest is missing; damaged bytes.
     /// Panics: outside of a tokio runtime.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Store, StoreError> {
         let mut location = Location::parse(url, &options.remote)?;
@@ -61,14 +65,20 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Store, StoreError> {
         let lsm = Lsm::open(location, &options).await?;
-        let meta = match seal::recover(&lsm).await {
-            Ok(meta) => meta,
-            Err(error @ StoreError::NewerFormat { .. }) => {
-                lsm.close().await?;
-                return Err(error);
+        let opened = Store::open_on(lsm.clone(), options).await;
+        if let Err(error) = &opened {
+            match error {
+                // Nothing has been written, and nothing is to be.
+                StoreError::NewerFormat { .. } => lsm.close().await?,
+                _ => lsm.disown().await,
             }
-            Err(error) => return Err(error),
-        };
+        }
+        opened
+    }
+
+    /// The same on a tree that is open.
+    async fn open_on(lsm: Lsm, options: StoreOptions) -> Result<Store, StoreError> {
+        let meta = seal::recover(&lsm).await?;
         if let Some(owner) = &meta.owner {
             tracing::warn!(
                 owner,
@@ -184,25 +194,6 @@ impl Store {
         let warming = inner.options.warm_up_span_ms.map(warm);
         let (follower, progress) = (Some(follower), Some(progress));
         Ok(Store { inner, background, warming, follower, progress })
-    }
-
-    /// Who writes to the store at a URL, or was killed while it did; none for a store that was
-    /// closed, and where there is none yet. Nothing is written, and whoever writes goes on.
-    pub async fn owner(url: &str, options: &StoreOptions) -> Result<Option<String>, StoreError> {
-        let read = async {
-            let location = Location::find(url, &options.remote)?;
-            location.check_readable().await?;
-            let (lsm, _) = Lsm::open_to_read(&location, options, false).await?;
-            lsm.get(keys::OWNER).await
-        };
-        match read.await {
-            Ok(Some(bytes)) => {
-                let owner = value::decode(keys::OWNER, &bytes)?;
-                Ok(Some(String::from_utf8_lossy(owner).into_owned()))
-            }
-            Ok(None) | Err(StoreError::NoStore(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }
 

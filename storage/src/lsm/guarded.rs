@@ -1,0 +1,299 @@
+//! An object store that takes no more writes once this process has lost the store.
+//!
+//! On a local disk each write is compared, before and after, with the store that was opened: the lock
+//! file, the newest manifest and the folder that is written to must still be there, and must be the
+//! same files. So nothing is acknowledged that went into a folder which is gone. On an object store,
+//! where that would be a request for each write, the lease is renewed and the manifest is looked up
+//! every so often ([`super::owner`]).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt};
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{
+    Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
+};
+use slatedb_common::retry::NonRetryable;
+use tokio::sync::watch;
+
+use super::layer::{Layer, Layered};
+use crate::error::StoreError;
+
+/// The folder of manifests, and how their names end.
+const MANIFESTS: &str = "manifest";
+const MANIFEST_SUFFIX: &str = ".manifest";
+
+/// Whether the store still is the one that this process has opened.
+pub(super) struct Standing {
+    lost: watch::Sender<Option<StoreError>>,
+    /// Number of the newest manifest that this process knows; 0 before the first.
+    newest_manifest: AtomicU64,
+    /// What was opened, on a local disk.
+    local: Option<LocalFolder>,
+}
+
+/// The folder of a tree on a local disk.
+struct LocalFolder {
+    path: PathBuf,
+    lock: PathBuf,
+    lock_id: Option<FileId>,
+    /// Folders in it that have been written to.
+    folders: Mutex<HashMap<PathBuf, FileId>>,
+}
+
+/// What tells a file from another one under its name: device and inode.
+type FileId = (u64, u64);
+
+impl Standing {
+    /// The standing of a store on a local disk, in whose folder lies a lock file.
+    pub(super) fn local(folder: &Path, lock: &str) -> Standing {
+        let lock = folder.join(lock);
+        let lock_id = file_id(&lock);
+        let folders = Mutex::default();
+        let local = LocalFolder { path: folder.to_owned(), lock, lock_id, folders };
+        Standing { local: Some(local), ..Standing::remote() }
+    }
+
+    /// The standing of any other store, which is told when it is lost.
+    pub(super) fn remote() -> Standing {
+        let lost = watch::Sender::new(None);
+        Standing { lost, newest_manifest: AtomicU64::new(0), local: None }
+    }
+
+    /// Notes that the store is lost, and why.
+    pub(super) fn lose(&self, error: StoreError) {
+        self.lost.send_if_modified(|lost| {
+            let is_first = lost.is_none();
+            lost.get_or_insert(error);
+            is_first
+        });
+    }
+
+    /// Why the store is lost, if it is known to be.
+    pub(super) fn lost(&self) -> Option<StoreError> {
+        self.lost.borrow().clone()
+    }
+
+    /// Waits until the store is lost, and returns why.
+    pub(super) async fn wait(&self) -> StoreError {
+        let mut lost = self.lost.subscribe();
+        let found = lost.wait_for(Option::is_some).await.ok().and_then(|lost| lost.clone());
+        match found {
+            Some(error) => error,
+            // The sender is `self`.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Compares a local store with what was opened.
+    ///
+    /// Errors: [`StoreError::Lost`].
+    pub(super) fn check(&self) -> std::result::Result<(), StoreError> {
+        if let Some(error) = self.lost() {
+            return Err(error);
+        }
+        let Some(local) = &self.local else { return Ok(()) };
+        let missing = local.missing(&self.newest_manifest);
+        missing.map_or(Ok(()), |detail| Err(self.found_lost(detail)))
+    }
+
+    /// Looks for the newest manifest on an object store.
+    ///
+    /// Errors: [`StoreError::Lost`]; the object store fails.
+    pub(super) async fn check_manifest(
+        &self,
+        objects: &Arc<dyn ObjectStore>,
+        folder: &ObjectPath,
+    ) -> std::result::Result<(), StoreError> {
+        let newest = self.newest_manifest.load(Ordering::Relaxed);
+        let Some(before) = newest.checked_sub(1) else { return Ok(()) };
+        let manifests = folder.clone().join(MANIFESTS);
+        let before = manifests.clone().join(manifest_name(before));
+        match objects.list_with_offset(Some(&manifests), &before).next().await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
+            None => Err(self.found_lost(format!("{manifests}/{} is gone", manifest_name(newest)))),
+        }
+    }
+
+    fn found_lost(&self, detail: String) -> StoreError {
+        let error = StoreError::Lost(detail);
+        self.lose(error.clone());
+        error
+    }
+
+    /// Notes what has been written: the number of a manifest.
+    fn note_written(&self, path: &ObjectPath) {
+        let name = path.filename().filter(|name| name.ends_with(MANIFEST_SUFFIX));
+        if let Some(number) = name.and_then(manifest_number) {
+            self.newest_manifest.fetch_max(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Compares a local store, and the folder that an object is written to.
+    fn check_folder_of(&self, name: &str) -> std::result::Result<(), StoreError> {
+        self.check()?;
+        let Some(local) = &self.local else { return Ok(()) };
+        let changed = local.changed(Path::new(name));
+        changed.map_or(Ok(()), |detail| Err(self.found_lost(detail)))
+    }
+}
+
+impl LocalFolder {
+    /// What is missing of the store, if anything is.
+    fn missing(&self, newest_manifest: &AtomicU64) -> Option<String> {
+        if self.lock_id.is_some() && file_id(&self.lock) != self.lock_id {
+            return Some(format!("{} is gone, or another file", self.lock.display()));
+        }
+        let newest = newest_manifest.load(Ordering::Relaxed);
+        let manifests = self.path.join(MANIFESTS);
+        let path = manifests.join(manifest_name(newest));
+        if newest == 0 || path.exists() {
+            return None;
+        }
+        // Old ones are deleted once a reader, which this process does not know, has written others.
+        let entries = std::fs::read_dir(manifests).into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| manifest_number(entry.file_name().to_str()?));
+        match numbers.max().filter(|found| *found > newest) {
+            Some(found) => {
+                newest_manifest.fetch_max(found, Ordering::Relaxed);
+                None
+            }
+            None => Some(format!("{} is gone", path.display())),
+        }
+    }
+
+    /// What has become of a folder that has been written to before, if it is not the same.
+    fn changed(&self, folder: &Path) -> Option<String> {
+        let path = self.path.join(folder);
+        let found = file_id(&path);
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        match (folders.get(folder), found) {
+            (Some(known), found) if found != Some(*known) => {
+                Some(format!("{} is gone, or another folder", path.display()))
+            }
+            (None, Some(found)) => {
+                folders.insert(folder.to_owned(), found);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("{number:020}{MANIFEST_SUFFIX}")
+}
+
+fn manifest_number(name: &str) -> Option<u64> {
+    name.strip_suffix(MANIFEST_SUFFIX)?.parse().ok()
+}
+
+/// Creates a folder that is there after the end of the machine, too.
+pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
+    let is_new = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let created: Vec<&Path> = folder.ancestors().take_while(is_new).collect();
+    std::fs::create_dir_all(folder)?;
+    for parent in created.into_iter().filter_map(Path::parent) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// The object store.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    objects: Arc<dyn ObjectStore>,
+    /// The path of the tree.
+    path: ObjectPath,
+    standing: Arc<Standing>,
+}
+
+impl std::fmt::Debug for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Standing").finish_non_exhaustive()
+    }
+}
+
+impl Guarded {
+    /// The objects of a tree at a path.
+    pub(super) fn new(
+        objects: Arc<dyn ObjectStore>,
+        path: ObjectPath,
+        standing: Arc<Standing>,
+    ) -> Layered<Guarded> {
+        Layered(Guarded { objects, path, standing })
+    }
+
+    /// Errors: the store is lost; to try again is of no use.
+    fn check(&self, to: &ObjectPath) -> Result<()> {
+        // Of an object in a folder of the tree, that folder.
+        let mut below = to.prefix_match(&self.path).into_iter().flatten();
+        let folder = below.next().filter(|_| below.next().is_some());
+        let folder = folder.as_ref().map(AsRef::as_ref);
+        let checked = match folder {
+            Some(folder) => self.standing.check_folder_of(folder),
+            None => self.standing.check(),
+        };
+        checked.map_err(refused)
+    }
+}
+
+fn refused(error: StoreError) -> Error {
+    let source = Box::new(NonRetryable(Box::new(error)));
+    Error::Generic { store: "tessella", source }
+}
+
+#[async_trait]
+impl Layer for Guarded {
+    fn below(&self) -> &dyn ObjectStore {
+        &*self.objects
+    }
+
+    async fn put_opts(
+        &self,
+        to: &ObjectPath,
+        bytes: PutPayload,
+        how: PutOptions,
+    ) -> Result<PutResult> {
+        self.check(to)?;
+        let written = self.objects.put_opts(to, bytes, how).await?;
+        self.standing.note_written(to);
+        self.check(to)?;
+        Ok(written)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        to: &ObjectPath,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        // What is uploaded counts once a manifest names it, which is a write of its own.
+        self.check(to)?;
+        self.objects.put_multipart_opts(to, how).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<ObjectPath>>,
+    ) -> BoxStream<'static, Result<ObjectPath>> {
+        let standing = Arc::clone(&self.standing);
+        let checked = move |path: Result<ObjectPath>| {
+            path.and_then(|path| standing.check().map(|()| path).map_err(refused))
+        };
+        self.objects.delete_stream(paths.map(checked).boxed())
+    }
+}

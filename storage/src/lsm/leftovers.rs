@@ -1,0 +1,80 @@
+//! Files of a store without its manifest: a new store in their place would hide that samples are lost.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{StreamExt, TryStreamExt};
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{ObjectStore, ObjectStoreExt};
+
+use super::orphans::unanswered;
+use super::owner::{LEASE, LOCK};
+use crate::error::StoreError;
+
+/// Folders of the tree that hold samples.
+const FOLDERS: [&str; 2] = ["wal", "compacted"];
+/// Files that are counted in a folder, and those that are named.
+const COUNTED_MAX: usize = 1000;
+const NAMED_MAX: usize = 3;
+
+/// The files that were found, by folder.
+pub(super) struct Leftovers(Vec<(&'static str, Vec<String>)>);
+
+impl Leftovers {
+    /// Looks for files of samples; to be called where there is no manifest.
+    pub(super) async fn find(
+        objects: &Arc<dyn ObjectStore>,
+        path: &ObjectPath,
+        limit: Duration,
+    ) -> Result<Option<Leftovers>, StoreError> {
+        let mut found = Vec::new();
+        for folder in FOLDERS {
+            let files = objects.list(Some(&path.clone().join(folder))).take(COUNTED_MAX);
+            let names = files.map_ok(|file| file.location.filename().unwrap_or("").to_owned());
+            let listing = tokio::time::timeout(limit, names.try_collect::<Vec<String>>());
+            let names = listing.await.map_err(|_| unanswered(limit))?;
+            let names = names.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+            if !names.is_empty() {
+                found.push((folder, names));
+            }
+        }
+        Ok((!found.is_empty()).then_some(Leftovers(found)))
+    }
+
+    /// The error that names them.
+    pub(super) fn refusal(mut self) -> StoreError {
+        let mut text = String::new();
+        for (folder, names) in &mut self.0 {
+            names.sort_unstable();
+            let count = names.len();
+            let separator = if text.is_empty() { "" } else { ", " };
+            let or_more = if count == COUNTED_MAX { " or more" } else { "" };
+            let _ = write!(text, "{separator}{count}{or_more} in {folder}/ (");
+            text.push_str(&names[..count.min(NAMED_MAX)].join(", "));
+            text.push_str(if count > NAMED_MAX { ", …)" } else { ")" });
+        }
+        StoreError::Leftovers(text)
+    }
+
+    /// Deletes all objects of a tree but what says who owns it.
+    pub(super) async fn discard(
+        objects: &Arc<dyn ObjectStore>,
+        path: &ObjectPath,
+    ) -> Result<(), StoreError> {
+        let kept = [LOCK, LEASE].map(|name| path.clone().join(name));
+        let unavailable = |error| StoreError::Unavailable(format!("{error}"));
+        let files: Vec<ObjectPath> = objects
+            .list(Some(path))
+            .map_ok(|file| file.location)
+            .try_filter(|location| std::future::ready(!kept.contains(location)))
+            .try_collect()
+            .await
+            .map_err(unavailable)?;
+        tracing::warn!(files = files.len(), "files of a store without a manifest are deleted");
+        for file in files {
+            objects.delete(&file).await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+}

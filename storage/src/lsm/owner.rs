@@ -1,0 +1,480 @@
+//! The process that owns a store: a lock on a local disk, a lease on an object store.
+//!
+//! ```text
+//! P/tessella/lock    local disk: a file that the writer locks (flock); it holds the owner as JSON
+//! P/tessella/lease   object store: the owner as JSON, with a counter that grows with each renewal
+//! ```
+//!
+//! Neither replaces fencing, which is what keeps two writers from both being acknowledged. They keep
+//! a second writer from fencing off one that works.
+//!
+//! ```text
+//! lock    held by a living process        → refused: the owner has to stop
+//! lease   absent                          → taken
+//!         of a dead process, this machine → taken at once
+//!         unchanged for its duration      → taken; the observer's monotonic clock decides
+//!         --take-over                     → taken at once, the owner is fenced off
+//! ```
+//!
+//! No clocks of two machines are compared: an observer measures how long it has seen the same bytes.
+//! Whether the store is still the one that was opened is the business of [`super::guarded`].
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use slatedb::object_store::path::Path as ObjectPath;
+use slatedb::object_store::{
+    Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
+};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::guarded::{self, Standing};
+use super::orphans::unanswered;
+use super::{Location, OBJECT_STORE};
+use crate::error::StoreError;
+use crate::options::StoreOptions;
+
+/// Names of the lock file and of the lease object, in the folder of the tree.
+pub(super) const LOCK: &str = "lock";
+pub(super) const LEASE: &str = "lease";
+/// Renewals of a lease within its duration.
+const RENEWALS: u32 = 3;
+/// Looks at another owner's lease within its duration.
+const LOOKS: u32 = 20;
+/// How often a local store is compared with what was opened.
+const LOCAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes that are read of a lock or a lease.
+const OWNER_BYTES_MAX: u64 = 4096;
+
+/// The process that writes to a store, as its lock or lease describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Owner {
+    /// Random; of one opening of a store.
+    id: String,
+    pid: u32,
+    host: String,
+    /// Address of its HTTP server, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    /// When it opened the store, in RFC 3339; only shown.
+    started: String,
+    /// Boot of the machine and namespace of process ids, where the system tells them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<String>,
+    /// When the process began, in clock ticks since the boot: tells it from a later one with its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_started: Option<u64>,
+    renewals: u64,
+}
+
+impl Owner {
+    /// This process.
+    fn this(address: Option<String>) -> Owner {
+        let pid = std::process::id();
+        let random = || RandomState::new().hash_one(pid);
+        Owner {
+            id: format!("{:016x}{:016x}", random(), random()),
+            pid,
+            host: host(),
+            address,
+            started: Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true),
+            machine: machine(),
+            process_started: process_started(pid),
+            renewals: 0,
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        // Strings and numbers always encode.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Owner> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// Returns whether it was a process of this very machine that runs no more.
+    fn is_dead(&self, here: &Owner) -> bool {
+        let is_here = self.machine.is_some() && self.machine == here.machine;
+        // Processes of other users may be hidden, and look dead.
+        let are_shown = || Path::new("/proc/1/stat").exists();
+        is_here
+            && self.host == here.host
+            && self.process_started.is_some()
+            && are_shown()
+            && process_started(self.pid) != self.process_started
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Owner { pid, host, started, .. } = self;
+        write!(f, "process {pid} on host {host}")?;
+        if let Some(address) = &self.address {
+            write!(f, ", listening on {address}")?;
+        }
+        write!(f, ", since {started}")
+    }
+}
+
+/// The owner that some bytes describe, for texts.
+fn described(bytes: &[u8]) -> String {
+    Owner::decode(bytes).map_or_else(|| "an unknown process".to_owned(), |owner| owner.to_string())
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok());
+    name.map_or_else(|| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+fn machine() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), namespace.display()))
+}
+
+/// When a process began, in clock ticks since the boot; none for one that has ended.
+fn process_started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Fields are counted behind the name, which may hold spaces and parentheses: state first.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    // A zombie runs no more.
+    (!matches!(state, "Z" | "X")).then(|| fields.nth(18)?.parse().ok()).flatten()
+}
+
+/// A store that this process owns, until it is released or dropped.
+pub(super) struct Ownership {
+    held: Held,
+    standing: Arc<Standing>,
+    watching: Option<JoinHandle<()>>,
+}
+
+enum Held {
+    /// Nothing: a store in memory.
+    Nothing,
+    /// The lock of a local folder; none where the file system has no locks.
+    Lock(Option<File>),
+    Lease(Lease, Box<Owner>),
+}
+
+impl Ownership {
+    /// Takes a store for this process, and waits for another owner's lease where it has to.
+    ///
+    /// Errors: [`StoreError::InUse`]; the lock cannot be made, the object store does not answer.
+    pub(super) async fn acquire(
+        location: &Location,
+        options: &StoreOptions,
+    ) -> Result<Ownership, StoreError> {
+        let mut owner = Owner::this(options.address.clone());
+        if let Some(folder) = location.tree_folder() {
+            let lock = lock(&folder, &owner)?;
+            let standing = Arc::new(Standing::local(&folder, LOCK));
+            let watching = tokio::spawn(watch_local(Arc::clone(&standing)));
+            return Ok(Ownership { held: Held::Lock(lock), standing, watching: Some(watching) });
+        }
+        let standing = Arc::new(Standing::remote());
+        if !location.has_lease {
+            return Ok(Ownership { held: Held::Nothing, standing, watching: None });
+        }
+        let lease = Lease {
+            objects: Arc::clone(&location.object_store),
+            folder: location.path.clone(),
+            is_conditional: location.has_conditional_overwrite,
+            request_timeout: options.read_timeout,
+            duration: options.lease_duration,
+        };
+        lease.take(&mut owner, options.take_over).await?;
+        let renewing = lease.clone().renew_forever(owner.clone(), Arc::clone(&standing));
+        let watching = Some(tokio::spawn(renewing));
+        Ok(Ownership { held: Held::Lease(lease, Box::new(owner)), standing, watching })
+    }
+
+    /// What tells whether the store still is the one that was opened.
+    pub(super) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
+    }
+
+    /// Gives the store back: the next process can open it at once.
+    pub(super) async fn release(&self) {
+        if let Some(watching) = &self.watching {
+            watching.abort();
+        }
+        match &self.held {
+            Held::Nothing => {}
+            Held::Lock(file) => {
+                // The name of the owner is of no use any more.
+                drop(file.as_ref().map(|file| file.set_len(0)));
+                self.unlock();
+            }
+            Held::Lease(lease, owner) => {
+                if let Err(error) = lease.remove(owner).await {
+                    tracing::warn!(%error, "the lease of the store cannot be removed");
+                }
+            }
+        }
+    }
+}
+
+impl Ownership {
+    /// Unlocks a local folder; the lock would else end with the last handle of the file.
+    pub(super) fn unlock(&self) {
+        if let Held::Lock(Some(file)) = &self.held
+            && let Err(error) = file.unlock()
+        {
+            tracing::warn!(%error, "the folder of the store cannot be unlocked");
+        }
+    }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        if let Some(watching) = &self.watching {
+            watching.abort();
+        }
+    }
+}
+
+/// Locks a local folder; none where the file system has no locks, which is logged.
+fn lock(folder: &Path, owner: &Owner) -> Result<Option<File>, StoreError> {
+    let shown = folder.display();
+    let unusable = |error: io::Error| StoreError::Unavailable(format!("{shown}: {error}"));
+    guarded::create_folder(folder).map_err(unusable)?;
+    let path = folder.join(LOCK);
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = opened.map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut bytes = Vec::new();
+            let _ = file.take(OWNER_BYTES_MAX).read_to_end(&mut bytes);
+            return Err(StoreError::InUse(described(&bytes)));
+        }
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!(%error, folder = %shown, "the folder of the store cannot be locked");
+            return Ok(None);
+        }
+    }
+    let written = file.set_len(0).and_then(|()| {
+        file.rewind()?;
+        file.write_all(&owner.encode())
+    });
+    if let Err(error) = written {
+        // The lock holds all the same; a full disk must not keep the store from being read.
+        tracing::warn!(%error, "the owner of the store cannot be noted in its lock file");
+    }
+    Ok(Some(file))
+}
+
+async fn watch_local(standing: Arc<Standing>) {
+    while standing.check().is_ok() {
+        tokio::time::sleep(LOCAL_INTERVAL).await;
+    }
+}
+
+/// The lease of a store on an object store.
+#[derive(Clone)]
+struct Lease {
+    objects: Arc<dyn ObjectStore>,
+    /// The folder of the tree.
+    folder: ObjectPath,
+    is_conditional: bool,
+    request_timeout: Duration,
+    duration: Duration,
+}
+
+/// A lease as it was read.
+struct FoundLease {
+    bytes: Bytes,
+    version: UpdateVersion,
+}
+
+/// Another owner's lease as an observer has seen it.
+struct Observed {
+    bytes: Bytes,
+    since: Instant,
+    told_at: Instant,
+}
+
+impl Lease {
+    /// Takes the lease: at once where nobody has it, else once it has expired.
+    async fn take(&self, owner: &mut Owner, take_over: bool) -> Result<(), StoreError> {
+        let mut observed: Option<Observed> = None;
+        loop {
+            let found = self.read().await?;
+            let other = found.as_ref().filter(|found| !found.is_of(owner));
+            let is_free = other.is_none_or(|other| {
+                take_over
+                    || Owner::decode(&other.bytes).is_some_and(|other| other.is_dead(owner))
+                    || self.is_expired(&other.bytes, observed.as_ref())
+            });
+            if is_free {
+                if let Some(other) = other {
+                    let owner = described(&other.bytes);
+                    tracing::warn!(owner, take_over, "this process takes the store over");
+                }
+                if self.write(owner, found.map(|found| found.version)).await? {
+                    return Ok(());
+                }
+                // Another process has been faster.
+            } else if let Some(found) = found {
+                self.observe(found.bytes, &mut observed);
+            }
+            tokio::time::sleep(self.duration / LOOKS).await;
+        }
+    }
+
+    fn is_expired(&self, bytes: &Bytes, observed: Option<&Observed>) -> bool {
+        observed.is_some_and(|o| o.bytes == bytes && o.since.elapsed() >= self.duration)
+    }
+
+    /// Notes what another owner's lease looks like, and since when; tells of it now and then.
+    fn observe(&self, bytes: Bytes, observed: &mut Option<Observed>) {
+        let now = Instant::now();
+        let owner = described(&bytes);
+        let told_at = observed.as_ref().map(|observed| observed.told_at);
+        if observed.as_ref().is_some_and(|observed| observed.bytes == bytes) {
+            return;
+        }
+        let is_told = told_at.is_some_and(|told_at| told_at + self.duration > now);
+        if !is_told {
+            tracing::warn!(
+                owner,
+                seconds = self.duration.as_secs(),
+                "the store is owned by another process; this one starts once that has stopped or \
+                 has not renewed its lease for so many seconds, and at once with --take-over"
+            );
+        }
+        let told_at = told_at.filter(|_| is_told).unwrap_or(now);
+        *observed = Some(Observed { bytes, since: now, told_at });
+    }
+
+    /// Renews the lease until the store is lost.
+    async fn renew_forever(self, mut owner: Owner, standing: Arc<Standing>) {
+        let mut is_failing = false;
+        loop {
+            tokio::time::sleep(self.duration / RENEWALS).await;
+            match self.renew(&mut owner, &standing).await {
+                Ok(()) if is_failing => {
+                    tracing::info!("the lease of the store is renewed again");
+                    is_failing = false;
+                }
+                Ok(()) => {}
+                Err(error @ StoreError::Lost(_)) => {
+                    standing.lose(error);
+                    return;
+                }
+                Err(error) if !std::mem::replace(&mut is_failing, true) => {
+                    tracing::warn!(%error, "the lease of the store cannot be renewed");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Errors: [`StoreError::Lost`]; the object store does not answer.
+    async fn renew(&self, owner: &mut Owner, standing: &Standing) -> Result<(), StoreError> {
+        let limit = self.request_timeout;
+        answered(limit, standing.check_manifest(&self.objects, &self.folder)).await?;
+        let found = self.read().await?;
+        if let Some(found) = found.as_ref().filter(|found| !found.is_of(owner)) {
+            let other = described(&found.bytes);
+            return Err(StoreError::Lost(format!("it has been taken over by {other}")));
+        }
+        owner.renewals += 1;
+        // Where another process has changed it meanwhile, the next renewal tells.
+        self.write(owner, found.map(|found| found.version)).await.map(drop)
+    }
+
+    async fn remove(&self, owner: &Owner) -> Result<(), StoreError> {
+        let found = self.read().await?;
+        if found.is_some_and(|found| found.is_of(owner)) {
+            let path = self.path();
+            let deleting = async {
+                match self.objects.delete(&path).await {
+                    Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+                    Err(error) => Err(unavailable(&error)),
+                }
+            };
+            answered(self.request_timeout, deleting).await?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<Option<FoundLease>, StoreError> {
+        let path = self.path();
+        let reading = async {
+            match self.objects.get(&path).await {
+                Ok(found) => {
+                    let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+                    let bytes = found.bytes().await.map_err(|error| unavailable(&error))?;
+                    let version = UpdateVersion { e_tag, version };
+                    Ok(Some(FoundLease { bytes, version }))
+                }
+                Err(Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(unavailable(&error)),
+            }
+        };
+        answered(self.request_timeout, reading).await
+    }
+
+    /// Writes the lease in the place of a version of it, or of none; `false` where another process
+    /// has changed it.
+    async fn write(&self, owner: &Owner, over: Option<UpdateVersion>) -> Result<bool, StoreError> {
+        let mode = match over {
+            None => PutMode::Create,
+            Some(version) if self.is_conditional => PutMode::Update(version),
+            Some(_) => PutMode::Overwrite,
+        };
+        let path = self.path();
+        let how = PutOptions { mode, ..PutOptions::default() };
+        let writing = async {
+            match self.objects.put_opts(&path, owner.encode().into(), how).await {
+                Ok(_) => Ok(true),
+                Err(
+                    Error::AlreadyExists { .. }
+                    | Error::Precondition { .. }
+                    | Error::NotFound { .. },
+                ) => Ok(false),
+                Err(error) => Err(unavailable(&error)),
+            }
+        };
+        answered(self.request_timeout, writing).await
+    }
+
+    fn path(&self) -> ObjectPath {
+        self.folder.clone().join(LEASE)
+    }
+}
+
+impl FoundLease {
+    fn is_of(&self, owner: &Owner) -> bool {
+        Owner::decode(&self.bytes).is_some_and(|found| found.id == owner.id)
+    }
+}
+
+/// Waits for the object store for a bounded time.
+async fn answered<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(unanswered(limit)))
+}
+
+fn unavailable(error: &Error) -> StoreError {
+    StoreError::Unavailable(format!("{OBJECT_STORE}: {error}"))
+}
+
+#[cfg(test)]
+mod tests;
