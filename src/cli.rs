@@ -285,7 +285,7 @@ pub struct Args {
     #[arg(long = "query.timeout", value_name = "DURATION", default_value = "2m", value_parser = parse_positive_duration)]
     pub query_timeout: Duration,
 
-    /// How many samples one query may decode.
+    /// Maximum number of samples that one query may decode, and that its answer may have.
     #[arg(long = "query.max-samples", value_name = "COUNT", default_value_t = 50_000_000, value_parser = parse_count::<u64, 1>)]
     pub query_samples_max: u64,
 

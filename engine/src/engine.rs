@@ -92,8 +92,7 @@ pub struct QueryOptions {
     pub limits: BudgetLimits,
     /// Whether the answer says how it was done.
     pub explain: bool,
-    /// Whether the answer says how many samples each step saw. This decodes them once more,
-    /// and counts them once more towards the limit.
+    /// Whether the answer says how many samples each step saw. Decoding them again is not counted.
     pub count_seen: bool,
     /// Whether answers that are kept may be used, and this one may be kept. Queries that say how
     /// they were done never do so.
@@ -514,7 +513,8 @@ impl Task {
     }
 
     fn seen(&self) -> Result<SeenSamples, QueryError> {
-        // Annotations have been collected.
+        // Samples have been counted, and annotations collected.
+        self.ctx.budget.end_sample_count();
         let ctx = self.ctx.without_annotations();
         tally(&ctx, &self.sets, &self.plan.root)
     }

@@ -117,7 +117,7 @@ impl<'a> Request<'a> {
         }
         settings.explain = params.flag("explain")?;
         let (query, stats) = (params.query()?, params.text("stats")?);
-        settings.count_seen = stats == "all";
+        settings.count_seen = !stats.is_empty();
         // What an answer says of the work is said of the whole work.
         settings.may_reuse = stats.is_empty() && !settings.explain && !is_uncached(params)?;
         Ok(Request { query, when, settings, limit, stats })
@@ -168,8 +168,11 @@ fn encode(request: &Request<'_>, answered: crate::query::Answer) -> Response {
         ));
     }
     warnings.extend(annotations);
-    let cost = (!request.stats.is_empty())
-        .then_some(QueryCost { stats: output.stats, queue_seconds: answered.waited.as_secs_f64() });
+    let cost = (!request.stats.is_empty()).then_some(QueryCost {
+        stats: output.stats,
+        queue_seconds: answered.waited.as_secs_f64(),
+        is_per_step: request.stats == "all",
+    });
     answer(ValuePieces::new(output, cost), answered.sending, &warnings, &infos)
 }
 

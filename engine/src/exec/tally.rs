@@ -23,7 +23,7 @@ use crate::window::{Reach, Steps};
 /// How many samples each step of a node sees: of an instant selector those that it yields, of
 /// a range all that are in it; and how many of them it reads, that is, sees for the first time.
 ///
-/// Errors: as for evaluation; samples count towards the query's limit once more.
+/// Errors: as for evaluation.
 /// Source: `TotalSamplesPerStep` and `SamplesReadPerStep` of Prometheus. What is evaluated once
 /// is seen by every step, and read by the first; of a subquery the ranges over it are seen, and
 /// what is below it is read.

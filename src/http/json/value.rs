@@ -27,6 +27,8 @@ pub(crate) struct QueryCost {
     pub(crate) stats: engine::result::QueryStats,
     /// Seconds spent waiting for a place.
     pub(crate) queue_seconds: f64,
+    /// Whether sample counts are written for each step in addition to their totals.
+    pub(crate) is_per_step: bool,
 }
 
 /// The value of a query as the API writes it, in one piece instead of streamed.
@@ -342,9 +344,9 @@ fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
 ///
 /// Of its phases only some exist here: evaluation is loading and computing, the inner part is
 /// computing, and results need no sorting of their own. Prometheus holds 16 bytes a sample,
-/// so the peak in samples is that of the memory by 16. What a query has seen counts a sample at
-/// each step that sees it; where that is not known, what has been decoded stands for it. What was
-/// read of the object store has no counterpart there.
+/// so the peak in samples is that of the memory by 16. A sample counts at each step that sees it; where
+/// that is not known, the decoded samples stand for it. Only `stats=all` lists the steps; the totals
+/// are the same without. What was read of the object store has no counterpart there.
 fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
     let stats = &cost.stats;
     let evaluate_seconds = stats.load_seconds + stats.execute_seconds;
@@ -367,15 +369,16 @@ fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
         ("samplesRead", seen.map(|seen| &seen.read_counts)),
     ];
     for (position, (name, counts)) in totals.into_iter().enumerate() {
-        if let Some((seen, counts)) = seen.zip(counts) {
+        let mut position = position;
+        if cost.is_per_step
+            && let Some((seen, counts)) = seen.zip(counts)
+        {
             push_name(out, position, &format!("{name}PerStep"));
             push_steps(out, &seen.steps, counts);
-            out.push(b',');
-        } else if position > 0 {
-            out.push(b',');
+            position = 1;
         }
         let total = counts.map_or(stats.sample_count, |counts| counts.iter().sum());
-        push_name(out, 0, name);
+        push_name(out, position, name);
         push_integer(out, total);
     }
     push_name(out, 1, "peakSamples");
@@ -667,7 +670,7 @@ mod tests {
         };
         let text = json(
             Value::Scalar { time_ms: 0, value: 1.0 },
-            Some(QueryCost { stats, queue_seconds: 1.0 }),
+            Some(QueryCost { stats, queue_seconds: 1.0, is_per_step: false }),
         );
         assert_eq!(
             text,

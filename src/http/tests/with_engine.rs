@@ -225,6 +225,20 @@ async fn samples_are_counted_as_prometheus_does() {
         }
         assert!(answer["data"]["stats"]["storage"]["reads"].is_u64());
         assert!(samples["peakSamples"].is_u64() && answer["data"]["stats"]["timings"].is_object());
+        for stats in ["true", "1"] {
+            let text = ask(&router, "GET", &path.replace("=all", &format!("={stats}"))).await.text;
+            let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let totals = answer["data"]["stats"]["samples"].as_object().unwrap();
+            let names: Vec<&str> = totals.keys().map(String::as_str).collect();
+            assert_eq!(names, ["peakSamples", "samplesRead", "totalQueryableSamples"], "{query}");
+            for name in ["totalQueryableSamples", "samplesRead"] {
+                assert_eq!(totals[name], samples[name], "{name} of {query} with stats={stats}");
+            }
+            // Aggregations may run on several threads, whose peaks differ.
+            if matches!(*query, "up" | "rate(up[2s])") {
+                assert_eq!(totals["peakSamples"], samples["peakSamples"], "{query}");
+            }
+        }
     }
     for (query, count) in [("up[2s]", 2), ("down[4s:1s]", 1), ("up", 2)] {
         let path = format!("/api/v1/query?time=1.5&stats=all&query={query}");

@@ -185,6 +185,9 @@ struct Account {
     started: Instant,
     canceled: AtomicBool,
     samples: AtomicU64,
+    /// Whether samples are no longer counted.
+    samples_ended: AtomicBool,
+    answer_samples: AtomicU64,
     memory_bytes: AtomicU64,
     memory_bytes_peak: AtomicU64,
     series: AtomicU64,
@@ -213,6 +216,8 @@ impl Budget {
             started: Instant::now(),
             canceled: AtomicBool::new(false),
             samples: AtomicU64::new(0),
+            samples_ended: AtomicBool::new(false),
+            answer_samples: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             memory_bytes_peak: AtomicU64::new(0),
             series: AtomicU64::new(0),
@@ -281,10 +286,25 @@ impl Budget {
         }
     }
 
+    /// Ends the counting of samples: those that are read from now on have been counted before.
+    /// Time, memory and cancellation are checked as before.
+    pub fn end_sample_count(&self) {
+        self.0.samples_ended.store(true, Ordering::Relaxed);
+    }
+
     /// Counts decoded samples.
     pub fn charge_samples(&self, count: u64) -> Result<(), BudgetError> {
+        if self.0.samples_ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let reached = self.0.samples.fetch_add(count, Ordering::Relaxed) + count;
         within(reached, self.0.limits.samples_max, "samples", "query.max-samples")
+    }
+
+    /// Counts samples of the answer, which are held at once: as many may be computed as decoded.
+    pub fn charge_answer(&self, count: u64) -> Result<(), BudgetError> {
+        let reached = self.0.answer_samples.fetch_add(count, Ordering::Relaxed) + count;
+        within(reached, self.0.limits.samples_max, "samples in its answer", "query.max-samples")
     }
 
     /// Counts selected series.
@@ -380,6 +400,28 @@ mod tests {
             error.to_string(),
             "query needs 11 samples, the limit is 10 (--query.max-samples)"
         );
+    }
+
+    #[test]
+    fn samples_of_the_answer_are_limited_apart_from_those_decoded() {
+        let budget = Budget::new(BudgetLimits { samples_max: 10, ..BudgetLimits::default() });
+        assert!(budget.charge_samples(10).is_ok() && budget.charge_answer(10).is_ok());
+        assert_eq!(
+            budget.charge_answer(1).unwrap_err().to_string(),
+            "query needs 11 samples in its answer, the limit is 10 (--query.max-samples)"
+        );
+        assert_eq!(budget.sample_count(), 10);
+    }
+
+    #[test]
+    fn samples_after_the_end_of_the_count_are_free() {
+        let budget = Budget::new(BudgetLimits { samples_max: 10, ..BudgetLimits::default() });
+        assert!(budget.charge_samples(7).is_ok());
+        budget.end_sample_count();
+        assert!(budget.charge_samples(7).is_ok());
+        assert_eq!(budget.sample_count(), 7);
+        budget.cancel();
+        assert_eq!(budget.check(), Err(BudgetError::Canceled));
     }
 
     #[test]
