@@ -163,7 +163,8 @@ pub struct Row {
     pub values: Vec<f64>,
     /// One bit a step, lowest first, 64 steps a word: whether there is a value.
     pub presence: Vec<u64>,
-    /// Empty where there are none, or one cell a step; a step has a value or a histogram.
+    /// Empty where there are none, or one cell a step; a step has a value or a histogram, or both
+    /// where series of both kinds have the same labels once their names are dropped.
     pub histograms: Vec<HistogramCell>,
 }
 
@@ -184,13 +185,12 @@ impl Row {
         self.histograms.iter().enumerate().filter_map(|(i, cell)| Some((i, cell.as_ref()?)))
     }
 
-    /// What there is at a step.
+    /// The value at a step; of a float and a histogram the histogram, as in an instant query.
     pub fn at(&self, step_index: usize) -> Option<SampleValue> {
-        if self.is_present(step_index) {
-            return Some(SampleValue::Float(self.values[step_index]));
+        if let Some(Some(histogram)) = self.histograms.get(step_index) {
+            return Some(SampleValue::Histogram(Arc::clone(histogram)));
         }
-        let cell = self.histograms.get(step_index)?;
-        cell.clone().map(SampleValue::Histogram)
+        self.is_present(step_index).then(|| SampleValue::Float(self.values[step_index]))
     }
 }
 

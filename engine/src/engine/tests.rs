@@ -1,6 +1,6 @@
 use futures::executor::block_on;
 use model::memory::MemorySource;
-use model::{BoxFuture, Labels, MetadataQuery};
+use model::{BoxFuture, Histogram, Labels, MetadataQuery};
 
 use super::*;
 use crate::result::{SampleValue, Value};
@@ -290,4 +290,64 @@ fn selectors_that_ask_for_the_same_are_loaded_once_when_explained_too() {
         .collect();
     assert_eq!(elapsed.len(), 2);
     assert!(!elapsed[0].is_zero() && elapsed[1].is_zero(), "{elapsed:?}");
+}
+
+/// Floats `f{l="1"}` and native histograms `h{l="1"}` at 0, 1 and 2 min.
+fn floats_and_histograms() -> Arc<MemorySource> {
+    let mut source = MemorySource::new();
+    let one = model::Span { offset: 0, length: 1 };
+    let histogram = Arc::new(Histogram {
+        count: 1.0,
+        sum: 1.0,
+        positive_spans: vec![one],
+        positive_counts: vec![1.0],
+        ..Histogram::default()
+    });
+    for minute in 0..3 {
+        source.append(&labels("__name__=f l=1"), minute * 60_000, minute as f64);
+        let (series, histogram) = (labels("__name__=h l=1"), Arc::clone(&histogram));
+        source.append_histogram(&series, minute * 60_000, histogram, 0);
+    }
+    Arc::new(source)
+}
+
+#[test]
+fn floats_and_histograms_of_one_label_set_are_one_series_with_both() {
+    let both = r#"{__name__=~"f|h"}"#;
+    for delayed_name_removal in [true, false] {
+        let options =
+            EngineOptions { delayed_name_removal, threads: 1, ..EngineOptions::default() };
+        let engine = Engine::new(options);
+        let ask = |query: &str, is_instant: bool| {
+            let (source, options) = (floats_and_histograms(), QueryOptions::default());
+            let answer = match is_instant {
+                true => block_on(engine.instant(source, query, 120_000, &options)),
+                false => block_on(engine.range(source, query, 0, 120_000, 60_000, &options)),
+            };
+            answer.map(|output| output.value).map_err(|error| error.to_string())
+        };
+        let relabeled = format!(r#"label_replace({both}, "__name__", "z", "", "")"#);
+        for query in [format!("-{both}"), relabeled.clone(), format!("-{relabeled}")] {
+            let Ok(Value::Grid { rows, .. }) = ask(&query, false) else { panic!("{query}") };
+            let [row] = &rows[..] else { panic!("{query}: {} rows", rows.len()) };
+            assert_eq!((row.iter().count(), row.iter_histograms().count()), (3, 3), "{query}");
+            let Ok(Value::Vector { samples, .. }) = ask(&query, true) else { panic!("{query}") };
+            assert!(matches!(&samples[..], [(_, SampleValue::Histogram(_))]), "{query}");
+        }
+        let Ok(Value::Samples(series)) = ask(&format!("(-{both})[90s:1m]"), true) else {
+            panic!("no samples")
+        };
+        let [series] = &series[..] else { panic!("{} series", series.len()) };
+        assert_eq!((series.timestamps.len(), series.histograms.len()), (2, 2));
+        // An operator above the unary minus sees one of the two, and so does one that has names
+        // removed at once.
+        let same = Err("vector cannot contain metrics with the same labelset".to_owned());
+        for query in [format!("{both} * 2"), format!("sum_over_time({both}[5m])")] {
+            for is_instant in [true, false] {
+                let found = ask(&query, is_instant).map(|_| ());
+                let expected = if delayed_name_removal { Ok(()) } else { same.clone() };
+                assert_eq!(found, expected, "{query}");
+            }
+        }
+    }
 }

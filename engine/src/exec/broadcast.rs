@@ -46,6 +46,10 @@ impl VectorOperator for Broadcast {
         false
     }
 
+    fn holds_histograms(&self) -> bool {
+        true
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         Box::new(BroadcastReader { once: &self.once, series: series.to_vec() })
     }

@@ -6,7 +6,7 @@
 use crate::error::QueryError;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::unique::unique;
+use crate::exec::unique::{Meeting, unique};
 use crate::exec::watch::Watch;
 use crate::tile::{HistogramCell, Tile, copy_bits};
 use crate::window::Steps;
@@ -54,6 +54,21 @@ pub fn elementwise(
     kernel: RowKernel,
     rule: HistogramRule,
 ) -> Result<Operand, QueryError> {
+    elementwise_meeting(ctx, input, name, kernel, rule, Meeting::Refused)
+}
+
+/// The same as [`elementwise`], with a rule for floats and histograms that come to bear the same
+/// labels.
+///
+/// Errors: as for [`elementwise`].
+pub fn elementwise_meeting(
+    ctx: &Context,
+    input: Box<dyn VectorOperator>,
+    name: Name,
+    kernel: RowKernel,
+    rule: HistogramRule,
+    meeting: Meeting,
+) -> Result<Operand, QueryError> {
     let mut watch = Watch::new(&ctx.budget);
     let mut series = Vec::with_capacity(input.series().len());
     for meta in input.series() {
@@ -66,9 +81,9 @@ pub fn elementwise(
     }
     let is_mixed = input.has_histograms();
     let operator =
-        Box::new(Elementwise { ctx: ctx.clone(), input, series, kernel, rule, is_mixed });
+        Box::new(Elementwise { ctx: ctx.clone(), input, series, kernel, rule, meeting, is_mixed });
     let renames = name != Name::Keep && !ctx.delayed_name_removal;
-    Ok(Operand::Vector(if renames { unique(ctx, operator)? } else { operator }))
+    Ok(Operand::Vector(if renames { unique(ctx, operator, meeting)? } else { operator }))
 }
 
 /// The floats of a vector alone.
@@ -87,6 +102,7 @@ struct Elementwise {
     series: Vec<SeriesMeta>,
     kernel: RowKernel,
     rule: HistogramRule,
+    meeting: Meeting,
     /// Whether the input may bring histograms.
     is_mixed: bool,
 }
@@ -107,6 +123,12 @@ impl VectorOperator for Elementwise {
 
     fn has_histograms(&self) -> bool {
         self.is_mixed && matches!(self.rule, HistogramRule::Change(_))
+    }
+
+    fn become_answer(&mut self) {
+        if self.meeting == Meeting::Merged {
+            self.input.become_answer();
+        }
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

@@ -85,7 +85,8 @@ impl Matrix {
         &self.histograms[at..at + self.steps.count]
     }
 
-    /// Writes a histogram, and takes the float of the cell away.
+    /// Writes a histogram, and takes the float of the cell away. One that stands in the cell before
+    /// as well is charged once.
     ///
     /// Errors: the memory limit of the query.
     /// Panics: the matrix takes none.
@@ -95,10 +96,14 @@ impl Matrix {
         step_index: usize,
         histogram: Arc<Histogram>,
     ) -> Result<(), QueryError> {
-        self.charge.grow((size_of::<Histogram>() + histogram.heap_bytes()) as u64)?;
+        let at = series_index * self.steps.count + step_index;
+        let before = if step_index > 0 { self.histograms[at - 1].as_ref() } else { None };
+        if before.is_none_or(|before| !Arc::ptr_eq(before, &histogram)) {
+            self.charge.grow((size_of::<Histogram>() + histogram.heap_bytes()) as u64)?;
+        }
         let word = series_index * self.words;
         set_absent(&mut self.presence[word..word + self.words], step_index);
-        self.histograms[series_index * self.steps.count + step_index] = Some(histogram);
+        self.histograms[at] = Some(histogram);
         Ok(())
     }
 
@@ -258,6 +263,10 @@ impl VectorOperator for Matrix {
 
     fn has_effects(&self) -> bool {
         false
+    }
+
+    fn holds_histograms(&self) -> bool {
+        true
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {

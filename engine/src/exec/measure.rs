@@ -203,6 +203,14 @@ impl VectorOperator for Metered {
         self.operator.has_distinct_labels()
     }
 
+    fn holds_histograms(&self) -> bool {
+        self.operator.holds_histograms()
+    }
+
+    fn become_answer(&mut self) {
+        self.operator.become_answer();
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let _run = Run::start(&self.meter);
         Box::new(MeteredReader { reader: self.operator.open(series), meter: &self.meter })

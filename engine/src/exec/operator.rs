@@ -93,6 +93,16 @@ pub trait VectorOperator: Send + Sync {
         false
     }
 
+    /// Whether the histograms of tiles are held by the operator, and charged for as long as it
+    /// lives.
+    fn holds_histograms(&self) -> bool {
+        false
+    }
+
+    /// Notes that the tiles are the answer of the query, in which a series may have a float and a
+    /// histogram at one step.
+    fn become_answer(&mut self) {}
+
     /// A reader of some of the series, given by their indices, in that order. Readers of
     /// disjoint sets run on several threads at once.
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a>;

@@ -11,14 +11,16 @@ use crate::exec::evaluate::{evaluate, origin};
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
 use crate::exec::rearranged::Rearranged;
-use crate::exec::rollup::raw_series;
+use crate::exec::rollup::{Origin, raw_series};
 use crate::exec::scan::each_tile;
 use crate::exec::turn::Pace;
-use crate::exec::unique::{SAME_LABELSET, unique};
+use crate::exec::unique::{Meeting, SAME_LABELSET, unique};
 use crate::exec::watch::Watch;
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, SampleValue, Value};
-use crate::tile::{HistogramCell, TileShape, copy_bits, histogram_bytes, is_present, stripe_rows};
+use crate::tile::{
+    HistogramCell, Tile, TileShape, copy_bits, histogram_bytes, is_present, stripe_rows,
+};
 
 /// Executes a plan over loaded series.
 ///
@@ -66,14 +68,13 @@ pub fn execute(
     }
 }
 
-/// What a series has at the first step.
+/// The value of a series at the first step; of a float and a histogram the histogram.
 fn at_first(matrix: &Matrix, series_index: usize) -> Option<SampleValue> {
-    let (values, presence) = matrix.row(series_index);
-    if is_present(presence, 0) {
-        return Some(SampleValue::Float(values[0]));
+    if let Some(Some(histogram)) = matrix.histograms(series_index).first() {
+        return Some(SampleValue::Histogram(Arc::clone(histogram)));
     }
-    let cell = matrix.histograms(series_index).first()?;
-    cell.clone().map(SampleValue::Histogram)
+    let (values, presence) = matrix.row(series_index);
+    is_present(presence, 0).then(|| SampleValue::Float(values[0]))
 }
 
 /// The operator with the names gone that are to go, and each label set once.
@@ -81,10 +82,11 @@ fn at_first(matrix: &Matrix, series_index: usize) -> Option<SampleValue> {
 /// Source: `cleanupMetricLabels` of Prometheus.
 fn named(
     ctx: &Context,
-    operator: Box<dyn VectorOperator>,
+    mut operator: Box<dyn VectorOperator>,
 ) -> Result<Box<dyn VectorOperator>, QueryError> {
+    operator.become_answer();
     if operator.series().iter().all(|meta| !meta.drop_name) {
-        return unique(ctx, operator);
+        return answer(ctx, operator);
     }
     let mut watch = Watch::new(&ctx.budget);
     let mut charge = Charge::new(&ctx.budget, 0)?;
@@ -95,7 +97,16 @@ fn named(
         charge.grow((label_bytes + size_of::<SeriesMeta>()) as u64)?;
         series.push(finished(meta));
     }
-    unique(ctx, Box::new(Rearranged::relabeled(operator, series)))
+    answer(ctx, Box::new(Rearranged::relabeled(operator, series)))
+}
+
+fn answer(
+    ctx: &Context,
+    operator: Box<dyn VectorOperator>,
+) -> Result<Box<dyn VectorOperator>, QueryError> {
+    let mut operator = unique(ctx, operator, Meeting::Merged)?;
+    operator.become_answer();
+    Ok(operator)
 }
 
 fn finished(meta: &SeriesMeta) -> SeriesMeta {
@@ -130,6 +141,7 @@ fn stripe(
     let mut charge = Charge::new(&ctx.budget, 0)?;
     let mut rows: Vec<Option<Row>> = vec![None; series.len()];
     each_tile(ctx, pace, operator, series, shape, |step, width, tile| {
+        ctx.budget.charge_answer(sample_count(tile))?;
         for (index, row) in rows.iter_mut().enumerate() {
             let (values, presence) = tile.row(index);
             let histograms = tile.histograms(index);
@@ -153,7 +165,10 @@ fn stripe(
                     charge.grow((steps.count * size_of::<HistogramCell>()) as u64)?;
                     row.histograms = vec![None; steps.count];
                 }
-                charge.grow(histogram_bytes(histograms))?;
+                // The operator outlives this charge.
+                if !operator.holds_histograms() {
+                    charge.grow(histogram_bytes(histograms))?;
+                }
                 row.histograms[step..step + width].clone_from_slice(histograms);
             }
         }
@@ -162,13 +177,25 @@ fn stripe(
     Ok((rows.into_iter().flatten().collect(), charge))
 }
 
+/// How many floats and histograms a tile has.
+fn sample_count(tile: &Tile) -> u64 {
+    let count_of = |row: usize| {
+        let floats: u32 = tile.row(row).1.iter().map(|word| word.count_ones()).sum();
+        u64::from(floats) + tile.histograms(row).iter().flatten().count() as u64
+    };
+    (0..tile.series()).map(count_of).sum()
+}
+
 /// The raw samples of a range, sorted by labels.
 fn samples(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
     input: &RangeInput,
 ) -> Result<Value, QueryError> {
-    let Some(origin) = origin(ctx, sets, input)? else { return Ok(Value::Samples(Vec::new())) };
+    let Some(mut origin) = origin(ctx, sets, input)? else { return Ok(Value::Samples(Vec::new())) };
+    if let Origin::Operator(operator) = &mut origin {
+        operator.become_answer();
+    }
     let (found, _charge) = raw_series(ctx, input, &origin)?;
     let series: Vec<RawSeries> = found
         .into_iter()
@@ -203,10 +230,9 @@ fn merge(series: &mut RawSeries, other: &RawSeries, watch: &mut Watch) -> Result
     let mut histograms = std::mem::take(&mut series.histograms);
     histograms.extend_from_slice(&other.histograms);
     let histograms = sort_by(histograms, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
-    let float_times = floats.iter().map(|(time_ms, _)| *time_ms);
-    let times = float_times.chain(histograms.iter().map(|(time_ms, _)| *time_ms)).collect();
-    let times: Vec<i64> = sort_by(times, watch, |_| 1, i64::cmp)?;
-    if times.windows(2).any(|pair| pair[0] == pair[1]) {
+    // Floats and histograms of one time stay, both of them.
+    let repeats_float = floats.windows(2).any(|pair| pair[0].0 == pair[1].0);
+    if repeats_float || histograms.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
     }
     (series.timestamps, series.values) = floats.into_iter().unzip();

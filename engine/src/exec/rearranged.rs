@@ -44,6 +44,14 @@ impl VectorOperator for Rearranged {
         self.input.has_effects()
     }
 
+    fn holds_histograms(&self) -> bool {
+        self.input.holds_histograms()
+    }
+
+    fn become_answer(&mut self) {
+        self.input.become_answer();
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         match &self.order {
             None => self.input.open(series),

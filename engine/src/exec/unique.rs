@@ -15,16 +15,31 @@ use crate::window::Steps;
 /// Prometheus' answer to two values of one label set at one time.
 pub const SAME_LABELSET: &str = "vector cannot contain metrics with the same labelset";
 
+/// The rule for a step at which a float and a histogram of one label set meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meeting {
+    /// An error, as for two floats.
+    ///
+    /// Source: `rangeEval` of Prometheus.
+    Refused,
+    /// The answer of a query has both. An operator above sees the float, and no histogram of the
+    /// series from that step on.
+    ///
+    /// Source: `mergeSeriesWithSameLabelset` of Prometheus, which compares floats with floats and
+    /// histograms with histograms, and `nextValues`, which stays at a histogram behind a float.
+    Merged,
+}
+
 /// An operator without repeated label sets: entries that bear the same labels become one
 /// series, which has a value wherever one of them has. The first entry decides whether the
 /// name goes.
 ///
 /// Errors: the limits of the query; the readers refuse a step at which two entries of one label
-/// set have a value.
-/// Source: `mergeSeriesWithSameLabelset` of Prometheus.
+/// set have a value, for a float and a histogram depending on `meeting`.
 pub fn unique(
     ctx: &Context,
     input: Box<dyn VectorOperator>,
+    meeting: Meeting,
 ) -> Result<Box<dyn VectorOperator>, QueryError> {
     if input.has_distinct_labels() {
         return Ok(input);
@@ -39,7 +54,8 @@ pub fn unique(
         members[*group as usize].push(index as u32);
     }
     let series = members.iter().map(|m| input.series()[m[0] as usize].clone()).collect();
-    Ok(Box::new(Unique { ctx: ctx.clone(), input, series, members, _charge: charge }))
+    let ctx = ctx.clone();
+    Ok(Box::new(Unique { ctx, input, series, members, meeting, is_answer: false, _charge: charge }))
 }
 
 /// Which entries bear the same labels.
@@ -125,6 +141,9 @@ struct Unique {
     series: Vec<SeriesMeta>,
     /// The entries of each series.
     members: Vec<Vec<u32>>,
+    meeting: Meeting,
+    /// Whether the tiles are the answer of the query.
+    is_answer: bool,
     _charge: Charge,
 }
 
@@ -141,6 +160,15 @@ impl VectorOperator for Unique {
         self.input.has_histograms()
     }
 
+    fn holds_histograms(&self) -> bool {
+        self.input.holds_histograms()
+    }
+
+    fn become_answer(&mut self) {
+        self.is_answer = true;
+        self.input.become_answer();
+    }
+
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
         let mut entries = Vec::new();
         let mut ends = Vec::with_capacity(series.len());
@@ -148,14 +176,19 @@ impl VectorOperator for Unique {
             entries.extend_from_slice(&self.members[*index as usize]);
             ends.push(entries.len());
         }
-        Box::new(UniqueReader { entries: Gather::open(&self.ctx, &*self.input, &entries), ends })
+        let have_met = vec![false; ends.len()];
+        let entries = Gather::open(&self.ctx, &*self.input, &entries);
+        Box::new(UniqueReader { unique: self, entries, ends, have_met })
     }
 }
 
 struct UniqueReader<'a> {
+    unique: &'a Unique,
     entries: Gather<'a>,
     /// One past the last entry of each row.
     ends: Vec<usize>,
+    /// Whether a float and a histogram of a row have met.
+    have_met: Vec<bool>,
 }
 
 impl TileReader for UniqueReader<'_> {
@@ -163,27 +196,49 @@ impl TileReader for UniqueReader<'_> {
         self.entries.next(step_count)?;
         tile.reset(self.ends.len(), step_count);
         let mut entry = 0;
-        for (row, end) in self.ends.iter().enumerate() {
-            while entry < *end {
+        for row in 0..self.ends.len() {
+            while entry < self.ends[row] {
                 let (from, present) = self.entries.row(entry);
                 let (values, presence) = tile.row_mut(row);
                 merge_row(values, presence, from, present)?;
                 merge_histograms(tile, row, self.entries.histograms(entry))?;
                 entry += 1;
             }
+            if tile.has_histograms() {
+                self.judge_meetings(tile, row)?;
+            }
         }
         Ok(())
     }
 }
 
-/// Adds histograms to a row of a tile that holds floats already.
+impl UniqueReader<'_> {
+    /// Applies the rule for steps at which a float and a histogram of a row meet.
+    fn judge_meetings(&mut self, tile: &mut Tile, row: usize) -> Result<(), QueryError> {
+        let (_, presence, cells) = tile.mixed_row_mut(row);
+        let meets = |step: &usize| cells[*step].is_some() && is_present(presence, *step);
+        let first =
+            if self.have_met[row] { Some(0) } else { (0..cells.len()).find(|step| meets(step)) };
+        match (first, self.unique.meeting) {
+            (None, _) => Ok(()),
+            (Some(_), Meeting::Refused) => Err(QueryError::Execution(SAME_LABELSET.to_owned())),
+            (Some(_), Meeting::Merged) if self.unique.is_answer => Ok(()),
+            (Some(first), Meeting::Merged) => {
+                self.have_met[row] = true;
+                cells[first..].fill(None);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Adds histograms to a row of a tile.
 ///
-/// Errors: a step at which both have something.
+/// Errors: a step at which both have one.
 fn merge_histograms(tile: &mut Tile, row: usize, from: &[HistogramCell]) -> Result<(), QueryError> {
-    if from.is_empty() && tile.histograms(row).is_empty() {
+    if from.is_empty() {
         return Ok(());
     }
-    let presence = tile.row(row).1.to_vec();
     let cells = tile.histograms_mut(row);
     for (step, histogram) in from.iter().enumerate() {
         if histogram.is_none() {
@@ -194,16 +249,13 @@ fn merge_histograms(tile: &mut Tile, row: usize, from: &[HistogramCell]) -> Resu
         }
         cells[step].clone_from(histogram);
     }
-    if (0..cells.len()).any(|step| cells[step].is_some() && is_present(&presence, step)) {
-        return Err(QueryError::Execution(SAME_LABELSET.to_owned()));
-    }
     Ok(())
 }
 
 /// Adds the present values of one row to another.
 ///
 /// Errors: a step at which both have a value.
-pub fn merge_row(
+fn merge_row(
     values: &mut [f64],
     presence: &mut [u64],
     from: &[f64],

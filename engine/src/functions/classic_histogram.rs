@@ -15,7 +15,7 @@ use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::scan;
-use crate::exec::unique::unique;
+use crate::exec::unique::{Meeting, unique};
 use crate::exec::watch::Watch;
 use crate::number_text::{general, parse_float};
 use crate::parse::ast::Span;
@@ -124,7 +124,11 @@ pub(super) fn evaluate(
     });
     // At an instant Prometheus looks for repeated label sets only when names have been removed.
     let is_checked_later = ctx.delayed_name_removal && answers.steps().count == 1;
-    Ok(Operand::Vector(if is_checked_later { answers } else { unique(ctx, answers)? }))
+    Ok(Operand::Vector(if is_checked_later {
+        answers
+    } else {
+        unique(ctx, answers, Meeting::Refused)?
+    }))
 }
 
 /// One histogram, classic or native.

@@ -2,14 +2,14 @@
 
 use model::MatcherError;
 use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
-use model::re2::compile_anchored;
+use model::re2::compile_wrapped;
 use regex::{Captures, Regex, RegexBuilder};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::rearranged::Rearranged;
-use crate::exec::unique::{settle_names, unique};
+use crate::exec::unique::{Meeting, settle_names, unique};
 use crate::window::Steps;
 
 /// The longest label value that these functions make, in bytes.
@@ -51,8 +51,9 @@ pub(super) fn replace(
     })
 }
 
+/// Source: `evalLabelReplace` of Prometheus, which compiles the text with its anchors around it.
 fn compiled(pattern: &str) -> Result<Regex, QueryError> {
-    compile_anchored(pattern).map_err(|error| {
+    compile_wrapped(pattern).map_err(|error| {
         QueryError::Execution(match error {
             MatcherError::Syntax(_) => {
                 format!("invalid regular expression in label_replace(): {pattern}")
@@ -165,8 +166,8 @@ fn relabel(
     }
     let relabeled = Relabeled { rows: Rearranged::relabeled(input, series), _charge: charge };
     Ok(Operand::Vector(match settle_names(ctx, &relabeled)? {
-        Some(settled) => unique(ctx, Box::new(settled))?,
-        None => unique(ctx, Box::new(relabeled))?,
+        Some(settled) => unique(ctx, Box::new(settled), Meeting::Merged)?,
+        None => unique(ctx, Box::new(relabeled), Meeting::Merged)?,
     }))
 }
 
@@ -207,6 +208,14 @@ impl VectorOperator for Relabeled {
 
     fn has_histograms(&self) -> bool {
         self.rows.has_histograms()
+    }
+
+    fn holds_histograms(&self) -> bool {
+        self.rows.holds_histograms()
+    }
+
+    fn become_answer(&mut self) {
+        self.rows.become_answer();
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
@@ -292,7 +301,7 @@ mod tests {
     use super::*;
 
     fn expand(pattern: &str, text: &str, replacement: &str) -> String {
-        let regex = compile_anchored(pattern).unwrap();
+        let regex = compile_wrapped(pattern).unwrap();
         let captures = regex.captures(text).unwrap();
         Template::parse(replacement, &regex).pieces(&captures).collect()
     }

@@ -22,7 +22,7 @@ pub use call::{call, check_texts};
 pub(crate) use date::rfc3339;
 pub use info::InfoSelector;
 pub use label::{LABEL_VALUE_BYTES_MAX, LABEL_VALUES_BYTES_MAX};
-pub(crate) use math::{go_max, go_min};
+pub(crate) use math::{atan2, go_max, go_min};
 pub(crate) use vector_scalar::absent;
 pub use vector_scalar::absent_labels;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
+use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -97,10 +97,14 @@ pub(crate) fn absent(
     single(ctx, steps, absent_labels(argument), &vec![1.0; steps.count], &presence)
 }
 
-/// The labels of `absent(…)` and `absent_over_time(…)`: what the selector's equality
-/// matchers say, unless they say it twice or another kind of matcher follows.
+/// The labels of `absent(…)` and `absent_over_time(…)`: those of the selector's equality matchers,
+/// unless another matcher of the same label follows.
 ///
-/// Source: `createLabelsForAbsentFunction` of Prometheus.
+/// The order is that in which the TSDB of Prometheus leaves the matchers of a selector: those that
+/// subtract series come last. So `{a!="x", a="b"}` says nothing of `a`, while
+/// `{a=~"b.*", a="b"}` does.
+///
+/// Source: `createLabelsForAbsentFunction` and `PostingsForMatchers` of Prometheus.
 pub fn absent_labels(argument: &Expr) -> Labels {
     let matchers = match &argument.kind {
         ExprKind::Selector(selector) => &selector.matchers,
@@ -108,9 +112,19 @@ pub fn absent_labels(argument: &Expr) -> Labels {
         ExprKind::Paren(inner) => return absent_labels(inner),
         _ => return Labels::empty(),
     };
+    let must_be_set =
+        |name: &str| matchers.iter().any(|other| other.name() == name && !other.matches_empty());
+    let subtracts = |matcher: &&Matcher| {
+        let is_negative = matches!(matcher.op(), MatchOp::NotEqual | MatchOp::NotRegex);
+        !must_be_set(matcher.name()) || is_negative && matcher.matches_empty()
+    };
+    let (last, first): (Vec<&Matcher>, Vec<&Matcher>) = matchers.iter().partition(subtracts);
     let mut builder = LabelsBuilder::default();
     let mut seen: Vec<&str> = Vec::new();
-    for matcher in matchers.iter().filter(|matcher| matcher.name() != METRIC_NAME) {
+    for matcher in first.into_iter().chain(last) {
+        if matcher.name() == METRIC_NAME {
+            continue;
+        }
         if matcher.op() == MatchOp::Equal && !seen.contains(&matcher.name()) {
             builder.set(matcher.name(), matcher.value());
             seen.push(matcher.name());

@@ -1,5 +1,6 @@
 //! Operators on rows of numbers: the operator is chosen once a row, the loop is plain.
 
+use crate::functions::atan2;
 use crate::parse::ast::BinaryOp;
 
 /// Which operand of an operator the changed row is.
@@ -23,7 +24,7 @@ pub fn arithmetic(op: BinaryOp, side: Side, row: &mut [f64], other: &[f64]) {
         BinaryOp::Div => zip(side, row, other, |a, b| a / b),
         BinaryOp::Mod => zip(side, row, other, |a, b| a % b),
         BinaryOp::Pow => zip(side, row, other, f64::powf),
-        BinaryOp::Atan2 => zip(side, row, other, f64::atan2),
+        BinaryOp::Atan2 => zip(side, row, other, atan2),
         op => unreachable!("{} is no arithmetic operator", op.as_str()),
     }
 }
@@ -144,6 +145,8 @@ mod tests {
             BinaryOp::Pow if b == 0.0 || a == 1.0 => 1.0,
             BinaryOp::Pow if a == -1.0 && b.is_infinite() => 1.0,
             BinaryOp::Pow => a.powf(b),
+            // The quotient is 0 and has lost its sign.
+            _ if b < 0.0 && a < 0.0 && b.is_finite() && a / b == 0.0 => std::f64::consts::PI,
             _ => a.atan2(b),
         }
     }

@@ -21,11 +21,11 @@ mod tests;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::QueryError;
-use crate::exec::elementwise::{Name, RowKernel, elementwise};
+use crate::exec::elementwise::{Name, RowKernel, elementwise, elementwise_meeting};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::scan::{all_series, scan};
-use crate::exec::unique::unique;
+use crate::exec::unique::{Meeting, unique};
 use crate::parse::ast::{Binary, BinaryOp, Matching, Span};
 use crate::window::Steps;
 
@@ -80,7 +80,8 @@ pub fn negate(
         Operand::Vector(input) => {
             let kernel: RowKernel =
                 Box::new(|_, values, _| values.iter_mut().for_each(|value| *value = -*value));
-            elementwise(ctx, input, Name::Drop, kernel, mixed::negated())
+            let rule = mixed::negated();
+            elementwise_meeting(ctx, input, Name::Drop, kernel, rule, Meeting::Merged)
         }
         Operand::String(_) => Err(QueryError::Execution(
             "unary expression only allowed on expressions of type scalar or instant vector"
@@ -213,7 +214,7 @@ fn vectors(
         Some(pairs) => join::stream(ctx, &operation, pairs, lhs, rhs),
         None => {
             let joined = ambiguous::evaluate(ctx, &operation, &groups, &*lhs, &*rhs)?;
-            unique(ctx, Box::new(joined))
+            unique(ctx, Box::new(joined), Meeting::Refused)
         }
     }
 }

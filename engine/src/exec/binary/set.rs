@@ -8,7 +8,7 @@ use crate::exec::gather::Gather;
 use crate::exec::matrix::materialize;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::{all_series, drain, scan, word_at};
-use crate::exec::unique::{settle_names, unique};
+use crate::exec::unique::{Meeting, settle_names, unique};
 use crate::parse::ast::BinaryOp;
 use crate::tile::{Tile, copy_bits, is_present, mark_histograms};
 use crate::window::Steps;
@@ -169,8 +169,8 @@ fn union(
         return Ok(Box::new(union));
     }
     match settle_names(ctx, &union)? {
-        Some(settled) => unique(ctx, Box::new(settled)),
-        None => unique(ctx, Box::new(union)),
+        Some(settled) => unique(ctx, Box::new(settled), Meeting::Refused),
+        None => unique(ctx, Box::new(union), Meeting::Refused),
     }
 }
 

@@ -29,10 +29,29 @@ const REPEAT_MAX: u32 = 1_000;
 /// An expression that must match a whole text; a dot matches a line feed.
 ///
 /// Errors: an expression that does not parse, or is too large.
-/// Source: Prometheus wraps its expressions as `^(?s:…)$`.
+/// Source: `NewFastRegexMatcher` of Prometheus parses the expression and then wraps it as
+/// `^(?s:…)$`.
 pub fn compile_anchored(source: &str) -> Result<Regex, MatcherError> {
-    let anchored = format!("^(?s:{})$", to_rust(source)?);
-    RegexBuilder::new(&anchored)
+    compile(source, &wrapped(&to_rust(source)?))
+}
+
+/// The same for an expression that is wrapped before it is parsed. A `\Q` without `\E` then quotes
+/// the closing parenthesis, and `a)(b` has two groups.
+///
+/// Errors: as for [`compile_anchored`].
+/// Source: `evalLabelReplace` of Prometheus.
+pub fn compile_wrapped(source: &str) -> Result<Regex, MatcherError> {
+    check_length(source)?;
+    compile(source, &translated(&wrapped(source))?)
+}
+
+fn wrapped(expression: &str) -> String {
+    format!("^(?s:{expression})$")
+}
+
+/// Compiles the translation of an expression.
+fn compile(source: &str, translation: &str) -> Result<Regex, MatcherError> {
+    RegexBuilder::new(translation)
         .size_limit(PATTERN_COMPILED_BYTES_MAX)
         .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
         .build()
@@ -49,12 +68,21 @@ pub fn compile_anchored(source: &str) -> Result<Regex, MatcherError> {
 ///
 /// Errors: an expression that RE2 refuses, in the words of Go, or one that is too long.
 pub fn to_rust(source: &str) -> Result<String, MatcherError> {
+    check_length(source)?;
+    translated(source)
+}
+
+fn check_length(source: &str) -> Result<(), MatcherError> {
     if source.len() > PATTERN_BYTES_MAX {
         return Err(MatcherError::TooLarge {
             bytes: source.len(),
             detail: format!("at most {PATTERN_BYTES_MAX} bytes"),
         });
     }
+    Ok(())
+}
+
+fn translated(source: &str) -> Result<String, MatcherError> {
     let mut translator = Translator {
         source,
         position: 0,
@@ -511,6 +539,19 @@ mod tests {
             assert!(is_match(pattern, text), "{pattern} {text}");
         }
         assert!(!is_match(r"[\x{D800}]", "a"));
+    }
+
+    #[test]
+    fn wrapping_comes_before_parsing_where_prometheus_does_so() {
+        for (pattern, text) in [("a(b)", "ab"), ("a)(b", "ab"), (r"\Qa.\E", "a."), ("a|b", "b")] {
+            let regex = compile_wrapped(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+            assert!(regex.is_match(text), "{pattern} {text}");
+            assert!(!regex.is_match(&format!("x{text}")), "{pattern} is anchored");
+        }
+        for pattern in [r"\Qa", "a)", "(a", "[a", "a\\", "*"] {
+            assert!(compile_wrapped(pattern).is_err(), "{pattern} should not compile");
+        }
+        assert!(compile_wrapped(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
     }
 
     proptest! {
