@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use engine::tile::{Tile, TileShape};
-use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput};
+use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::memory::MemorySource;
 use model::{BudgetLimits, Labels, MemoryPool, Source};
@@ -47,6 +47,18 @@ fn ask(
         return block_on(engine.instant(source, query, NOW_MS, &options));
     }
     block_on(engine.range(source, query, start_ms, NOW_MS, step_ms, &options))
+}
+
+/// Counting what each step saw decodes again what has been counted.
+#[test]
+fn samples_that_are_decoded_once_more_to_be_counted_are_free() {
+    let (engine, source) = (engine(), source());
+    let limits = BudgetLimits { samples_max: SERIES * SAMPLES, ..BudgetLimits::default() };
+    let options = QueryOptions { limits, count_seen: true, ..QueryOptions::default() };
+    let asked = engine.instant(source, "count_over_time(m[1h])", NOW_MS, &options);
+    let output = block_on(asked).unwrap();
+    assert_eq!(output.stats.sample_count, SERIES * SAMPLES);
+    assert_eq!(output.seen.unwrap().counts, [SERIES * SAMPLES]);
 }
 
 #[test]
@@ -95,6 +107,31 @@ fn every_kind_of_memory_is_charged_and_bounded() {
                 .unwrap_or_else(|| panic!("{kind}: {error}"));
             assert!(reached.parse::<u64>().unwrap() > limit, "{kind}: {error}");
         }
+    }
+}
+
+/// A range as long as a century sees few samples and gives an answer of many: what is computed for
+/// it is counted, tile by tile.
+#[test]
+fn samples_of_an_answer_are_counted_before_all_of_them_are_computed() {
+    let (engine, source) = (engine(), source());
+    let tile = TileShape::default();
+    let cells = (tile.series * tile.steps) as u64;
+    let all = SERIES * STEP_COUNT;
+    for query in ["rate(m[100y])", "m", "m + 1", "-m", "sum by (i) (m)"] {
+        let limited = |count| BudgetLimits { samples_max: count, ..BudgetLimits::default() };
+        let answer = ask(&engine, &source, query, limited(all));
+        let Value::Grid { rows, .. } = answer.unwrap().value else { panic!("{query}") };
+        let count = rows.iter().map(|row| row.iter().count() as u64).sum::<u64>();
+        assert!(count > 4 * cells, "{query}: {count}");
+        let limit = SERIES * SAMPLES;
+        let error = ask(&engine, &source, query, limited(limit)).unwrap_err().to_string();
+        let reached = error
+            .strip_prefix("query needs ")
+            .and_then(|rest| rest.split_once(" samples in its answer, the limit is 36000 "))
+            .unwrap_or_else(|| panic!("{query}: {error}"));
+        let reached: u64 = reached.0.parse().unwrap();
+        assert!(limit < reached && reached <= limit + cells, "{query}: {reached}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::QueryError;
-use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::matrix::{Matrix, into_matrix};
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::tile::{Tile, is_present};
 use crate::window::Steps;
@@ -17,7 +17,7 @@ pub fn broadcast(ctx: &Context, operand: Operand, steps: Steps) -> Result<Operan
         }
         Operand::String(text) => Operand::String(text),
         Operand::Vector(operator) => {
-            let once = materialize(ctx, &*operator)?;
+            let once = into_matrix(ctx, operator)?;
             Operand::Vector(Box::new(Broadcast { once, steps }))
         }
     })

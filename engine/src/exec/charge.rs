@@ -21,6 +21,18 @@ impl Charge {
         Ok(charge)
     }
 
+    /// No bytes yet.
+    pub fn empty(budget: &Budget) -> Charge {
+        Charge { budget: budget.clone(), bytes: 0 }
+    }
+
+    /// Gives back some of the bytes.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.release_memory(bytes);
+    }
+
     /// Charges further bytes. They count even when the answer is an error.
     pub fn grow(&mut self, bytes: u64) -> Result<(), QueryError> {
         self.bytes += bytes;

@@ -35,6 +35,8 @@ struct FoundRow {
     presence: Vec<u64>,
     /// Empty until there is one.
     histograms: Vec<HistogramCell>,
+    /// What is charged for the histograms.
+    histogram_bytes: u64,
 }
 
 impl FoundRows {
@@ -64,7 +66,9 @@ impl FoundRows {
         let slot = self.rows.len() as u32;
         self.slot_of.insert(key, slot);
         let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);
-        self.rows.push(FoundRow { meta, place, values, presence, histograms: Vec::new() });
+        let histograms = Vec::new();
+        let row = FoundRow { meta, place, values, presence, histograms, histogram_bytes: 0 };
+        self.rows.push(row);
         Ok(slot)
     }
 
@@ -93,8 +97,9 @@ impl FoundRows {
             return Ok(false);
         }
         let plane = if row.histograms.is_empty() { self.steps.count } else { 0 };
-        let bytes = size_of::<Histogram>() + histogram.heap_bytes();
-        self.charge.grow((plane * size_of::<HistogramCell>() + bytes) as u64)?;
+        let bytes = (size_of::<Histogram>() + histogram.heap_bytes()) as u64;
+        row.histogram_bytes += bytes;
+        self.charge.grow((plane * size_of::<HistogramCell>()) as u64 + bytes)?;
         row.histograms.resize(self.steps.count, None);
         row.histograms[step] = Some(histogram);
         Ok(true)
@@ -103,7 +108,7 @@ impl FoundRows {
     /// All rows as a matrix.
     ///
     /// Errors: the limits of the query.
-    pub fn into_matrix(self, ctx: &Context) -> Result<Matrix, QueryError> {
+    pub fn into_matrix(mut self, ctx: &Context) -> Result<Matrix, QueryError> {
         let mut watch = Watch::new(&ctx.budget);
         let rows = sort_by(self.rows, &mut watch, |_| 1, |a, b| a.place.cmp(&b.place))?;
         let series = rows.iter().map(|row| row.meta.clone()).collect();
@@ -117,6 +122,8 @@ impl FoundRows {
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
+            // The matrix charges for them from here on.
+            self.charge.shrink(row.histogram_bytes);
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {
                     matrix.set_histogram(index, step, histogram)?;

@@ -9,7 +9,9 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::each_tile;
-use crate::tile::{HistogramCell, Tile, copy_bits, histogram_bytes, set_absent, stripe_rows};
+use crate::tile::{
+    HistogramCell, Tile, copy_bits, histogram_bytes_behind, set_absent, stripe_rows,
+};
 use crate::window::Steps;
 
 /// Label sets of more bytes are charged by every matrix that holds them.
@@ -31,7 +33,7 @@ pub struct Matrix {
     /// Empty where there are none.
     histograms: Vec<HistogramCell>,
     charge: Charge,
-    /// For the histograms.
+    /// For the histograms, and for large labels.
     charges: Vec<Charge>,
 }
 
@@ -40,13 +42,22 @@ impl Matrix {
     ///
     /// Errors: the memory limit of the query is passed; nothing has been allocated then.
     pub fn new(ctx: &Context, series: Vec<SeriesMeta>, steps: Steps) -> Result<Matrix, QueryError> {
+        let large = Charge::new(&ctx.budget, all_large_bytes(&series))?;
+        let mut matrix = Matrix::sharing_labels(ctx, series, steps)?;
+        matrix.charges.push(large);
+        Ok(matrix)
+    }
+
+    /// A matrix whose labels are charged by others.
+    fn sharing_labels(
+        ctx: &Context,
+        series: Vec<SeriesMeta>,
+        steps: Steps,
+    ) -> Result<Matrix, QueryError> {
         let words = steps.count.div_ceil(64);
         let row_bytes = (steps.count as u64).saturating_add(words as u64).saturating_mul(8);
         let meta_bytes = size_of::<SeriesMeta>() as u64;
-        let large_bytes: u64 = series.iter().map(|meta| large_bytes(&meta.labels)).sum();
-        let bytes = (series.len() as u64)
-            .saturating_mul(row_bytes.saturating_add(meta_bytes))
-            .saturating_add(large_bytes);
+        let bytes = (series.len() as u64).saturating_mul(row_bytes.saturating_add(meta_bytes));
         let charge = Charge::new(&ctx.budget, bytes)?;
         Ok(Matrix {
             words,
@@ -69,10 +80,15 @@ impl Matrix {
         steps: Steps,
     ) -> Result<Matrix, QueryError> {
         let mut matrix = Matrix::new(ctx, series, steps)?;
-        let cells = matrix.values.len();
-        matrix.charge.grow((cells as u64).saturating_mul(size_of::<HistogramCell>() as u64))?;
-        matrix.histograms = vec![None; cells];
+        matrix.add_plane()?;
         Ok(matrix)
+    }
+
+    fn add_plane(&mut self) -> Result<(), QueryError> {
+        let cells = self.values.len();
+        self.charge.grow((cells as u64).saturating_mul(size_of::<HistogramCell>() as u64))?;
+        self.histograms = vec![None; cells];
+        Ok(())
     }
 
     /// The histograms of a series, one a step; an empty slice where the matrix takes none.
@@ -180,7 +196,7 @@ impl Matrix {
         let values = self.values.chunks_mut(cells);
         let presence = self.presence.chunks_mut(shape.series * words);
         let stripes = values.zip(presence).zip(self.histograms.chunks_mut(cells)).enumerate();
-        self.charges = ctx.map(stripes, |(stripe, ((values, presence), histograms)), pace| {
+        let charges = ctx.map(stripes, |(stripe, ((values, presence), histograms)), pace| {
             let rows = values.len() / steps.count;
             let first = stripe * shape.series;
             let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
@@ -192,7 +208,8 @@ impl Matrix {
                     values[at..at + width].copy_from_slice(&from[..width]);
                     copy_bits(&mut presence[row * words..(row + 1) * words], step, present, width);
                     let from = tile.histograms(row);
-                    charge.grow(histogram_bytes(from))?;
+                    let last = if step > 0 { histograms[at - 1].as_ref() } else { None };
+                    charge.grow(histogram_bytes_behind(last, from))?;
                     if !from.is_empty() {
                         histograms[at..at + width].clone_from_slice(from);
                     }
@@ -201,6 +218,7 @@ impl Matrix {
             })?;
             Ok(charge)
         })?;
+        self.charges.extend(charges);
         Ok(())
     }
 
@@ -226,6 +244,11 @@ impl Matrix {
     }
 }
 
+/// The bytes of the large label sets among those of some series.
+fn all_large_bytes(series: &[SeriesMeta]) -> u64 {
+    series.iter().map(|meta| large_bytes(&meta.labels)).sum()
+}
+
 /// The bytes of a label set that is so large that only the query itself can have made it. The
 /// matrix may outlive the operator that has charged for it; others are charged by who loads them.
 fn large_bytes(labels: &Labels) -> u64 {
@@ -233,18 +256,36 @@ fn large_bytes(labels: &Labels) -> u64 {
     if bytes > LARGE_LABELS_BYTES { bytes as u64 } else { 0 }
 }
 
+/// The same as [`materialize`] for an operator that is not needed any more. Large labels are charged
+/// by the operator until it is dropped, and by the matrix from then on.
+///
+/// Errors: as for [`materialize`].
+pub fn into_matrix(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Matrix, QueryError> {
+    let mut matrix = filled(ctx, &*operator, Matrix::sharing_labels)?;
+    drop(operator);
+    matrix.charge.grow(all_large_bytes(&matrix.series))?;
+    Ok(matrix)
+}
+
 /// Evaluates an operator over all its series and steps, in parallel over stripes of series.
 ///
 /// Errors: what the operator's readers give, and the limits of the query.
 pub fn materialize(ctx: &Context, operator: &dyn VectorOperator) -> Result<Matrix, QueryError> {
-    let (series, steps) = (operator.series().to_vec(), operator.steps());
+    filled(ctx, operator, Matrix::new)
+}
+
+fn filled(
+    ctx: &Context,
+    operator: &dyn VectorOperator,
+    new: impl Fn(&Context, Vec<SeriesMeta>, Steps) -> Result<Matrix, QueryError>,
+) -> Result<Matrix, QueryError> {
+    let mut matrix = new(ctx, operator.series().to_vec(), operator.steps())?;
     if operator.has_histograms() {
-        let mut matrix = Matrix::with_histograms(ctx, series, steps)?;
+        matrix.add_plane()?;
         matrix.fill_mixed(ctx, operator)?;
-        return Ok(matrix);
+    } else {
+        matrix.fill(ctx, operator)?;
     }
-    let mut matrix = Matrix::new(ctx, series, steps)?;
-    matrix.fill(ctx, operator)?;
     Ok(matrix)
 }
 

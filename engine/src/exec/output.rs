@@ -8,7 +8,7 @@ use model::{Labels, SeriesSet};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::evaluate::{evaluate, origin};
-use crate::exec::matrix::{Matrix, materialize};
+use crate::exec::matrix::{Matrix, into_matrix};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
 use crate::exec::rearranged::Rearranged;
 use crate::exec::rollup::{Origin, raw_series};
@@ -19,7 +19,7 @@ use crate::exec::watch::Watch;
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, SampleValue, Value};
 use crate::tile::{
-    HistogramCell, Tile, TileShape, copy_bits, histogram_bytes, is_present, stripe_rows,
+    HistogramCell, Tile, TileShape, copy_bits, histogram_bytes_behind, is_present, stripe_rows,
 };
 
 /// Executes a plan over loaded series.
@@ -52,7 +52,7 @@ pub fn execute(
             Ok(Value::Grid { steps, rows })
         }
         (Operand::Vector(operator), true) => {
-            let matrix = materialize(ctx, &*named(ctx, operator)?)?;
+            let matrix = into_matrix(ctx, named(ctx, operator)?)?;
             let samples = matrix
                 .series()
                 .iter()
@@ -167,7 +167,8 @@ fn stripe(
                 }
                 // The operator outlives this charge.
                 if !operator.holds_histograms() {
-                    charge.grow(histogram_bytes(histograms))?;
+                    let last = step.checked_sub(1).and_then(|at| row.histograms[at].as_ref());
+                    charge.grow(histogram_bytes_behind(last, histograms))?;
                 }
                 row.histograms[step..step + width].clone_from_slice(histograms);
             }

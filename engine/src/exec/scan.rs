@@ -48,7 +48,11 @@ pub fn each_tile(
         pace.pause()?;
         let width = shape.steps.min(steps.count - first_step);
         reader.next_tile(width, &mut tile)?;
-        let _histograms = Charge::new(&ctx.budget, tile.histogram_bytes())?;
+        let bytes = match operator.holds_histograms() {
+            true => tile.plane_bytes(),
+            false => tile.histogram_bytes(),
+        };
+        let _histograms = Charge::new(&ctx.budget, bytes)?;
         visit(first_step, width, &tile)?;
         first_step += width;
     }

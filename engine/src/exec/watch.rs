@@ -5,7 +5,6 @@ pub use model::Watch;
 use model::watch::WORK_BETWEEN_LOOKS;
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 
 /// Samples that are being decoded and not kept.
 pub struct Decoded {
@@ -38,41 +37,30 @@ impl Decoded {
     }
 }
 
-/// Samples that are being read into memory, charged while they come in, not when all are there.
+/// Samples that are being read into memory, counted while they come in, not when all are there.
+/// The memory that they take is charged by the buffers that take it.
 pub struct Intake {
     budget: Budget,
-    charge: Charge,
     are_decoded: bool,
-    uncharged: usize,
+    uncounted: usize,
 }
 
 impl Intake {
-    /// Nothing read yet. Samples that are decoded, as against computed, also count as samples.
-    ///
-    /// Errors: those of [`Charge::new`].
-    pub fn new(budget: &Budget, are_decoded: bool) -> Result<Intake, QueryError> {
-        let charge = Charge::new(budget, 0)?;
-        Ok(Intake { budget: budget.clone(), charge, are_decoded, uncharged: 0 })
+    /// Nothing read yet. Samples that are decoded, as against computed, count as samples.
+    pub fn new(budget: &Budget, are_decoded: bool) -> Intake {
+        Intake { budget: budget.clone(), are_decoded, uncounted: 0 }
     }
 
-    /// Counts samples, each a time and a value, that have been read or are about to be.
+    /// Counts samples that have been read or are about to be.
     ///
     /// Errors: the limits of the query.
     #[inline]
     pub fn add(&mut self, count: usize) -> Result<(), QueryError> {
-        self.uncharged += count;
-        if self.uncharged < WORK_BETWEEN_LOOKS { Ok(()) } else { self.settle() }
+        self.uncounted += count;
+        if self.uncounted < WORK_BETWEEN_LOOKS { Ok(()) } else { self.settle() }
     }
 
-    /// Charges memory that read samples take beside their times and values.
-    ///
-    /// Errors: the query's memory limit is passed.
-    pub fn hold(&mut self, bytes: u64) -> Result<(), QueryError> {
-        self.charge.grow(bytes)
-    }
-
-    /// Charges the samples that are left and gives the memory back: who holds the samples from
-    /// here on charges for them.
+    /// Counts the samples that are left.
     ///
     /// Errors: as for [`Intake::add`].
     pub fn finish(mut self) -> Result<(), QueryError> {
@@ -80,11 +68,11 @@ impl Intake {
     }
 
     fn settle(&mut self) -> Result<(), QueryError> {
-        let count = std::mem::take(&mut self.uncharged) as u64;
+        let count = std::mem::take(&mut self.uncounted) as u64;
         self.budget.check()?;
         if self.are_decoded {
             self.budget.charge_samples(count)?;
         }
-        self.charge.grow(count * 16)
+        Ok(())
     }
 }

@@ -215,7 +215,12 @@ impl Tile {
             return 0;
         }
         let rows = (0..self.series).map(|row| histogram_bytes(self.histograms(row)));
-        (self.histograms.capacity() * size_of::<HistogramCell>()) as u64 + rows.sum::<u64>()
+        self.plane_bytes() + rows.sum::<u64>()
+    }
+
+    /// How many bytes the plane of histograms holds without them.
+    pub fn plane_bytes(&self) -> u64 {
+        (self.histograms.capacity() * size_of::<HistogramCell>()) as u64
     }
 
     /// How many bytes a tile of a shape holds, without histograms.
@@ -226,8 +231,15 @@ impl Tile {
 
 /// How many bytes the histograms of a row hold; one that stands in adjacent cells counts once.
 pub fn histogram_bytes(row: &[HistogramCell]) -> u64 {
+    histogram_bytes_behind(None, row)
+}
+
+/// The same for cells that follow upon one with the histogram `last`, which has been counted.
+pub fn histogram_bytes_behind<'a>(
+    mut last: Option<&'a Arc<Histogram>>,
+    row: &'a [HistogramCell],
+) -> u64 {
     let mut bytes = 0;
-    let mut last: Option<&Arc<Histogram>> = None;
     for histogram in row.iter().flatten() {
         if last.is_none_or(|last| !Arc::ptr_eq(last, histogram)) {
             bytes += (size_of::<Histogram>() + histogram.heap_bytes()) as u64;

@@ -3,6 +3,7 @@
 use model::{SampleBatch, Windows, is_any_stale, is_stale};
 
 use crate::error::QueryError;
+use crate::exec::charge::Charge;
 use crate::exec::watch::Watch;
 use crate::tile::set_all_present;
 use crate::window::{LookTimes, Reach};
@@ -119,6 +120,8 @@ impl EvenRanges<'_> {
 pub(super) trait Kernel: Send {
     /// Whether a value may cost as much as the range is long.
     const LOOKS_AT_ALL: bool = false;
+    /// The bytes that the state holds for each sample in memory at most, where that is much.
+    const SAMPLE_BYTES: u64 = 0;
     /// Whether [`Kernel::roll_evenly`] may give anything.
     const ROLLS_EVENLY: bool = false;
 
@@ -181,6 +184,29 @@ impl Ranges {
 }
 
 impl Buffer {
+    /// Makes room for further samples. What it takes is charged before it is allocated.
+    ///
+    /// Errors: the query's memory limit is passed.
+    #[inline]
+    pub(super) fn make_room(
+        &mut self,
+        count: usize,
+        charge: &mut Charge,
+    ) -> Result<(), QueryError> {
+        let len = self.times.len();
+        if self.times.capacity().min(self.values.capacity()) - len >= count {
+            return Ok(());
+        }
+        // A quarter more than there is at least: each sample is moved a few times in all, and what
+        // is charged is not much more than what is used.
+        let capacity = len + count.max(len / 4);
+        let held = self.bytes();
+        charge.grow((16 * capacity as u64).saturating_sub(held))?;
+        self.times.reserve_exact(capacity - len);
+        self.values.reserve_exact(capacity - len);
+        Ok(())
+    }
+
     /// Adds samples behind those there are, without staleness markers.
     pub(super) fn extend(&mut self, times: &[i64], values: &[f64]) {
         if is_any_stale(values) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Histogram, HistogramSample, SampleBatch, SeriesSet, Windows};
+use model::{Advance, Histogram, SampleBatch, SeriesSet, Windows};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -10,7 +10,7 @@ use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
 use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
 use crate::exec::watch::Intake;
-use crate::tile::{Tile, TileShape};
+use crate::tile::{HistogramCell, Tile, TileShape};
 use crate::window::Steps;
 
 /// Where the rows of a reader take their samples from.
@@ -44,10 +44,41 @@ pub(super) struct GridFeed<'a> {
     tile: Option<(Tile, Charge)>,
 }
 
-/// A value of a subquery's inner expression.
-pub(super) enum GridSample<'a> {
-    Float(i64, f64),
-    Histogram(i64, &'a Arc<Histogram>),
+/// The values of one row of a subquery's inner expression over the steps of a tile.
+pub(super) struct GridRow<'a> {
+    steps: Steps,
+    first_step: usize,
+    values: &'a [f64],
+    presence: &'a [u64],
+    histograms: &'a [HistogramCell],
+}
+
+impl<'a> GridRow<'a> {
+    /// How many floats there are.
+    pub(super) fn float_count(&self) -> usize {
+        self.presence.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Times and values of the floats, ascending.
+    pub(super) fn floats(&self) -> impl Iterator<Item = (i64, f64)> {
+        self.presence.iter().enumerate().flat_map(move |(word_index, word)| {
+            let mut bits = *word;
+            std::iter::from_fn(move || {
+                let index = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                let index = word_index * 64 + index;
+                Some((self.steps.time(self.first_step + index), self.values[index]))
+            })
+        })
+    }
+
+    /// Times and histograms, ascending.
+    pub(super) fn histograms(&self) -> impl Iterator<Item = (i64, &'a Arc<Histogram>)> {
+        let cells = self.histograms.iter().enumerate();
+        cells.filter_map(move |(index, cell)| {
+            Some((self.steps.time(self.first_step + index), cell.as_ref()?))
+        })
+    }
 }
 
 impl<'a> Feed<'a> {
@@ -105,7 +136,7 @@ impl CursorFeed<'_> {
         (row, series): (usize, u32),
         (until_ms, is_last): (i64, bool),
         intake: &mut Intake,
-        mut push: impl FnMut(&SampleBatch),
+        mut push: impl FnMut(&SampleBatch) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let CursorFeed { set, windows, cursors, batch } = self;
         let batch = batch.get_or_insert_with(SampleBatch::new);
@@ -116,11 +147,7 @@ impl CursorFeed<'_> {
             batch.clear();
             let advance = cursors[row].next_batch(wanted, until_ms, batch)?;
             intake.add(batch.sample_count())?;
-            if !batch.histograms.is_empty() {
-                let bytes = |sample: &HistogramSample| histogram_bytes(&sample.histogram);
-                intake.hold(batch.histograms.iter().map(bytes).sum())?;
-            }
-            push(batch);
+            push(batch)?;
             if advance != Advance::Full {
                 break;
             }
@@ -133,15 +160,15 @@ impl CursorFeed<'_> {
 }
 
 impl GridFeed<'_> {
-    /// Hands over all values up to a bound, row by row, floats and histograms each in the order
-    /// of time. Some beyond the bound may be among them.
+    /// Hands over all values up to a bound, row by row. Some beyond the bound may be among them.
     pub(super) fn pull(
         &mut self,
         until_ms: i64,
         intake: &mut Intake,
-        mut push: impl FnMut(usize, GridSample<'_>),
+        mut push: impl FnMut(usize, &GridRow<'_>) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        while self.next_step < self.steps.count && self.steps.time(self.next_step) <= until_ms {
+        let steps = self.steps;
+        while self.next_step < steps.count && steps.time(self.next_step) <= until_ms {
             let (tile, _charge) = match &mut self.tile {
                 Some(tile) => tile,
                 None => {
@@ -150,29 +177,19 @@ impl GridFeed<'_> {
                     self.tile.insert((Tile::new(shape), charge))
                 }
             };
-            let width = self.width.min(self.steps.count - self.next_step);
+            let width = self.width.min(steps.count - self.next_step);
             self.reader.next_tile(width, tile)?;
-            intake.hold(tile.histogram_bytes())?;
+            let _histograms = Charge::new(&self.ctx.budget, tile.histogram_bytes())?;
             for row in 0..self.row_count {
                 let (values, presence) = tile.row(row);
-                intake.add(presence.iter().map(|word| word.count_ones() as usize).sum())?;
-                for (word_index, word) in presence.iter().enumerate() {
-                    let mut bits = *word;
-                    while bits != 0 {
-                        let index = word_index * 64 + bits.trailing_zeros() as usize;
-                        let time_ms = self.steps.time(self.next_step + index);
-                        push(row, GridSample::Float(time_ms, values[index]));
-                        bits &= bits - 1;
-                    }
-                }
-                for (index, cell) in tile.histograms(row).iter().enumerate() {
-                    if let Some(histogram) = cell {
-                        intake.add(1)?;
-                        let time_ms = self.steps.time(self.next_step + index);
-                        push(row, GridSample::Histogram(time_ms, histogram));
-                    }
-                }
+                let histograms = tile.histograms(row);
+                let first_step = self.next_step;
+                let samples = GridRow { steps, first_step, values, presence, histograms };
+                intake.add(samples.float_count() + histograms.iter().flatten().count())?;
+                push(row, &samples)?;
             }
+            // The rows hold them from here on.
+            tile.drop_histograms();
             self.next_step += width;
         }
         Ok(())

@@ -80,6 +80,7 @@ impl<P: Copy + Default> Halves<P> {
             _ => {
                 let border = border();
                 self.front.clear();
+                self.front.reserve_exact(border.saturating_sub(numbers.start) as usize);
                 let mut part = P::default();
                 self.front.extend(items(numbers.start..border).rev().map(|item| {
                     part = plus(part, item);

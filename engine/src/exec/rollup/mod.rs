@@ -17,30 +17,28 @@ mod moments;
 mod note;
 mod ordered;
 mod raw;
+mod reader;
 mod spread;
 mod trend;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use model::{Histogram, HistogramSample, SampleBatch, SeriesSet};
+use model::{SampleBatch, SeriesSet};
 
 use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::select::series_of;
-use crate::exec::watch::{Intake, Watch};
 use crate::parse::ast::{RangeMode, Span};
 use crate::plan::{Instant, RangeInput, Rollup};
-use crate::tile::Tile;
 use crate::window::{Reach, Steps};
 
-use buffer::{Buffer, Kernel, Ranges};
+use buffer::{Buffer, Ranges};
 use counter::{Extrapolated, LastTwo, Neighbours, Resets};
 use extended::{AnchoredNeighbours, ExtendedRate, SmoothedInstant};
-use feed::{Feed, GridSample};
 use fold::{Border, Extreme, Fold};
-use mixed::{Mixed, Mixing};
+use mixed::Mixing;
 use note::Note;
 use spread::{Mad, Quantile, Variance};
 use trend::{Prediction, Slope, Smoothing};
@@ -104,7 +102,6 @@ struct Spare {
     buffers: Vec<Buffer>,
     batch: Option<Box<SampleBatch>>,
     charge: Option<Charge>,
-    charged_bytes: u64,
 }
 
 /// A function with its parameters, one a step.
@@ -381,203 +378,6 @@ impl VectorOperator for RollupOperator {
                 error: None,
             }),
             Function::SmoothedInstant => self.reader(series, || SmoothedInstant),
-        }
-    }
-}
-
-impl RollupOperator {
-    fn reader<'a, K: Kernel + 'a>(
-        &'a self,
-        series: &[u32],
-        kernel: impl Fn() -> K,
-    ) -> Box<dyn TileReader + 'a> {
-        let spare = lock(&self.spare).pop();
-        let Spare { buffers: idle, batch, charge, charged_bytes } = spare.unwrap_or_default();
-        let row = |series: &u32| {
-            let buffer = Buffer::default();
-            Row { series: *series, buffer, kernel: kernel(), mixed: None }
-        };
-        Box::new(RollupReader {
-            operator: self,
-            rows: series.iter().map(row).collect(),
-            idle,
-            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows(), batch),
-            step: 0,
-            charged_bytes,
-            charge,
-        })
-    }
-}
-
-struct RollupReader<'a, K> {
-    operator: &'a RollupOperator,
-    rows: Vec<Row<K>>,
-    /// Room for rows that have taken no samples yet.
-    idle: Vec<Buffer>,
-    feed: Feed<'a>,
-    step: usize,
-    charged_bytes: u64,
-    charge: Option<Charge>,
-}
-
-/// One series of a reader.
-struct Row<K> {
-    series: u32,
-    buffer: Buffer,
-    kernel: K,
-    /// From the first histogram on, or the first start of a counter where that matters.
-    mixed: Option<Box<Mixed>>,
-}
-
-impl<K> Drop for RollupReader<'_, K> {
-    /// Leaves the room for another reader, with what is charged for it.
-    fn drop(&mut self) {
-        let rows = std::mem::take(&mut self.rows);
-        let mut buffers = std::mem::take(&mut self.idle);
-        let with_room = rows.into_iter().map(|row| row.buffer).filter(Buffer::has_room);
-        buffers.extend(with_room.map(Buffer::emptied));
-        lock(&self.operator.spare).push(Spare {
-            buffers,
-            batch: self.feed.give_room(),
-            charge: self.charge.take(),
-            charged_bytes: self.charged_bytes,
-        });
-    }
-}
-
-/// What is locked here stays whole where a thread panics: nothing of a query runs under the lock.
-fn lock(spare: &Mutex<Vec<Spare>>) -> MutexGuard<'_, Vec<Spare>> {
-    spare.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<K: Kernel> TileReader for RollupReader<'_, K> {
-    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
-        let operator = self.operator;
-        operator.ctx.budget.check()?;
-        tile.reset(self.rows.len(), step_count);
-        let until_ms = operator.ranges.until_ms(self.step + step_count - 1);
-        let is_last = self.step + step_count >= operator.steps.count;
-        let are_decoded = matches!(self.feed, Feed::Cursors(_));
-        let mut intake = Intake::new(&operator.ctx.budget, are_decoded)?;
-        let mut watch = Watch::new(&operator.ctx.budget);
-        if let Feed::Grid(grid) = &mut self.feed {
-            let rows = &mut self.rows;
-            grid.pull(until_ms, &mut intake, |row, sample| match sample {
-                GridSample::Float(time_ms, value) => rows[row].buffer.push(time_ms, value),
-                GridSample::Histogram(time_ms, histogram) => {
-                    rows[row].push(operator, time_ms, Arc::clone(histogram));
-                }
-            })?;
-        }
-        for index in 0..self.rows.len() {
-            if self.step == 0
-                && let Feed::Cursors(feed) = &self.feed
-            {
-                feed.expect(|ahead| Some(self.rows.get(index + 1 + ahead)?.series));
-            }
-            let row = &mut self.rows[index];
-            if let Feed::Cursors(feed) = &mut self.feed {
-                if !row.buffer.has_room() {
-                    row.buffer = self.idle.pop().unwrap_or_default();
-                }
-                let series = (index, row.series);
-                feed.take(series, (until_ms, is_last), &mut intake, |batch| {
-                    row.take(operator, batch);
-                })?;
-            }
-            row.roll(operator, self.step, (&mut *tile, index), &mut watch)?;
-            if is_last {
-                // For the next row: of what is read in one go, one row is held at a time.
-                self.idle.push(std::mem::take(&mut row.buffer).emptied());
-            }
-        }
-        intake.finish()?;
-        let in_rows: u64 = self.rows.iter().map(Row::bytes).sum();
-        let idle: u64 = self.idle.iter().map(Buffer::bytes).sum();
-        self.charge_to(in_rows + idle)?;
-        self.step += step_count;
-        Ok(())
-    }
-}
-
-impl<K: Kernel> Row<K> {
-    /// Takes the samples of a batch.
-    #[inline]
-    fn take(&mut self, operator: &RollupOperator, batch: &SampleBatch) {
-        if self.mixed.is_none() && !operator.mixing.concerns(batch) {
-            self.buffer.extend_with(batch);
-        } else {
-            let Row { mixed, buffer, .. } = self;
-            let mixed = mixed.get_or_insert_with(|| operator.mixed(buffer));
-            mixed.take(&operator.mixing, batch, buffer);
-        }
-    }
-
-    /// Takes one histogram of a subquery.
-    fn push(&mut self, operator: &RollupOperator, timestamp_ms: i64, histogram: Arc<Histogram>) {
-        let mixed = self.mixed.get_or_insert_with(|| operator.mixed(&self.buffer));
-        mixed.push(&operator.mixing, HistogramSample { timestamp_ms, start_ms: 0, histogram });
-    }
-
-    /// Writes the values of a tile's row, and says what there is to say about them.
-    #[inline]
-    fn roll(
-        &mut self,
-        operator: &RollupOperator,
-        first_step: usize,
-        (tile, index): (&mut Tile, usize),
-        watch: &mut Watch,
-    ) -> Result<(), QueryError> {
-        let Row { series, buffer, kernel, mixed } = self;
-        let ranges = &operator.ranges;
-        watch.work(tile.steps())?;
-        match mixed {
-            None => {
-                let (values, presence) = tile.row_mut(index);
-                buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
-            }
-            Some(mixed) => {
-                mixed.roll((buffer, kernel), ranges, first_step, (tile, index), watch)?;
-                let name = operator.origin.metric_name(*series);
-                mixed.report(&operator.ctx, &operator.mixing, name);
-            }
-        }
-        if let Some(message) = kernel.error() {
-            return Err(QueryError::Execution(message));
-        }
-        operator.note.take(&operator.ctx, *series, first_step, tile.row(index).1);
-        let dropped = buffer.compact();
-        if let Some(mixed) = mixed {
-            mixed.compact(dropped);
-        }
-        Ok(())
-    }
-
-    /// How many bytes are held.
-    #[inline]
-    fn bytes(&self) -> u64 {
-        let mixed_bytes = self.mixed.as_ref().map_or(0, |mixed| mixed.bytes());
-        self.buffer.bytes() + self.kernel.bytes() + mixed_bytes
-    }
-}
-
-impl RollupOperator {
-    fn mixed(&self, buffer: &Buffer) -> Box<Mixed> {
-        Box::new(Mixed::new(&self.mixing, &self.function, &self.ranges, buffer))
-    }
-}
-
-impl<K> RollupReader<'_, K> {
-    /// Charges what the buffers hold beyond what they held before.
-    fn charge_to(&mut self, bytes: u64) -> Result<(), QueryError> {
-        let more = bytes.saturating_sub(self.charged_bytes);
-        self.charged_bytes += more;
-        match &mut self.charge {
-            Some(charge) => charge.grow(more),
-            None => {
-                self.charge = Some(Charge::new(&self.operator.ctx.budget, more)?);
-                Ok(())
-            }
         }
     }
 }

@@ -42,6 +42,9 @@ fn flipped(bits: i64) -> i64 {
 }
 
 impl Ordered {
+    /// The bytes of a value.
+    pub(super) const SAMPLE_BYTES: u64 = size_of::<i64>() as u64;
+
     /// Takes over the samples of a range, which is not before the one taken over last.
     pub(super) fn take(&mut self, frame: &Frame<'_>) {
         let first = frame.samples.number(frame.lo);
@@ -53,6 +56,7 @@ impl Ordered {
             self.replace_all(frame);
         } else {
             self.keys.clear();
+            self.keys.reserve_exact(frame.values().len());
             self.keys.extend(frame.values().iter().map(|value| key(*value)));
             if is_alike {
                 self.keys.sort_unstable();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use model::{Histogram, Labels};
+use model::Histogram;
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::exec::rollup::buffer::Buffer;
-use crate::exec::rollup::feed::{Feed, GridSample, histogram_bytes};
+use crate::exec::rollup::feed::{Feed, histogram_bytes};
 use crate::exec::rollup::{Origin, extended, whole_reach};
 use crate::exec::watch::Intake;
 use crate::parse::ast::RangeMode;
@@ -42,15 +42,19 @@ pub fn raw_series(
     for (index, meta) in origin.series(ctx).into_iter().enumerate() {
         ctx.budget.check()?;
         let are_decoded = matches!(origin, Origin::Set(_));
-        let mut intake = Intake::new(&ctx.budget, are_decoded)?;
+        let mut intake = Intake::new(&ctx.budget, are_decoded);
+        let mut reading = Charge::empty(&ctx.budget);
         let feed = Feed::new(ctx, origin, &[index as u32], None, None);
-        let read = read(feed, index as u32, until_ms, &mut intake)?;
+        let read = read(feed, index as u32, until_ms, (&mut intake, &mut reading))?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
         let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));
         let histograms = seen(&|bound| read.histograms.partition_point(|(t, _)| *t <= bound));
         let (seen_times, seen_values) = (&read.times[floats.clone()], &read.values[floats]);
         let histograms = &read.histograms[histograms];
         check_mode(input.mode, histograms)?;
+        let kept = (seen_times.len() + histograms.len()) * 16 + size_of::<RawSamples>();
+        let kept_bytes = |(_, h): &(i64, Arc<Histogram>)| histogram_bytes(h);
+        charge.grow(kept as u64 + histograms.iter().map(kept_bytes).sum::<u64>())?;
         let (times, values) = match input.mode {
             RangeMode::Plain => (seen_times.to_vec(), seen_values.to_vec()),
             RangeMode::Anchored | RangeMode::Smoothed => extended::extended_samples(
@@ -63,9 +67,6 @@ pub fn raw_series(
         let is_alive = |(_, histogram): &&(i64, Arc<Histogram>)| !histogram.is_stale();
         let histograms: Vec<_> = histograms.iter().filter(is_alive).cloned().collect();
         intake.finish()?;
-        let histogram_bytes = |(_, h): &(i64, Arc<Histogram>)| histogram_bytes(h);
-        let bytes = (times.len() + histograms.len()) * 16 + size_of::<Labels>();
-        charge.grow(bytes as u64 + histograms.iter().map(histogram_bytes).sum::<u64>())?;
         if !times.is_empty() || !histograms.is_empty() {
             found.push(RawSamples { meta, times, values, histograms });
         }
@@ -86,31 +87,35 @@ fn read(
     feed: Feed<'_>,
     series: u32,
     until_ms: i64,
-    intake: &mut Intake,
+    (intake, charge): (&mut Intake, &mut Charge),
 ) -> Result<Read, QueryError> {
     let mut read = Read::default();
+    let mut buffer = Buffer::default();
+    let bytes = |histogram: &Histogram| 16 + histogram_bytes(histogram);
     match feed {
-        Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, sample| match sample {
-            GridSample::Float(time_ms, value) => {
-                read.times.push(time_ms);
-                read.values.push(value);
-            }
-            GridSample::Histogram(time_ms, histogram) => {
+        Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, samples| {
+            buffer.make_room(samples.float_count(), charge)?;
+            samples.floats().for_each(|(time_ms, value)| buffer.push(time_ms, value));
+            for (time_ms, histogram) in samples.histograms() {
+                charge.grow(bytes(histogram))?;
                 read.histograms.push((time_ms, Arc::clone(histogram)));
             }
+            Ok(())
         })?,
         Feed::Cursors(mut feed) => {
-            let mut buffer = Buffer::default();
             feed.take((0, series), (until_ms, true), intake, |batch| {
                 let (times, values) = batch.samples();
+                buffer.make_room(times.len(), charge)?;
                 buffer.extend(times, values);
+                charge.grow(batch.histograms.iter().map(|s| bytes(&s.histogram)).sum())?;
                 let histograms = batch.histograms.iter();
                 read.histograms
                     .extend(histograms.map(|s| (s.timestamp_ms, Arc::clone(&s.histogram))));
+                Ok(())
             })?;
-            (read.times, read.values) = buffer.into_samples();
         }
     }
+    (read.times, read.values) = buffer.into_samples();
     Ok(read)
 }
 

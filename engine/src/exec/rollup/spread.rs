@@ -77,6 +77,7 @@ impl Quantile {
 
 impl Kernel for Quantile {
     const LOOKS_AT_ALL: bool = true;
+    const SAMPLE_BYTES: u64 = Ordered::SAMPLE_BYTES;
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         self.values.take(frame);
@@ -96,6 +97,8 @@ pub(super) struct Mad {
 
 impl Kernel for Mad {
     const LOOKS_AT_ALL: bool = true;
+    // The distances from the median are held with the values.
+    const SAMPLE_BYTES: u64 = 2 * Ordered::SAMPLE_BYTES;
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         self.values.take(frame);

@@ -10,7 +10,7 @@ use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta};
-use crate::tile::{is_present, set_present};
+use crate::tile::{histogram_bytes, is_present, set_present};
 use crate::window::Steps;
 
 /// Rows by a key, which also orders them.
@@ -101,7 +101,7 @@ impl<K: Ord> Rows<K> {
     ///
     /// Errors: the memory limit of the query.
     pub(super) fn finish(
-        self,
+        mut self,
         ctx: &Context,
         meta: impl Fn(&K) -> SeriesMeta,
     ) -> Result<Matrix, QueryError> {
@@ -112,10 +112,12 @@ impl<K: Ord> Rows<K> {
         } else {
             Matrix::new(ctx, metas, self.steps)?
         };
-        for (index, row) in self.rows.into_values().enumerate() {
+        for (index, row) in std::mem::take(&mut self.rows).into_values().enumerate() {
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
+            // The matrix charges for them from here on.
+            self.charge.shrink(histogram_bytes(&row.histograms));
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {
                     matrix.set_histogram(index, step, histogram)?;

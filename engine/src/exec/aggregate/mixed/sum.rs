@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use model::Histogram;
 use model::labels::quoted;
 
 use super::partial::{Answer, Notes, Partial, Total};
@@ -32,7 +33,7 @@ pub(in crate::exec::aggregate) fn reduce(
     let mut open = vec![Partial::new(total); steps.count];
     let mut open_charge = Charge::new(&ctx.budget, 0)?;
     let mut notes = Notes::default();
-    let adder = Adder { input, groups, total };
+    let adder = Adder { ctx, input, groups, total };
     each_wave(ctx, input, &groups.order, |wave| {
         let open = &mut open[wave.first_step..][..wave.width];
         let held = heap_bytes(open);
@@ -41,9 +42,11 @@ pub(in crate::exec::aggregate) fn reduce(
         let done =
             ctx.map(parts, |(index, open), pace| adder.fold(pace, wave, index * part, open))?;
         open_charge.grow(heap_bytes(open).saturating_sub(held))?;
-        for done in done {
+        for mut done in done {
             notes.merge(done.notes);
             for (group, step, answer) in done.answers {
+                // The matrix charges for it from here on.
+                done.charge.shrink(bytes_of(&answer));
                 put(&mut output, group, step, answer)?;
             }
         }
@@ -70,14 +73,24 @@ fn put(output: &mut Matrix, group: usize, step: usize, answer: Answer) -> Result
 }
 
 /// What folding some steps of a wave gives: the answers of the groups that end in it.
-#[derive(Default)]
 struct Done {
     /// Group, step, answer.
     answers: Vec<(usize, usize, Answer)>,
+    /// For the histograms among them.
+    charge: Charge,
     notes: Notes,
 }
 
+/// What an answer holds on the heap.
+fn bytes_of(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Float(_) => 0,
+        Answer::Histogram(histogram) => (size_of::<Histogram>() + histogram.heap_bytes()) as u64,
+    }
+}
+
 struct Adder<'a> {
+    ctx: &'a Context,
     input: &'a dyn VectorOperator,
     groups: &'a Groups,
     total: Total,
@@ -94,7 +107,8 @@ impl Adder<'_> {
         first_step: usize,
         open: &mut [Partial],
     ) -> Result<Done, QueryError> {
-        let mut done = Done::default();
+        let charge = Charge::empty(&self.ctx.budget);
+        let mut done = Done { answers: Vec::new(), charge, notes: Notes::default() };
         let mut inner = Partial::new(self.total);
         let first = self.groups.group_of_row(wave.rows.start);
         let last = self.groups.group_of_row(wave.rows.end - 1);
@@ -112,6 +126,7 @@ impl Adder<'_> {
                 let here = rows.start.max(wave.rows.start)..rows.end.min(wave.rows.end);
                 self.add(wave, step, here, partial, &mut done.notes);
                 if ends && let Some(answer) = partial.finish(&mut done.notes) {
+                    done.charge.grow(bytes_of(&answer))?;
                     done.answers.push((group, wave.first_step + step, answer));
                 }
             }

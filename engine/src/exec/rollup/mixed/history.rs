@@ -73,7 +73,10 @@ impl History {
                 entry.steady_from = before.steady_from;
             }
         }
-        self.bytes += histogram_bytes(&entry.histogram);
+        let is_held = |before: &Entry| Arc::ptr_eq(&before.histogram, &entry.histogram);
+        if !self.entries.last().is_some_and(is_held) {
+            self.bytes += histogram_bytes(&entry.histogram);
+        }
         self.entries.push(entry);
     }
 
@@ -84,8 +87,11 @@ impl History {
         if count == 0 || self.lo * 2 < self.entries.len() {
             return;
         }
-        let dropped = self.entries.drain(..count);
-        self.bytes -= dropped.map(|entry| histogram_bytes(&entry.histogram)).sum::<u64>();
+        // Of one that stands in a row, the last to go gives its bytes back.
+        let ends = self.entries[..=count].windows(2);
+        let freed = ends.filter(|pair| !Arc::ptr_eq(&pair[0].histogram, &pair[1].histogram));
+        self.bytes -= freed.map(|pair| histogram_bytes(&pair[0].histogram)).sum::<u64>();
+        self.entries.drain(..count);
         self.base += count as u64;
         self.lo -= count;
         self.hi -= count;

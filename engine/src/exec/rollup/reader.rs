@@ -1,0 +1,247 @@
+//! The reader of ranges: takes samples, moves the ranges over them, and charges what it holds.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{HistogramSample, SampleBatch};
+
+use crate::error::QueryError;
+use crate::exec::charge::Charge;
+use crate::exec::operator::TileReader;
+use crate::exec::rollup::buffer::{Buffer, Kernel};
+use crate::exec::rollup::feed::{Feed, GridRow};
+use crate::exec::rollup::mixed::Mixed;
+use crate::exec::rollup::{RollupOperator, Spare};
+use crate::exec::watch::{Intake, Watch};
+use crate::tile::Tile;
+
+impl RollupOperator {
+    /// A reader of some series with a kernel each.
+    pub(super) fn reader<'a, K: Kernel + 'a>(
+        &'a self,
+        series: &[u32],
+        kernel: impl Fn() -> K,
+    ) -> Box<dyn TileReader + 'a> {
+        let spare = lock(&self.spare).pop();
+        let Spare { buffers: idle, batch, charge } = spare.unwrap_or_default();
+        let row = |series: &u32| {
+            let buffer = Buffer::default();
+            Row { series: *series, buffer, kernel: Some(kernel()), mixed: None, charged_bytes: 0 }
+        };
+        Box::new(RollupReader {
+            operator: self,
+            rows: series.iter().map(row).collect(),
+            idle,
+            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows(), batch),
+            step: 0,
+            charge: charge.unwrap_or_else(|| Charge::empty(&self.ctx.budget)),
+        })
+    }
+}
+
+struct RollupReader<'a, K: Kernel> {
+    operator: &'a RollupOperator,
+    rows: Vec<Row<K>>,
+    /// Room for rows that have taken no samples yet.
+    idle: Vec<Buffer>,
+    feed: Feed<'a>,
+    step: usize,
+    /// For the buffers and what rows hold beside them.
+    charge: Charge,
+}
+
+/// One series of a reader.
+struct Row<K> {
+    series: u32,
+    buffer: Buffer,
+    /// Nothing behind the last step.
+    kernel: Option<K>,
+    /// From the first histogram on, or the first start of a counter where that matters.
+    mixed: Option<Box<Mixed>>,
+    /// What is charged beside the buffer.
+    charged_bytes: u64,
+}
+
+/// Rows of so many samples are charged for what their kernels may come to hold before they do;
+/// others afterwards.
+const LARGE_ROW: usize = 1 << 14;
+
+impl<K: Kernel> Drop for RollupReader<'_, K> {
+    /// Leaves the room for another reader, with what is charged for it.
+    fn drop(&mut self) {
+        let mut buffers = std::mem::take(&mut self.idle);
+        for mut row in std::mem::take(&mut self.rows) {
+            row.finish(&mut self.charge);
+            buffers.push(row.buffer.emptied());
+        }
+        buffers.retain(Buffer::has_room);
+        let empty = Charge::empty(&self.operator.ctx.budget);
+        lock(&self.operator.spare).push(Spare {
+            buffers,
+            batch: self.feed.give_room(),
+            charge: Some(std::mem::replace(&mut self.charge, empty)),
+        });
+    }
+}
+
+impl<K: Kernel> TileReader for RollupReader<'_, K> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        let RollupReader { operator, rows, idle, feed, step, charge } = self;
+        let budget = &operator.ctx.budget;
+        budget.check()?;
+        tile.reset(rows.len(), step_count);
+        let until_ms = operator.ranges.until_ms(*step + step_count - 1);
+        let is_last = *step + step_count >= operator.steps.count;
+        let are_decoded = matches!(feed, Feed::Cursors(_));
+        let mut intake = Intake::new(budget, are_decoded);
+        let mut watch = Watch::new(budget);
+        if let Feed::Grid(grid) = feed {
+            grid.pull(until_ms, &mut intake, |row, samples| {
+                rows[row].take_grid(operator, samples, charge)
+            })?;
+        }
+        for index in 0..rows.len() {
+            if *step == 0
+                && let Feed::Cursors(feed) = feed
+            {
+                feed.expect(|ahead| Some(rows.get(index + 1 + ahead)?.series));
+            }
+            let row = &mut rows[index];
+            if let Feed::Cursors(feed) = feed {
+                if !row.buffer.has_room() {
+                    row.buffer = idle.pop().unwrap_or_default();
+                }
+                let series = (index, row.series);
+                feed.take(series, (until_ms, is_last), &mut intake, |batch| {
+                    row.take(operator, batch, charge)
+                })?;
+            }
+            row.charge_kernel(charge)?;
+            row.roll(operator, *step, (&mut *tile, index), &mut watch)?;
+            row.settle(charge)?;
+            if is_last {
+                // For the next row: of what is read in one go, one row is held at a time.
+                idle.push(std::mem::take(&mut row.buffer).emptied());
+                row.finish(charge);
+            }
+        }
+        intake.finish()?;
+        *step += step_count;
+        Ok(())
+    }
+}
+
+impl<K: Kernel> Row<K> {
+    /// Takes the samples of a batch.
+    #[inline]
+    fn take(
+        &mut self,
+        operator: &RollupOperator,
+        batch: &SampleBatch,
+        charge: &mut Charge,
+    ) -> Result<(), QueryError> {
+        self.buffer.make_room(batch.len, charge)?;
+        if self.mixed.is_none() && !operator.mixing.concerns(batch) {
+            self.buffer.extend_with(batch);
+            return Ok(());
+        }
+        let Row { mixed, buffer, .. } = self;
+        let mixed = mixed.get_or_insert_with(|| operator.mixed(buffer));
+        mixed.take(&operator.mixing, batch, buffer);
+        self.settle(charge)
+    }
+
+    /// Takes the values of a subquery over some of its steps.
+    fn take_grid(
+        &mut self,
+        operator: &RollupOperator,
+        samples: &GridRow<'_>,
+        charge: &mut Charge,
+    ) -> Result<(), QueryError> {
+        self.buffer.make_room(samples.float_count(), charge)?;
+        for (time_ms, value) in samples.floats() {
+            self.buffer.push(time_ms, value);
+        }
+        for (timestamp_ms, histogram) in samples.histograms() {
+            let mixed = self.mixed.get_or_insert_with(|| operator.mixed(&self.buffer));
+            let histogram = Arc::clone(histogram);
+            mixed.push(&operator.mixing, HistogramSample { timestamp_ms, start_ms: 0, histogram });
+        }
+        if self.mixed.is_some() { self.settle(charge) } else { Ok(()) }
+    }
+
+    /// Charges what the kernel of a large row may come to hold.
+    #[inline]
+    fn charge_kernel(&mut self, charge: &mut Charge) -> Result<(), QueryError> {
+        if K::SAMPLE_BYTES == 0 || self.buffer.len() < LARGE_ROW {
+            return Ok(());
+        }
+        let bytes = K::SAMPLE_BYTES * self.buffer.len() as u64;
+        let more = bytes.saturating_sub(self.charged_bytes);
+        self.charged_bytes += more;
+        charge.grow(more)
+    }
+
+    /// Charges what is held beside the buffer, neither less nor more.
+    #[inline]
+    fn settle(&mut self, charge: &mut Charge) -> Result<(), QueryError> {
+        let kernel_bytes = self.kernel.as_ref().map_or(0, Kernel::bytes);
+        let bytes = kernel_bytes + self.mixed.as_ref().map_or(0, |mixed| mixed.bytes());
+        let before = std::mem::replace(&mut self.charged_bytes, bytes);
+        if bytes < before {
+            charge.shrink(before - bytes);
+        }
+        if bytes > before { charge.grow(bytes - before) } else { Ok(()) }
+    }
+
+    /// Frees what is held beside the buffer: the last step is behind.
+    fn finish(&mut self, charge: &mut Charge) {
+        self.kernel = None;
+        self.mixed = None;
+        charge.shrink(std::mem::take(&mut self.charged_bytes));
+    }
+
+    /// Writes the values of a tile's row, and says what there is to say about them.
+    #[inline]
+    fn roll(
+        &mut self,
+        operator: &RollupOperator,
+        first_step: usize,
+        (tile, index): (&mut Tile, usize),
+        watch: &mut Watch,
+    ) -> Result<(), QueryError> {
+        let Row { series, buffer, kernel, mixed, .. } = self;
+        let Some(kernel) = kernel else { return Ok(()) };
+        let ranges = &operator.ranges;
+        watch.work(tile.steps())?;
+        match mixed {
+            None => {
+                let (values, presence) = tile.row_mut(index);
+                buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
+            }
+            Some(mixed) => {
+                mixed.roll((buffer, kernel), ranges, first_step, (tile, index), watch)?;
+                let name = operator.origin.metric_name(*series);
+                mixed.report(&operator.ctx, &operator.mixing, name);
+            }
+        }
+        if let Some(message) = kernel.error() {
+            return Err(QueryError::Execution(message));
+        }
+        operator.note.take(&operator.ctx, *series, first_step, tile.row(index).1);
+        let dropped = buffer.compact();
+        if let Some(mixed) = mixed {
+            mixed.compact(dropped);
+        }
+        Ok(())
+    }
+}
+
+impl RollupOperator {
+    fn mixed(&self, buffer: &Buffer) -> Box<Mixed> {
+        Box::new(Mixed::new(&self.mixing, &self.function, &self.ranges, buffer))
+    }
+}
+/// What is locked here stays whole where a thread panics: nothing of a query runs under the lock.
+fn lock(spare: &Mutex<Vec<Spare>>) -> MutexGuard<'_, Vec<Spare>> {
+    spare.lock().unwrap_or_else(PoisonError::into_inner)
+}
