@@ -21,7 +21,7 @@ pub(crate) fn zigzag(number: i64) -> u64 {
 }
 
 /// Adds a number.
-pub(crate) fn push_integer(out: &mut Vec<u8>, field: u32, number: u64) {
+pub fn push_integer(out: &mut Vec<u8>, field: u32, number: u64) {
     if number != 0 {
         push_key(out, field, 0);
         push_varint(out, number);
@@ -49,7 +49,7 @@ pub(crate) fn push_present_double(out: &mut Vec<u8>, field: u32, value: f64) {
 }
 
 /// Adds a message or bytes, also where they are empty.
-pub(crate) fn push_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+pub fn push_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     push_key(out, field, 2);
     push_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -64,6 +64,18 @@ pub(crate) fn push_doubles(out: &mut Vec<u8>, field: u32, values: &[f64]) {
     push_varint(out, values.len() as u64 * 8);
     for value in values {
         out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Adds many numbers.
+pub fn push_integers(out: &mut Vec<u8>, field: u32, numbers: &[u64]) {
+    if numbers.is_empty() {
+        return;
+    }
+    push_key(out, field, 2);
+    push_varint(out, numbers.iter().map(|number| varint_len(*number) as u64).sum());
+    for number in numbers {
+        push_varint(out, *number);
     }
 }
 

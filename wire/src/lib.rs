@@ -23,7 +23,7 @@ mod budget;
 mod careful;
 pub mod exposition;
 mod fast;
-mod fields;
+pub mod fields;
 mod filling;
 mod histogram;
 mod json;
