@@ -14,6 +14,7 @@ pub mod kernel;
 mod listener;
 pub mod logging;
 pub mod metrics;
+pub mod profile;
 mod query;
 mod sending;
 pub mod server;

@@ -4,14 +4,22 @@ use std::process::ExitCode;
 
 use tessella::cli::CommandLine;
 use tessella::cli::arguments::{self, Arguments};
+use tessella::kernel::watched_allocator::WatchedAllocator;
 use tessella::kernel::{allocator, open_files};
+use tessella::profile::heap::{self, HeapSampler};
 use tessella::{logging, server, tools};
+
+#[global_allocator]
+static ALLOCATOR: WatchedAllocator<HeapSampler> = WatchedAllocator(HeapSampler);
 
 fn main() -> ExitCode {
     allocator::set_up();
     let Arguments { command_line, notices } =
         arguments::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let CommandLine { tool, server: args } = command_line;
+    if tool.is_none() {
+        heap::start();
+    }
     let (level, format) = tool.as_ref().map_or((args.log_level, args.log_format), tools::Tool::log);
     logging::start(level, format);
     for notice in &notices {

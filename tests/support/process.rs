@@ -52,15 +52,21 @@ pub fn get(address: &str, path: &str) -> (u16, String) {
     )
 }
 
+/// Status and body of a GET, whatever bytes it has.
+pub fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    try_request(address, &head, &[]).unwrap_or_else(|error| (0, error.to_string().into_bytes()))
+}
+
 /// Sends a request's head and body, and reads the whole answer.
 pub fn request(address: &str, head: &str, body: &[u8]) -> (u16, String) {
     match try_request(address, head, body) {
-        Ok(answer) => answer,
+        Ok((status, body)) => (status, String::from_utf8_lossy(&body).into_owned()),
         Err(error) => (0, error.to_string()),
     }
 }
 
-fn try_request(address: &str, head: &str, body: &[u8]) -> std::io::Result<(u16, String)> {
+fn try_request(address: &str, head: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     // In one piece: a server may refuse by the head alone and close, and a body that arrives then
@@ -78,7 +84,7 @@ fn try_request(address: &str, head: &str, body: &[u8]) -> std::io::Result<(u16, 
     } else {
         body.to_vec()
     };
-    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    Ok((status, body))
 }
 
 fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {

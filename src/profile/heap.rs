@@ -1,0 +1,252 @@
+//! Samples of what is allocated: about one for each 512 KiB, with its stack.
+//!
+//! An allocation is sampled with the probability that a point falls into it, where points are thrown
+//! at the bytes of all allocations at random; it then stands for as many as it is unlikely. Between
+//! two points, an allocation costs a subtraction, and a `free` a look at a bit. Memory that C
+//! libraries allocate, and what is mapped, is not seen.
+//!
+//! Source: the sampling of Go's `runtime.MemProfileRate`, and of tcmalloc.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::address_set::AddressSet;
+use crate::kernel::unwind;
+use crate::kernel::watched_allocator::AllocationWatch;
+
+/// Mean distance of two points.
+pub(crate) const INTERVAL_BYTES: u64 = 512 << 10;
+/// The distance doubles with each so many samples that are in use, so that 64 GiB are 20,000.
+const LIVE_DOUBLING: usize = 4_096;
+/// The most stacks that are told apart; all others are one.
+const STACKS_MAX: usize = 8_192;
+/// Frames of a stack that are kept.
+const FRAMES_MAX: usize = 64;
+
+/// The observer of the program's allocator.
+#[derive(Debug)]
+pub struct HeapSampler;
+
+impl AllocationWatch for HeapSampler {
+    #[inline(always)]
+    fn allocated(&self, address: usize, bytes: usize) {
+        THREAD.with(|thread| {
+            // No allocation has more than `isize::MAX` bytes.
+            let left = thread.left.get().wrapping_sub(bytes as i64);
+            thread.left.set(left);
+            if left < 0 {
+                thread.point_reached(address, bytes);
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn freed(&self, address: usize) {
+        if SAMPLED.may_contain(address) {
+            freed_maybe(address);
+        }
+    }
+}
+
+/// Makes what samples need; before that none are taken.
+pub fn start() {
+    // Where there can be none, profiles say so.
+    let _ = unwind::prepare();
+}
+
+/// What has been allocated from one place, and what of that is in use, estimated.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) struct Totals {
+    pub(crate) allocated: Amount,
+    pub(crate) in_use: Amount,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) struct Amount {
+    pub(crate) objects: f64,
+    pub(crate) bytes: f64,
+}
+
+/// Returns what has been sampled, by stack; the empty stack stands for those beyond the limit.
+pub(crate) fn snapshot() -> Vec<(Vec<u64>, Totals)> {
+    with_table(|table| {
+        let stacks = table.stacks.iter();
+        stacks.map(|(stack, id)| (stack.to_vec(), table.totals[*id])).collect()
+    })
+    .unwrap_or_default()
+}
+
+/// What a thread knows of its next point.
+struct Thread {
+    /// Bytes until then.
+    left: Cell<i64>,
+    /// State of the random numbers; 0 until the first.
+    random: Cell<u64>,
+    /// Whether this thread is inside of this file, whose own allocations are no samples.
+    is_inside: Cell<bool>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread { left: Cell::new(0), random: Cell::new(0), is_inside: Cell::new(false) }
+    };
+}
+
+/// Where samples in use begin.
+static SAMPLED: AddressSet = AddressSet::new();
+/// The present distance, which the next points are thrown with.
+static INTERVAL: AtomicU64 = AtomicU64::new(INTERVAL_BYTES);
+static TABLE: Mutex<Table> = Mutex::new(Table {
+    stacks: HashMap::with_hasher(BuildHasherDefault::new()),
+    totals: Vec::new(),
+    live: HashMap::with_hasher(BuildHasherDefault::new()),
+});
+
+struct Table {
+    /// Positions in `totals`.
+    stacks: HashMap<Box<[u64]>, usize, BuildHasherDefault<DefaultHasher>>,
+    totals: Vec<Totals>,
+    /// Samples in use by address: the position in `totals`, and what each stands for.
+    live: HashMap<usize, (usize, Amount), BuildHasherDefault<DefaultHasher>>,
+}
+
+impl Thread {
+    /// Samples an allocation that a point falls into, and throws the next one.
+    #[cold]
+    #[inline(never)]
+    fn point_reached(&self, address: usize, bytes: usize) {
+        if self.is_inside.get() {
+            return;
+        }
+        let interval = INTERVAL.load(Ordering::Relaxed);
+        if self.random.get() == 0 {
+            self.random.set(seed());
+            let left = self.distance(interval).wrapping_sub(bytes as i64);
+            self.left.set(left);
+            if left >= 0 {
+                return;
+            }
+        }
+        self.left.set(self.distance(interval));
+        // Where an allocation has failed, there is none.
+        if address != 0 {
+            record(address, weigh(bytes, interval));
+        }
+    }
+
+    /// A random distance to the next point: exponential, as points know nothing of each other.
+    fn distance(&self, interval: u64) -> i64 {
+        let random = next_random(self.random.get());
+        self.random.set(random);
+        let scrambled = random.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        // In (0, 1].
+        let uniform = ((scrambled >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        (-uniform.ln() * interval as f64) as i64
+    }
+}
+
+/// How many allocations of this size one sample stands for.
+fn weigh(bytes: usize, interval: u64) -> Amount {
+    let bytes = bytes as f64;
+    let probability = -(-bytes / interval as f64).exp_m1();
+    Amount { objects: 1.0 / probability, bytes: bytes / probability }
+}
+
+/// A number that no other thread begins with, and that is not 0.
+fn seed() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+    next_random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+}
+
+/// The next state of xorshift64*; never 0 after another number.
+fn next_random(mut state: u64) -> u64 {
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    state
+}
+
+#[inline(never)]
+fn record(address: usize, amount: Amount) {
+    let mut frames = [0; FRAMES_MAX];
+    let count = unwind::walk_here(&mut frames);
+    if count == 0 {
+        return;
+    }
+    with_table(|table| table.add(address, &frames[..count], amount));
+}
+
+/// Forgets what was at an address, if that was sampled.
+#[cold]
+#[inline(never)]
+fn freed_maybe(address: usize) {
+    if SAMPLED.contains(address) {
+        with_table(|table| table.remove(address));
+    }
+}
+
+/// Calls something with the table; `None` where this thread has it in use, as what is allocated
+/// meanwhile was not sampled.
+fn with_table<T>(use_table: impl FnOnce(&mut Table) -> T) -> Option<T> {
+    THREAD.with(|thread| {
+        if thread.is_inside.replace(true) {
+            return None;
+        }
+        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = use_table(&mut table);
+        drop(table);
+        thread.is_inside.set(false);
+        Some(used)
+    })
+}
+
+impl Table {
+    fn add(&mut self, address: usize, stack: &[u64], amount: Amount) {
+        let id = self.id_of(stack);
+        let totals = &mut self.totals[id];
+        totals.allocated.add(amount, 1.0);
+        if SAMPLED.insert(address) {
+            totals.in_use.add(amount, 1.0);
+            self.live.insert(address, (id, amount));
+            self.set_interval();
+        }
+    }
+
+    fn remove(&mut self, address: usize) {
+        if let Some((id, amount)) = self.live.remove(&address) {
+            SAMPLED.remove(address);
+            self.totals[id].in_use.add(amount, -1.0);
+            self.set_interval();
+        }
+    }
+
+    fn id_of(&mut self, stack: &[u64]) -> usize {
+        // The last one is that of all others.
+        let is_full = self.stacks.len() + 1 >= STACKS_MAX;
+        let stack = if is_full && !self.stacks.contains_key(stack) { &[] } else { stack };
+        if let Some(id) = self.stacks.get(stack) {
+            return *id;
+        }
+        let id = self.totals.len();
+        self.totals.push(Totals::default());
+        self.stacks.insert(stack.into(), id);
+        id
+    }
+
+    fn set_interval(&self) {
+        let doublings = (self.live.len() / LIVE_DOUBLING).min(20);
+        INTERVAL.store(INTERVAL_BYTES << doublings, Ordering::Relaxed);
+    }
+}
+
+impl Amount {
+    fn add(&mut self, other: Amount, factor: f64) {
+        self.objects += factor * other.objects;
+        self.bytes += factor * other.bytes;
+    }
+}

@@ -1,0 +1,22 @@
+//! Profiles of this process for `go tool pprof` and `promtool debug`: where CPU time is spent, and
+//! what memory was allocated for.
+//!
+//! ```text
+//! CPU    kernel/cpu_timer ─ pipe ─→ cpu    counts by stack ┐
+//!                                                          ├→ report → symbols, proto
+//! heap   kernel/watched_allocator → heap   bytes by stack  ┘
+//! ```
+//!
+//! Samples are addresses until a profile is written. Functions that the compiler has inlined have no
+//! frame of their own, because release builds carry symbols but no debug information. There are no
+//! profiles of locks or threads.
+
+mod address_set;
+pub(crate) mod cpu;
+pub mod heap;
+mod proto;
+pub(crate) mod report;
+mod symbols;
+
+#[cfg(test)]
+pub(crate) mod tests;
