@@ -80,8 +80,13 @@ fn refused(refusal: Refusal, config: &WebConfig) -> Response {
 /// specification of HTTP change nothing.
 pub(super) async fn only_reading(request: Request, next: Next) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if is_safe { next.run(request).await } else { not_only_reading(request, next).await }
+}
+
+/// Lets only those ask who may do more than read, whatever the method.
+pub(super) async fn not_only_reading(request: Request, next: Next) -> Response {
     match request.extensions().get::<User>() {
-        Some(user) if user.is_read_only && !is_safe => {
+        Some(user) if user.is_read_only => {
             let message = format!("the user {:?} may read, and nothing else\n", user.name);
             plain(StatusCode::FORBIDDEN, message)
         }

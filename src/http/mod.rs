@@ -19,6 +19,7 @@ mod metadata;
 mod multipart;
 mod openapi;
 mod params;
+mod pprof;
 mod prefix;
 mod query;
 mod read;

@@ -17,8 +17,8 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 use super::error::ApiError;
 use super::{
     absent, access, active_queries, admin, apart, exemplars, features, federate, labels, lifecycle,
-    metadata, openapi, prefix, query, read, request_log, search, self_metrics, status, stored, ui,
-    write,
+    metadata, openapi, pprof, prefix, query, read, request_log, search, self_metrics, status,
+    stored, ui, write,
 };
 use crate::cli::Args;
 use crate::server::{Readiness, Shared};
@@ -34,12 +34,23 @@ struct Methods {
     filter: MethodFilter,
     /// How they are listed to whoever uses another.
     allow: &'static str,
-    /// Whether it only reads, whatever the method: parameters may come as a form.
-    only_reads: bool,
+    /// What users may do with it that may only read.
+    readers: Readers,
+}
+
+/// Requests that users may send who may only read.
+#[derive(Clone, Copy, PartialEq)]
+enum Readers {
+    /// All: it only reads, whatever the method, as parameters may come as a form.
+    All,
+    /// Those with methods that change nothing.
+    Safe,
+    /// None.
+    None,
 }
 
 const fn methods(filter: MethodFilter, allow: &'static str) -> Methods {
-    Methods { filter, allow, only_reads: false }
+    Methods { filter, allow, readers: Readers::Safe }
 }
 
 const GET: Methods = methods(MethodFilter::GET, "GET, OPTIONS");
@@ -55,10 +66,12 @@ const GET_POST_PUT: Methods = methods(
 const READ: Methods = Methods {
     filter: MethodFilter::GET.or(MethodFilter::POST),
     allow: "GET, OPTIONS, POST",
-    only_reads: true,
+    readers: Readers::All,
 };
 /// Of one that reads what a body asks for.
-const READ_POST: Methods = Methods { only_reads: true, ..POST };
+const READ_POST: Methods = Methods { readers: Readers::All, ..POST };
+/// Of one that costs the server much, and tells of it what is inside.
+const INSPECT: Methods = Methods { readers: Readers::None, ..READ };
 
 /// Paths that still lack the state of the server.
 type Routes = Router<Arc<Shared>>;
@@ -103,6 +116,7 @@ fn is_compressible() -> impl Predicate {
     DefaultPredicate::new()
         .and(NotForContentType::const_new(read::SAMPLES_TYPE))
         .and(NotForContentType::const_new(read::STREAMED_TYPE))
+        .and(NotForContentType::const_new(pprof::CONTENT_TYPE))
 }
 
 /// What is served before the log has been replayed, too.
@@ -116,6 +130,7 @@ fn pages(mut routes: Routes, args: &Args) -> Routes {
     routes = add(routes, "/favicon.svg", GET, ui::icon);
     routes = add(routes, "/favicon.ico", GET, ui::icon);
     routes = add(routes, "/metrics", GET, status::metrics);
+    routes = add(routes, "/debug/pprof/{name}", INSPECT, pprof::profile);
     routes = add(routes, "/-/healthy", GET_HEAD, lifecycle::healthy);
     routes = add(routes, "/-/reload", GET_POST_PUT, lifecycle::reload);
     add(routes, "/-/quit", GET_POST_PUT, lifecycle::quit)
@@ -182,14 +197,16 @@ where
     H: Handler<T, Arc<Shared>>,
     T: 'static,
 {
-    let Methods { filter, allow, only_reads } = methods;
+    let Methods { filter, allow, readers } = methods;
     let other = move |method: Method, uri: Uri| async move { other_method(&method, &uri, allow) };
     let mut endpoint = MethodRouter::new().on(filter, handler).fallback(other);
     if allow.contains("GET") && !allow.contains("HEAD") {
         endpoint = endpoint.on(MethodFilter::HEAD, other);
     }
-    if !only_reads {
-        endpoint = endpoint.layer(from_fn(access::only_reading));
+    match readers {
+        Readers::All => {}
+        Readers::Safe => endpoint = endpoint.layer(from_fn(access::only_reading)),
+        Readers::None => endpoint = endpoint.layer(from_fn(access::not_only_reading)),
     }
     routes.route(path, endpoint)
 }

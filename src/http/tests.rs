@@ -21,6 +21,7 @@ mod admin;
 mod beside;
 mod federate;
 mod openapi;
+mod pprof;
 mod prefix;
 mod read;
 mod reuse;

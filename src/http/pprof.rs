@@ -1,0 +1,132 @@
+//! `/debug/pprof/…`: profiles of the process.
+//!
+//! Source: `net/http/pprof` of Go, which Prometheus serves under this path: names, parameters, types
+//! and the words of errors. What only Go's runtime has is a profile without samples here, because
+//! `promtool debug` gives up at one that it cannot parse.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use super::params::Params;
+use super::router::plain;
+use crate::profile::{cpu, report};
+use crate::server::{Readiness, Shared};
+
+/// How long samples of CPU time are taken where a request does not say it.
+const SECONDS_DEFAULT: u64 = 30;
+/// How long they may be taken.
+const SECONDS_MAX: u64 = 300;
+
+/// The type of profiles, which are packed already.
+pub(super) const CONTENT_TYPE: &str = "application/octet-stream";
+
+/// Says to `go tool pprof` that the body is an error to show.
+const IS_ERROR: HeaderName = HeaderName::from_static("x-go-pprof");
+
+/// Profiles are written one at a time, since each holds symbol tables; others wait.
+static WRITING: Semaphore = Semaphore::const_new(1);
+
+/// `/debug/pprof/<name>`.
+pub(super) async fn profile(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let written = match name.as_str() {
+        "profile" => cpu_profile(&shared, &params).await?,
+        "heap" | "allocs" => {
+            let allocated_first = name == "allocs";
+            of_moment(&params, move || report::of_heap(allocated_first)).await?
+        }
+        "block" | "goroutine" | "mutex" | "threadcreate" => {
+            let reason = format!("there is no profile {name:?} of this server");
+            of_moment(&params, move || report::of_nothing(&reason)).await?
+        }
+        "trace" => {
+            let message = "there are no execution traces of this server";
+            return Ok(refusal(StatusCode::NOT_IMPLEMENTED, message));
+        }
+        _ => return Ok(refusal(StatusCode::NOT_FOUND, "Unknown profile")),
+    };
+    Ok(match written {
+        Ok(profile) => {
+            let disposition = format!("attachment; filename=\"{name}\"");
+            let headers = [
+                (header::CONTENT_TYPE, CONTENT_TYPE),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+                (header::CONTENT_DISPOSITION, &disposition),
+            ];
+            (headers, profile).into_response()
+        }
+        Err(refusal) => refusal,
+    })
+}
+
+/// Takes samples for `seconds` and writes them.
+async fn cpu_profile(
+    shared: &Arc<Shared>,
+    params: &Params,
+) -> Result<Result<Vec<u8>, Response>, ApiError> {
+    // As in Go, what is no such number means the default.
+    let seconds = params.text("seconds")?.parse().ok().filter(|seconds| *seconds > 0_u64);
+    let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
+    if seconds > SECONDS_MAX {
+        let message = format!("\"seconds\" is {seconds}, the maximum is {SECONDS_MAX}");
+        return Ok(Err(refusal(StatusCode::BAD_REQUEST, &message)));
+    }
+    let is_stopping = || shared.readiness() == Readiness::Stopping;
+    match cpu::sample(Duration::from_secs(seconds), is_stopping).await {
+        Ok(samples) => write(move || report::of_cpu(samples)).await.map(Ok),
+        Err(error) => {
+            let status = match error.kind() {
+                io::ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            let reason = match error.kind() {
+                io::ErrorKind::ResourceBusy => "cpu profiling already in use".to_owned(),
+                _ => error.to_string(),
+            };
+            Ok(Err(refusal(status, &format!("Could not enable CPU profiling: {reason}"))))
+        }
+    }
+}
+
+/// Writes a profile that has no duration.
+async fn of_moment(
+    params: &Params,
+    written: impl FnOnce() -> Vec<u8> + Send + 'static,
+) -> Result<Result<Vec<u8>, Response>, ApiError> {
+    if !params.text("seconds")?.is_empty() {
+        let message = "\"seconds\" parameter is not supported for this profile type";
+        return Ok(Err(refusal(StatusCode::BAD_REQUEST, message)));
+    }
+    if params.text("debug")?.parse().is_ok_and(|debug: i64| debug != 0) {
+        let message = "\"debug\" parameter is not supported: profiles have no text format";
+        return Ok(Err(refusal(StatusCode::BAD_REQUEST, message)));
+    }
+    write(written).await.map(Ok)
+}
+
+async fn write(written: impl FnOnce() -> Vec<u8> + Send + 'static) -> Result<Vec<u8>, ApiError> {
+    let permit = WRITING.acquire().await.expect("the semaphore is never closed");
+    let writing = tokio::task::spawn_blocking(move || {
+        // Held to the end, also where the client leaves meanwhile.
+        let _permit = permit;
+        written()
+    });
+    writing.await.map_err(|error| ApiError::internal(format!("cannot write the profile: {error}")))
+}
+
+/// An error in the form that `go tool pprof` shows.
+fn refusal(status: StatusCode, message: &str) -> Response {
+    let mut response = plain(status, format!("{message}\n"));
+    response.headers_mut().insert(IS_ERROR, HeaderValue::from_static("1"));
+    response
+}
