@@ -7,16 +7,23 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::router::plain;
+use crate::cli::Mode;
 use crate::server::Shared;
 use crate::units::format_duration;
 
 /// `/-/ready`; the layer around it answers as long as the server is not.
 ///
-/// A reader that does not keep up says so, and answers queries all the same. A writer that has
-/// lost its store answers nothing any more, and ends.
+/// A reader that does not keep up says so, and answers queries all the same, as does a writer while
+/// every write is refused. A writer that has lost its store answers nothing any more, and ends.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
+    }
+    let is_writer = shared.args.mode == Mode::Writer;
+    let refusal = shared.store().filter(|_| is_writer).and_then(|store| store.write_refusal());
+    if let Some(refusal) = refusal {
+        let message = format!("No writes are accepted: {refusal}\n");
+        return plain(StatusCode::SERVICE_UNAVAILABLE, message);
     }
     let behind = shared.store().and_then(|store| store.behind());
     match behind.filter(|behind| !behind.keeps_up()) {

@@ -74,10 +74,15 @@ fn a_full_disk_refuses_writes_answers_queries_and_recovers() {
     }
     let after_kib = memory_kib(&server);
     assert!(after_kib < before_kib + (48 << 10), "{before_kib} KiB, then {after_kib} KiB");
-    assert_eq!(get(&server.address, "/-/ready").0, 200);
+    wait_for("word of it", || {
+        let (status, text) = get(&server.address, "/-/ready");
+        status == 503 && text.starts_with("No writes are accepted: ") && text.contains(IS_FULL)
+    });
     load.check(&server.address);
 
     disk.make_room();
+    // Nobody has to write for it.
+    server.wait_until_ready();
     wait_for("write that is taken", || load.send(&mut connection).status == 204);
     load.check(&server.address);
 

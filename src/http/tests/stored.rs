@@ -25,6 +25,35 @@ async fn holding(series: &[(&str, &str, i64)]) -> Router {
 }
 
 #[tokio::test]
+async fn a_writer_that_takes_no_writes_is_not_ready_and_answers_queries() {
+    for (mode, status) in [("writer", 503), ("reader", 200)] {
+        let options =
+            StoreOptions { background: false, head_bytes_max: 80_000, ..StoreOptions::default() };
+        let store = Arc::new(Store::open("memory:///", options).await.unwrap());
+        let shared = shared_with(&[&format!("--mode={mode}")], Scripted::default());
+        shared.set_store(&store);
+        let router = router(shared);
+        assert_eq!(ask(&router, "GET", "/-/ready").await.status, 200);
+        for time_ms in 0.. {
+            let mut batch = Batch::default();
+            for series in 0..50 {
+                let labels =
+                    Labels::from_pairs([("__name__", "m"), ("series", &series.to_string())]);
+                batch.push(&labels, &[(time_ms, 1.0)]);
+            }
+            if store.append(batch).await.is_err() {
+                break;
+            }
+        }
+        let answer = ask(&router, "GET", "/-/ready").await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+        let reason = "No writes are accepted: what is not sealed yet takes ";
+        assert_eq!(answer.text.starts_with(reason), status == 503, "{}", answer.text);
+        assert_eq!(ask(&router, "GET", "/api/v1/query?query=1").await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn cardinality_has_the_shape_of_prometheus() {
     // Two days apart, so that one series has two open windows.
     let router = holding(&[

@@ -187,6 +187,13 @@ impl Queue {
         self.lock().failed.clone()
     }
 
+    /// How long the commit under way has taken, once writes have been given up because of it.
+    pub(crate) fn stalled(&self, patience: Duration) -> Option<Duration> {
+        let state = self.lock();
+        let waited = state.taken_at?.elapsed();
+        (state.is_stalled || waited > patience).then_some(waited)
+    }
+
     /// Whether someone commits.
     pub(crate) fn is_led(&self) -> bool {
         self.lock().is_led

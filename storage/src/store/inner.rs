@@ -203,14 +203,19 @@ impl Inner {
     }
 
     /// Counts a write that is refused, and adds why the object store takes none.
-    pub(super) fn refused(&self, mut error: StoreError) -> StoreError {
-        match &mut error {
-            StoreError::Stalled { waited, reason, .. } => {
-                *reason = self.lsm.write_failure((*waited).max(REASON_SPAN_MIN));
-                self.counters.note_stalled();
-            }
+    pub(super) fn refused(&self, error: StoreError) -> StoreError {
+        match &error {
+            StoreError::Stalled { .. } => self.counters.note_stalled(),
             StoreError::HeadFull { .. } => self.counters.note_head_full(),
             _ => {}
+        }
+        self.with_reason(error)
+    }
+
+    /// Adds to an error why the object store takes no writes, where it has said so.
+    pub(super) fn with_reason(&self, mut error: StoreError) -> StoreError {
+        if let StoreError::Stalled { waited, reason, .. } = &mut error {
+            *reason = self.lsm.write_failure((*waited).max(REASON_SPAN_MIN));
         }
         error
     }

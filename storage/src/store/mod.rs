@@ -60,6 +60,24 @@ impl Store {
         self.inner.lsm.wait_until_lost().await
     }
 
+    /// Why every write is refused at the moment, if it is.
+    pub fn write_refusal(&self) -> Option<StoreError> {
+        let inner = &self.inner;
+        if let Err(error) = inner.check_writable() {
+            return Some(error);
+        }
+        if let Some(error) = inner.queue.refusal() {
+            return Some(error);
+        }
+        let (bytes, limit) = (inner.head.bytes(), inner.head.limits().bytes_max);
+        if bytes >= limit {
+            return Some(StoreError::HeadFull { bytes, limit });
+        }
+        let waited = inner.queue.stalled(inner.options.write_timeout)?;
+        let error = StoreError::Stalled { waited, may_be_stored: false, reason: None };
+        Some(inner.with_reason(error))
+    }
+
     /// Takes in what another process has written by now. The background task calls this by itself,
     /// where there is one.
     pub async fn catch_up(&self) -> Result<(), StoreError> {

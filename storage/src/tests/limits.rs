@@ -106,6 +106,7 @@ fn memory_is_bounded_and_freed_by_sealing() {
             acknowledged += outcome.accepted;
             refused_series += outcome.rejected_by_reason[RejectReason::HeadSize as usize][0];
         }
+        assert_eq!(store.write_refusal(), None);
         assert!(acknowledged > 50 && refused_series > 500, "{acknowledged} {refused_series}");
         let stats = store.stats();
         assert!((70_000..71_000).contains(&stats.head_bytes), "{}", stats.head_bytes);
@@ -122,8 +123,10 @@ fn memory_is_bounded_and_freed_by_sealing() {
         assert!(matches!(full, StoreError::HeadFull { limit: 80_000, .. }), "{full:?}");
         assert!(time_ms > 5);
         assert_eq!(store.stats().writes_head_full, 1);
+        assert_eq!(store.write_refusal(), Some(full));
 
         store.maintain().await.unwrap();
+        assert_eq!(store.write_refusal(), None);
         let stats = store.stats();
         assert_eq!((stats.active_series, stats.head_series, stats.head_bytes), (0, 0, 0));
         assert_eq!(store.append(of_metric("bomb", 0..50, time_ms)).await.unwrap().accepted, 50);

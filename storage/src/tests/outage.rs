@@ -162,6 +162,7 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
             let absent = Absent::on(&objects);
             let store = open(&absent).await;
             assert_eq!(write(&store, "a", 1).await, Ok(1));
+            assert_eq!(store.write_refusal(), None);
             absent.still_writes.store(still_writes, Ordering::SeqCst);
             absent.set(true);
 
@@ -192,12 +193,16 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
             );
             assert!(is_not_stored(&third), "{third:?}");
             assert_eq!(store.stats().writes_stalled, 3);
+            let refusal = store.write_refusal().unwrap();
+            assert!(matches!(refusal, StoreError::Stalled { .. }), "{refusal:?}");
+            assert!(refusal.to_string().contains(REASON), "{refusal}");
             // What is in memory is read.
             assert_eq!(read_all(store.as_ref()).await.unwrap(), contents(&[("a", &[1])]));
 
             absent.set(false);
             // What was under way is sent again: it has been stored, and is not stored twice.
             assert_eq!(write_at_last(&store, "b", 2).await, 0);
+            assert_eq!(store.write_refusal(), None);
             assert_eq!(write_at_last(&store, "d", 5).await, 1);
             let expected = contents(&[("a", &[1]), ("b", &[2]), ("d", &[5])]);
             assert_eq!(read_all(store.as_ref()).await.unwrap(), expected);
