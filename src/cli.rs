@@ -134,12 +134,14 @@ pub struct Args {
     #[arg(long = "web.search.max-limit", value_name = "COUNT", default_value_t = 10_000, value_parser = parse_count::<u32, 0>)]
     pub search_limit_max: u32,
 
-    /// How many connections may be open at once; more wait to be accepted.
+    /// Maximum number of open connections. Where one more arrives, it takes the place of one that has
+    /// not sent its first request, is idle, or leaves its response unread; if there is none, it
+    /// waits.
     #[arg(long = "web.max-connections", value_name = "COUNT", default_value_t = 512, value_parser = parse_count::<u32, 1>)]
     pub connections_max: u32,
 
-    /// How long a client may take to send the head of a request or a form, or keep a connection
-    /// idle, as a duration.
+    /// How long a client may take to send a form, or keep a connection idle, as a duration; for the
+    /// head of a request it has 10 s, or this if it is less.
     #[arg(long = "web.read-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub read_timeout: Duration,
 

@@ -1,28 +1,35 @@
 //! Connections: how many there may be, how they are encrypted, how long they may be silent, and how
 //! they end.
 
+mod connections;
+mod host;
 mod http2;
 mod patient;
 mod targets;
 mod tls;
 
-use std::io;
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::Response;
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tracing::{debug, warn};
 
+use self::connections::{Answering, Connections, Tracked};
 use self::patient::{Patience, PatientWrites};
 use self::targets::EscapedTargets;
 use crate::active::Client;
@@ -32,16 +39,19 @@ use crate::web_config::WebInForce;
 /// descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a client may take less of an answer than so many bytes a second before its connection is
-/// closed: the answer stays in memory, and holds a place, until it is sent.
+/// closed: the answer stays in memory until it is sent.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 const WRITE_BYTES_PER_SECOND_MIN: u32 = 16 << 10;
+/// Time within which a handshake, and the head of a request, has to come; less where
+/// --web.read-timeout is.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What holds for all connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// How many may be open at once; more wait to be accepted.
+    /// How many may be open at once; where one more comes, another makes room for it if it can.
     pub(crate) connections_max: usize,
-    /// How long a client may take to send the head of a request, or keep a connection idle.
+    /// How long a client may keep a connection idle, and take for the head of a request at most.
     pub(crate) read_timeout: Duration,
     /// How long requests may still take once the end is asked for.
     pub(crate) shutdown_timeout: Duration,
@@ -52,6 +62,8 @@ struct Serving {
     service: TowerToHyperService<Router>,
     web: Arc<WebInForce>,
     limits: ConnectionLimits,
+    /// Permits of the heads of requests that share their connection with others, by KiB.
+    heads: Arc<Semaphore>,
     /// Places of requests that share their connection with others: as many as there may be
     /// connections, so that these bound the requests at once, however they come.
     request_places: Arc<Semaphore>,
@@ -61,11 +73,12 @@ struct Serving {
 struct Connection {
     serving: Arc<Serving>,
     address: SocketAddr,
+    tracked: Tracked,
     stopping: Stopping,
 }
 
 /// The answer of the router while it is made.
-type Answering = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+type Routed = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
 /// Tells when what is being answered is the last.
 #[derive(Clone)]
@@ -89,24 +102,29 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) -> bool {
     let places_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
-    let places = Arc::new(Semaphore::new(places_max));
+    let all = Connections::new(limits.connections_max, limits.head_timeout());
     let serving = Arc::new(Serving {
         service: TowerToHyperService::new(router),
         web,
         limits,
+        heads: Arc::new(Semaphore::new(http2::HEADS_KIB_MAX)),
         request_places: Arc::new(Semaphore::new(places_max)),
     });
     let (ask_to_stop, stopping) = watch::channel(false);
     let mut connections = tokio::task::JoinSet::new();
     tokio::pin!(stop);
+    let sweeping = tokio::spawn({
+        let all = Arc::clone(&all);
+        async move { all.sweep_forever().await }
+    });
     loop {
         let accepted = tokio::select! {
             () = &mut stop => break,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = listener.accept() => accepted,
             // Those that have ended need not be kept.
             Some(_) = connections.join_next() => continue,
         };
-        let (stream, address, place) = match accepted {
+        let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "Connection cannot be accepted.");
@@ -114,15 +132,22 @@ pub(crate) async fn serve(
                 continue;
             }
         };
+        let tracked = tokio::select! {
+            () = &mut stop => break,
+            tracked = all.admit(address) => tracked,
+        };
+        // Answers are written whole: waiting for more to send only delays them. Where a client has
+        // left already this fails, and so does what follows.
+        let _ = stream.set_nodelay(true);
         let stopping = Stopping(stopping.clone());
-        let connection = Connection { serving: Arc::clone(&serving), address, stopping };
+        let connection = Connection { serving: Arc::clone(&serving), address, tracked, stopping };
         connections.spawn(async move {
             if let Err(error) = connection.serve(stream).await {
                 debug!(error, "Connection ended early.");
             }
-            drop(place);
         });
     }
+    sweeping.abort();
     drop(listener);
     ask_to_stop.send_replace(true);
     let ends = async { while connections.join_next().await.is_some() {} };
@@ -132,27 +157,31 @@ pub(crate) async fn serve(
     is_done
 }
 
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
-    let (stream, address) = listener.accept().await?;
-    // Answers are written whole: waiting for more to send only delays them. Where a client has
-    // left already this fails, and so does what follows.
-    let _ = stream.set_nodelay(true);
-    Ok((stream, address, place))
+impl ConnectionLimits {
+    /// Time within which a head has to come.
+    fn head_timeout(&self) -> Duration {
+        HEAD_TIMEOUT.min(self.read_timeout)
+    }
 }
 
 impl Connection {
-    /// Serves until either side has had enough.
-    async fn serve(mut self, stream: TcpStream) -> Result<(), String> {
+    /// Serves until either side has had enough, or another connection needs the room.
+    async fn serve(self, stream: TcpStream) -> Result<(), String> {
+        let tracked = self.tracked.clone();
+        tokio::select! {
+            ended = self.serve_open(stream) => ended,
+            () = tracked.close().notified() => Err("the server has closed it".to_owned()),
+        }
+    }
+
+    async fn serve_open(mut self, stream: TcpStream) -> Result<(), String> {
         let tls = self.serving.web.config().and_then(|config| config.tls.clone());
         let patience = Patience::new(WRITE_PATIENCE, WRITE_BYTES_PER_SECOND_MIN);
+        let stream = PatientWrites::new(stream, patience).tracked_by(self.tracked.clone());
         let Some(tls) = tls else {
-            return self.serve_http1(PatientWrites::new(stream, patience)).await;
+            return self.serve_http1(stream).await;
         };
-        let accepting = tls::accept(stream, patience, tls, self.serving.limits.read_timeout);
+        let accepting = tls::accept(stream, tls, self.serving.limits.head_timeout());
         let stream = tokio::select! {
             accepted = accepting => accepted.map_err(|error| error.to_string())?,
             () = self.stopping.asked() => return Ok(()),
@@ -167,33 +196,68 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let close = Arc::new(Notify::new());
-        let client = || Client::at(self.address).closed_by(Arc::clone(&close));
-        let service = service_fn(|request| self.answer(request, client()));
+        self.tracked.expect_head();
+        let service = service_fn(|request| self.answer_http1(request));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.serving.limits.read_timeout)
             .serve_connection(TokioIo::new(EscapedTargets::new(stream)), service);
         let mut connection = std::pin::pin!(connection);
         let mut stopping = self.stopping.clone();
-        let ending = async {
-            tokio::select! {
-                ended = &mut connection => ended,
-                () = stopping.asked() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = stopping.asked() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
         };
-        tokio::select! {
-            ended = ending => ended.map_err(|error| error.to_string()),
-            () = close.notified() => Err("its response was given up".to_owned()),
-        }
+        ended.map_err(|error| error.to_string())
+    }
+
+    async fn answer_http1(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Answered>, Infallible> {
+        let answering = self.tracked.begin_request();
+        let response = match host::refusal(&request) {
+            Some(refusal) => refusal,
+            None => {
+                let client = Client::at(self.address).closed_by(Arc::clone(self.tracked.close()));
+                self.answer(request, client).await?
+            }
+        };
+        Ok(response.map(|body| Answered { body, _answering: answering }))
     }
 
     /// The answer to a request of this connection.
-    fn answer(&self, mut request: Request<Incoming>, client: Client) -> Answering {
+    fn answer(&self, mut request: Request<Incoming>, client: Client) -> Routed {
         request.extensions_mut().insert(client);
         self.serving.service.call(request)
+    }
+}
+
+/// Body of an answer, while which its connection is busy.
+struct Answered {
+    body: Body,
+    _answering: Answering,
+}
+
+impl hyper::body::Body for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -241,6 +241,10 @@ fn framing() -> Vec<Case> {
             chunked(&format!("1;{long}\r\na\r\n0\r\n\r\n")),
             &[0, 400],
         ),
+        case("no host", b"GET /-/healthy HTTP/1.1\r\nConnection: close\r\n\r\n".to_vec(), &[400]),
+        case("no host in HTTP/1.0", b"GET /-/healthy HTTP/1.0\r\n\r\n".to_vec(), &[200]),
+        case("two hosts", request("GET", "/-/healthy", "Host: x\r\n"), &[400]),
+        case("host that is none", b"GET / HTTP/1.0\r\nHost: a/b\r\n\r\n".to_vec(), &[400]),
         case("another protocol", b"SSH-2.0-OpenSSH_9.9\r\n\r\n".to_vec(), &[0, 400]),
         case("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), &[0, 400]),
     ]
@@ -542,6 +546,31 @@ fn clients_that_read_nothing_keep_nobody_from_asking() {
         });
         assert_eq!(ends.by_ref().filter(|is_whole| !is_whole).count(), 1);
     });
+}
+
+#[test]
+fn connections_without_a_request_keep_no_new_client_out() {
+    let directory = temporary_directory("hostile-silent");
+    let args = ["--self-metrics=false", "--web.max-connections=8", "--web.read-timeout=1h"];
+    let server = Server::start(directory.path(), &args);
+    let silent: Vec<TcpStream> = (0..40)
+        .map(|at| {
+            let mut stream = TcpStream::connect(&server.address).unwrap();
+            let head: &[u8] =
+                if at % 2 == 0 { b"" } else { b"GET /-/ready HTTP/1.1\r\nHost: x\r\nX-Never-" };
+            // It may have been closed already, for those that came behind it.
+            let _ = stream.write_all(head);
+            stream
+        })
+        .collect();
+    assert_eq!(get(&server.address, "/-/ready").0, 200);
+    for mut stream in silent {
+        // It does not have the hour either that an idle connection has.
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        if let Err(error) = stream.read_to_end(&mut Vec::new()) {
+            assert_ne!(error.kind(), ErrorKind::WouldBlock, "it stays open");
+        }
+    }
 }
 
 #[test]

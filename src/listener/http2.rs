@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::Response;
+use axum::http::{Response, StatusCode};
 use hyper::Request;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http2;
@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::connections::Answering;
 use super::patient::Patience;
 use super::{Connection, WRITE_BYTES_PER_SECOND_MIN, WRITE_PATIENCE};
 use crate::active::Client;
@@ -32,6 +33,13 @@ use crate::sending::IsLong;
 const STREAMS_MAX: u32 = 100;
 /// How large the head of a request may be, in bytes; HTTP/1.1 takes as much.
 const HEAD_BYTES_MAX: u32 = 400 << 10;
+/// What a field of a head counts beside its bytes.
+const FIELD_BYTES: usize = 32;
+/// What the heads of all requests that share connections may take until they are answered, in KiB;
+/// a request for which there is no room is refused.
+pub(super) const HEADS_KIB_MAX: usize = 64 << 10;
+/// The same of one connection.
+const OWN_HEADS_KIB_MAX: usize = 4 << 10;
 /// How much of an answer waits for the client beside what is in its body, in bytes.
 const SEND_BYTES_MAX: usize = 64 << 10;
 /// The largest piece of an answer that is handed over at once, in bytes.
@@ -96,7 +104,18 @@ async fn answer(
 ) -> Result<Response<Pieces>, Infallible> {
     let places = Arc::clone(&connection.serving.request_places);
     let unread = Arc::clone(&streams.unread);
-    let stream = Stream::begin(streams);
+    let heads = Arc::clone(&streams.heads);
+    let stream = Stream::begin(streams, connection.tracked.begin_request());
+    let kib = head_kib(&request);
+    let own = heads.try_acquire_many_owned(kib);
+    let all = Arc::clone(&connection.serving.heads).try_acquire_many_owned(kib);
+    let (Ok(_own), Ok(_all)) = (own, all) else {
+        let body = Body::from("too many large heads of requests wait\n");
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        let pieces = |body| Pieces { body, rest: Bytes::new(), handed: 0, stream, _unread: None };
+        return Ok(response.map(pieces));
+    };
     let unread = unread.acquire_owned().await.expect("the semaphore is never closed");
     let place = places.acquire_owned().await.expect("the semaphore is never closed");
     let client = Client::at(connection.address);
@@ -110,11 +129,21 @@ async fn answer(
     }))
 }
 
+/// What the head of a request takes, in KiB.
+fn head_kib(request: &Request<Incoming>) -> u32 {
+    let headers = request.headers().iter();
+    let fields = headers.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    1 + u32::try_from((target + fields.sum::<usize>()) >> 10).unwrap_or(u32::MAX - 1)
+}
+
 /// The requests of a connection that are not answered to their end.
 struct Streams {
     open: Mutex<Open>,
     /// Permits of answers that the client has not taken, so that these are few however it reads.
     unread: Arc<Semaphore>,
+    /// Permits of heads of requests that are not answered, by KiB.
+    heads: Arc<Semaphore>,
 }
 
 struct Open {
@@ -128,7 +157,11 @@ impl Streams {
     fn new() -> Streams {
         let patience = HashMap::new();
         let open = Open { next_id: 0, patience, idle_since: Instant::now() };
-        Streams { open: Mutex::new(open), unread: Arc::new(Semaphore::new(UNREAD_MAX)) }
+        Streams {
+            open: Mutex::new(open),
+            unread: Arc::new(Semaphore::new(UNREAD_MAX)),
+            heads: Arc::new(Semaphore::new(OWN_HEADS_KIB_MAX)),
+        }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -154,16 +187,17 @@ impl Streams {
 struct Stream {
     id: u64,
     all: Arc<Streams>,
+    _answering: Answering,
 }
 
 impl Stream {
-    fn begin(all: Arc<Streams>) -> Stream {
+    fn begin(all: Arc<Streams>, answering: Answering) -> Stream {
         let mut open = all.open();
         let id = open.next_id;
         open.next_id += 1;
         open.patience.insert(id, Patience::new(WRITE_PATIENCE, WRITE_BYTES_PER_SECOND_MIN));
         drop(open);
-        Stream { id, all }
+        Stream { id, all, _answering: answering }
     }
 
     fn with_patience(&self, change: impl FnOnce(&mut Patience)) {

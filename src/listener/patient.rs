@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::connections::Tracked;
+
 /// How long somebody may still take too little.
 ///
 /// It is spent while bytes wait to be taken, and comes back with those that are, at the least rate
@@ -61,11 +63,23 @@ pub(super) struct PatientWrites<S> {
     patience: Patience,
     /// The end of patience, while bytes wait to be accepted.
     end: Option<Pin<Box<Sleep>>>,
+    /// Whoever wants to know what comes and what waits.
+    tracked: Option<Tracked>,
 }
 
 impl<S> PatientWrites<S> {
     pub(super) fn new(stream: S, patience: Patience) -> PatientWrites<S> {
-        PatientWrites { stream, patience, end: None }
+        PatientWrites { stream, patience, end: None, tracked: None }
+    }
+
+    /// The same stream, of a connection that is told what comes and what waits.
+    pub(super) fn tracked_by(self, tracked: Tracked) -> PatientWrites<S> {
+        PatientWrites { tracked: Some(tracked), ..self }
+    }
+
+    /// The stream itself.
+    pub(super) fn get_ref(&self) -> &S {
+        &self.stream
     }
 
     /// The outcome of an attempt to write, or the end of patience.
@@ -75,6 +89,9 @@ impl<S> PatientWrites<S> {
         outcome: Poll<io::Result<T>>,
         bytes_of: impl FnOnce(&T) -> usize,
     ) -> Poll<io::Result<T>> {
+        if let Some(tracked) = &self.tracked {
+            tracked.note_write(outcome.is_pending());
+        }
         if let Poll::Ready(accepted) = &outcome {
             self.end = None;
             self.patience.take(accepted.as_ref().map_or(0, bytes_of));
@@ -92,7 +109,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for PatientWrites<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let filled = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(tracked) = &self.tracked
+            && buffer.filled().len() > filled
+        {
+            tracked.note_read();
+        }
+        read
     }
 }
 

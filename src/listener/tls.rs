@@ -10,10 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::patient::{Patience, PatientWrites};
-
-/// How long a handshake may take; what a request's head may take counts as well, if it is less.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+use super::patient::PatientWrites;
 
 /// What is told to whoever speaks HTTP where TLS is spoken.
 ///
@@ -25,27 +22,23 @@ const NOT_ENCRYPTED: &[u8] =
 ///
 /// Errors: they do not, or not in time, or the client speaks HTTP without TLS.
 pub(super) async fn accept(
-    stream: TcpStream,
-    patience: Patience,
+    mut stream: PatientWrites<TcpStream>,
     config: Arc<ServerConfig>,
-    read_timeout: Duration,
+    timeout: Duration,
 ) -> io::Result<TlsStream<PatientWrites<TcpStream>>> {
     let agreeing = async {
         let mut first = [0];
-        stream.peek(&mut first).await?;
+        stream.get_ref().peek(&mut first).await?;
         if first[0].is_ascii_uppercase() {
             // What is left unread would end the connection before the answer is seen.
-            let _ = stream.try_read(&mut [0; 4096]);
-        }
-        let mut stream = PatientWrites::new(stream, patience);
-        if first[0].is_ascii_uppercase() {
+            let _ = stream.get_ref().try_read(&mut [0; 4096]);
             stream.write_all(NOT_ENCRYPTED).await?;
             stream.shutdown().await?;
             return Err(Error::new(ErrorKind::InvalidData, "the client speaks HTTP, not TLS"));
         }
         TlsAcceptor::from(config).accept(stream).await
     };
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT.min(read_timeout), agreeing).await {
+    match tokio::time::timeout(timeout, agreeing).await {
         Ok(agreed) => agreed,
         Err(_) => Err(Error::new(ErrorKind::TimedOut, "the handshake takes too long")),
     }

@@ -148,6 +148,39 @@ async fn a_head_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
+async fn large_heads_that_wait_are_few() {
+    let ground = Ground::new("http2-heads");
+    let server = ground.start(TLS, &[]);
+    let stream = connect(&ground, &server).await;
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let send = |head_bytes: usize| {
+        let request = Request::get("https://localhost/api/v1/status/flags");
+        let request = request.header("x", "a".repeat(head_bytes)).body(Body::empty()).unwrap();
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await.unwrap() }
+    };
+    // As many as may be left unread, so that the next ones wait.
+    let unread = tokio::time::timeout(PATIENCE, join_all((0..32).map(|_| send(1)))).await.unwrap();
+    assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
+    let mut waiting: futures::stream::FuturesUnordered<_> =
+        (0..40).map(|_| Box::pin(send(300 << 10))).collect();
+    // 4 MiB are held, and the others are refused.
+    for _ in 0..40 - (4 << 10) / 301 {
+        let answer = tokio::time::timeout(PATIENCE, futures::StreamExt::next(&mut waiting)).await;
+        let status = answer.expect("there is no room for it").unwrap().status();
+        assert_eq!(status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
+    drop((unread, waiting));
+    connection.abort();
+}
+
+#[tokio::test]
 async fn it_is_turned_off_by_the_file() {
     let ground = Ground::new("http1");
     let server = ground.start(&format!("{TLS}http_server_config: {{http2: false}}\n"), &[]);

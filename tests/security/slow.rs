@@ -26,11 +26,11 @@ fn is_closed(stream: &mut impl std::io::Read) -> bool {
 }
 
 #[test]
-fn handshakes_and_idle_connections_come_to_an_end_and_keep_their_places_until_then() {
+fn handshakes_and_idle_connections_come_to_an_end_and_make_room_before() {
     let ground = Ground::new("slow");
     let server = ground.start(TLS, &ARGS);
-    // Nothing; half of a hello; a hello and no more; half of a head, encrypted. These are all the
-    // places, so the next one waits until they are given up.
+    // Nothing; half of a hello; a hello and no more; half of a head, encrypted. There is room for no
+    // more, so one of them ends for the next one.
     let mut silent = connect(&server.address);
     let mut half = connect(&server.address);
     half.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
@@ -49,6 +49,21 @@ fn handshakes_and_idle_connections_come_to_an_end_and_keep_their_places_until_th
     assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
     assert!(is_closed(&mut silent) && is_closed(&mut half) && is_closed(&mut greeted));
     assert!(is_closed(&mut encrypted));
+}
+
+#[test]
+fn half_open_handshakes_keep_no_new_client_out() {
+    let ground = Ground::new("half-open");
+    let server = ground.start(TLS, &["--web.max-connections=4"]);
+    let _half_open: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut stream = connect(&server.address);
+            // It may have been closed already, for those that came behind it.
+            let _ = stream.write_all(&[0x16, 3, 1, 2, 0, 1, 0]);
+            stream
+        })
+        .collect();
+    assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
 }
 
 #[test]

@@ -1,0 +1,340 @@
+//! Open connections: what each is doing, and which one ends so that a new client gets in.
+//!
+//! A connection that has not sent its first head (behind a handshake, with TLS) is greeting. While
+//! there is room, all are equal. Once there is none, a connection ends for each that arrives, of the
+//! first kind of these that there is, and of the address with most of that kind the oldest:
+//!
+//! ```text
+//! 1. greeting, or in the middle of a head, for longer than GREETING_GRACE
+//! 2. idle between two requests
+//! 3. leaving a response unread for longer than STALL_GRACE
+//! ```
+//!
+//! Clients behind a reverse proxy share an address, so nothing is limited by address alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::active::network_of;
+
+/// Time for which a connection that has no request yet is left alone where there is no room.
+const GREETING_GRACE: Duration = Duration::from_millis(500);
+/// Time for which a client may leave a response unread where there is no room.
+const STALL_GRACE: Duration = Duration::from_secs(1);
+/// Time after which connections are looked at again.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// All open connections.
+pub(super) struct Connections {
+    connections_max: usize,
+    /// Time within which a head has to be received, from its first byte or the connection on.
+    head_timeout: Duration,
+    open: Mutex<Open>,
+    /// Notified when one ends.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct Open {
+    next_id: u64,
+    connections: BTreeMap<u64, Arc<State>>,
+}
+
+/// State of one connection.
+struct State {
+    network: IpAddr,
+    activity: Mutex<Activity>,
+    close: Arc<Notify>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Activity {
+    phase: Phase,
+    since: Instant,
+    /// Requests that are answered.
+    request_count: usize,
+    /// Whether the bytes of a request follow one another, as in HTTP/1.
+    has_heads: bool,
+    /// Time since when the client takes no bytes.
+    stalled_since: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Greeting,
+    Head,
+    Answering,
+    Idle,
+}
+
+/// Reason for which a connection may end, the first one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Dispensable {
+    NoRequest,
+    Idle,
+    Stalled,
+}
+
+impl Activity {
+    /// Why the connection may end and since when, and the time from which on it may.
+    fn dispensable(&self) -> Option<(Dispensable, Instant, Instant)> {
+        match (self.phase, self.stalled_since) {
+            (Phase::Greeting | Phase::Head, _) => {
+                Some((Dispensable::NoRequest, self.since, self.since + GREETING_GRACE))
+            }
+            (_, Some(since)) => Some((Dispensable::Stalled, since, since + STALL_GRACE)),
+            (Phase::Idle, None) => Some((Dispensable::Idle, self.since, self.since)),
+            (Phase::Answering, None) => None,
+        }
+    }
+}
+
+impl Connections {
+    /// No connections yet.
+    pub(super) fn new(connections_max: usize, head_timeout: Duration) -> Arc<Connections> {
+        let open = Mutex::default();
+        Arc::new(Connections { connections_max, head_timeout, open, ended: Notify::new() })
+    }
+
+    /// Waits until there is room for a connection, and makes it where some other can end.
+    pub(super) async fn admit(self: &Arc<Self>, address: SocketAddr) -> Tracked {
+        loop {
+            let look_at = match self.try_admit(address, Instant::now()) {
+                Ok(tracked) => return tracked,
+                Err(look_at) => look_at,
+            };
+            tokio::select! {
+                () = self.ended.notified() => {}
+                () = tokio::time::sleep_until(look_at) => {}
+            }
+        }
+    }
+
+    /// Admits a connection, or tells when to try again.
+    fn try_admit(self: &Arc<Self>, address: SocketAddr, now: Instant) -> Result<Tracked, Instant> {
+        let mut open = self.open();
+        if open.connections.len() >= self.connections_max {
+            let id = dispensable(&open.connections, now)?;
+            if let Some(state) = open.connections.remove(&id) {
+                state.close.notify_one();
+            }
+        }
+        let id = open.next_id;
+        open.next_id += 1;
+        let activity = Activity {
+            phase: Phase::Greeting,
+            since: now,
+            request_count: 0,
+            has_heads: false,
+            stalled_since: None,
+        };
+        let (network, close) = (network_of(address), Arc::new(Notify::new()));
+        let state = Arc::new(State { network, activity: Mutex::new(activity), close });
+        open.connections.insert(id, Arc::clone(&state));
+        Ok(Tracked(Arc::new(Entry { id, state, all: Arc::clone(self) })))
+    }
+
+    /// Ends connections that take too long to send a head, again and again.
+    pub(super) async fn sweep_forever(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            self.sweep(Instant::now());
+        }
+    }
+
+    fn sweep(&self, now: Instant) {
+        for state in self.open().connections.values() {
+            let Activity { phase, since, .. } = *state.activity();
+            let is_late = now.saturating_duration_since(since) >= self.head_timeout;
+            if is_late && matches!(phase, Phase::Greeting | Phase::Head) {
+                state.close.notify_one();
+            }
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection that ends for another, or the time at which there may be one.
+fn dispensable(connections: &BTreeMap<u64, Arc<State>>, now: Instant) -> Result<u64, Instant> {
+    let mut next = now + SWEEP_INTERVAL;
+    let mut found = Vec::new();
+    for (id, state) in connections {
+        let Some((why, since, from)) = state.activity().dispensable() else { continue };
+        if from <= now {
+            found.push((why, state.network, since, *id));
+        } else {
+            next = next.min(from);
+        }
+    }
+    let Some(first) = found.iter().map(|(why, ..)| *why).min() else { return Err(next) };
+    found.retain(|(why, ..)| *why == first);
+    let mut counts = HashMap::new();
+    for (_, network, ..) in &found {
+        *counts.entry(*network).or_insert(0_usize) += 1;
+    }
+    let most = counts.values().copied().max().unwrap_or_default();
+    let of_most = found.iter().filter(|(_, network, ..)| counts[network] == most);
+    of_most.min_by_key(|(_, _, since, id)| (*since, *id)).map(|(.., id)| *id).ok_or(next)
+}
+
+impl State {
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is open until the last clone is dropped.
+#[derive(Clone)]
+pub(super) struct Tracked(Arc<Entry>);
+
+struct Entry {
+    id: u64,
+    state: Arc<State>,
+    all: Arc<Connections>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.all.open().connections.remove(&self.id);
+        self.all.ended.notify_one();
+    }
+}
+
+impl Tracked {
+    /// Notified once the connection has to end.
+    pub(super) fn close(&self) -> &Arc<Notify> {
+        &self.0.state.close
+    }
+
+    /// Notes that a handshake is over, and that heads of requests follow.
+    pub(super) fn expect_head(&self) {
+        let mut activity = self.activity();
+        activity.since = Instant::now();
+        activity.has_heads = true;
+    }
+
+    /// Notes that bytes have come.
+    pub(super) fn note_read(&self) {
+        let mut activity = self.activity();
+        if activity.phase == Phase::Idle && activity.has_heads {
+            activity.phase = Phase::Head;
+            activity.since = Instant::now();
+        }
+    }
+
+    /// Notes whether bytes wait that the client does not take.
+    pub(super) fn note_write(&self, is_stalled: bool) {
+        let mut activity = self.activity();
+        match is_stalled {
+            true => _ = activity.stalled_since.get_or_insert_with(Instant::now),
+            false => activity.stalled_since = None,
+        }
+    }
+
+    /// Notes that a request has come, which is answered until what is returned is dropped.
+    pub(super) fn begin_request(&self) -> Answering {
+        let mut activity = self.activity();
+        activity.request_count += 1;
+        activity.phase = Phase::Answering;
+        Answering(self.clone())
+    }
+
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.0.state.activity()
+    }
+}
+
+/// A request that is answered.
+pub(super) struct Answering(Tracked);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut activity = self.0.activity();
+        activity.request_count -= 1;
+        if activity.request_count == 0 {
+            activity.phase = Phase::Idle;
+            activity.since = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 1))
+    }
+
+    fn is_closed(tracked: &Tracked) -> bool {
+        use futures::FutureExt as _;
+        tracked.close().notified().now_or_never().is_some()
+    }
+
+    fn admit(all: &Arc<Connections>, last: u8, now: Instant) -> Tracked {
+        all.try_admit(address(last), now).ok().expect("room for it")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_without_a_request_ends_of_the_address_with_most() {
+        let all = Connections::new(4, HEAD_TIMEOUT);
+        let now = Instant::now();
+        let other = admit(&all, 1, now);
+        let many: Vec<_> = (0..3).map(|_| admit(&all, 2, now)).collect();
+        // It is left alone for a while.
+        assert_eq!(all.try_admit(address(3), now).err(), Some(now + GREETING_GRACE));
+        tokio::time::advance(GREETING_GRACE).await;
+        let new = all.admit(address(3)).await;
+        assert!(!is_closed(&other) && !is_closed(&new));
+        assert_eq!(many.iter().map(is_closed).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_ones_and_unread_ones_come_behind_and_busy_ones_stay() {
+        let all = Connections::new(4, HEAD_TIMEOUT);
+        let now = Instant::now();
+        let [greeting, idle, stalled, busy] = [1, 2, 3, 4].map(|last| admit(&all, last, now));
+        drop(idle.begin_request());
+        let requests = [stalled.begin_request(), busy.begin_request()];
+        stalled.note_write(true);
+        tokio::time::advance(STALL_GRACE).await;
+        let mut new = Vec::new();
+        for closed in [&greeting, &idle, &stalled] {
+            let admitted = admit(&all, 5, Instant::now());
+            new.push(admitted.begin_request());
+            assert!(is_closed(closed));
+        }
+        assert!(all.try_admit(address(6), Instant::now()).is_err() && !is_closed(&busy));
+        // The end of one makes room.
+        drop((requests, busy));
+        let _last = all.admit(address(6)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_to_come_in_time_and_an_idle_connection_has_more() {
+        let all = Connections::new(9, HEAD_TIMEOUT);
+        let [silent, idle, trickling] = [1, 2, 3].map(|last| admit(&all, last, Instant::now()));
+        for tracked in [&idle, &trickling] {
+            tracked.expect_head();
+            drop(tracked.begin_request());
+        }
+        trickling.note_read();
+        tokio::time::advance(HEAD_TIMEOUT / 2).await;
+        trickling.note_read();
+        all.sweep(Instant::now());
+        assert!(![&silent, &idle, &trickling].into_iter().any(is_closed));
+        tokio::time::advance(HEAD_TIMEOUT / 2).await;
+        all.sweep(Instant::now());
+        assert!(is_closed(&silent) && is_closed(&trickling) && !is_closed(&idle));
+    }
+}
