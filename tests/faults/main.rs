@@ -1,4 +1,4 @@
-//! What goes wrong below the real binary: a disk that is full, objects that are damaged.
+//! What goes wrong below the real binary: a disk that is full or slow to sync, objects that are damaged.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -10,6 +10,7 @@ mod remote_write;
 mod small_disk;
 #[path = "../support/mod.rs"]
 mod support;
+mod syncs;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
