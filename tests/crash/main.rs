@@ -27,6 +27,7 @@ use everything::Everything;
 use floats::Floats;
 use remote_write::{Connection, RequestEncoder, encode_labels};
 use serde_json::Value;
+use support::emulators::Emulator;
 use support::random::Random;
 use support::s3::{BUCKET, S3Server};
 use support::{Server, command, get, percent_encode, temporary_directory};
@@ -129,6 +130,7 @@ trait Sender: Send {
 enum Place {
     Disk,
     Bucket(S3Server),
+    Emulator(Emulator),
 }
 
 /// One of them.
@@ -155,6 +157,11 @@ impl Place {
                 let url = format!("s3://{BUCKET}/store/{name}");
                 let folder = server.folder().map(|folder| folder.join("store").join(name));
                 Site { url, folder, variables: server.variables(), log_bytes: 4 << 10 }
+            }
+            Place::Emulator(emulator) => {
+                let url = format!("{}/store/{name}", emulator.url);
+                let variables = emulator.variables.clone();
+                Site { url, folder: None, variables, log_bytes: 4 << 10 }
             }
         }
     }
@@ -303,6 +310,22 @@ fn what_is_acknowledged_on_moto_survives_kills() {
     let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
     if let Some(server) = S3Server::moto("crash") {
         kill_and_look("moto", &Place::Bucket(server), kills);
+    }
+}
+
+#[test]
+fn what_is_acknowledged_on_azurite_survives_kills() {
+    let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
+    if let Some(emulator) = Emulator::azurite("crash") {
+        kill_and_look("azurite", &Place::Emulator(emulator), kills);
+    }
+}
+
+#[test]
+fn what_is_acknowledged_on_fake_gcs_server_survives_kills() {
+    let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
+    if let Some(emulator) = Emulator::fake_gcs("crash") {
+        kill_and_look("fake-gcs-server", &Place::Emulator(emulator), kills);
     }
 }
 

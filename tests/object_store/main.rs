@@ -11,6 +11,7 @@ mod caches;
 mod costs;
 mod nodes;
 mod outage;
+mod owner;
 mod readers;
 #[path = "../support/remote_write.rs"]
 mod remote_write;
@@ -21,6 +22,7 @@ mod support;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nodes::{Contents, Place, Settings};
+use support::emulators::Emulator;
 use support::s3::S3Server;
 use support::temporary_directory;
 
@@ -208,5 +210,19 @@ fn a_store_on_versitygw_keeps_its_promises() {
 fn a_store_on_moto_keeps_its_promises() {
     if let Some(server) = S3Server::moto("place") {
         suite(&nodes::Processes::on_s3(&server));
+    }
+}
+
+#[test]
+fn a_store_on_azurite_keeps_its_promises() {
+    if let Some(emulator) = Emulator::azurite("place") {
+        suite(&nodes::Processes::on_emulator(&emulator));
+    }
+}
+
+#[test]
+fn a_store_on_fake_gcs_server_keeps_its_promises() {
+    if let Some(emulator) = Emulator::fake_gcs("place") {
+        suite(&nodes::Processes::on_emulator(&emulator));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use tokio::runtime::Runtime;
 
 use crate::now_ms;
 use crate::remote_write::{Connection, RequestEncoder, encode_labels};
+use crate::support::emulators::Emulator;
 use crate::support::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
-use crate::support::{Server, get, percent_encode, request};
+use crate::support::{Server, command, get, percent_encode, request};
 
 /// Values by series and time.
 pub type Contents = BTreeMap<u32, BTreeMap<i64, f64>>;
@@ -190,7 +192,7 @@ impl Node for InProcess {
 pub struct Processes {
     url: String,
     args: Vec<String>,
-    variables: Vec<(&'static str, &'static str)>,
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Processes {
@@ -203,8 +205,13 @@ impl Processes {
         Processes {
             url: format!("s3://{BUCKET}/some/prefix"),
             args: s3_args(&server.endpoint()),
-            variables: s3_variables().to_vec(),
+            variables: s3_variables().map(|(name, value)| (name, value.to_owned())).to_vec(),
         }
+    }
+
+    pub fn on_emulator(emulator: &Emulator) -> Processes {
+        let url = format!("{}/some/prefix", emulator.url);
+        Processes { url, args: Vec::new(), variables: emulator.variables.clone() }
     }
 
     /// In a bucket, of which something else tells more.
@@ -221,10 +228,18 @@ impl Processes {
 
     /// Starts the binary with further flags.
     pub fn start(&self, args: &[&str]) -> Server {
+        let server = Server::spawn(&mut self.command(args));
+        server.wait_until_ready();
+        server
+    }
+
+    /// What starts the binary with further flags.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut all: Vec<&str> = self.args.iter().map(String::as_str).collect();
         all.push("--self-metrics=false");
         all.extend(args);
-        Server::start_on(&self.url, &all, &self.variables)
+        let variables = self.variables.iter().map(|(name, value)| (*name, value.as_str()));
+        command(&self.url, &all, &variables.collect::<Vec<_>>())
     }
 }
 

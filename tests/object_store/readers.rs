@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::nodes::{Contents, Processes, encoded, metric, read};
 use crate::outage::Proxy;
 use crate::remote_write::Connection;
+use crate::support::emulators::Emulator;
 use crate::support::s3::S3Server;
 use crate::support::{Server, get, request, temporary_directory};
 use crate::{merged, now_ms, samples, wait_for};
@@ -119,6 +120,20 @@ fn readers_follow_a_writer_on_versitygw() {
 fn readers_follow_a_writer_on_moto() {
     if let Some(server) = S3Server::moto("readers") {
         suite(&Processes::on_s3(&server));
+    }
+}
+
+#[test]
+fn readers_follow_a_writer_on_azurite() {
+    if let Some(emulator) = Emulator::azurite("readers") {
+        suite(&Processes::on_emulator(&emulator));
+    }
+}
+
+#[test]
+fn readers_follow_a_writer_on_fake_gcs_server() {
+    if let Some(emulator) = Emulator::fake_gcs("readers") {
+        suite(&Processes::on_emulator(&emulator));
     }
 }
 

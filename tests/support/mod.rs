@@ -4,6 +4,7 @@
 #![allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
+pub mod emulators;
 mod process;
 pub mod random;
 pub mod s3;

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A process that is ended and reaped when it goes out of scope.
@@ -36,6 +37,18 @@ pub fn temporary_directory(name: &str) -> TemporaryDirectory {
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     TemporaryDirectory(path)
+}
+
+/// Starts a server and waits until it listens.
+pub fn spawn_listening(command: &mut Command, address: &str) -> Child {
+    let child = Child(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    for _ in 0..1200 {
+        if TcpStream::connect(address).is_ok() {
+            return child;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the server does not listen after 60 s");
 }
 
 /// A port that was free a moment ago.

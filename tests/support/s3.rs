@@ -2,12 +2,10 @@
 //!
 //! `VERSITYGW_BINARY` and `MOTO_SERVER_BINARY` name them; `.ci/run` installs both.
 
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use super::{Child, TemporaryDirectory, free_port, request, temporary_directory};
+use super::{Child, TemporaryDirectory, free_port, request, spawn_listening, temporary_directory};
 
 pub const ACCESS_KEY: &str = "loopback-key";
 pub const SECRET_KEY: &str = "loopback-secret";
@@ -45,7 +43,7 @@ impl S3Server {
 
     /// versitygw on a folder; none, said aloud, where it is not there.
     pub fn versitygw(name: &str) -> Option<S3Server> {
-        let binary = binary("VERSITYGW_BINARY")?;
+        let binary = named("VERSITYGW_BINARY")?;
         let folder = temporary_directory(&format!("versitygw-{name}"));
         let objects = folder.path().join(BUCKET);
         std::fs::create_dir(&objects).unwrap();
@@ -60,7 +58,7 @@ impl S3Server {
 
     /// moto's server, which keeps everything in memory; none, said aloud, where it is not there.
     pub fn moto(name: &str) -> Option<S3Server> {
-        let binary = binary("MOTO_SERVER_BINARY")?;
+        let binary = named("MOTO_SERVER_BINARY")?;
         let folder = temporary_directory(&format!("moto-{name}"));
         let port = free_port();
         let address = format!("127.0.0.1:{port}");
@@ -77,22 +75,16 @@ impl S3Server {
     }
 
     fn start(mut command: Command, address: String, folder: TemporaryDirectory) -> S3Server {
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let server = S3Server { address, objects: None, _child: Child(child), _folder: folder };
-        for _ in 0..1200 {
-            if TcpStream::connect(&server.address).is_ok() {
-                return server;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("the S3 server does not listen after 60 s");
+        let child = spawn_listening(&mut command, &address);
+        S3Server { address, objects: None, _child: child, _folder: folder }
     }
 }
 
-fn binary(variable: &str) -> Option<std::ffi::OsString> {
+/// The program that a variable names; none, with a line that says so, where it is not set.
+pub fn named(variable: &str) -> Option<std::ffi::OsString> {
     let binary = std::env::var_os(variable);
     if binary.is_none() {
-        eprintln!("SKIPPED: {variable} is not set, so there is no such S3 server to test with");
+        eprintln!("SKIPPED: {variable} is not set, so there is no such server to test with");
     }
     binary
 }

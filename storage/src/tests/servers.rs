@@ -7,4 +7,6 @@ mod process;
 #[path = "../../../tests/support/s3.rs"]
 pub(super) mod s3;
 
-use process::{Child, TemporaryDirectory, free_port, request, temporary_directory};
+use process::{
+    Child, TemporaryDirectory, free_port, request, spawn_listening, temporary_directory,
+};

@@ -1,0 +1,39 @@
+//! Two servers that want to write to one store in a bucket.
+
+use crate::caches::stop;
+use crate::nodes::{Processes, encoded};
+use crate::remote_write::Connection;
+use crate::support::s3::S3Server;
+use crate::support::{Server, get};
+use crate::{now_ms, samples, wait_for};
+
+/// Starts a server that finds the store owned by another one.
+fn start_waiting(place: &Processes, owner: &Server) -> Server {
+    let waiting = Server::spawn(&mut place.command(&[]));
+    let named = format!("process {} on host", owner.child.0.id());
+    wait_for("word of the owner", || waiting.log().contains(&named));
+    let log = waiting.log();
+    assert!(log.contains("--take-over") && log.contains(&owner.address), "{log}");
+    assert_eq!(get(&waiting.address, "/-/ready").0, 503);
+    waiting
+}
+
+#[test]
+fn a_second_server_waits_until_the_first_has_ended() {
+    let Some(s3) = S3Server::versitygw("owner") else { return };
+    let place = Processes::on_s3(&s3);
+    let mut first = place.start(&[]);
+    let second = start_waiting(&place, &first);
+    let mut sender = Connection::open(&first.address).unwrap();
+    assert_eq!(sender.write(&encoded(&samples(now_ms() - 60_000))).unwrap().0, 204);
+    assert_eq!(get(&first.address, "/-/ready").0, 200);
+    // A process of this machine that has been killed is not waited for.
+    first.child.0.kill().unwrap();
+    first.child.0.wait().unwrap();
+    second.wait_until_ready();
+    // One that stops gives the store back.
+    let third = start_waiting(&place, &second);
+    stop(second);
+    third.wait_until_ready();
+    stop(third);
+}
