@@ -8,6 +8,7 @@ pub mod build_info;
 pub mod cli;
 pub mod config;
 pub mod gate;
+mod growth;
 mod http;
 pub mod ingest;
 pub mod kernel;

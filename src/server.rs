@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::build_info::{REVISION, VERSION};
 use crate::cli::{Args, Mode};
 use crate::config::{Config, ConfigError};
+use crate::growth::RetentionStatus;
 use crate::http;
 use crate::ingest::{IngestMetrics, RemoteWrite, self_metrics};
 use crate::kernel::allocator;
@@ -408,7 +409,9 @@ async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, 
     };
     let seconds = started.elapsed().as_secs_f64();
     info!(seconds, "Store is open.");
-    Ok(Arc::new(store))
+    let store = Arc::new(store);
+    RetentionStatus::of(shared, &store, store.now_ms()).await.log();
+    Ok(store)
 }
 
 /// Opens the store as a reader, once there is one.

@@ -372,6 +372,30 @@ fn rules_of_the_retention_are_reloaded() {
 }
 
 #[test]
+fn the_retention_that_applies_is_logged() {
+    let directory = temporary_directory("retention-logged");
+    let limits = ["--storage.retention.time=15d", "--storage.retention.size=1GB"];
+    let cases: [(&str, &[&str], &[&str]); 2] = [
+        ("none", &[], &["retention is unlimited", "growth_per_day=\"unknown", "disk_full=unknown"]),
+        ("limits", &limits, &["retention is limited", "retention=\"15d or 1GB\""]),
+    ];
+    for (name, args, expected) in cases {
+        let url = format!("--storage.url={}", directory.path().join(name).display());
+        let mut child = tessella(&["--web.listen-address=127.0.0.1:0", &url])
+            .args(args)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let _child = Child(child);
+        let line = line_with(&mut log, "retention is ");
+        for part in expected {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+}
+
+#[test]
 fn slow_queries_are_logged_with_what_they_read() {
     let directory = temporary_directory("slow");
     let mut process = Process::start(directory.path(), &["--query.log-slower-than=1ms"]);

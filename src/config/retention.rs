@@ -57,6 +57,21 @@ impl RetentionConfig {
         (time, args.retention_bytes.or(self.size).filter(|bytes| *bytes > 0))
     }
 
+    /// The limits of all samples, as `15d or 10GB`; `None` without any.
+    ///
+    /// Source: `storageRetention` of `runtimeinfo` in Prometheus.
+    pub(crate) fn limit(&self, args: &Args) -> Option<String> {
+        let (time, size) = self.of_all(args);
+        let (time, size) = (time.map(format_duration), size.map(format_bytes));
+        let limits: Vec<String> = time.into_iter().chain(size).collect();
+        (!limits.is_empty()).then(|| limits.join(" or "))
+    }
+
+    /// How many rules keep some series for a shorter time.
+    pub(crate) fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
     /// The same with the rules.
     ///
     /// Errors: a rule keeps some samples for longer than all are kept, which files of whole days

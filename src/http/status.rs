@@ -13,9 +13,9 @@ use super::json::number::push_integer;
 use super::json::text::push_text;
 use super::time::format_rfc3339;
 use crate::build_info::{BUILD_DATE, REVISION};
+use crate::growth::UNLIMITED;
 use crate::metrics::to_text;
 use crate::server::Shared;
-use crate::units::{format_bytes, format_duration};
 
 /// The version of Prometheus whose API this is. Grafana decides by it which endpoints and
 /// parameters it may use; our own version stands behind it.
@@ -52,9 +52,7 @@ pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
 pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
     let directory = std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let (time, size) = shared.config().storage.retention.of_all(&shared.args);
-    let (time, size) = (time.map(format_duration), size.map(format_bytes));
-    let retention = time.into_iter().chain(size).collect::<Vec<_>>().join(" or ");
+    let retention = shared.config().storage.retention.limit(&shared.args);
     let (was_reload_good, read_seconds) = shared.metrics.config_was_read();
     let read_at = std::time::UNIX_EPOCH + Duration::from_secs_f64(read_seconds);
     let mut json = object([
@@ -65,7 +63,7 @@ pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response 
         ("lastConfigTime", format_rfc3339(read_at)),
         ("GOGC", String::new()),
         ("GODEBUG", String::new()),
-        ("storageRetention", retention),
+        ("storageRetention", retention.unwrap_or_else(|| UNLIMITED.to_owned())),
     ]);
     json.pop();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -12,6 +12,7 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::json::text::push_text;
 use super::params::Params;
+use crate::growth::RetentionStatus;
 use crate::server::Shared;
 
 /// The entries of each list where nothing is said.
@@ -113,7 +114,9 @@ fn block_id(start_ms: i64) -> String {
 pub(super) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let store = opened(&shared)?;
     let (stats, days) = (store.stats(), store.days());
+    let retention = RetentionStatus::of(&shared, store, store.now_ms()).await;
     let mut json = storage_json(&stats, &days);
+    json.extend_from_slice(format!(",\"retention\":{}", retention.json()).as_bytes());
     json.extend_from_slice(b",\"caches\":[");
     for (position, cache) in caches(&shared, &stats).iter().enumerate() {
         if position > 0 {

@@ -72,6 +72,7 @@ static FILES: [File; FILE_COUNT] = files![
     "panel.js",
     "plan.js",
     "query.js",
+    "retention.js",
     "scales.js",
     "settings.js",
     "status.js",
@@ -80,7 +81,7 @@ static FILES: [File; FILE_COUNT] = files![
     "theme.js",
     "words.js",
 ];
-const FILE_COUNT: usize = 27;
+const FILE_COUNT: usize = 28;
 
 /// The tag of each file, in their order.
 static TAGS: LazyLock<Vec<HeaderValue>> =

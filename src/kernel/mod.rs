@@ -7,6 +7,7 @@ pub mod allocator;
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 pub(crate) mod cpu_timer;
+pub mod disk;
 pub mod open_files;
 #[cfg(all(
     target_os = "linux",

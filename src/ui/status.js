@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { el, isPlainClick, markCurrent } from "./dom.js";
 import { formatAge, formatBytes, formatCount, formatTime } from "./numbers.js";
+import { retentionFacts } from "./retention.js";
 import { settings } from "./settings.js";
 import { since } from "./table.js";
 
@@ -80,7 +81,7 @@ async function store() {
     ["Samples taken since the start", formatCount(data.samplesAppended)],
     ["Samples refused", formatCount(data.samplesRejected)],
     ["Newest sample", data.newestTime === null ? "none" : since(data.newestTime)],
-    ["Kept for", runtime.storageRetention || "ever"],
+    ...retentionFacts(data.retention, Date.now()),
     ["Running since", since(started)],
     ["Version", build.version.split("tessella.")[1] ?? build.version],
   ];

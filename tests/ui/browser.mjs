@@ -367,6 +367,7 @@ test("the status tells of the store, and of what is not there", async () => {
         .waitFor();
     };
     await part.filter({ hasText: "Series in memory" }).waitFor();
+    assert.match(await part.textContent(), /Retention.*unlimited.*Growth per day/);
     assert.match(await part.textContent(), /decoded samples.*MiB/);
     await shot(page, "status");
     await shows("Cardinality", /demo_load.*100/);

@@ -10,6 +10,7 @@ import { classify, cut } from "../../src/ui/lexer.js";
 import { gridRows, sharedLabels, summary } from "../../src/ui/matrix.js";
 import { describe, labelCounts, suggestedQueries } from "../../src/ui/metrics.js";
 import * as numbers from "../../src/ui/numbers.js";
+import { retentionFacts } from "../../src/ui/retention.js";
 import { axisBounds, stepFor, timeTicks, valueTicks } from "../../src/ui/scales.js";
 
 /** The kinds of a query's tokens, spaces left out. */
@@ -456,4 +457,34 @@ test("labels and values are counted, the most first", () => {
     { label: "b", values: [["x", 2]] },
   ]);
   assert.deepEqual(labelCounts([]), []);
+});
+
+test("the retention tells its growth only where that is known", () => {
+  const day = 86_400_000;
+  const now = Date.UTC(2026, 0, 1);
+  const known = {
+    limit: null,
+    rules: 0,
+    growthBytesPerDay: 1 << 20,
+    growthDays: 7,
+    freeBytes: 30 << 20,
+    fullTime: now + 30.5 * day,
+  };
+  assert.deepEqual(retentionFacts(known, now), [
+    ["Retention", "unlimited"],
+    ["Growth per day", "1 MiB (mean of 7 days)"],
+    ["Disk space left", "30 MiB"],
+    ["Disk full", "2026-01-31 (in 30 days)"],
+  ]);
+  const young = { ...known, growthBytesPerDay: null, growthDays: 0, fullTime: null };
+  assert.deepEqual(retentionFacts(young, now).slice(1), [
+    ["Growth per day", "unknown: fewer than 2 complete days"],
+    ["Disk space left", "30 MiB"],
+    ["Disk full", "unknown"],
+  ]);
+  const limited = { ...known, limit: "15d or 10GB", rules: 2, freeBytes: null, fullTime: null };
+  assert.deepEqual(retentionFacts(limited, now), [
+    ["Retention", "15d or 10GB, some series shorter by 2 rules"],
+    ["Growth per day", "1 MiB (mean of 7 days)"],
+  ]);
 });

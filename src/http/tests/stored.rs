@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use model::{Batch, Labels, Source as _};
-use storage::{Store, StoreOptions};
+use storage::{ManualClock, Store, StoreOptions};
 
 use super::{Scripted, ask, check, error, router, send, shared_with};
 
@@ -113,6 +113,60 @@ async fn the_store_tells_its_days_and_caches() {
     assert_eq!(names, expected);
     assert_eq!(caches[4]["bytesMax"], 0, "there is none");
     assert!(caches[2]["bytesMax"].as_u64().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn the_store_tells_its_retention_and_growth() {
+    const DAY_MS: i64 = 86_400_000;
+    let clock = Arc::new(ManualClock::new(20_000 * DAY_MS + 1));
+    let options = StoreOptions { background: false, clock, ..StoreOptions::default() };
+    let folder = std::env::temp_dir().join(format!("tessella-growth-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let url = format!("--storage.url={}", folder.display());
+    for (args, limit, is_limited) in [
+        (&[&url[..]][..], "unlimited", false),
+        (
+            &[&url, "--storage.retention.time=15d", "--storage.retention.size=10GB"],
+            "15d or 10GB",
+            true,
+        ),
+        (&["--storage.url=memory:///"], "unlimited", false),
+    ] {
+        let store = Arc::new(Store::open("memory:///", options.clone()).await.unwrap());
+        let shared = shared_with(args, Scripted::default());
+        shared.set_store(&store);
+        let router = router(shared);
+        let retention = async || {
+            let answer = ask(&router, "GET", "/api/v1/status/storage").await;
+            let read: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+            read["data"]["retention"].clone()
+        };
+        let young = retention().await;
+        assert!(young["growthBytesPerDay"].is_null() && young["fullTime"].is_null(), "{young}");
+        for day in 19_996..20_000 {
+            let mut batch = Batch::default();
+            let samples: Vec<(i64, f64)> =
+                (0..5000).map(|n| (day * DAY_MS + n * 1000, (n * n) as f64)).collect();
+            batch.push(&Labels::from_pairs([("__name__", "up")]), &samples);
+            store.append(batch).await.unwrap();
+        }
+        store.seal_and_forget().await.unwrap();
+        let found = retention().await;
+        let growth = found["growthBytesPerDay"].as_u64().unwrap();
+        let sizes: Vec<u64> = store.days().iter().map(|day| day.bytes).collect();
+        assert_eq!((growth, &found["growthDays"]), (sizes.iter().sum::<u64>() / 4, &4.into()));
+        assert!(growth > 0, "{sizes:?}");
+        let is_local = args[0] == url;
+        assert_eq!(found["freeBytes"].is_u64(), is_local, "{found}");
+        assert_eq!(found["limit"].is_string(), is_limited, "{found}");
+        // A disk that is so large that it takes a century has no date.
+        if is_limited || !is_local {
+            assert!(found["fullTime"].is_null(), "{found}");
+        }
+        let info = ask(&router, "GET", "/api/v1/status/runtimeinfo").await;
+        assert!(info.text.contains(&format!("\"storageRetention\":\"{limit}\"")), "{}", info.text);
+    }
+    std::fs::remove_dir(&folder).unwrap();
 }
 
 #[tokio::test]

@@ -94,6 +94,16 @@ impl SharedMemory {
     }
 }
 
+/// The folder that a URL of a store names, if it is one on a local disk. It may not exist.
+pub fn local_folder(url: &str) -> Option<PathBuf> {
+    match url.split_once("://") {
+        None if url.is_empty() => None,
+        None => Some(PathBuf::from(url)),
+        Some(("file", path)) if path.starts_with('/') => decoded_path(path).ok(),
+        Some(_) => None,
+    }
+}
+
 impl Location {
     /// Resolves a plain path, `file:///path`, `memory:///`, or `s3://bucket/prefix`, `gs://…` and
     /// `az://…` alike.

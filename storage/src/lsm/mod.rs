@@ -52,9 +52,9 @@ pub(crate) use garbage::{Read, Reads};
 #[cfg(test)]
 pub(crate) use layer::{Layer, Layered};
 pub(crate) use location::Location;
-pub use location::SharedMemory;
 #[cfg(test)]
 pub(crate) use location::Simulated;
+pub use location::{SharedMemory, local_folder};
 pub(crate) use objects::{ObjectEntry, Objects};
 pub(crate) use orphans::OrphanStats;
 use snapshot::FOLDER as SNAPSHOTS_FOLDER;

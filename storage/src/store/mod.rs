@@ -288,6 +288,11 @@ impl Store {
         self.inner.head.cardinality(limit, &mut Watch::new(budget))
     }
 
+    /// The time of the store's clock, in ms since the epoch.
+    pub fn now_ms(&self) -> i64 {
+        self.inner.options.clock.now_ms()
+    }
+
     /// The sealed days, the earliest first.
     pub fn days(&self) -> Vec<DayStats> {
         let bytes = self.inner.lsm.partition_bytes();
