@@ -174,7 +174,7 @@ fn retains(place: &dyn Place, now: i64, recent: &Contents) {
     let keeping = Settings::default();
     let mut node = place.open(&Settings { retention_ms: Some(2 * DAY_MS), ..keeping });
     // The retention counts from the newest sample.
-    let current = samples(now);
+    let current = samples(now - 10_000);
     node.write(&current).unwrap();
     let recent = &merged(&[recent, &current]);
     assert_eq!(node.read(), *recent, "beyond the retention");
