@@ -220,7 +220,7 @@ mod tests {
         };
         let unlimited = status(None, growth, Some(30 << 20));
         assert_eq!(unlimited.full_text(), "2024-11-03");
-        assert_eq!(unlimited.growth_text(), "1MB");
+        assert_eq!(unlimited.growth_text(), "1MiB");
         let full_ms = NOW_MS + 30 * DAY_MS;
         assert_eq!(
             unlimited.json(),

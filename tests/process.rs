@@ -377,7 +377,7 @@ fn the_retention_that_applies_is_logged() {
     let limits = ["--storage.retention.time=15d", "--storage.retention.size=1GB"];
     let cases: [(&str, &[&str], &[&str]); 2] = [
         ("none", &[], &["retention is unlimited", "growth_per_day=\"unknown", "disk_full=unknown"]),
-        ("limits", &limits, &["retention is limited", "retention=\"15d or 1GB\""]),
+        ("limits", &limits, &["retention is limited", "retention=\"15d or 1GiB\""]),
     ];
     for (name, args, expected) in cases {
         let url = format!("--storage.url={}", directory.path().join(name).display());

@@ -127,7 +127,7 @@ async fn the_store_tells_its_retention_and_growth() {
         (&[&url[..]][..], "unlimited", false),
         (
             &[&url, "--storage.retention.time=15d", "--storage.retention.size=10GB"],
-            "15d or 10GB",
+            "15d or 10GiB",
             true,
         ),
         (&["--storage.url=memory:///"], "unlimited", false),
