@@ -41,17 +41,11 @@ struct Process {
 
 impl Process {
     fn start(store: &Path, args: &[&str]) -> Process {
-        let url = format!("--storage.url={}", store.display());
-        let mut child = tessella(&["--web.listen-address=127.0.0.1:0", &url])
-            .args(args)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (child, mut log) = spawn(store, args);
         let start_line = line_with(&mut log, "address=");
         let address = start_line.split("address=").nth(1).unwrap();
         let address = address.split_whitespace().next().unwrap().to_owned();
-        let mut process = Process { child: Child(child), log, address, start_line };
+        let mut process = Process { child, log, address, start_line };
         process.line_with("Tessella is ready.");
         process
     }
@@ -95,6 +89,18 @@ impl Process {
         }
         panic!("{path} does not answer with {text}");
     }
+}
+
+/// Starts a server on a store, and returns its log.
+fn spawn(store: &Path, args: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
+    let url = format!("--storage.url={}", store.display());
+    let mut child = tessella(&["--web.listen-address=127.0.0.1:0", &url])
+        .args(args)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap());
+    (Child(child), log)
 }
 
 fn line_with(log: &mut impl BufRead, text: &str) -> String {
@@ -380,14 +386,7 @@ fn the_retention_that_applies_is_logged() {
         ("limits", &limits, &["retention is limited", "retention=\"15d or 1GiB\""]),
     ];
     for (name, args, expected) in cases {
-        let url = format!("--storage.url={}", directory.path().join(name).display());
-        let mut child = tessella(&["--web.listen-address=127.0.0.1:0", &url])
-            .args(args)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let _child = Child(child);
+        let (_child, mut log) = spawn(&directory.path().join(name), args);
         let line = line_with(&mut log, "retention is ");
         for part in expected {
             assert!(line.contains(part), "{part} is not in {line}");
