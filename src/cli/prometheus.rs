@@ -134,7 +134,7 @@ pub const FLAGS: &[PrometheusFlag] = &[
     value("storage.tsdb.wal-segment-size", OTHER_LAYOUT),
     value("storage.tsdb.retention.time", Alias("storage.retention.time")),
     value("storage.tsdb.retention.size", Alias("storage.retention.size")),
-    switch("storage.tsdb.no-lockfile", Unneeded("no lock file stays behind when the process ends")),
+    switch("storage.tsdb.no-lockfile", Unneeded("the lock of the store ends with the process")),
     switch("storage.tsdb.allow-overlapping-compaction", OTHER_LAYOUT),
     switch("storage.tsdb.wal-compression", OTHER_LAYOUT),
     value("storage.tsdb.wal-compression-type", OTHER_LAYOUT),
