@@ -73,7 +73,7 @@ fn command() -> Command {
 }
 
 /// Headings of the help, by the beginning of a flag's name; the first that fits counts.
-const HEADINGS: [(&str, &str); 14] = [
+const HEADINGS: [(&str, &str); 15] = [
     ("mode", "General"),
     ("reader.", "General"),
     ("config.", "General"),
@@ -84,6 +84,7 @@ const HEADINGS: [(&str, &str); 14] = [
     ("storage.azure.", "Object stores"),
     ("storage.disk-cache.", "Object stores"),
     ("storage.", "Storage"),
+    ("take-over", "Storage"),
     ("query.", "Queries"),
     ("remote-write.", "Remote write and OTLP"),
     ("otlp.", "Remote write and OTLP"),

@@ -30,6 +30,7 @@ impl Args {
             ("query.max-object-store-reads", self.query_object_store_reads_max.to_string()),
             ("query.max-queue", self.query_queue_max.to_string()),
             ("query.max-samples", self.query_samples_max.to_string()),
+            ("query.max-sending-per-client", self.query_sending_per_client_max.to_string()),
             ("query.max-series", self.query_series_max.to_string()),
             ("query.max-steps", self.query_steps_max.to_string()),
             ("query.result-cache-size", format_bytes(self.query_results_bytes_max)),
@@ -54,6 +55,7 @@ impl Args {
             ("storage.cache-size", format_bytes(self.cache_bytes_max)),
             ("storage.columns-cache-size", format_bytes(self.columns_bytes_max)),
             ("storage.commit-interval", format_duration(self.commit_interval)),
+            ("storage.discard-leftovers", self.discard_leftovers.to_string()),
             ("storage.disk-cache.folder", path(&self.disk_cache_folder)),
             ("storage.disk-cache.size", format_bytes(self.disk_cache_bytes_max)),
             ("storage.exemplars.exemplars-limit", self.exemplars_max.to_string()),
@@ -77,6 +79,7 @@ impl Args {
             ("storage.warm-up-span", format_duration(self.warm_up_span)),
             ("storage.write-timeout", format_duration(self.storage_write_timeout)),
             ("storage.url", storage::without_credentials(&self.storage_url)),
+            ("take-over", self.take_over.to_string()),
             ("web.config.file", path(&self.web_config_file)),
             ("web.cors.origin", self.cors_origin.source.clone()),
             ("web.enable-admin-api", self.enable_admin_api.to_string()),
@@ -91,6 +94,7 @@ impl Args {
             ("web.route-prefix", format!("/{}", self.route_prefix().trim_start_matches('/'))),
             ("web.search.max-limit", self.search_limit_max.to_string()),
             ("web.shutdown-timeout", format_duration(self.shutdown_timeout)),
+            ("web.write-timeout", format_duration(self.write_timeout)),
         ];
         flags.extend(self.object_store.flags());
         flags.sort_unstable();
