@@ -357,7 +357,7 @@ pub struct Args {
     pub(crate) remote_write: RemoteWriteArgs,
 
     /// Whether the server writes its own metrics into its store every 15 s, with
-    /// job="tessella".
+    /// job="tessella-self".
     #[arg(long = "self-metrics", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub self_metrics: bool,
 

@@ -1,5 +1,15 @@
 //! The server's own metrics in its own store, so that a fresh start has something to query.
+//!
+//! Fewer series than `/metrics` shows:
+//!
+//! - of a histogram every second bucket, the last one and `+Inf` among them;
+//! - of histograms by HTTP handler those of [`HANDLERS`] alone;
+//! - of a counter with more than 16 series the first one and those that have counted something.
+//!
+//! A series of a counter or histogram that is new gets a 0 at the time of the write before, so that
+//! `rate` and `increase` see what it has counted since.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
 
@@ -14,8 +24,32 @@ use super::metrics::IngestMetrics;
 /// How often the metrics are written.
 pub const INTERVAL: Duration = Duration::from_secs(15);
 
-/// The value of the label `job`.
-pub const JOB: &str = "tessella";
+/// The value of the label `job`: not the name that a scrape job of the server would have, whose
+/// series would be the same.
+pub const JOB: &str = "tessella-self";
+
+/// Label whose values are HTTP handlers.
+const HANDLER_LABEL: &str = "handler";
+
+/// HTTP handlers of which durations are written: those of queries and writes.
+const HANDLERS: [&str; 5] = [
+    "/api/v1/query",
+    "/api/v1/query_range",
+    "/api/v1/read",
+    "/api/v1/write",
+    "/api/v1/otlp/v1/metrics",
+];
+
+/// Of counters with more series than this, those that are zero are left out.
+const ZEROS_MAX: usize = 16;
+
+/// What has been written before.
+#[derive(Debug, Default)]
+struct Written {
+    /// Series of counters and histograms.
+    series: HashSet<Labels>,
+    last_ms: Option<i64>,
+}
 
 /// Writes what `gather` returns into the store, at once and then every [`INTERVAL`], under
 /// the names that `/metrics` shows, with the labels `job` and `instance`, and with `up`.
@@ -31,12 +65,13 @@ pub async fn run(
     // After a pause of the machine there is one write, not one for each tick missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::pin!(stop);
+    let mut written = Written::default();
     loop {
         tokio::select! {
             () = &mut stop => return,
             _ = ticks.tick() => {}
         }
-        let batch = batch_of(&gather(), instance, super::now_ms());
+        let batch = batch_of(&gather(), instance, super::now_ms(), &mut written);
         match store.append(batch).await {
             Ok(_) => {}
             Err(error) if error.ends_writes() => {
@@ -51,23 +86,52 @@ pub async fn run(
     }
 }
 
-/// The samples of one scrape, as Prometheus would take them from `/metrics`.
-fn batch_of(families: &[MetricFamily], instance: &str, timestamp_ms: i64) -> Batch {
-    let mut scrape = Scrape { batch: Batch::default(), instance, timestamp_ms };
+/// Returns the samples of one write, and notes which series they are of.
+fn batch_of(
+    families: &[MetricFamily],
+    instance: &str,
+    timestamp_ms: i64,
+    written: &mut Written,
+) -> Batch {
+    let mut scrape = Scrape { batch: Batch::default(), instance, timestamp_ms, written };
     for family in families {
         scrape.describe(family);
-        for metric in family.get_metric() {
-            scrape.metric(family.name(), family.get_field_type(), metric);
+        let metrics = family.get_metric();
+        for (index, metric) in metrics.iter().enumerate() {
+            // The first one shows that nothing has been counted.
+            let with_zero = metrics.len() <= ZEROS_MAX || index == 0;
+            scrape.metric(family.name(), family.get_field_type(), metric, with_zero);
         }
     }
-    scrape.push("up", &[], None, 1.0);
+    scrape.push("up", &[], None, Kind::Gauge, 1.0);
+    scrape.written.last_ms = Some(timestamp_ms);
     scrape.batch
+}
+
+/// How values of a series follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Gauge,
+    /// They start at 0 and grow.
+    Cumulative,
+}
+
+/// Returns whether a bucket of a histogram with so many bounds is written.
+fn is_bucket_written(index: usize, count: usize) -> bool {
+    (count - 1 - index).is_multiple_of(2)
+}
+
+/// Returns whether a histogram with these labels is written.
+fn is_histogram_written(pairs: &[(&str, &str)]) -> bool {
+    let handler = pairs.iter().find(|(name, _)| *name == HANDLER_LABEL);
+    handler.is_none_or(|(_, value)| HANDLERS.contains(value))
 }
 
 struct Scrape<'a> {
     batch: Batch,
     instance: &'a str,
     timestamp_ms: i64,
+    written: &'a mut Written,
 }
 
 impl Scrape<'_> {
@@ -87,12 +151,20 @@ impl Scrape<'_> {
         });
     }
 
-    fn metric(&mut self, name: &str, kind: MetricType, metric: &Metric) {
+    /// Adds a metric; a counter that is zero only `with_zero`.
+    fn metric(&mut self, name: &str, kind: MetricType, metric: &Metric, with_zero: bool) {
         let pairs: Vec<(&str, &str)> =
             metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
         match kind {
-            MetricType::COUNTER => self.push(name, &pairs, None, metric.get_counter().get_value()),
-            MetricType::GAUGE => self.push(name, &pairs, None, metric.get_gauge().get_value()),
+            MetricType::COUNTER => {
+                let value = metric.get_counter().get_value();
+                if value != 0.0 || with_zero {
+                    self.push(name, &pairs, None, Kind::Cumulative, value);
+                }
+            }
+            MetricType::GAUGE => {
+                self.push(name, &pairs, None, Kind::Gauge, metric.get_gauge().get_value());
+            }
             MetricType::HISTOGRAM => self.histogram(name, &pairs, metric.get_histogram()),
             MetricType::SUMMARY => self.summary(name, &pairs, metric.get_summary()),
             MetricType::UNTYPED => {}
@@ -100,24 +172,33 @@ impl Scrape<'_> {
     }
 
     fn histogram(&mut self, name: &str, pairs: &[(&str, &str)], histogram: &Histogram) {
+        if !is_histogram_written(pairs) {
+            return;
+        }
         let bucket = format!("{name}_bucket");
         let count = histogram.get_sample_count() as f64;
-        for entry in histogram.get_bucket() {
-            let bound = entry.upper_bound().to_string();
-            self.push(&bucket, pairs, Some(("le", &bound)), entry.cumulative_count() as f64);
+        let buckets = histogram.get_bucket();
+        for (index, entry) in buckets.iter().enumerate() {
+            if is_bucket_written(index, buckets.len()) {
+                let bound = entry.upper_bound().to_string();
+                let below = entry.cumulative_count() as f64;
+                self.push(&bucket, pairs, Some(("le", &bound)), Kind::Cumulative, below);
+            }
         }
-        self.push(&bucket, pairs, Some(("le", "+Inf")), count);
-        self.push(&format!("{name}_sum"), pairs, None, histogram.get_sample_sum());
-        self.push(&format!("{name}_count"), pairs, None, count);
+        self.push(&bucket, pairs, Some(("le", "+Inf")), Kind::Cumulative, count);
+        let sum = histogram.get_sample_sum();
+        self.push(&format!("{name}_sum"), pairs, None, Kind::Cumulative, sum);
+        self.push(&format!("{name}_count"), pairs, None, Kind::Cumulative, count);
     }
 
     fn summary(&mut self, name: &str, pairs: &[(&str, &str)], summary: &Summary) {
         for entry in summary.get_quantile() {
             let bound = entry.quantile().to_string();
-            self.push(name, pairs, Some(("quantile", &bound)), entry.value());
+            self.push(name, pairs, Some(("quantile", &bound)), Kind::Gauge, entry.value());
         }
-        self.push(&format!("{name}_sum"), pairs, None, summary.sample_sum());
-        self.push(&format!("{name}_count"), pairs, None, summary.sample_count() as f64);
+        let (sum, count) = (summary.sample_sum(), summary.sample_count() as f64);
+        self.push(&format!("{name}_sum"), pairs, None, Kind::Cumulative, sum);
+        self.push(&format!("{name}_count"), pairs, None, Kind::Cumulative, count);
     }
 
     fn push(
@@ -125,6 +206,7 @@ impl Scrape<'_> {
         name: &str,
         pairs: &[(&str, &str)],
         bound: Option<(&str, &str)>,
+        kind: Kind,
         value: f64,
     ) {
         let mut builder = LabelsBuilder::default();
@@ -136,7 +218,13 @@ impl Scrape<'_> {
         }
         builder.set(METRIC_NAME, name).set("job", JOB).set("instance", self.instance);
         let labels: Labels = builder.build();
-        self.batch.push(&labels, &[(self.timestamp_ms, value)]);
+        let is_new = kind == Kind::Cumulative && self.written.series.insert(labels.clone());
+        match self.written.last_ms {
+            Some(last_ms) if is_new && last_ms < self.timestamp_ms => {
+                self.batch.push(&labels, &[(last_ms, 0.0), (self.timestamp_ms, value)]);
+            }
+            _ => self.batch.push(&labels, &[(self.timestamp_ms, value)]),
+        }
     }
 }
 
@@ -189,7 +277,7 @@ mod tests {
     #[test]
     fn what_is_written_is_what_metrics_shows() {
         let families = registry().gather();
-        let batch = batch_of(&families, "localhost:9090", 42);
+        let batch = batch_of(&families, "localhost:9090", 42, &mut Written::default());
         assert!(batch.timestamps.iter().all(|t| *t == 42));
         let text = TextEncoder::new().encode_to_string(&families).unwrap();
         // The encoder writes `le` last, labels here are sorted by name.
@@ -204,6 +292,8 @@ mod tests {
             })
             .collect();
         assert_eq!(expected.len(), 7);
+        // Every second bucket.
+        assert!(expected.remove("wait_seconds_bucket{le=\"1\",slice=\"a\\\"b\"}").is_some());
         expected.insert("up".to_owned(), 1.0);
         assert_eq!(written(&batch), expected);
         let described: Vec<_> = batch
@@ -216,6 +306,47 @@ mod tests {
             ("wait_seconds", MetricKind::Histogram, "h"),
         ];
         assert_eq!(described, expected);
+    }
+
+    #[test]
+    fn counters_that_are_zero_are_left_out_until_they_count() {
+        let registry = Registry::new();
+        let counter = IntCounterVec::new(Opts::new("rejected_total", "h"), &["reason"]).unwrap();
+        registry.register(Box::new(counter.clone())).unwrap();
+        for reason in 'a'..='z' {
+            counter.with_label_values(&[&reason.to_string()]);
+        }
+        let mut written = Written::default();
+        let mut write = |timestamp_ms| -> Vec<(String, Vec<(i64, f64)>)> {
+            let batch = batch_of(&registry.gather(), "i", timestamp_ms, &mut written);
+            let samples = |index| {
+                let samples = batch.samples(index);
+                samples.map(|at| (batch.timestamps[at], batch.values[at])).collect()
+            };
+            let series = (0..batch.series.len())
+                .map(|index| (batch.labels(index).get("reason").to_owned(), samples(index)));
+            series.filter(|(reason, _)| !reason.is_empty()).collect()
+        };
+        assert_eq!(write(10), [("a".to_owned(), vec![(10, 0.0)])]);
+        counter.with_label_values(&["c"]).inc_by(3);
+        let a = |time| ("a".to_owned(), vec![(time, 0.0)]);
+        assert_eq!(write(20), [a(20), ("c".to_owned(), vec![(10, 0.0), (20, 3.0)])]);
+        assert_eq!(write(30), [a(30), ("c".to_owned(), vec![(30, 3.0)])]);
+    }
+
+    #[test]
+    fn durations_are_written_for_handlers_of_queries_and_writes() {
+        let registry = Registry::new();
+        let options = HistogramOpts::new("http_seconds", "h").buckets(vec![0.5, 1.0]);
+        let histogram = HistogramVec::new(options, &["handler"]).unwrap();
+        registry.register(Box::new(histogram.clone())).unwrap();
+        for handler in ["/api/v1/query", "/api/v1/labels"] {
+            histogram.with_label_values(&[handler]).observe(0.7);
+        }
+        let batch = batch_of(&registry.gather(), "i", 1, &mut Written::default());
+        let handlers = (0..batch.series.len()).map(|at| batch.labels(at).get("handler").to_owned());
+        let handlers: Vec<String> = handlers.filter(|handler| !handler.is_empty()).collect();
+        assert_eq!(handlers, ["/api/v1/query"; 4]);
     }
 
     #[tokio::test]
@@ -240,7 +371,7 @@ mod tests {
         };
         tokio::join!(running, watching);
         assert_eq!(gathered.get(), 1);
-        assert_eq!(store.stats().samples_appended, 8);
+        assert_eq!(store.stats().samples_appended, 7);
         store.close().await.unwrap();
     }
 }

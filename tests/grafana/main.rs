@@ -172,6 +172,75 @@ fn every_query_of_every_dashboard_has_an_answer() {
     assert_eq!(metrics_nowhere_shown(&own, &dashboards), BTreeSet::new());
 }
 
+/// Maximum number of series that a server writes about itself, after requests of many kinds.
+const OWN_SERIES_MAX: usize = 350;
+
+/// Handlers that are asked once, so that the server has series of each.
+const ASKED: [&str; 12] = [
+    "/api/v1/labels",
+    "/api/v1/label/job/values",
+    "/api/v1/series?match[]=up",
+    "/api/v1/metadata",
+    "/api/v1/query_exemplars?query=up",
+    "/api/v1/status/tsdb",
+    "/api/v1/status/buildinfo",
+    "/api/v1/status/config",
+    "/api/v1/targets",
+    "/api/v1/rules",
+    "/federate?match[]=up",
+    "/metrics",
+];
+
+#[test]
+fn dashboards_work_on_what_the_server_writes_of_itself() {
+    let directory = temporary_directory("grafana-own");
+    let server = Server::start(directory.path(), &[]);
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    make_traffic(&server, clock());
+    for path in ASKED {
+        assert_eq!(get(&server.address, path).0, 200, "{path}");
+    }
+    // Written with what has been counted, and with the write before.
+    let own = "{__name__!=\"\",job=\"tessella-self\"}";
+    let count = |query: String| {
+        let (_, answer) =
+            post(&server, "/api/v1/query", &format!("query={}", percent_encode(&query)));
+        let value = answer["data"]["result"][0]["value"][1].as_str();
+        value.map_or(0, |value| value.parse::<usize>().unwrap())
+    };
+    let asked = "tessella_http_requests_total{job=\"tessella-self\",handler=\"/federate\"}[1h]";
+    let started = std::time::Instant::now();
+    while count(format!("count_over_time({asked})")) < 2 {
+        assert!(started.elapsed() < std::time::Duration::from_secs(300), "{}", server.log());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    let now = clock();
+    let series_count = count(format!("count({own})"));
+    println!("{series_count} series");
+    assert!((100..=OWN_SERIES_MAX).contains(&series_count), "{series_count}");
+    let instance = vec![server.address.clone()];
+    let variables =
+        [("job".to_owned(), vec!["tessella-self".to_owned()]), ("instance".to_owned(), instance)];
+    let dashboards = dashboard::all();
+    let mut faults = Vec::new();
+    for dashboard in dashboards.iter().filter(|dashboard| dashboard.uid != "tessella-node") {
+        for question in dashboard.questions(&variables) {
+            let is_empty_rightly = EMPTY
+                .iter()
+                .any(|(uid, title, _)| *uid == question.dashboard && *title == question.title);
+            let query = percent_encode(&question.query);
+            let form = format!("query={query}&start={}&end={now}&step={STEP_SECONDS}", now - 60);
+            let (status, answer) = post(&server, "/api/v1/query_range", &form);
+            let has_series = answer["data"]["result"].as_array().is_some_and(|r| !r.is_empty());
+            if status != 200 || has_series == is_empty_rightly {
+                let Question { dashboard, title, query, .. } = &question;
+                faults.push(format!("{dashboard}, {title}: {query}\n    {status} {answer}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
 /// Metrics of the server that no dashboard shows.
 fn metrics_nowhere_shown(text: &str, dashboards: &[Dashboard]) -> BTreeSet<String> {
     let shown: BTreeSet<String> = dashboards.iter().flat_map(Dashboard::words).collect();
