@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::queries::{CUSTOM_HISTOGRAMS, HISTOGRAMS, QUERIES};
 use super::support::{Server, free_port, get, percent_encode, request, temporary_directory};
@@ -45,7 +45,32 @@ fn imported_blocks_answer_as_the_prometheus_that_wrote_them() {
         assert!(is_success && told.contains("imported already"), "{told}");
         let server = Server::start(&store, &["--self-metrics=false"]);
         compare(&peer, &server.address, start, end, encodings);
+        drop(server);
+        import_as_of_thanos(&folder, &directory.path().join("labelled"), end);
     }
+}
+
+/// Imports blocks with the labels that Thanos keeps beside them: all series have them.
+fn import_as_of_thanos(folder: &Path, store: &Path, end: u64) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path().join("meta.json");
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let mut meta: Value = serde_json::from_str(&text).unwrap();
+        meta["thanos"] = json!({"version": 1, "labels": {"cluster": "eu", "job": "all"}});
+        std::fs::write(&path, meta.to_string()).unwrap();
+    }
+    let (is_success, told) = import(store, folder);
+    assert!(is_success, "{told}");
+    let server = Server::start(store, &["--self-metrics=false"]);
+    let count = |selector: &str| {
+        let query = percent_encode(&format!("count(last_over_time({selector}[1h]))"));
+        let (_, body) = get(&server.address, &format!("/api/v1/query?query={query}&time={end}"));
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        answer["data"]["result"][0]["value"][1].as_str().unwrap_or("0").to_owned()
+    };
+    let all = count("{__name__!=\"\"}");
+    assert_eq!(count("{cluster=\"eu\",job=\"all\"}"), all);
+    assert_ne!(all, "0");
 }
 
 /// Lets Prometheus scrape for a while, and takes a snapshot, which is blocks.

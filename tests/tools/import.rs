@@ -67,6 +67,101 @@ fn what_has_been_imported_is_not_imported_again_unless_it_has_changed() {
 }
 
 #[test]
+fn samples_that_are_imported_twice_are_counted_as_held() {
+    let directory = temporary_directory("import-twice");
+    let store = directory.path().join("store");
+    let [first, second] = ["a.om", "b.om"].map(|name| directory.path().join(name));
+    let mut text = String::new();
+    for series in 0..20 {
+        for at in 0..50 {
+            let time = 1_600_000_000 + at * 60;
+            text.push_str(&format!("m{{z=\"{series}\",empty=\"\",a=\"x\"}} {at} {time}\n"));
+        }
+    }
+    std::fs::write(&first, format!("{text}# EOF\n")).unwrap();
+    // The same samples under another name, and two that are new.
+    std::fs::write(
+        &second,
+        format!("{text}m{{z=\"0\",a=\"x\"}} 1 1600009000\nn 1 1600000000\n# EOF\n"),
+    )
+    .unwrap();
+    let import = |args: &[&str]| {
+        let ran = tool("import", &store, args);
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+        ran.out
+    };
+    let [first, second] = [first, second].map(|path| path.display().to_string());
+    let counts = |imported: usize, held: usize| {
+        (format!("imported {imported} samples,"), format!("; {held} samples were held already"))
+    };
+    for (args, (imported, held)) in [
+        (vec![first.as_str()], counts(1000, 0)),
+        (vec![&first], counts(0, 1000)),
+        (vec!["--again", &first], counts(0, 1000)),
+        (vec![&second], counts(2, 1000)),
+    ] {
+        let out = import(&args);
+        assert!(out.contains(&imported) && out.contains(&held), "{args:?}: {out}");
+    }
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let query = "sum(count_over_time(m{a=\"x\",empty=\"\"}[1d]))";
+    let found = ask(&server, query, 1_600_009_000, 1_600_009_000, 1);
+    assert_eq!(found[0]["values"][0][1], "1001", "{found}");
+}
+
+#[test]
+fn a_label_of_the_command_line_is_set_on_every_series() {
+    let directory = temporary_directory("import-label");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
+    let path = file.display().to_string();
+    std::fs::write(&file, TEXT).unwrap();
+    let labels = ["--label", "cluster=eu=1", "--label=a.b="];
+    let ran = tool("import", &store, &[&labels[..], &[&path]].concat());
+    assert!(ran.status == Some(0) && ran.out.contains("imported 4 samples"), "{ran:?}");
+    // With other labels the series are others.
+    let ran = tool("import", &store, &["--label=cluster=us", &path]);
+    assert!(ran.status == Some(0) && ran.out.contains("imported 4 samples"), "{ran:?}");
+    for wrong in [&["--label=cluster"][..], &["--label=a=1", "--label=a=2"]] {
+        let ran = tool("import", &store, &[wrong, &[&path]].concat());
+        assert_eq!(ran.status, Some(2), "{ran:?}");
+    }
+    let server = Server::start(&store, &["--self-metrics=false"]);
+    let found = ask(&server, "{\"some.gauge\",cluster=\"eu=1\"}", 1_600_000_000, 1_600_000_000, 1);
+    assert_eq!(found[0]["metric"], json!({"__name__": "some.gauge", "cluster": "eu=1"}));
+    let found =
+        ask(&server, "count by (cluster, code) (requests_total)", 1_600_000_000, 1_600_000_000, 1);
+    let metrics: Vec<_> =
+        found.as_array().unwrap().iter().map(|series| series["metric"].clone()).collect();
+    assert_eq!(metrics.len(), 4, "{metrics:?}");
+    for (cluster, code) in [("eu=1", "200"), ("eu=1", "500"), ("us", "200"), ("us", "500")] {
+        assert!(metrics.contains(&json!({"cluster": cluster, "code": code})), "{metrics:?}");
+    }
+}
+
+#[test]
+fn wrong_arguments_leave_no_new_store_behind() {
+    let directory = temporary_directory("import-typo");
+    let (store, file) = (directory.path().join("store"), directory.path().join("a.txt"));
+    let [good, bad] = ["a.om", "a.txt"].map(|name| directory.path().join(name));
+    std::fs::write(&good, TEXT).unwrap();
+    std::fs::write(&bad, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
+    let [good, bad] = [good, bad].map(|path| path.display().to_string());
+    let missing = format!("{}.om", file.display());
+    for args in [
+        &[&good, &bad][..],
+        &[&good, &missing],
+        &[&good, &"--agian".to_owned()],
+        &[&good, &"--label=a".to_owned()],
+        &[&good, &directory.path().display().to_string()],
+    ] {
+        let args: Vec<&str> = args.iter().map(|argument| argument.as_str()).collect();
+        let ran = tool("import", &store, &args);
+        assert!(matches!(ran.status, Some(1 | 2)), "{ran:?}");
+        assert!(!store.exists(), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
 fn faults_are_named_with_file_and_line_or_offset() {
     let directory = temporary_directory("import-faults");
     let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));

@@ -1,5 +1,6 @@
 //! A block: series in the order of their labels, and the chunks of each.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use model::Labels;
@@ -33,6 +34,18 @@ pub struct BlockMeta {
     pub stats: BlockStats,
     /// 1.
     pub version: u32,
+    /// What Thanos adds.
+    #[serde(default)]
+    pub thanos: ThanosMeta,
+}
+
+/// The section that Thanos adds to the description of a block.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ThanosMeta {
+    /// External labels, which every series of the block has in queries, in place of its own
+    /// labels of these names.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// How much is in a block; 0 where nobody has said.

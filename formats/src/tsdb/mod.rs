@@ -22,7 +22,7 @@ mod symbols;
 mod tests;
 mod tombstones;
 
-pub use block::{Block, BlockMeta, BlockStats, CHUNK_BYTES_MAX, Series};
+pub use block::{Block, BlockMeta, BlockStats, CHUNK_BYTES_MAX, Series, ThanosMeta};
 pub use chunk::{ChunkError, ChunkReader, ChunkSample};
 pub use index::ChunkPlace;
 pub use tombstones::TOMBSTONES_BYTES_MAX;

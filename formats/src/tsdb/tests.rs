@@ -317,6 +317,24 @@ fn labels_of_blocks_are_sorted_and_rejected_only_where_a_name_occurs_twice() {
 }
 
 #[test]
+fn external_labels_of_thanos_are_part_of_the_description() {
+    let folder = Folder::new();
+    write_block(&folder.0, &series_of(1), &[]);
+    let labels = || Block::read_meta(&folder.0).unwrap().unwrap().thanos.labels;
+    assert!(labels().is_empty());
+    let path = folder.0.join("meta.json");
+    let meta = std::fs::read_to_string(&path).unwrap();
+    let thanos = "\"thanos\":{\"version\":1,\"labels\":{\"cluster\":\"eu\",\"replica\":\"0\"},\
+                  \"downsample\":{\"resolution\":0},\"source\":\"sidecar\"}";
+    std::fs::write(&path, meta.replace("\"version\":1", &format!("\"version\":1,{thanos}")))
+        .unwrap();
+    assert_eq!(
+        labels().into_iter().collect::<Vec<_>>(),
+        [("cluster", "eu"), ("replica", "0")].map(|(n, v)| (n.to_owned(), v.to_owned()))
+    );
+}
+
+#[test]
 fn blocks_of_other_versions_are_refused_by_name() {
     let folder = Folder::new();
     write_block(&folder.0, &series_of(1), &[]);

@@ -6,6 +6,7 @@ use formats::FormatError;
 use formats::tsdb::{Block, BlockMeta};
 use model::hash::xxh64;
 
+use super::labels::AddedLabels;
 use crate::tools::ToolError;
 
 /// What is imported as one.
@@ -18,14 +19,18 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// The name of the note that tells how far it has been imported.
-    pub(super) fn note_name(&self) -> String {
-        match self {
+    /// The name of the note that tells how far it has been imported with these labels.
+    pub(super) fn note_name(&self, labels: &AddedLabels) -> String {
+        let name = match self {
             Input::Text(path) => {
                 let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
                 format!("import/text/{:016x}", xxh64(path.as_os_str().as_encoded_bytes()))
             }
             Input::Block(_, meta) => format!("import/block/{}", meta.ulid),
+        };
+        match labels.digest() {
+            Some(digest) => format!("{name}/{digest}"),
+            None => name,
         }
     }
 }

@@ -10,12 +10,15 @@
 
 mod batcher;
 mod inputs;
+mod labels;
+mod present;
 mod read;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use model::Batch;
 use storage::{AppendOutcome, RejectReason, Store};
 use tokio::sync::mpsc;
 use tracing::info;
@@ -26,6 +29,8 @@ use super::store_args::StoreArgs;
 use crate::cli::{parse_positive_bytes, parse_positive_duration};
 use crate::units::format_bytes;
 use inputs::Input;
+use labels::{AddedLabels, LabelArg, parse_label};
+use present::{HeldDays, without_present};
 use read::{Piece, Progress, Stopped};
 
 /// How long nothing is noted of what has been imported, and how many samples at most.
@@ -43,6 +48,11 @@ pub struct ImportArgs {
     /// hold such folders, as the data of Prometheus does.
     #[arg(value_name = "FILE|DIR", required = true)]
     pub paths: Vec<PathBuf>,
+
+    /// Label that is set on every series, in place of its own label of that name; an empty value
+    /// removes the label. May be repeated.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub labels: Vec<LabelArg>,
 
     /// Import from the beginning what has been imported already, as after deleting it.
     #[arg(long = "again")]
@@ -80,7 +90,12 @@ struct Totals {
 
 /// Imports everything, or as much of it as there is before something goes wrong.
 pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
+    let labels = AddedLabels::of_args(&args.labels)?;
     let inputs = inputs::find(&args.paths)?;
+    // Before there is a store: a wrong file leaves none behind.
+    for input in &inputs {
+        read::check_start(input)?;
+    }
     let mut options = args.store.options()?;
     options.write_timeout = args.write_timeout;
     options.ahead_max_ms = None;
@@ -91,12 +106,15 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
     options.owner = format!("import, process {}", std::process::id());
     options.take_over = args.take_over;
     let store = Store::open(&args.store.storage_url, options).await?;
-    let mut import = Import::new(&store, args.head_bytes_max);
-    let mut outcome = Ok(());
+    // With an empty head, the days of the store are all that it holds.
+    let mut outcome = match store.stats().head_series {
+        0 => Ok(()),
+        _ => store.seal_and_forget().await.map_err(ToolError::from),
+    };
+    let mut import = Import::new(&store, args.head_bytes_max, labels);
     for input in &inputs {
-        outcome = import.input(input, args.again).await;
-        if outcome.is_err() {
-            break;
+        if outcome.is_ok() {
+            outcome = import.input(input, args.again).await;
         }
     }
     let totals = import.totals;
@@ -163,22 +181,30 @@ impl Totals {
 struct Import<'a> {
     store: &'a Store,
     head_bytes_max: u64,
+    labels: AddedLabels,
+    held_days: HeldDays,
     totals: Totals,
 }
 
 impl<'a> Import<'a> {
-    fn new(store: &'a Store, head_bytes_max: u64) -> Import<'a> {
-        Import { store, head_bytes_max, totals: Totals::default() }
+    fn new(store: &'a Store, head_bytes_max: u64, labels: AddedLabels) -> Import<'a> {
+        let held_days = HeldDays::of(store);
+        Import { store, head_bytes_max, labels, held_days, totals: Totals::default() }
     }
 
     async fn input(&mut self, input: &Input, again: bool) -> Result<(), ToolError> {
-        let note_name = input.note_name();
+        let labels = match input {
+            Input::Text(_) => self.labels.clone(),
+            Input::Block(_, meta) => self.labels.over(&meta.thanos.labels),
+        };
+        let note_name = input.note_name(&labels);
         let from = match again {
             true => Progress::default(),
             false => self.begun(input, &note_name).await?,
         };
         if from.is_done {
             eprintln!("{input}: imported already, {} samples; --again repeats it", from.samples);
+            self.totals.held += usize::try_from(from.samples).unwrap_or(usize::MAX);
             return Ok(());
         }
         if from.position > 0 {
@@ -194,8 +220,8 @@ impl<'a> Import<'a> {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let source = input.clone();
         let reading = tokio::task::spawn_blocking(move || match source {
-            Input::Text(path) => read::read_text(&path, from, sender),
-            Input::Block(folder, _) => read::read_block(&folder, from, sender),
+            Input::Text(path) => read::read_text(&path, &labels, from, sender),
+            Input::Block(folder, _) => read::read_block(&folder, &labels, from, sender),
         });
         let written = self.write(&note_name, receiver, &bar).await;
         bar.finish_and_clear();
@@ -226,6 +252,16 @@ impl<'a> Import<'a> {
         Ok(if is_same { progress } else { Progress::default() })
     }
 
+    /// Leaves out what the store held before the import, and counts it.
+    async fn without_present(&mut self, batch: Batch) -> Result<Batch, ToolError> {
+        if !self.held_days.may_have(&batch) {
+            return Ok(batch);
+        }
+        let remaining = without_present(self.store, &self.held_days, &batch).await?;
+        self.totals.held += remaining.present_count;
+        Ok(remaining.batch)
+    }
+
     /// Writes pieces as they come.
     async fn write(
         &mut self,
@@ -236,6 +272,7 @@ impl<'a> Import<'a> {
         let (mut noted_at, mut noted_samples) = (Instant::now(), 0);
         while let Some(piece) = pieces.recv().await {
             let Piece { batch, progress, invalid, invalid_count } = piece;
+            let batch = self.without_present(batch).await?;
             let outcome = self.store.append(batch).await?;
             self.totals.add(&outcome);
             self.totals.refused += invalid_count;

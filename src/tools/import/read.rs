@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 
 use super::batcher::Batcher;
+use super::inputs::Input;
+use super::labels::AddedLabels;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -102,8 +104,27 @@ impl Pieces {
     }
 }
 
+/// Reads the beginning of an input.
+///
+/// Errors: it is not what it is taken for.
+pub(super) fn check_start(input: &Input) -> Result<(), FormatError> {
+    match input {
+        Input::Text(path) => {
+            let file = File::open(path).map_err(|source| io_error(path, source))?;
+            let input = BufReader::with_capacity(READ_BYTES, file);
+            Reader::new(&path.display().to_string(), input).next_entry().map(drop)
+        }
+        Input::Block(folder, _) => Block::open(folder).map(drop),
+    }
+}
+
 /// Reads a text behind what has been imported of it.
-pub(super) fn read_text(path: &Path, from: Progress, sender: Sender<Piece>) -> Result<(), Stopped> {
+pub(super) fn read_text(
+    path: &Path,
+    added: &AddedLabels,
+    from: Progress,
+    sender: Sender<Piece>,
+) -> Result<(), Stopped> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| io_error(path, source))?;
     let input = Summed { input: BufReader::with_capacity(READ_BYTES, file), crc32c: 0 };
@@ -117,6 +138,7 @@ pub(super) fn read_text(path: &Path, from: Progress, sender: Sender<Piece>) -> R
         match entry {
             Entry::Metadata(metadata) => pieces.batcher.metadata(metadata),
             Entry::Sample(Sample { labels, timestamp_ms, value, exemplar }) => {
+                let labels = added.set_on(&labels);
                 pieces.batcher.float(&labels, timestamp_ms, 0, value);
                 if let Some(exemplar) = exemplar {
                     pieces.batcher.exemplar(&labels, exemplar);
@@ -160,6 +182,7 @@ pub(super) fn is_same_text(path: &Path, progress: &Progress) -> Result<bool, For
 /// Reads the series of a block behind those that have been imported.
 pub(super) fn read_block(
     folder: &Path,
+    added: &AddedLabels,
     from: Progress,
     sender: Sender<Piece>,
 ) -> Result<(), Stopped> {
@@ -168,8 +191,9 @@ pub(super) fn read_block(
     let first = u32::try_from(from.position).unwrap_or(u32::MAX);
     for number in first..block.series_count() {
         let series = block.series(number)?;
+        let labels = added.set_on(&series.labels);
         for chunk in &series.chunks {
-            block.samples(&series, chunk, |sample| pieces.take(&series.labels, sample))?;
+            block.samples(&series, chunk, |sample| pieces.take(&labels, sample))?;
         }
         pieces.progress.position = u64::from(number) + 1;
         pieces.progress.samples = from.samples + pieces.taken;

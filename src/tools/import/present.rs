@@ -1,0 +1,155 @@
+//! Samples of a batch that the store holds already.
+
+use model::{
+    Advance, Batch, BatchExemplar, Budget, HistogramSample, Labels, MatchOp, Matcher, SampleBatch,
+    Selection, Source,
+};
+use storage::{DayStats, Store};
+
+use crate::tools::ToolError;
+
+/// The days of which a store had samples before an import, in their order. All others need no
+/// look-up.
+#[derive(Debug)]
+pub(super) struct HeldDays(Vec<DayStats>);
+
+impl HeldDays {
+    /// The days of a store whose head is empty.
+    pub(super) fn of(store: &Store) -> HeldDays {
+        HeldDays(store.days())
+    }
+
+    fn has(&self, time_ms: i64) -> bool {
+        let place = self.0.partition_point(|day| day.end_ms <= time_ms);
+        self.0.get(place).is_some_and(|day| day.start_ms <= time_ms)
+    }
+
+    /// Returns whether a store may hold a sample of a batch.
+    pub(super) fn may_have(&self, batch: &Batch) -> bool {
+        batch.timestamps.iter().any(|time_ms| self.has(*time_ms))
+            || batch.histograms.iter().any(|sample| self.has(sample.timestamp_ms))
+    }
+}
+
+/// What is left of a batch.
+#[derive(Debug)]
+pub(super) struct Remaining {
+    pub(super) batch: Batch,
+    /// Samples that were left out.
+    pub(super) present_count: usize,
+}
+
+/// The samples of one series that the store holds in a range of times, in the order of their
+/// times.
+#[derive(Debug, Default)]
+struct Present {
+    /// Time, start, bits of the value.
+    floats: Vec<(i64, i64, u64)>,
+    histograms: Vec<HistogramSample>,
+}
+
+/// Leaves out the samples of a batch that the store holds with the same time, start and value.
+/// Everything else of the batch stays.
+pub(super) async fn without_present(
+    store: &Store,
+    held_days: &HeldDays,
+    batch: &Batch,
+) -> Result<Remaining, ToolError> {
+    let mut remaining = Batch { metadata: batch.metadata.clone(), ..Batch::default() };
+    let mut present_count = 0;
+    for index in 0..batch.series.len() {
+        let labels = batch.labels(index);
+        let present = find(store, held_days, batch, index, &labels).await?;
+        let floats = batch.samples(index).filter(|at| !present.has_float(batch, *at));
+        let floats: Vec<usize> = floats.collect();
+        let histograms = &batch.histograms[batch.histograms(index)];
+        let absent: Vec<HistogramSample> =
+            histograms.iter().filter(|sample| !present.has_histogram(sample)).cloned().collect();
+        present_count += batch.samples(index).len() - floats.len();
+        present_count += histograms.len() - absent.len();
+        let series_index = remaining.series.len() as u32;
+        push_floats(&mut remaining, &labels, batch, &floats);
+        remaining.push_histograms(&absent);
+        // Exemplars come in the order of their series.
+        let first = batch.exemplars.partition_point(|e| (e.series_index as usize) < index);
+        let exemplars = batch.exemplars[first..].iter();
+        let exemplars = exemplars.take_while(|e| e.series_index as usize == index);
+        let exemplars = exemplars.map(|e| BatchExemplar { series_index, ..e.clone() });
+        remaining.exemplars.extend(exemplars);
+    }
+    Ok(Remaining { batch: remaining, present_count })
+}
+
+fn push_floats(remaining: &mut Batch, labels: &Labels, batch: &Batch, floats: &[usize]) {
+    let first = remaining.timestamps.len();
+    let samples: Vec<(i64, f64)> =
+        floats.iter().map(|at| (batch.timestamps[*at], batch.values[*at])).collect();
+    remaining.push(labels, &samples);
+    if floats.iter().any(|at| batch.start(*at) != 0) {
+        remaining.starts.resize(first, 0);
+        remaining.starts.extend(floats.iter().map(|at| batch.start(*at)));
+    }
+}
+
+/// Reads what the store holds of a series of a batch, between its first and its last time.
+async fn find(
+    store: &Store,
+    held_days: &HeldDays,
+    batch: &Batch,
+    index: usize,
+    labels: &Labels,
+) -> Result<Present, ToolError> {
+    let floats = batch.samples(index).map(|at| batch.timestamps[at]);
+    let histograms = &batch.histograms[batch.histograms(index)];
+    let times = floats.chain(histograms.iter().map(|s| s.timestamp_ms));
+    let times: Vec<i64> = times.filter(|time_ms| held_days.has(*time_ms)).collect();
+    let (Some(start_ms), Some(end_ms)) = (times.iter().min(), times.iter().max()) else {
+        return Ok(Present::default());
+    };
+    if labels.is_empty() {
+        return Ok(Present::default());
+    }
+    let matchers = labels.iter().map(|(name, value)| Matcher::new(MatchOp::Equal, name, value));
+    let matchers = matchers.collect::<Result<Vec<_>, _>>();
+    let matchers = matchers.map_err(|error| ToolError::Incomplete(error.to_string()))?;
+    let (start_ms, end_ms) = (*start_ms, *end_ms);
+    let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+    let set = store.select(&selection, &Budget::unlimited()).await?;
+    // Series with more labels match as well.
+    let Some(found) = (0..set.len()).find(|at| *set.labels(*at) == *labels) else {
+        return Ok(Present::default());
+    };
+    let (mut cursor, mut samples) = (set.cursor(found), SampleBatch::new());
+    let mut present = Present::default();
+    loop {
+        let advance = cursor.next_batch(end_ms, &mut samples)?;
+        let (times, values) = samples.samples();
+        present.floats.extend(
+            (0..times.len()).map(|at| (times[at], samples.start(at), values[at].to_bits())),
+        );
+        present.histograms.append(&mut samples.histograms);
+        samples.clear();
+        if advance == Advance::End {
+            return Ok(present);
+        }
+    }
+}
+
+impl Present {
+    fn has_float(&self, batch: &Batch, at: usize) -> bool {
+        let sample = (batch.timestamps[at], batch.start(at), batch.values[at].to_bits());
+        let place = self.floats.partition_point(|(time_ms, ..)| *time_ms < sample.0);
+        self.floats.get(place) == Some(&sample)
+    }
+
+    fn has_histogram(&self, sample: &HistogramSample) -> bool {
+        let place = self.histograms.partition_point(|held| held.timestamp_ms < sample.timestamp_ms);
+        self.histograms.get(place).is_some_and(|held| {
+            // What is stored of resets depends on the samples around.
+            let reset_hint = sample.histogram.reset_hint;
+            held.timestamp_ms == sample.timestamp_ms
+                && held.start_ms == sample.start_ms
+                && model::Histogram { reset_hint, ..(*held.histogram).clone() } == *sample.histogram
+        })
+    }
+}
