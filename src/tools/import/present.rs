@@ -48,8 +48,8 @@ struct Present {
     histograms: Vec<HistogramSample>,
 }
 
-/// Leaves out the samples of a batch that the store holds with the same time, start and value.
-/// Everything else of the batch stays.
+/// Leaves out the samples of a batch that the store holds with the same time, start and value, and
+/// series without any other sample. Everything else of the batch stays.
 pub(super) async fn without_present(
     store: &Store,
     held_days: &HeldDays,
@@ -67,6 +67,9 @@ pub(super) async fn without_present(
             histograms.iter().filter(|sample| !present.has_histogram(sample)).cloned().collect();
         present_count += batch.samples(index).len() - floats.len();
         present_count += histograms.len() - absent.len();
+        if floats.is_empty() && absent.is_empty() {
+            continue;
+        }
         let series_index = remaining.series.len() as u32;
         push_floats(&mut remaining, &labels, batch, &floats);
         remaining.push_histograms(&absent);
