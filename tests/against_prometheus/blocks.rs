@@ -56,7 +56,7 @@ fn import_as_of_thanos(folder: &Path, store: &Path, end: u64) {
         let path = entry.unwrap().path().join("meta.json");
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let mut meta: Value = serde_json::from_str(&text).unwrap();
-        meta["thanos"] = json!({"version": 1, "labels": {"cluster": "eu", "job": "all"}});
+        meta["thanos"] = json!({"version": 1, "labels": {"cluster": "eu", "replica": "0"}});
         std::fs::write(&path, meta.to_string()).unwrap();
     }
     let (is_success, told) = import(store, folder);
@@ -69,7 +69,7 @@ fn import_as_of_thanos(folder: &Path, store: &Path, end: u64) {
         answer["data"]["result"][0]["value"][1].as_str().unwrap_or("0").to_owned()
     };
     let all = count("{__name__!=\"\"}");
-    assert_eq!(count("{cluster=\"eu\",job=\"all\"}"), all);
+    assert_eq!(count("{cluster=\"eu\",replica=\"0\"}"), all);
     assert_ne!(all, "0");
 }
 
