@@ -3,11 +3,13 @@
 //! The clock alone is not trusted to delete anything: it may be wrong for a while. The reference time
 //! is the lesser of the clock and the newest acknowledged sample, and it is confirmed: it has been at
 //! least that late in every reading of a span of minutes. A step of the clock against the monotonic
-//! clock suspends it for longer.
+//! clock suspends it for longer. So does a first reading that is far ahead of the newest sample, as
+//! nothing shows whether the clock was set before the start.
 //!
 //! ```text
 //! reading   →  min(clock, newest sample)  →  least of a span of readings  →  reference time
 //! step      →  readings do not count for a while
+//! first reading ahead of the newest sample  →  the same
 //! clock set back before the reference time  →  the reference time follows at once
 //! ```
 //!
@@ -19,6 +21,9 @@ use std::time::Duration;
 /// A difference between the clock and the monotonic clock, from one reading to the next, that counts
 /// as a step.
 const STEP_MIN_MS: u64 = 60_000;
+/// Distance from the newest sample to the first reading after a start above which the reading counts
+/// as a step.
+const FIRST_AHEAD_MAX_MS: i64 = 86_400_000;
 /// Spans of the confirmation for which a step suspends it.
 const SUSPENSION_SPANS: u32 = 6;
 
@@ -46,6 +51,8 @@ pub(crate) struct Observed {
     pub(crate) time: RetentionTime,
     /// The step of the clock since the reading before, in ms, if there was one.
     pub(crate) step_ms: Option<i64>,
+    /// Distance from the newest sample to a first reading that counts as a step, in ms.
+    pub(crate) ahead_ms: Option<i64>,
     /// The reference time before, if the clock has been set back before it.
     pub(crate) lowered_from_ms: Option<i64>,
     /// Whether a suspension has ended with this reading.
@@ -89,8 +96,12 @@ impl ReferenceTime {
     /// Takes in a reading of the clocks, and the time of the newest acknowledged sample.
     pub(crate) fn observe(&self, reading: ClockReading, newest_ms: Option<i64>) -> Observed {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = state.last.is_none();
         let step_ms = state.step_to(reading);
-        if step_ms.is_some() {
+        let ahead_ms = newest_ms
+            .map(|newest_ms| reading.wall_ms.saturating_sub(newest_ms))
+            .filter(|ahead_ms| is_first && *ahead_ms > FIRST_AHEAD_MAX_MS);
+        if step_ms.or(ahead_ms).is_some() {
             state.suspended_until = Some(reading.monotonic.saturating_add(self.suspension()));
             state.candidate = None;
         }
@@ -105,7 +116,7 @@ impl ReferenceTime {
             state.confirmed_ms = Some(reading.wall_ms);
         }
         let time = RetentionTime { now_ms: reading.wall_ms, reference_ms: state.confirmed_ms };
-        Observed { time, step_ms, lowered_from_ms, is_resumed }
+        Observed { time, step_ms, ahead_ms, lowered_from_ms, is_resumed }
     }
 }
 
@@ -224,6 +235,28 @@ mod tests {
             let observed = reference.observe(reading, None);
             assert_eq!(observed.step_ms.is_some(), is_step, "{seconds} s");
             assert_eq!(observed.time.reference_ms, None, "no sample is known");
+        }
+    }
+
+    #[test]
+    fn a_first_reading_far_ahead_of_the_newest_sample_suspends_it() {
+        for (ahead_ms, is_suspended) in [(DAY_MS, false), (DAY_MS + 1, true)] {
+            let reference = ReferenceTime::new(SPAN);
+            let observe = |minute: i64| {
+                let monotonic = Duration::from_secs(60 * minute.unsigned_abs());
+                let wall_ms = BEGIN_MS + minute * MINUTE_MS;
+                // Later samples agree with the clock.
+                let newest_ms = if minute == 0 { BEGIN_MS - ahead_ms } else { wall_ms };
+                reference.observe(ClockReading { wall_ms, monotonic }, Some(newest_ms))
+            };
+            assert_eq!(observe(0).ahead_ms, is_suspended.then_some(ahead_ms));
+            let confirmed = [10, 59, 60, 70].map(|minute| {
+                let observed = observe(minute);
+                assert_eq!(observed.is_resumed, is_suspended && minute == 60);
+                assert_eq!((observed.step_ms, observed.ahead_ms), (None, None));
+                observed.time.reference_ms.is_some()
+            });
+            assert_eq!(confirmed, [!is_suspended, !is_suspended, !is_suspended, true]);
         }
     }
 

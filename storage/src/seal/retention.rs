@@ -18,16 +18,18 @@ const DELETE_KEYS: usize = 10_000;
 /// Deletes partitions that have ended before the retention begins.
 ///
 /// They are out of view first, for a start in the middle as well; the entry of a partition goes
-/// last, so that a deletion that was cut off is begun again.
+/// last, so that a deletion that was cut off is begun again. Times that only a previous retention
+/// excluded are not deleted, but released.
 pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     let keeping = inner.keeping();
     let mut state = inner.sealing.lock().await;
-    // What has been hidden goes, by whatever setting it was.
-    let visible_min_ms = Some(inner.visible_min_ms()).filter(|time_ms| *time_ms > i64::MIN);
-    let by_time = visible_min_ms.map(|time_ms| partition_of_window(window_of(time_ms)));
+    let by_time = inner.floor_partition(inner.retention_time());
     let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
     let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
-    let Some(first_kept) = by_time.max(by_size).max(leaving) else { return Ok(()) };
+    let Some(first_kept) = by_time.max(by_size).max(leaving) else {
+        release(inner, &state);
+        return Ok(());
+    };
     inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
     if let Some(by_size) = by_size {
         inner.head.changes.note_deleted_by_size_before(partition_end_ms(by_size - 1));
@@ -93,30 +95,40 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lets deleted days be written to again that the retention would keep now.
+/// Lets hidden and deleted days be read and written again that the retention keeps now.
 ///
-/// Not as long as the log has records of them, which a start would bring back.
+/// Not as long as the log has records of deleted ones, which a start would bring back.
 fn release(inner: &Inner, state: &State) {
-    let first_kept = inner.floor_partition(inner.retention_time());
-    let border_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
-    let changes = &inner.head.changes;
-    if state.kept_from.is_some() || changes.first_writable_ms(border_ms) >= changes.kept_from_ms() {
+    let Some(border_ms) = releasable_from_ms(inner).filter(|_| state.kept_from.is_none()) else {
         return;
-    }
+    };
     // Before anything is written: files of deleted days go without being looked at.
-    inner.lsm.keep_partitions_from(first_kept.unwrap_or(i64::MIN));
+    inner.lsm.keep_partitions_from(partition_of_window(window_of(border_ms)));
     inner.head.for_each(|_, series| series.partition_id = NONE);
-    changes.release_deleted(border_ms);
-    tracing::info!("days that the retention has deleted can be written to again");
+    inner.head.changes.release_deleted(border_ms);
+    tracing::info!("days that an earlier retention excluded can be read and written again");
 }
 
-/// Whether the log has records of deleted days that the retention would keep now: until they are
-/// sealed, nothing is written to those days.
+/// Returns the start of the times that the retention by time keeps now, if some of them are hidden
+/// and may be released; `None` while a limit by time is set and not confirmed.
+fn releasable_from_ms(inner: &Inner) -> Option<i64> {
+    let time = inner.retention_time();
+    if inner.keeping().time_ms.is_some() && time.reference_ms.is_none() {
+        return None;
+    }
+    let first_kept = inner.floor_partition(time);
+    let border_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
+    let changes = &inner.head.changes;
+    (changes.first_writable_ms(border_ms) < changes.kept_from_ms()).then_some(border_ms)
+}
+
+/// Returns whether the log has records of deleted days while there are days to release: until they
+/// are sealed, nothing is released.
 pub(crate) async fn has_deleted_records(inner: &Inner) -> bool {
     let state = inner.sealing.lock().await;
-    let first_kept = inner.floor_partition(inner.retention_time());
     state.leaving_before.is_none()
-        && state.kept_from.is_some_and(|kept_from| first_kept.is_none_or(|f| f < kept_from))
+        && state.kept_from.is_some()
+        && releasable_from_ms(inner).is_some()
 }
 
 /// Hides what the bound of files has deleted before a start, and what it is about to delete; nothing

@@ -103,12 +103,20 @@ impl Inner {
             self.head.changes.note_expired_before(lowered_from_ms);
             self.log_is_large.notify_one();
         }
+        let is_deleting = !self.lsm.is_read_only() && self.keeping().is_limited();
+        let suspended = self.reference.suspension();
+        if let Some(ahead_ms) = observed.ahead_ms.filter(|_| is_deleting) {
+            tracing::warn!(
+                ahead_seconds = ahead_ms / 1000,
+                ?suspended,
+                "the system clock is ahead of the newest sample; deletion by retention is suspended"
+            );
+        }
         if let Some(step_ms) = observed.step_ms {
             let step_seconds = step_ms / 1000;
-            if self.lsm.is_read_only() || !self.keeping().is_limited() {
+            if !is_deleting {
                 tracing::warn!(step_seconds, "the system clock was set");
             } else {
-                let suspended = self.reference.suspension();
                 tracing::warn!(
                     step_seconds,
                     ?suspended,
@@ -116,7 +124,7 @@ impl Inner {
                 );
             }
         }
-        if observed.is_resumed {
+        if observed.is_resumed && is_deleting {
             tracing::info!("the system clock has been steady; retention applies again");
         }
     }
@@ -136,7 +144,8 @@ impl Inner {
 
     pub(super) fn set_retention(&self, retention: Retention) {
         assert!(retention.rules.len() <= RETENTION_RULES_MAX, "too many rules of the retention");
-        // What is hidden by the setting before stays so.
+        // Times hidden by the previous setting stay hidden until maintenance releases those that the
+        // new one keeps.
         self.head.changes.note_deleted_before(self.visible_min_ms());
         {
             let mut keeping = self.keeping.write().unwrap_or_else(PoisonError::into_inner);

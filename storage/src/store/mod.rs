@@ -340,7 +340,8 @@ impl Store {
         disowned.and(closed)
     }
 
-    /// Keeps samples in another way from now on. What has gone out of view stays so.
+    /// Applies another retention from now on. Times that are hidden stay so until maintenance, which
+    /// releases those that the new retention keeps: with their samples, unless those are deleted.
     ///
     /// Panics: more rules than [`RETENTION_RULES_MAX`](crate::RETENTION_RULES_MAX).
     pub fn set_retention(&self, retention: Retention) {

@@ -10,7 +10,7 @@ use crate::keys::KEPT_FROM;
 use crate::lsm::WriteSet;
 use crate::seal;
 use crate::window::{PARTITION_MS, WINDOW_MS};
-use crate::{Clock, ManualClock, Store, StoreOptions};
+use crate::{Clock, ManualClock, RETENTION_CONFIRMATION, Retention, Store, StoreOptions};
 
 /// The day that is deleted, the one that stays, and a time at which two days are not enough for the
 /// first, once a sample tells the store that it is so late.
@@ -130,5 +130,94 @@ fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
         let store = open(&objects, false, DELETED_AT_MS).await;
         assert!(!names_border(&store).await);
         assert!(takes(&store, DELETED_MS).await);
+    });
+}
+
+#[test]
+fn an_unconfirmed_retention_releases_nothing() {
+    harness::run(async {
+        let objects = harness::memory();
+        let store = open(&objects, true, KEPT_MS).await;
+        assert!(takes(&store, DELETED_MS).await && takes(&store, KEPT_MS).await);
+        store.close().await.unwrap();
+        let store = open(&objects, true, DELETED_AT_MS).await;
+        assert!(takes(&store, DELETED_AT_MS).await);
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert!(names_border(&store).await, "the log has a record of the day");
+        store.close().await.unwrap();
+
+        let options = StoreOptions {
+            retention_ms: Some(2 * PARTITION_MS),
+            retention_confirmation: RETENTION_CONFIRMATION,
+            clock: Arc::new(ManualClock::new(DELETED_AT_MS)) as Arc<dyn Clock>,
+            ..harness::options()
+        };
+        let store = open_with(&objects, options).await.unwrap();
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert!(names_border(&store).await);
+        assert!(!seal::has_deleted_records(store.inner()).await);
+        store.seal_all().await.unwrap();
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert!(!names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
+        // Without a limit by time there is nothing to confirm.
+        store.set_retention(Retention::default());
+        seal::delete_expired(store.inner()).await.unwrap();
+        assert!(takes(&store, DELETED_MS + 1).await);
+    });
+}
+
+#[test]
+fn days_deleted_by_size_are_not_sealed_for_in_vain() {
+    harness::run(async {
+        for retention_ms in [None, Some(1000 * PARTITION_MS)] {
+            let objects = harness::memory();
+            let options = StoreOptions {
+                retention_ms,
+                retention_bytes: Some(1),
+                clock: Arc::new(ManualClock::new(DELETED_AT_MS)) as Arc<dyn Clock>,
+                ..harness::options()
+            };
+            let store = open_with(&objects, options).await.unwrap();
+            for time_ms in [DELETED_MS, KEPT_MS] {
+                assert!(takes(&store, time_ms).await);
+            }
+            store.seal_all().await.unwrap();
+            // In an open window: its log epoch stays, with a record of the day that is deleted.
+            assert!(takes(&store, DELETED_MS + 1).await && takes(&store, DELETED_AT_MS).await);
+            seal::write_out(store.inner()).await.unwrap();
+            seal::delete_expired(store.inner()).await.unwrap();
+            assert_eq!(store.stats().partitions_deleted, 1);
+            assert!(names_border(&store).await, "the log has a record of the day");
+            assert!(!seal::has_deleted_records(store.inner()).await);
+            assert!(!takes(&store, DELETED_MS + 2).await);
+        }
+    });
+}
+
+#[test]
+fn a_shorter_retention_that_is_reverted_at_once_deletes_nothing() {
+    harness::run(async {
+        for time_ms in [None, Some(10 * PARTITION_MS)] {
+            let store = open(&harness::memory(), false, DELETED_AT_MS).await;
+            let retention = |time_ms| Retention { time_ms, ..Retention::default() };
+            store.set_retention(retention(time_ms));
+            assert!(takes(&store, DELETED_MS).await);
+            store.seal_all().await.unwrap();
+            assert!(takes(&store, DELETED_MS + 1).await && takes(&store, DELETED_AT_MS).await);
+            store.set_retention(retention(Some(PARTITION_MS)));
+            assert_eq!(times(&store).await, [DELETED_AT_MS]);
+            store.set_retention(retention(time_ms));
+            store.maintain().await.unwrap();
+            assert_eq!(store.stats().partitions_deleted, 0);
+            assert!(takes(&store, DELETED_MS + 2).await);
+            let all = [DELETED_MS, DELETED_MS + 1, DELETED_MS + 2, DELETED_AT_MS];
+            assert_eq!(times(&store).await, all, "{time_ms:?}");
+            store.seal_all().await.unwrap();
+            assert_eq!(times(&store).await, all, "{time_ms:?}");
+            // A setting that stays does delete.
+            store.set_retention(retention(Some(PARTITION_MS)));
+            store.maintain().await.unwrap();
+            assert_eq!(store.stats().partitions_deleted, 1);
+        }
     });
 }
