@@ -33,7 +33,8 @@ fn the_python_sdk_loses_nothing_over_otlp() {
         &[
             ("count(orders_total)", 24.0),
             ("sum(orders_total)", 300.0),
-            (r#"count(orders_total{zone="z",app="a",http_method="GET",_x="1"})"#, 24.0),
+            // A leading underscore gets a prefix, as in Prometheus.
+            (r#"count(orders_total{zone="z",app="a",http_method="GET",key_x="1"})"#, 24.0),
             ("sum(queue_length)", 7.0),
             ("sum(temperature_celsius)", 21.5),
             ("sum(latency_seconds_count)", 4.0),
