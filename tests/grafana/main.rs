@@ -197,6 +197,13 @@ fn dashboards_work_on_what_the_server_writes_of_itself() {
     let server = Server::start(directory.path(), &[]);
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     make_traffic(&server, clock());
+    // One panel shows reasons for which samples were rejected.
+    let mut encoder = RequestEncoder::default();
+    let an_hour_ahead = (clock() + 3600) * 1000;
+    encoder.push(&encode_labels([("__name__", "ahead")]), [(an_hour_ahead, 1.0)]);
+    let mut body = Vec::new();
+    encoder.compress(&mut body);
+    assert_eq!(Connection::open(&server.address).unwrap().write(&body).unwrap().0, 400);
     for path in ASKED {
         assert_eq!(get(&server.address, path).0, 200, "{path}");
     }
