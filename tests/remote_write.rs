@@ -334,8 +334,7 @@ fn a_duplicate_label_is_rejected_and_logged_with_the_labels_as_received() {
         assert_eq!(post(&server, content_type, &message), (400, format!("{text}\n")));
     }
     let line = format!(
-        "level=WARN msg=\"writes are rejected\" reason=duplicate_label requests=1 samples=1 \
-         example={text:?}"
+        "msg=\"writes are rejected\" reason=duplicate_label requests=1 samples=1 example={text:?}"
     );
     server.wait_for_log(&line);
 }
