@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn admit(all: &Arc<Connections>, last: u8, now: Instant) -> Tracked {
-        all.try_admit(address(last), now).ok().expect("room for it")
+        all.try_admit(address(last), now).unwrap_or_else(|_| panic!("there is no room for it"))
     }
 
     #[tokio::test(start_paused = true)]
