@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use engine::Engine;
@@ -12,7 +12,7 @@ use model::Source;
 use storage::{DiskCacheOptions, Retention, Store, StoreError, StoreOptions, without_credentials};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -34,6 +34,9 @@ const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a reader looks whether its store has been created.
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Time from the first write that fails at a start until the store is opened to read it.
+const READ_AFTER: Duration = Duration::from_secs(2);
+
 /// How long the store may take to write out what is in memory when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -46,10 +49,12 @@ const LOST_STORE_STATUS: u8 = 3;
 pub(crate) enum Readiness {
     /// The log is being replayed.
     Starting = 0,
+    /// Queries are served from a store that takes no writes yet.
+    Reading = 1,
     /// Requests are served.
-    Ready = 1,
+    Ready = 2,
     /// No new requests are served.
-    Stopping = 2,
+    Stopping = 3,
 }
 
 /// What every handler shares.
@@ -59,7 +64,9 @@ pub(crate) struct Shared {
     /// What holds for connections, and who may ask.
     pub(crate) web: Arc<WebInForce>,
     readiness: AtomicU8,
-    source: OnceLock<Arc<dyn Source>>,
+    source: RwLock<Option<Arc<dyn Source>>>,
+    /// Why the store cannot be opened to write to it, while that is so.
+    unwritable: Mutex<Option<String>>,
     store: OnceLock<Arc<Store>>,
     pub(crate) remote_write: RemoteWrite,
     ingest_metrics: IngestMetrics,
@@ -88,7 +95,8 @@ impl Shared {
             config: RwLock::new(Arc::new(config)),
             web: Arc::new(web),
             readiness: AtomicU8::new(Readiness::Starting as u8),
-            source: OnceLock::new(),
+            source: RwLock::default(),
+            unwritable: Mutex::default(),
             store: OnceLock::new(),
             remote_write: RemoteWrite::new(args.remote_write.limits(), ingest_metrics.clone()),
             ingest_metrics,
@@ -116,9 +124,29 @@ impl Shared {
 
     /// Serves from a source from now on.
     pub(crate) fn set_ready(&self, source: Arc<dyn Source>) {
-        if self.source.set(source).is_ok() {
-            self.set_readiness(Readiness::Ready);
+        self.replace_source(source, Readiness::Ready);
+    }
+
+    /// Answers queries from a source from now on, though no writes are accepted.
+    fn set_reading(&self, source: Arc<dyn Source>) {
+        self.replace_source(source, Readiness::Reading);
+    }
+
+    fn replace_source(&self, source: Arc<dyn Source>, readiness: Readiness) {
+        *self.source.write().unwrap_or_else(PoisonError::into_inner) = Some(source);
+        if self.readiness() != Readiness::Stopping {
+            self.set_readiness(readiness);
         }
+    }
+
+    /// Notes why the store cannot be opened to write to it.
+    fn note_unwritable(&self, reason: Option<String>) {
+        *self.unwritable.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Why the store cannot be opened to write to it, while that is so.
+    pub(crate) fn unwritable(&self) -> Option<String> {
+        self.unwritable.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Serves nothing new from now on.
@@ -130,7 +158,8 @@ impl Shared {
     pub(crate) fn readiness(&self) -> Readiness {
         match self.readiness.load(Ordering::Acquire) {
             0 => Readiness::Starting,
-            1 => Readiness::Ready,
+            1 => Readiness::Reading,
+            2 => Readiness::Ready,
             _ => Readiness::Stopping,
         }
     }
@@ -141,8 +170,8 @@ impl Shared {
     }
 
     /// Where series come from, once the server is ready.
-    pub(crate) fn source(&self) -> Option<&Arc<dyn Source>> {
-        self.source.get()
+    pub(crate) fn source(&self) -> Option<Arc<dyn Source>> {
+        self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where samples are written, once the server is ready.
@@ -404,7 +433,7 @@ async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, 
         ..store_options(&shared.args, &config, retention)
     };
     let store = match shared.args.mode {
-        Mode::Writer => Store::open(&shared.args.storage_url, options).await?,
+        Mode::Writer => open_to_write(shared, options).await?,
         Mode::Reader => open_to_read(shared, options).await?,
     };
     let seconds = started.elapsed().as_secs_f64();
@@ -412,6 +441,48 @@ async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, 
     let store = Arc::new(store);
     RetentionStatus::of(shared, &store, store.now_ms()).await.log();
     Ok(store)
+}
+
+/// Opens the store as its writer. Where it takes no writes for a while, as on a full disk, queries
+/// are answered meanwhile from what can be read.
+async fn open_to_write(shared: &Shared, options: StoreOptions) -> Result<Store, StoreError> {
+    let (failed, mut failures) = watch::channel(None);
+    let url = &shared.args.storage_url;
+    let to_read = options.clone();
+    let options = StoreOptions { write_failures: Some(failed), ..options };
+    let opening = Store::open(url, options);
+    let reading = async {
+        // Of an opening that fails, the sender is gone.
+        let Ok(reason) = failures.wait_for(Option::is_some).await.map(|reason| reason.clone())
+        else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep(READ_AFTER).await;
+        shared.note_unwritable(reason);
+        open_meanwhile(shared, to_read).await;
+    };
+    tokio::pin!(opening, reading);
+    let opened = tokio::select! {
+        opened = &mut opening => opened,
+        () = &mut reading => (&mut opening).await,
+    };
+    shared.note_unwritable(None);
+    opened
+}
+
+/// Opens the store to read it as it is, again and again until that succeeds.
+async fn open_meanwhile(shared: &Shared, options: StoreOptions) {
+    let url = &shared.args.storage_url;
+    loop {
+        match Store::open_once(url, options.clone()).await {
+            Ok(store) => {
+                warn!("store takes no writes; queries are answered from what it held");
+                return shared.set_reading(Arc::new(store));
+            }
+            Err(error) => warn!(%error, "store takes no writes, and cannot be read either"),
+        }
+        tokio::time::sleep(STORE_INTERVAL).await;
+    }
 }
 
 /// Opens the store as a reader, once there is one.

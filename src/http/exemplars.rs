@@ -42,7 +42,7 @@ pub(super) async fn query(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let lookup = shared.queries.begin_lookup(params.request()).await?;
-    let (source, budget) = (Arc::clone(source_of(&shared)?), lookup.budget.clone());
+    let (source, budget) = (source_of(&shared)?, lookup.budget.clone());
     let query = ExemplarQuery { selectors, start_ms: start.lookup_ms(), end_ms: end.lookup_ms() };
     let answer = shared.queries.compute_apart(move || source.exemplars(&query, &budget)).await??;
     let pieces = ExemplarPieces::new(answer.found);

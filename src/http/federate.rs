@@ -58,7 +58,7 @@ async fn answer(
     let selectors = selectors.map_err(ApiError::bad_data)?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (format, escaping) = negotiate(accept.unwrap_or_default());
-    let source = Arc::clone(source_of(shared)?);
+    let source = source_of(shared)?;
     let end_ms = Time::now().lookup_ms();
     let start_ms = end_ms.saturating_sub(millis(shared.args.lookback_delta));
     let lookup = shared.queries.begin_lookup(params.request()).await?;

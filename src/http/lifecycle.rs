@@ -19,6 +19,12 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
     }
+    if let Some(reason) = shared.unwritable() {
+        let message = format!(
+            "No writes are accepted: the store cannot be opened to write to it yet: {reason}\n"
+        );
+        return plain(StatusCode::SERVICE_UNAVAILABLE, message);
+    }
     let is_writer = shared.args.mode == Mode::Writer;
     let refusal = shared.store().filter(|_| is_writer).and_then(|store| store.write_refusal());
     if let Some(refusal) = refusal {

@@ -16,7 +16,7 @@ use super::params::Params;
 use super::router::source_of;
 use super::time::{Time, duration_from_nanos, parse_nanos};
 use crate::query::{QueryFailure, QuerySettings, When};
-use crate::server::Shared;
+use crate::server::{Readiness, Shared};
 use crate::units::quoted;
 
 /// The most steps of a range query.
@@ -134,14 +134,17 @@ fn is_uncached(params: &Params) -> Result<bool, ApiError> {
 }
 
 async fn run(shared: &Shared, request: &Request<'_>) -> Result<crate::query::Answer, ApiError> {
+    // Answers of a store that is replaced are not kept; what is asked first is older.
+    let may_reuse = shared.readiness() == Readiness::Ready && request.settings.may_reuse;
+    let settings = QuerySettings { may_reuse, ..request.settings.clone() };
     let source = source_of(shared)?;
     let answer = shared
         .queries
         .run(
-            Arc::clone(source),
+            source,
             request.query,
             request.when,
-            &request.settings,
+            &settings,
             shared.config().global.evaluation_interval,
             &shared.metrics,
         )

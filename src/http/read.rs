@@ -83,7 +83,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
     };
     let (queries, kind) =
         shared.queries.compute_apart(decode).await?.map_err(ApiError::bad_data)?;
-    let source = Arc::clone(source_of(shared)?);
+    let source = source_of(shared)?;
     let lookup = shared.queries.begin_read(asked).await?;
     match kind {
         ResponseType::Samples => {

@@ -240,7 +240,7 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
 ///
 /// Errors: the store is not open; the layer below answers such requests before a handler. This
 /// process has lost it: what is in memory here is getting old.
-pub(super) fn source_of(shared: &Shared) -> Result<&Arc<dyn Source>, ApiError> {
+pub(super) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return Err(ApiError::from(SourceError::from(error)));
     }
@@ -253,7 +253,7 @@ async fn only_when_ready(
     next: Next,
 ) -> Response {
     let stopping = match shared.readiness() {
-        Readiness::Ready => return next.run(request).await,
+        Readiness::Reading | Readiness::Ready => return next.run(request).await,
         Readiness::Starting => HeaderValue::from_static("false"),
         Readiness::Stopping => HeaderValue::from_static("true"),
     };

@@ -108,7 +108,7 @@ pub(super) async fn answer(
         Endpoint::MetricNames => {
             let described = boolean(&params, "include_metadata", false)?;
             let source = described.then(|| source_of(&shared)).transpose()?;
-            (Among::MetricNames, source.cloned())
+            (Among::MetricNames, source)
         }
         Endpoint::LabelNames => (Among::LabelNames, None),
         Endpoint::LabelValues => match params.text("label")? {

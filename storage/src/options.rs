@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::watch;
+
 use crate::head::HeadLimits;
 use crate::remote::RemoteOptions;
 use crate::retention::{Retention, RetentionRule};
@@ -165,6 +167,9 @@ pub struct StoreOptions {
     /// Times that a failed request to the object store is repeated; `None` repeats it until
     /// it succeeds.
     pub object_store_retries_max: Option<u32>,
+    /// Receives why a write to the object store has failed, also while the store is being opened;
+    /// writes are repeated.
+    pub write_failures: Option<watch::Sender<Option<String>>>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
@@ -232,6 +237,7 @@ impl Default for StoreOptions {
             index_cache_bytes_max: 128 << 20,
             columns_bytes_max: 128 << 20,
             object_store_retries_max: None,
+            write_failures: None,
             clock: Arc::new(SystemClock),
         }
     }

@@ -95,7 +95,12 @@ fn a_full_disk_refuses_writes_answers_queries_and_recovers() {
     let server = disk.spawn(&disk.path().join("store").display().to_string(), &ARGS, &[]);
     wait_for("word of it", || server.log().contains(IS_FULL));
     assert_eq!(get(&server.address, "/-/healthy").0, 200);
-    assert_eq!(get(&server.address, "/-/ready").0, 503);
+    // Queries go on, as they did before the start.
+    wait_for("answer to a query", || get(&server.address, "/api/v1/query?query=1").0 == 200);
+    load.check(&server.address);
+    let (status, text) = get(&server.address, "/-/ready");
+    assert_eq!(status, 503, "{text}");
+    assert!(text.starts_with("No writes are accepted: ") && text.contains(IS_FULL), "{text}");
     disk.make_room();
     server.wait_until_ready();
     load.check(&server.address);

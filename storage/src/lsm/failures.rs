@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use slatedb::object_store::Error;
 use slatedb::object_store::path::Path;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How often failures are logged while they go on.
@@ -15,7 +16,11 @@ const REASON_BYTES_MAX: usize = 300;
 
 /// The last write that has failed.
 #[derive(Debug, Default)]
-pub(super) struct Failures(Mutex<Option<Failure>>);
+pub(super) struct Failures {
+    last: Mutex<Option<Failure>>,
+    /// Sender of the reason, where somebody wants it at once.
+    watched: Option<watch::Sender<Option<String>>>,
+}
 
 #[derive(Debug)]
 struct Failure {
@@ -25,6 +30,11 @@ struct Failure {
 }
 
 impl Failures {
+    /// No failures yet; the reason of each is sent.
+    pub(super) fn watched_by(watched: Option<watch::Sender<Option<String>>>) -> Failures {
+        Failures { last: Mutex::default(), watched }
+    }
+
     /// Notes how a write has ended; what an object store answers on a condition is no failure.
     pub(super) fn note<T>(&self, path: &Path, result: &Result<T, Error>) {
         let Err(error) = result else { return };
@@ -32,8 +42,11 @@ impl Failures {
             return;
         }
         let reason = reason_of(error);
+        if let Some(watched) = &self.watched {
+            watched.send_replace(Some(reason.clone()));
+        }
         let at = Instant::now();
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let told = last.as_ref().map(|last| last.told_at);
         let is_told = told.is_some_and(|told_at| told_at + TELL_INTERVAL > at);
         if !is_told {
@@ -45,7 +58,7 @@ impl Failures {
 
     /// Why a write has failed within so long.
     pub(super) fn within(&self, span: Duration) -> Option<String> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|last| last.at.elapsed() <= span).map(|last| last.reason.clone())
     }
 }

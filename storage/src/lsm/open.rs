@@ -196,7 +196,8 @@ impl Reached {
         options: &StoreOptions,
     ) -> Result<Reached, StoreError> {
         let counters = Arc::<counted::ReadCounters>::default();
-        let failures = Arc::<failures::Failures>::default();
+        let failures = failures::Failures::watched_by(options.write_failures.clone());
+        let failures = Arc::new(failures);
         let mut compared = None;
         if location.tree_folder().is_some() {
             let comparing = compared::Compared::new(Arc::clone(&near), location.path.clone());
