@@ -176,14 +176,14 @@ fn a_clock_that_was_wrong_costs_neither_data_points_nor_time() {
 
 #[test]
 fn who_sends_is_named_in_so_many_bytes_and_no_more() {
-    let long = "x".repeat(5000);
+    let long = "x".repeat(17_000);
     for key in ["service.name", "service.namespace", "service.instance.id"] {
         let resource = [key, "service.name"].map(|key| text(key, &long)).to_vec();
         let (batch, decoded) =
             decode_both(&request(resource, vec![gauge("a", vec![number(5, 1.0)])]), &settings());
         assert!(batch.series.is_empty());
         let told = decoded.rejects.to_text();
-        assert!(told.contains("is over the limit of 4096 bytes"), "{told}");
+        assert!(told.contains("is over the limit of 16384 bytes"), "{told}");
     }
 }
 
