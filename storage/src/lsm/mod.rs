@@ -208,7 +208,7 @@ impl Lsm {
         }
     }
 
-    /// Whether something that a crash has left is still to be deleted.
+    /// Whether something that a crash has left is still to be deleted that no checkpoint keeps.
     #[cfg(test)]
     pub(crate) async fn has_orphans(&self) -> bool {
         match &self.orphans {

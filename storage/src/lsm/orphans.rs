@@ -23,6 +23,10 @@
 //!           checkpoint keeps, nor a merge that has just ended
 //! ```
 //!
+//! A file that only a checkpoint keeps is waited for. slatedb writes a checkpoint of some seconds with
+//! each merge, which stays in the manifest for minutes; after a crash nobody else may delete what was
+//! merged.
+//!
 //! Files that were named for a short while between the look and the opening may be read here: they go
 //! as [`garbage`](super::garbage) says.
 //!
@@ -31,7 +35,7 @@
 
 mod found;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,7 +53,7 @@ use super::location::{Location, Uploads};
 use super::read::in_time;
 use crate::error::StoreError;
 pub(super) use found::Found;
-use found::{Staged, Thing, unavailable};
+use found::{Staged, Thing, names_of, unavailable};
 
 /// Things that are deleted at once, those that are tried in a round, and how long that may take: the
 /// next request is not waited for.
@@ -134,7 +138,8 @@ impl Orphans {
         if let Some(error) = &round.error {
             tracing::warn!(%error, "what a crash has left cannot be deleted; it is tried again");
         }
-        if round.done == 0 && (round.error.is_some() || !found.failed.is_empty()) {
+        let has_stayed = !found.failed.is_empty() || !found.pinned.is_empty();
+        if round.done == 0 && (round.error.is_some() || has_stayed) {
             found.things.extend(found.failed.drain());
             *since = Instant::now();
         }
@@ -148,9 +153,11 @@ impl Orphans {
         }
     }
 
+    /// Whether something is still to be deleted that no checkpoint keeps.
     #[cfg(test)]
     pub(super) async fn is_waiting(&self) -> bool {
-        self.leftover.lock().await.is_some()
+        let leftover = self.leftover.lock().await;
+        leftover.as_ref().is_some_and(|(found, _)| !found.has_only_pinned())
     }
 
     async fn collect_found(&self, found: &mut Found, round: &mut Round) -> Result<(), StoreError> {
@@ -163,12 +170,15 @@ impl Orphans {
         if !found.is_fenced(&newest, merges.as_ref()) {
             return Ok(());
         }
+        found.things.extend(found.pinned.drain());
         found.leave_out(&newest);
         let kept: BTreeSet<u64> = newest.checkpoints().iter().map(|c| c.manifest_id).collect();
+        let mut pinned = HashSet::new();
         for id in kept {
             let manifest = in_time(limit, admin.read_manifest(Some(id))).await?;
-            found.leave_out(&manifest.ok_or_else(|| missing(&format!("manifest {id}")))?);
+            pinned.extend(names_of(&manifest.ok_or_else(|| missing(&format!("manifest {id}")))?));
         }
+        found.set_aside(&pinned);
         let allowed = self.unread.allowed(found.unmerged(merges.as_ref()));
         let may_go = |thing: &&Thing| match thing {
             Thing::Table(file) => allowed.contains(file),

@@ -4,25 +4,25 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 use model::Labels;
+use slatedb::admin::Admin;
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::faults::Faulty;
 use super::harness::{self, batch, labels, open_with, options, read_all};
 use super::servers::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
-use crate::lsm::Location;
+use crate::lsm::{Location, end_checkpoints};
 use crate::remote::{RemoteOptions, S3Options, Secret};
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions};
 
 /// How long is waited for what must come, and for what must not.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a life waits for an object store that fails.
-const LIFE_MAX: Duration = Duration::from_millis(400);
 
 /// Files stay as they are written, so that slatedb deletes none by itself: it waits for a merge.
 fn without_merges() -> StoreOptions {
@@ -81,17 +81,63 @@ fn live_once(objects: &Arc<dyn ObjectStore>) {
     });
 }
 
-/// Waits until the files are those of the tree.
+fn admin(objects: &Arc<dyn ObjectStore>) -> Admin {
+    Admin::builder("tessella", Arc::clone(objects)).build()
+}
+
+/// The files that a manifest names, by default the newest.
+async fn named(objects: &Arc<dyn ObjectStore>, id: Option<u64>) -> BTreeSet<String> {
+    let manifest = admin(objects).read_manifest(id).await.unwrap().unwrap();
+    let views: Vec<_> = manifest.all_sst_views().collect();
+    views.into_iter().map(|view| format!("{}.sst", view.sst.id.value())).collect()
+}
+
+/// The files that checkpoints keep, those that slatedb writes with each merge among them.
+async fn pinned(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for checkpoint in admin(objects).list_checkpoints(None).await.unwrap() {
+        files.extend(named(objects, Some(checkpoint.manifest_id)).await);
+    }
+    files
+}
+
+/// Has orphans collected until the files are those of the tree and of checkpoints.
 async fn come_to_rest(objects: &Arc<dyn ObjectStore>, store: &Store) {
     let started = Instant::now();
     loop {
-        let (stored, live) = (names(objects).await, live(store));
-        if stored == live {
+        store.maintain().await.unwrap();
+        let stored = names(objects).await;
+        let mut wanted = live(store);
+        wanted.extend(pinned(objects).await);
+        if stored == wanted {
             return;
         }
-        assert!(started.elapsed() < PATIENCE, "{stored:?} instead of {live:?}");
+        assert!(started.elapsed() < PATIENCE, "{stored:?} instead of {wanted:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A life on an object store that takes so many writes: it ends with the first that is refused.
+fn live_until_refused(objects: &Arc<dyn ObjectStore>, writes: i64, last_lands: bool) {
+    let (faulty, writes_left) = Faulty::told_on(objects, writes, last_lands);
+    let refused = async {
+        while writes_left.load(Ordering::SeqCst) >= 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let life = async {
+        let store = open_with(&faulty, without_merges()).await?;
+        write_file(&store, 2).await
+    };
+    harness::run(async {
+        let ended = async {
+            tokio::select! {
+                _ = life => {}
+                () = refused => {}
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("the life ends");
+    });
 }
 
 #[test]
@@ -100,18 +146,10 @@ fn bytes_come_back_to_what_is_live_after_crashes_at_any_write() {
     for (writes, last_lands) in (0..14).flat_map(|w| [(w, false), (w, true)]) {
         let objects = harness::memory();
         live_once(&objects);
-        let faulty = Faulty::on(&objects, writes, last_lands);
-        harness::run(async {
-            let _ = tokio::time::timeout(LIFE_MAX, async {
-                let store = open_with(&faulty, without_merges()).await?;
-                write_file(&store, 2).await
-            })
-            .await;
-        });
+        live_until_refused(&objects, writes, last_lands);
         let before = harness::run(async {
             let store = open_with(&objects, without_merges()).await.unwrap();
             let before = read_all(&store).await.unwrap();
-            collect(&store).await;
             come_to_rest(&objects, &store).await;
             deleted += store.stats().orphans_deleted;
             assert_eq!(read_all(&store).await.unwrap(), before);
@@ -155,7 +193,7 @@ fn only_files_of_the_tree_go_and_none_before_its_time() {
 }
 
 #[test]
-fn files_that_a_reader_has_pinned_stay() {
+fn files_that_a_reader_has_pinned_stay_until_it_ends() {
     harness::run(async {
         let objects = harness::memory();
         let location = Location::on(Arc::clone(&objects));
@@ -163,7 +201,7 @@ fn files_that_a_reader_has_pinned_stay() {
         for number in 0..3 {
             write_file(&store, number).await.unwrap();
         }
-        let pinned = live(&store);
+        let pinned_by_reader = live(&store);
         let long = Duration::from_secs(3600);
         let reader = Store::open_reader_at(&location, options(), long).await.unwrap();
         let before = read_all(&reader).await.unwrap();
@@ -172,19 +210,30 @@ fn files_that_a_reader_has_pinned_stay() {
         let merging = StoreOptions { settled_after: Duration::ZERO, ..options() };
         let store = open_with(&objects, merging).await.unwrap();
         let started = Instant::now();
-        while live(&store).is_superset(&pinned) {
+        while live(&store).is_superset(&pinned_by_reader) {
             assert!(started.elapsed() < PATIENCE, "nothing is merged");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         drop(store);
         let orphan = "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
         plant(&objects, orphan, 10).await;
+        let still_named = named(&objects, None).await;
+        let merged: BTreeSet<_> = pinned_by_reader.difference(&still_named).cloned().collect();
+        assert!(!merged.is_empty());
         let store = open_with(&objects, without_merges()).await.unwrap();
-        collect(&store).await;
+        come_to_rest(&objects, &store).await;
         let left = names(&objects).await;
-        assert!(left.is_superset(&pinned) && !left.contains(orphan), "{left:?}");
+        assert!(left.is_superset(&pinned_by_reader) && !left.contains(orphan), "{left:?}");
         assert_eq!(read_all(&reader).await.unwrap(), before);
         reader.close().await.unwrap();
+        // Those of merges end after seconds, and are taken off the manifest minutes later.
+        end_checkpoints(&Location::on(Arc::clone(&objects))).await;
+        let started = Instant::now();
+        while !names(&objects).await.is_disjoint(&merged) {
+            assert!(started.elapsed() < PATIENCE, "what nobody has pinned any more stays");
+            store.maintain().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }
 

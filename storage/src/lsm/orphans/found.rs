@@ -37,6 +37,8 @@ pub(in crate::lsm) struct Found {
     pub(super) things: HashSet<Thing>,
     /// What could not be, until all else is.
     pub(super) failed: HashSet<Thing>,
+    /// Files that a checkpoint kept at the last look.
+    pub(super) pinned: HashSet<Thing>,
     /// Who wrote and who merged then.
     writer_epoch: u64,
     pub(super) compactor_epoch: u64,
@@ -123,6 +125,13 @@ impl Found {
         });
     }
 
+    /// Sets aside the files that checkpoints keep, by their numbers.
+    pub(super) fn set_aside(&mut self, names: &HashSet<String>) {
+        let is_pinned =
+            |thing: &Thing| matches!(thing, Thing::Table(file) if is_among(file, names));
+        self.pinned.extend(self.things.extract_if(is_pinned));
+    }
+
     /// Whether whoever made it names nothing any more.
     pub(super) fn is_fenced(
         &self,
@@ -151,6 +160,11 @@ impl Found {
     }
 
     pub(super) fn is_empty(&self) -> bool {
+        self.has_only_pinned() && self.pinned.is_empty()
+    }
+
+    /// Whether nothing is left but files that a checkpoint keeps.
+    pub(super) fn has_only_pinned(&self) -> bool {
         self.things.is_empty() && self.failed.is_empty()
     }
 }
@@ -215,7 +229,7 @@ fn metadata_of(file: ObjectMeta) -> ObjectMetadata {
 }
 
 /// The numbers of the files of merged data that a manifest names.
-fn names_of(manifest: &VersionedManifest) -> HashSet<String> {
+pub(super) fn names_of(manifest: &VersionedManifest) -> HashSet<String> {
     manifest.all_sst_views().map(|view| view.sst.id.value().to_string()).collect()
 }
 
