@@ -94,6 +94,11 @@ pub struct Args {
     #[arg(long = "web.write-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub write_timeout: Duration,
 
+    /// Maximum time in which a client may take less than 16 KiB a second of a response, as a
+    /// duration; then its connection is closed.
+    #[arg(long = "web.write-stall-timeout", value_name = "DURATION", default_value = "1m", value_parser = parse_positive_duration)]
+    pub write_stall_timeout: Duration,
+
     /// URL under which browsers and other programs reach the server, for instance through a reverse
     /// proxy; its path is the default of --web.route-prefix.
     #[arg(long = "web.external-url", value_name = "URL", default_value = "", hide_default_value = true, value_parser = parse_external_url)]

@@ -38,9 +38,8 @@ use crate::web_config::WebInForce;
 /// How long to wait before accepting again after the system refused, as it does where no file
 /// descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long a client may take less of an answer than so many bytes a second before its connection is
-/// closed: the answer stays in memory until it is sent.
-const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes a second of a response that a client has to take; the response stays in memory until it is
+/// sent.
 const WRITE_BYTES_PER_SECOND_MIN: u32 = 16 << 10;
 /// Time within which a handshake, and the head of a request, has to come; less where
 /// --web.read-timeout is.
@@ -53,6 +52,9 @@ pub(crate) struct ConnectionLimits {
     pub(crate) connections_max: usize,
     /// How long a client may keep a connection idle, and take for the head of a request at most.
     pub(crate) read_timeout: Duration,
+    /// How long a client may take less than [`WRITE_BYTES_PER_SECOND_MIN`] of a response before its
+    /// connection is closed.
+    pub(crate) write_stall_timeout: Duration,
     /// How long requests may still take once the end is asked for.
     pub(crate) shutdown_timeout: Duration,
 }
@@ -162,6 +164,11 @@ impl ConnectionLimits {
     fn head_timeout(&self) -> Duration {
         HEAD_TIMEOUT.min(self.read_timeout)
     }
+
+    /// Patience with a client that has a response to take.
+    fn write_patience(&self) -> Patience {
+        Patience::new(self.write_stall_timeout, WRITE_BYTES_PER_SECOND_MIN)
+    }
 }
 
 impl Connection {
@@ -176,7 +183,7 @@ impl Connection {
 
     async fn serve_open(mut self, stream: TcpStream) -> Result<(), String> {
         let tls = self.serving.web.config().and_then(|config| config.tls.clone());
-        let patience = Patience::new(WRITE_PATIENCE, WRITE_BYTES_PER_SECOND_MIN);
+        let patience = self.serving.limits.write_patience();
         let stream = PatientWrites::new(stream, patience).tracked_by(self.tracked.clone());
         let Some(tls) = tls else {
             return self.serve_http1(stream).await;
@@ -196,7 +203,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        self.tracked.expect_head();
+        self.tracked.end_handshake();
+        self.tracked.expect_heads();
         let service = service_fn(|request| self.answer_http1(request));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

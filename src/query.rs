@@ -346,6 +346,7 @@ impl Queries {
         let sending = SendingLimits {
             per_client_max: args.query_sending_per_client_max as usize,
             bytes_per_client_max: args.query_memory_total_bytes_max / 2,
+            bytes_max: args.query_memory_total_bytes_max / 4 * 3,
             timeout: args.write_timeout,
         };
         let gates = Gates {

@@ -4,7 +4,8 @@
 //! asking. What it holds is memory, which counts towards that of all queries. It is listed among
 //! the active queries, has to be received within a time, and is given up before that where somebody
 //! cancels it, or where its client has too many or too large ones: then the one goes that has not
-//! been read from for the longest time.
+//! been read from for the longest time. The same applies to the responses of all clients together,
+//! so that running queries always have a part of the memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,6 +36,8 @@ pub(crate) struct SendingLimits {
     pub(crate) per_client_max: usize,
     /// Bytes that the responses of one client may hold, but for a single one.
     pub(crate) bytes_per_client_max: u64,
+    /// Bytes that the responses of all clients may hold, but for a single one.
+    pub(crate) bytes_max: u64,
     /// Time within which a response has to be received.
     pub(crate) timeout: Duration,
 }
@@ -55,6 +58,8 @@ enum GiveUp {
     TimedOut,
     #[error("other responses of this client wait to be received (--query.max-sending-per-client)")]
     Crowded,
+    #[error("responses that wait to be received hold most of --query.max-memory-total")]
+    MemoryNeeded,
 }
 
 /// Body that is still to be sent, in order.
@@ -102,22 +107,22 @@ impl Outbox {
     fn admit(&self, admitted: &Arc<Outgoing>) {
         let mut responses = self.responses();
         responses.insert(admitted.query.id, Arc::clone(admitted));
-        let mut crowded = Vec::new();
-        while let Some(id) = self.crowded(&responses, admitted) {
-            crowded.extend(responses.remove(&id));
+        let mut given_up = Vec::new();
+        while let Some((id, reason)) = self.dispensable(&responses, admitted) {
+            given_up.extend(responses.remove(&id).map(|outgoing| (outgoing, reason)));
         }
         drop(responses);
-        for outgoing in crowded {
-            outgoing.give_up(GiveUp::Crowded);
+        for (outgoing, reason) in given_up {
+            outgoing.give_up(reason);
         }
     }
 
-    /// The response that has to make room for one that was admitted.
-    fn crowded(
+    /// The response that has to make room for one that was admitted, and the reason.
+    fn dispensable(
         &self,
         responses: &BTreeMap<u64, Arc<Outgoing>>,
         admitted: &Outgoing,
-    ) -> Option<u64> {
+    ) -> Option<(u64, GiveUp)> {
         let is_other = |other: &&Arc<Outgoing>| other.query.id != admitted.query.id;
         let of_client = || {
             let is_same = |other: &&Arc<Outgoing>| other.network == admitted.network;
@@ -128,11 +133,14 @@ impl Outbox {
         let limits = &self.limits;
         let is_crowded = count > limits.per_client_max || bytes > limits.bytes_per_client_max;
         if admitted.network.is_some() && is_crowded && count > 1 {
-            return of_client().min_by_key(|other| other.read_at()).map(|other| other.query.id);
+            return Some((least_read(of_client())?, GiveUp::Crowded));
         }
         let computing = || responses.values().filter(is_other).filter(|other| !other.is_computed);
         if !admitted.is_computed && computing().count() >= COMPUTING_MAX {
-            return computing().min_by_key(|other| other.read_at()).map(|other| other.query.id);
+            return Some((least_read(computing())?, GiveUp::Crowded));
+        }
+        if responses.values().map(|outgoing| outgoing.bytes).sum::<u64>() > limits.bytes_max {
+            return Some((least_read(responses.values().filter(is_other))?, GiveUp::MemoryNeeded));
         }
         None
     }
@@ -140,6 +148,11 @@ impl Outbox {
     fn responses(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Outgoing>>> {
         self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the id of the response that has waited longest for its reader.
+fn least_read<'a>(responses: impl Iterator<Item = &'a Arc<Outgoing>>) -> Option<u64> {
+    responses.min_by_key(|outgoing| outgoing.read_at()).map(|outgoing| outgoing.query.id)
 }
 
 impl Outgoing {

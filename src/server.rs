@@ -300,6 +300,7 @@ async fn serve_until_stopped(
     let limits = ConnectionLimits {
         connections_max: shared.args.connections_max as usize,
         read_timeout: shared.args.read_timeout,
+        write_stall_timeout: shared.args.write_stall_timeout,
         shutdown_timeout: shared.args.shutdown_timeout,
     };
     let router = http::router::router(Arc::clone(&shared));

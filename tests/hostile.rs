@@ -25,11 +25,8 @@ use support::{Server, get, temporary_directory};
 const GROWTH_BYTES_MAX: u64 = 256 << 20;
 /// How long others may wait for their answer meanwhile, on a machine that does other things, too.
 const OTHERS_MAX: Duration = Duration::from_secs(20);
-/// How long a case may take.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// How long a machine may take that does much else.
-const SLOW_MACHINE: Duration = Duration::from_secs(300);
+/// How long a case may take, on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
@@ -491,7 +488,7 @@ fn wait_for_sending(address: &str, count: usize) -> Vec<String> {
         if ids.len() == count {
             return ids;
         }
-        assert!(started.elapsed() < SLOW_MACHINE, "{count} are not sent: {body}");
+        assert!(started.elapsed() < PATIENCE, "{count} are not sent: {body}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -500,7 +497,13 @@ fn wait_for_sending(address: &str, count: usize) -> Vec<String> {
 fn clients_that_read_nothing_keep_nobody_from_asking() {
     // More of them than there are places, those of short queries included.
     const READERS: usize = 15;
-    let args = ["--query.max-concurrency=2", "--web.enable-admin-api"];
+    // Responses end by the request alone, however slow the machine is.
+    let args = [
+        "--query.max-concurrency=2",
+        "--web.enable-admin-api",
+        "--web.write-stall-timeout=1h",
+        "--web.write-timeout=1h",
+    ];
     with_known(&args, "hostile-readers", |server, expected| {
         let address = server.address.as_str();
         let end = now_ms() / 1000;
@@ -575,7 +578,7 @@ fn connections_without_a_request_keep_no_new_client_out() {
 
 #[test]
 fn trickling_and_idle_connections_keep_nobody_out_and_come_to_an_end() {
-    let args = ["--remote-write.body-timeout=3s", "--web.read-timeout=4s"];
+    let args = ["--remote-write.body-timeout=3s", "--web.read-timeout=10s"];
     with_known(&args, "hostile-slow", |server, expected| {
         let address = server.address.as_str();
         let before = begin_peak(server);

@@ -94,6 +94,7 @@ impl Args {
             ("web.route-prefix", format!("/{}", self.route_prefix().trim_start_matches('/'))),
             ("web.search.max-limit", self.search_limit_max.to_string()),
             ("web.shutdown-timeout", format_duration(self.shutdown_timeout)),
+            ("web.write-stall-timeout", format_duration(self.write_stall_timeout)),
             ("web.write-timeout", format_duration(self.write_timeout)),
         ];
         flags.extend(self.object_store.flags());

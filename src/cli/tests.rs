@@ -360,4 +360,5 @@ fn defaults_fit_each_other() {
     assert!(args.storage_read_timeout < args.query_timeout);
     assert!(args.storage_write_timeout <= write.body_timeout);
     assert!(write.body_timeout <= args.read_timeout);
+    assert!(args.write_stall_timeout <= args.write_timeout);
 }

@@ -214,11 +214,14 @@ impl Tracked {
         &self.0.state.close
     }
 
-    /// Notes that a handshake is over, and that heads of requests follow.
-    pub(super) fn expect_head(&self) {
-        let mut activity = self.activity();
-        activity.since = Instant::now();
-        activity.has_heads = true;
+    /// Notes that a handshake, if there is one, is over: the time for the first request begins.
+    pub(super) fn end_handshake(&self) {
+        self.activity().since = Instant::now();
+    }
+
+    /// Notes that the bytes of a request follow one another, as in HTTP/1.
+    pub(super) fn expect_heads(&self) {
+        self.activity().has_heads = true;
     }
 
     /// Notes that bytes have come.
@@ -325,7 +328,7 @@ mod tests {
         let all = Connections::new(9, HEAD_TIMEOUT);
         let [silent, idle, trickling] = [1, 2, 3].map(|last| admit(&all, last, Instant::now()));
         for tracked in [&idle, &trickling] {
-            tracked.expect_head();
+            tracked.expect_heads();
             drop(tracked.begin_request());
         }
         trickling.note_read();

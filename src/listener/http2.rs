@@ -23,9 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::Connection;
 use super::connections::Answering;
 use super::patient::Patience;
-use super::{Connection, WRITE_BYTES_PER_SECOND_MIN, WRITE_PATIENCE};
 use crate::active::Client;
 use crate::sending::IsLong;
 
@@ -58,6 +58,7 @@ pub(super) async fn serve<S>(connection: Connection, stream: S) -> Result<(), St
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    connection.tracked.end_handshake();
     let connection = Arc::new(connection);
     let streams = Arc::new(Streams::new());
     let serving = {
@@ -75,7 +76,8 @@ where
     let mut serving = std::pin::pin!(serving);
     let mut stopping = connection.stopping.clone();
     let read_timeout = connection.serving.limits.read_timeout;
-    let mut looks = tokio::time::interval(LOOK_INTERVAL.min(read_timeout));
+    let stall_timeout = connection.serving.limits.write_stall_timeout;
+    let mut looks = tokio::time::interval(LOOK_INTERVAL.min(read_timeout).min(stall_timeout));
     let (mut is_stopping, mut is_closing) = (false, false);
     loop {
         tokio::select! {
@@ -105,7 +107,8 @@ async fn answer(
     let places = Arc::clone(&connection.serving.request_places);
     let unread = Arc::clone(&streams.unread);
     let heads = Arc::clone(&streams.heads);
-    let stream = Stream::begin(streams, connection.tracked.begin_request());
+    let patience = connection.serving.limits.write_patience();
+    let stream = Stream::begin(streams, connection.tracked.begin_request(), patience);
     let kib = head_kib(&request);
     let own = heads.try_acquire_many_owned(kib);
     let all = Arc::clone(&connection.serving.heads).try_acquire_many_owned(kib);
@@ -191,11 +194,11 @@ struct Stream {
 }
 
 impl Stream {
-    fn begin(all: Arc<Streams>, answering: Answering) -> Stream {
+    fn begin(all: Arc<Streams>, answering: Answering, patience: Patience) -> Stream {
         let mut open = all.open();
         let id = open.next_id;
         open.next_id += 1;
-        open.patience.insert(id, Patience::new(WRITE_PATIENCE, WRITE_BYTES_PER_SECOND_MIN));
+        open.patience.insert(id, patience);
         drop(open);
         Stream { id, all, _answering: answering }
     }
@@ -267,5 +270,104 @@ impl hyper::body::Body for Pieces {
             hint.set_upper(upper + rest);
         }
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::Router;
+    use axum::routing::get;
+    use hyper::client::conn::http2 as client;
+    use hyper_util::service::TowerToHyperService;
+    use tokio::io::DuplexStream;
+    use tokio::sync::watch;
+    use tokio::task::JoinHandle;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+    use crate::listener::connections::Connections;
+    use crate::listener::{ConnectionLimits, HEAD_TIMEOUT, Serving, Stopping};
+
+    const READ_TIMEOUT: Duration = Duration::from_secs(300);
+
+    /// A connection whose handshake took a while.
+    struct Opened {
+        served: JoinHandle<Result<(), String>>,
+        sender: client::SendRequest<Body>,
+        client: JoinHandle<hyper::Result<()>>,
+        _ask_to_stop: watch::Sender<bool>,
+    }
+
+    impl Opened {
+        async fn after(handshake_time: Duration) -> Opened {
+            let limits = ConnectionLimits {
+                connections_max: 1,
+                read_timeout: READ_TIMEOUT,
+                write_stall_timeout: Duration::from_secs(60),
+                shutdown_timeout: Duration::ZERO,
+            };
+            let router = Router::new().route("/", get(|| async { "an answer" }));
+            let serving = Serving {
+                service: TowerToHyperService::new(router),
+                web: Arc::default(),
+                limits,
+                heads: Arc::new(Semaphore::new(HEADS_KIB_MAX)),
+                request_places: Arc::new(Semaphore::new(1)),
+            };
+            let all = Connections::new(1, limits.head_timeout());
+            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            let tracked = all.admit(address).await;
+            tokio::spawn(async move { all.sweep_forever().await });
+            advance(handshake_time).await;
+            let (ask_to_stop, stopping) = watch::channel(false);
+            let (stopping, close) = (Stopping(stopping), Arc::clone(tracked.close()));
+            let serving = Arc::new(serving);
+            let connection = Connection { serving, address, tracked, stopping };
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let served = tokio::spawn(async move {
+                tokio::select! {
+                    ended = serve::<DuplexStream>(connection, ours) => ended,
+                    () = close.notified() => Err("no head came".to_owned()),
+                }
+            });
+            let opened = client::handshake(TokioExecutor::new(), TokioIo::new(theirs)).await;
+            let (sender, connection) = opened.unwrap();
+            let client = tokio::spawn(connection);
+            Opened { served, sender, client, _ask_to_stop: ask_to_stop }
+        }
+
+        async fn ask(&mut self) -> StatusCode {
+            let request = Request::get("https://localhost/").body(Body::empty()).unwrap();
+            self.sender.send_request(request).await.unwrap().status()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_closed_and_one_with_requests_is_not() {
+        let mut opened = Opened::after(Duration::ZERO).await;
+        for _ in 0..5 {
+            assert_eq!(opened.ask().await, StatusCode::OK);
+            sleep(READ_TIMEOUT * 2 / 3).await;
+        }
+        assert!(!opened.served.is_finished());
+        let last = Instant::now();
+        // Both sides end; which of them closes first decides their results.
+        let _ = (&mut opened.served).await.unwrap();
+        let _ = (&mut opened.client).await.unwrap();
+        let rest = READ_TIMEOUT / 3;
+        let elapsed = last.elapsed();
+        assert!(elapsed >= rest && elapsed <= rest + 2 * LOOK_INTERVAL, "{elapsed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshake_and_first_request_have_their_time_each() {
+        let most = HEAD_TIMEOUT * 4 / 5;
+        let mut opened = Opened::after(most).await;
+        sleep(most).await;
+        assert_eq!(opened.ask().await, StatusCode::OK);
+        let mut silent = Opened::after(most).await;
+        assert_eq!((&mut silent.served).await.unwrap(), Err("no head came".to_owned()));
     }
 }

@@ -51,7 +51,10 @@ impl Patience {
     /// Why somebody is given up of whom none is left.
     pub(super) fn end(&self) -> io::Error {
         let (rate, whole) = (self.bytes_per_second_min, self.whole);
-        let message = format!("the client takes less than {rate} bytes a second for {whole:?}");
+        let message = format!(
+            "the client takes less than {rate} bytes a second for {whole:?} \
+             (--web.write-stall-timeout)"
+        );
         io::Error::new(io::ErrorKind::TimedOut, message)
     }
 }
@@ -185,7 +188,8 @@ mod tests {
         let (written, elapsed) = write(11, Duration::from_secs(1_000)).await;
         let error = written.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let expected = "the client takes less than 10 bytes a second for 60s";
+        let expected = "the client takes less than 10 bytes a second for 60s \
+                        (--web.write-stall-timeout)";
         assert_eq!(error.to_string(), expected);
         assert_eq!(elapsed.as_secs(), 60);
     }

@@ -26,7 +26,7 @@ const TRIES_MAX: usize = 300;
 fn what_is_encoded_is_what_was_given() {
     assert!(unwind::prepare());
     let mut frames = [0; 4];
-    assert_eq!(unwind::walk_here(&mut frames), 4);
+    assert_eq!(unwind::tests::with_scratch(|| unwind::walk_here(&mut frames)), 4);
     let profile = Profile {
         sample_types: vec![ValueType("samples", "count"), ValueType("cpu", "nanoseconds")],
         default_sample_type: "cpu",

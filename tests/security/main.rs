@@ -26,7 +26,7 @@ use client::Client;
 use support::{Child, TemporaryDirectory, temporary_directory};
 
 /// How long something may take that happens by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The section that names the certificate of [`Ground`].
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";

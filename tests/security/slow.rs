@@ -8,7 +8,8 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::{Ground, PATIENCE, TLS, hash, wait_for};
 
-const ARGS: [&str; 2] = ["--web.read-timeout=8s", "--web.max-connections=4"];
+// An idle connection has an hour; a handshake and a head do not.
+const ARGS: [&str; 2] = ["--web.read-timeout=1h", "--web.max-connections=4"];
 
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();

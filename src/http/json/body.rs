@@ -237,6 +237,7 @@ mod tests {
         let limits = SendingLimits {
             per_client_max: 1,
             bytes_per_client_max: 1,
+            bytes_max: 1,
             timeout: Duration::from_secs(3600),
         };
         let outbox = Arc::new(Outbox::new(limits, Arc::clone(&pool)));

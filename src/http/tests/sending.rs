@@ -140,6 +140,37 @@ async fn responses_to_a_client_hold_half_of_the_memory_at_most() {
 }
 
 #[tokio::test]
+async fn responses_to_all_clients_leave_a_quarter_of_the_memory_to_queries() {
+    let (shared, router) = server(&["--query.max-memory-total=1MiB", "--web.write-timeout=1h"]);
+    let mut read = begin(&router, LONG, "10.0.0.1:1").await;
+    let unread = begin(&router, LONG, "10.0.0.2:1").await;
+    let frame =
+        std::future::poll_fn(|context| std::pin::Pin::new(read.body_mut()).poll_frame(context));
+    assert!(frame.await.unwrap().is_ok());
+    let mut others = Vec::new();
+    while active(&router).await.len() == 2 + others.len() {
+        assert!(others.len() < 40, "none is given up");
+        others.push(begin(&router, LONG, &format!("10.0.1.{}:1", others.len())).await);
+        assert!(shared.queries.memory().bytes() <= 3 << 18);
+    }
+    assert!(!is_whole(unread).await, "it was read least");
+    assert!(others.len() > 2 && is_whole(read).await);
+    for other in others {
+        assert!(is_whole(other).await);
+    }
+}
+
+#[tokio::test]
+async fn a_single_response_may_hold_more_than_the_share_of_all() {
+    let (shared, router) = server(&["--query.max-memory-total=64KiB", "--web.write-timeout=1h"]);
+    let first = begin(&router, LONG, "10.0.0.1:1").await;
+    assert!(shared.queries.memory().bytes() > 64 << 10);
+    let second = begin(&router, LONG, "10.0.0.2:1").await;
+    assert_eq!(active(&router).await.len(), 1);
+    assert!(!is_whole(first).await && is_whole(second).await);
+}
+
+#[tokio::test]
 async fn lookups_are_listed_while_they_are_sent() {
     let (shared, router) = server_of_many(5_000);
     for (path, text) in [
