@@ -336,7 +336,7 @@ async fn serve_until_stopped(
     giving_back.abort();
     match &lost {
         None => info!("Tessella is stopping."),
-        Some(error) => error!(%error, "Tessella has lost its store and is stopping."),
+        Some(error) => error!(%error, "this process has lost its store and is stopping"),
     }
     shared.begin_stop();
     tokio::spawn(signals.end_at_next());
@@ -353,7 +353,7 @@ async fn serve_until_stopped(
         error!(
             %error,
             status = LOST_STORE_STATUS,
-            "Tessella has lost its store and has stopped; what was acknowledged before is stored."
+            "this process has lost its store and has stopped"
         );
         return ExitCode::from(LOST_STORE_STATUS);
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use super::support::{Child, Server, get, temporary_directory};
-use super::{ask, command, tool};
+use super::{Ran, ask, command, tool};
 
 const TEXT: &str = "\
 # TYPE requests counter
@@ -161,6 +161,19 @@ fn wrong_arguments_leave_no_new_store_behind() {
         assert!(matches!(ran.status, Some(1 | 2)), "{ran:?}");
         assert!(!store.exists(), "{args:?}: {ran:?}");
     }
+}
+
+#[test]
+fn a_text_from_a_pipe_is_imported_from_its_beginning() {
+    let directory = temporary_directory("import-pipe");
+    let store = directory.path().join("store");
+    let mut command = command("import", &store, &["/dev/stdin"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(TEXT.as_bytes()).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.out.contains("imported 4 samples"), "{ran:?}");
 }
 
 #[test]

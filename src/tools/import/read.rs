@@ -104,12 +104,16 @@ impl Pieces {
     }
 }
 
-/// Reads the beginning of an input.
+/// Reads the beginning of a file or block. A pipe is left alone: what is read of it is gone.
 ///
 /// Errors: it is not what it is taken for.
 pub(super) fn check_start(input: &Input) -> Result<(), FormatError> {
     match input {
         Input::Text(path) => {
+            let metadata = std::fs::metadata(path).map_err(|source| io_error(path, source))?;
+            if !metadata.is_file() {
+                return Ok(());
+            }
             let file = File::open(path).map_err(|source| io_error(path, source))?;
             let input = BufReader::with_capacity(READ_BYTES, file);
             Reader::new(&path.display().to_string(), input).next_entry().map(drop)

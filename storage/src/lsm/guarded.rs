@@ -56,7 +56,8 @@ impl Standing {
     /// The standing of a store on a local disk, in whose folder lies a lock file.
     pub(super) fn local(folder: &Path, lock: &str) -> Standing {
         let lock = folder.join(lock);
-        let lock_id = file_id(&lock);
+        // Without the lock file at this moment, it is not compared later.
+        let lock_id = file_id(&lock).ok().flatten();
         let folders = Mutex::default();
         let local = LocalFolder { path: folder.to_owned(), lock, lock_id, folders };
         Standing { local: Some(local), ..Standing::remote() }
@@ -95,14 +96,14 @@ impl Standing {
 
     /// Compares a local store with what was opened.
     ///
-    /// Errors: [`StoreError::Lost`].
+    /// Errors: [`StoreError::Lost`]; [`StoreError::Unavailable`] where the disk does not answer,
+    /// which says nothing about the store.
     pub(super) fn check(&self) -> std::result::Result<(), StoreError> {
         if let Some(error) = self.lost() {
             return Err(error);
         }
         let Some(local) = &self.local else { return Ok(()) };
-        let missing = local.missing(&self.newest_manifest);
-        missing.map_or(Ok(()), |detail| Err(self.found_lost(detail)))
+        self.judge(local.missing(&self.newest_manifest))
     }
 
     /// Looks for the newest manifest on an object store.
@@ -124,6 +125,15 @@ impl Standing {
         }
     }
 
+    /// Turns what a look at the disk has found into a result.
+    fn judge(&self, found: io::Result<Option<String>>) -> std::result::Result<(), StoreError> {
+        match found {
+            Ok(None) => Ok(()),
+            Ok(Some(detail)) => Err(self.found_lost(detail)),
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+        }
+    }
+
     fn found_lost(&self, detail: String) -> StoreError {
         let error = StoreError::Lost(detail);
         self.lose(error.clone());
@@ -142,41 +152,40 @@ impl Standing {
     fn check_folder_of(&self, name: &str) -> std::result::Result<(), StoreError> {
         self.check()?;
         let Some(local) = &self.local else { return Ok(()) };
-        let changed = local.changed(Path::new(name));
-        changed.map_or(Ok(()), |detail| Err(self.found_lost(detail)))
+        self.judge(local.changed(Path::new(name)))
     }
 }
 
 impl LocalFolder {
-    /// What is missing of the store, if anything is.
-    fn missing(&self, newest_manifest: &AtomicU64) -> Option<String> {
-        if self.lock_id.is_some() && file_id(&self.lock) != self.lock_id {
-            return Some(format!("{} is gone, or another file", self.lock.display()));
+    /// Returns a description of what is missing of the store, if anything is.
+    ///
+    /// Errors: the disk does not answer.
+    fn missing(&self, newest_manifest: &AtomicU64) -> io::Result<Option<String>> {
+        if self.lock_id.is_some() && file_id(&self.lock)? != self.lock_id {
+            return Ok(Some(format!("{} is gone, or another file", self.lock.display())));
         }
         let newest = newest_manifest.load(Ordering::Relaxed);
         let manifests = self.path.join(MANIFESTS);
         let path = manifests.join(manifest_name(newest));
-        if newest == 0 || path.exists() {
-            return None;
+        if newest == 0 || path.try_exists()? {
+            return Ok(None);
         }
         // Old ones are deleted once a reader, which this process does not know, has written others.
-        let entries = std::fs::read_dir(manifests).into_iter().flatten().flatten();
-        let numbers = entries.filter_map(|entry| manifest_number(entry.file_name().to_str()?));
-        match numbers.max().filter(|found| *found > newest) {
-            Some(found) => {
-                newest_manifest.fetch_max(found, Ordering::Relaxed);
-                None
-            }
-            None => Some(format!("{} is gone", path.display())),
-        }
+        let found = newest_manifest_in(&manifests)?.filter(|found| *found > newest);
+        let Some(found) = found else { return Ok(Some(format!("{} is gone", path.display()))) };
+        newest_manifest.fetch_max(found, Ordering::Relaxed);
+        Ok(None)
     }
 
-    /// What has become of a folder that has been written to before, if it is not the same.
-    fn changed(&self, folder: &Path) -> Option<String> {
+    /// Returns a description of a change to a folder that has been written to before, if it is not
+    /// the same any more.
+    ///
+    /// Errors: the disk does not answer.
+    fn changed(&self, folder: &Path) -> io::Result<Option<String>> {
         let path = self.path.join(folder);
-        let found = file_id(&path);
+        let found = file_id(&path)?;
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        match (folders.get(folder), found) {
+        Ok(match (folders.get(folder), found) {
             (Some(known), found) if found != Some(*known) => {
                 Some(format!("{} is gone, or another folder", path.display()))
             }
@@ -185,12 +194,35 @@ impl LocalFolder {
                 None
             }
             _ => None,
-        }
+        })
     }
 }
 
-fn file_id(path: &Path) -> Option<FileId> {
-    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+/// Returns the device and inode of a file; `None` if there is none at this path.
+///
+/// Errors: every other failure, which says nothing about the file.
+fn file_id(path: &Path) -> io::Result<Option<FileId>> {
+    unless_absent(std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())))
+}
+
+/// Returns the highest number of the manifests in a folder.
+fn newest_manifest_in(folder: &Path) -> io::Result<Option<u64>> {
+    let Some(entries) = unless_absent(std::fs::read_dir(folder))? else { return Ok(None) };
+    let mut newest = None;
+    for entry in entries {
+        newest = newest.max(entry?.file_name().to_str().and_then(manifest_number));
+    }
+    Ok(newest)
+}
+
+fn unless_absent<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+            _ => Err(error),
+        },
+    }
 }
 
 fn manifest_name(number: u64) -> String {
@@ -253,8 +285,14 @@ impl Guarded {
 }
 
 fn refused(error: StoreError) -> Error {
-    let source = Box::new(NonRetryable(Box::new(error)));
-    Error::Generic { store: "tessella", source }
+    match error {
+        // The object store does not answer for a while: SlateDB tries again.
+        StoreError::Unavailable(_) => Error::Generic { store: "tessella", source: Box::new(error) },
+        lost => {
+            let source = Box::new(NonRetryable(Box::new(lost)));
+            Error::Generic { store: "tessella", source }
+        }
+    }
 }
 
 #[async_trait]
@@ -295,5 +333,27 @@ impl Layer for Guarded {
             path.and_then(|path| standing.check().map(|()| path).map_err(refused))
         };
         self.objects.delete_stream(paths.map(checked).boxed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_is_absent_counts_as_gone() {
+        let absent = |kind| unless_absent(Err::<(), _>(io::Error::from(kind)));
+        assert!(matches!(absent(io::ErrorKind::NotFound), Ok(None)));
+        assert!(matches!(absent(io::ErrorKind::NotADirectory), Ok(None)));
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::StaleNetworkFileHandle] {
+            assert_eq!(absent(kind).unwrap_err().kind(), kind);
+        }
+        let standing = Standing::remote();
+        let failed = standing.judge(Err(io::Error::from(io::ErrorKind::TimedOut)));
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))));
+        assert!(standing.lost().is_none());
+        let gone = standing.judge(Ok(Some("manifest is gone".to_owned())));
+        assert!(matches!(gone, Err(StoreError::Lost(_))));
+        assert!(standing.lost().is_some());
     }
 }

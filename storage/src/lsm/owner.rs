@@ -277,8 +277,13 @@ fn lock(folder: &Path, owner: &Owner) -> Result<Option<File>, StoreError> {
     Ok(Some(file))
 }
 
+/// Looks for the store on the disk until it is lost. A disk that does not answer holds up a thread
+/// that may block.
 async fn watch_local(standing: Arc<Standing>) {
-    while standing.check().is_ok() {
+    while standing.lost().is_none() {
+        let looked_at = Arc::clone(&standing);
+        // What it finds is noted in the standing.
+        let _ = tokio::task::spawn_blocking(move || looked_at.check()).await;
         tokio::time::sleep(LOCAL_INTERVAL).await;
     }
 }
