@@ -257,7 +257,8 @@ fn the_limit_of_open_files_is_raised_to_the_hard_limit() {
 fn sigterm_flushes_and_the_next_start_has_it_all() {
     let directory = temporary_directory("sigterm");
     let store = directory.path().join("data");
-    let query = "/api/v1/query?query=count(last_over_time(%7Bjob%3D%22tessella-self%22%7D%5B1h%5D))";
+    let query =
+        "/api/v1/query?query=count(last_over_time(%7Bjob%3D%22tessella-self%22%7D%5B1h%5D))";
     let mut process = Process::start(&store, &[]);
     process.get_until("/api/v1/query?query=tessella_build_info", "\"version\"");
     process.signal("-TERM");
