@@ -48,9 +48,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What holds for all connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// How many may be open at once; where one more comes, another makes room for it if it can.
+    /// Maximum number of open connections; one more closes another, if one can be closed.
     pub(crate) connections_max: usize,
-    /// How long a client may keep a connection idle, and take for the head of a request at most.
+    /// Timeout for idle connections, and upper bound of the timeout for request heads.
     pub(crate) read_timeout: Duration,
     /// How long a client may take less than [`WRITE_BYTES_PER_SECOND_MIN`] of a response before its
     /// connection is closed.

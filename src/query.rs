@@ -168,7 +168,7 @@ impl Evaluate for Engine {
 /// An answered query.
 pub(crate) struct Answer {
     pub(crate) output: QueryOutput,
-    /// How long it has waited for a place, which it has given back.
+    /// Time spent in the queue. The slot has been released.
     pub(crate) waited: Duration,
     /// How it is sent: what it holds as long, and who may end that.
     pub(crate) sending: Sending,
@@ -210,7 +210,7 @@ struct Asked<'a> {
     timeout: Duration,
 }
 
-/// What is looked up, and who asks.
+/// Request for a lookup.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LookupRequest {
     /// Path and selectors.
@@ -286,7 +286,7 @@ impl Drop for Lookup {
     }
 }
 
-/// How many queries, lookups and remote reads are computed at once, and which are active.
+/// Limits of concurrent queries, lookups and remote reads, and the list of active ones.
 struct Gates {
     gate: Gate,
     /// How many of those that have a place may be remote reads.

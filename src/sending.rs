@@ -81,7 +81,7 @@ struct OutgoingBody {
     given_up: Option<GiveUp>,
     /// Time when the client last had room for more.
     read_at: Instant,
-    /// Whoever waits for more content.
+    /// Waker of the task that waits for more content.
     waker: Option<Waker>,
 }
 
@@ -209,7 +209,7 @@ impl Answered for Sending {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IsLong;
 
-/// The same bytes, which count as memory of queries until they are sent.
+/// Charges bytes to the query memory until they are sent.
 pub(crate) fn counted(pool: &Arc<MemoryPool>, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
     let _memory = pool.hold(bytes.as_ref().len() as u64);
     Bytes::from_owner(Counted { bytes, _memory })

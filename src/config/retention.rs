@@ -67,7 +67,7 @@ impl RetentionConfig {
         (!limits.is_empty()).then(|| limits.join(" or "))
     }
 
-    /// How many rules keep some series for a shorter time.
+    /// Number of rules that keep some series for a shorter time.
     pub(crate) fn rule_count(&self) -> usize {
         self.rules.len()
     }

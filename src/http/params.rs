@@ -85,7 +85,7 @@ impl Params {
         self.client.clone()
     }
 
-    /// What a lookup with these parameters is listed as.
+    /// Returns the text that lists a lookup with these parameters.
     pub(crate) fn request(&self) -> LookupRequest {
         let selectors = self.pairs.iter().filter(|(name, _)| name == b"match[]");
         let mut text = self.path.clone();

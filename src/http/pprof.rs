@@ -19,9 +19,9 @@ use super::router::plain;
 use crate::profile::{cpu, report};
 use crate::server::{Readiness, Shared};
 
-/// How long samples of CPU time are taken where a request does not say it.
+/// Default duration of a CPU profile.
 const SECONDS_DEFAULT: u64 = 30;
-/// How long they may be taken.
+/// Maximum duration of a CPU profile.
 const SECONDS_MAX: u64 = 300;
 
 /// The type of profiles, which are packed already.

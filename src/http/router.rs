@@ -34,7 +34,7 @@ struct Methods {
     filter: MethodFilter,
     /// How they are listed to whoever uses another.
     allow: &'static str,
-    /// What users may do with it that may only read.
+    /// Access of read-only users.
     readers: Readers,
 }
 
@@ -43,7 +43,7 @@ struct Methods {
 enum Readers {
     /// All: it only reads, whatever the method, as parameters may come as a form.
     All,
-    /// Those with methods that change nothing.
+    /// Requests with methods that change nothing.
     Safe,
     /// None.
     None,

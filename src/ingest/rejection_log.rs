@@ -26,7 +26,7 @@ struct Unlogged {
     logged_at: Option<Instant>,
 }
 
-/// How much was rejected.
+/// Numbers of rejected requests and samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RejectionCounts {
     pub(super) requests: u64,

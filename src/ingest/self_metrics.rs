@@ -43,7 +43,7 @@ const HANDLERS: [&str; 5] = [
 /// Of counters with more series than this, those that are zero are left out.
 const ZEROS_MAX: usize = 16;
 
-/// What has been written before.
+/// Series of the previous write.
 #[derive(Debug, Default)]
 struct Written {
     /// Series of counters and histograms.
@@ -108,7 +108,7 @@ fn batch_of(
     scrape.batch
 }
 
-/// How values of a series follow each other.
+/// Kind of a series: counter or gauge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Gauge,

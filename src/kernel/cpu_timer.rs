@@ -34,7 +34,7 @@ struct Pipe {
 }
 
 static PIPE: OnceLock<Pipe> = OnceLock::new();
-/// What samples are taken for; 0 while none are.
+/// Id of the profile under way; 0 if there is none.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static GENERATION_LAST: AtomicU32 = AtomicU32::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -84,7 +84,7 @@ impl CpuTimer {
         self.generation
     }
 
-    /// How many samples were not taken because the pipe was full.
+    /// Number of samples lost because the pipe was full.
     pub(crate) fn lost(&self) -> u64 {
         LOST.load(Ordering::Acquire)
     }

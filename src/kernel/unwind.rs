@@ -41,7 +41,7 @@ pub(crate) struct Module {
     pub(crate) path: PathBuf,
     /// Where it lies.
     pub(crate) addresses: Range<u64>,
-    /// How far its addresses are from those that its file states.
+    /// Difference between its addresses and those of its file.
     pub(crate) bias: u64,
 }
 

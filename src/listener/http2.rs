@@ -33,7 +33,7 @@ use crate::sending::IsLong;
 const STREAMS_MAX: u32 = 100;
 /// How large the head of a request may be, in bytes; HTTP/1.1 takes as much.
 const HEAD_BYTES_MAX: u32 = 400 << 10;
-/// What a field of a head counts beside its bytes.
+/// Overhead of a header field, in addition to its bytes.
 const FIELD_BYTES: usize = 32;
 /// What the heads of all requests that share connections may take until they are answered, in KiB;
 /// a request for which there is no room is refused.
@@ -132,7 +132,7 @@ async fn answer(
     }))
 }
 
-/// What the head of a request takes, in KiB.
+/// Returns the size of a request head, in KiB.
 fn head_kib(request: &Request<Incoming>) -> u32 {
     let headers = request.headers().iter();
     let fields = headers.map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES);

@@ -66,7 +66,7 @@ pub(super) struct PatientWrites<S> {
     patience: Patience,
     /// The end of patience, while bytes wait to be accepted.
     end: Option<Pin<Box<Sleep>>>,
-    /// Whoever wants to know what comes and what waits.
+    /// Observer of received bytes and waiting writes.
     tracked: Option<Tracked>,
 }
 
@@ -75,7 +75,7 @@ impl<S> PatientWrites<S> {
         PatientWrites { stream, patience, end: None, tracked: None }
     }
 
-    /// The same stream, of a connection that is told what comes and what waits.
+    /// Adds an observer of received bytes and waiting writes.
     pub(super) fn tracked_by(self, tracked: Tracked) -> PatientWrites<S> {
         PatientWrites { tracked: Some(tracked), ..self }
     }

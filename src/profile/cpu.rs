@@ -12,19 +12,19 @@ use crate::kernel::cpu_timer::CpuTimer;
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 /// The most stacks that are told apart; all others are one.
 const STACKS_MAX: usize = 16_384;
-/// How often it is looked whether the server stops.
+/// Interval between checks for a stopping server.
 const STOP_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of records that are read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// What has been sampled.
+/// Samples by stack.
 #[derive(Debug, Default)]
 pub(crate) struct CpuSamples {
     /// Samples by stack; the empty stack stands for those beyond the limit.
     pub(crate) stacks: HashMap<Vec<u64>, u64>,
     /// Samples that could not be taken.
     pub(crate) lost: u64,
-    /// How long samples were taken.
+    /// Duration of sampling.
     pub(crate) duration: Duration,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn sample(
 /// Records of `kernel/cpu_timer`, as they are read.
 struct Records {
     generation: u32,
-    /// What has been read of the next record.
+    /// Bytes of an incomplete record.
     bytes: Vec<u8>,
     stacks: HashMap<Vec<u64>, u64>,
 }

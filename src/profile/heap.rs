@@ -58,7 +58,7 @@ pub fn start() {
     let _ = unwind::prepare();
 }
 
-/// What has been allocated from one place, and what of that is in use, estimated.
+/// Estimates of allocated and in-use memory of one stack.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) struct Totals {
     pub(crate) allocated: Amount,
@@ -80,7 +80,7 @@ pub(crate) fn snapshot() -> Vec<(Vec<u64>, Totals)> {
     .unwrap_or_default()
 }
 
-/// What a thread knows of its next point.
+/// Sampling countdown of a thread.
 struct Thread {
     /// Bytes until then.
     left: Cell<i64>,
@@ -149,7 +149,7 @@ impl Thread {
     }
 }
 
-/// How many allocations of this size one sample stands for.
+/// Returns the number of allocations of this size that one sample represents.
 fn weigh(bytes: usize, interval: u64) -> Amount {
     let bytes = bytes as f64;
     let probability = -(-bytes / interval as f64).exp_m1();

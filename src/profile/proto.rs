@@ -32,25 +32,25 @@ mod profile {
     pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
-/// What is counted, and in which unit.
+/// Type and unit of a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ValueType(pub(crate) &'static str, pub(crate) &'static str);
 
 /// A profile, before it is encoded.
 #[derive(Debug)]
 pub(crate) struct Profile {
-    /// What the values of each sample are.
+    /// Types of the values of each sample.
     pub(crate) sample_types: Vec<ValueType>,
     /// The one that is shown first.
     pub(crate) default_sample_type: &'static str,
     /// Stacks, the innermost frame first, with their values.
     pub(crate) samples: Vec<(Vec<u64>, Vec<u64>)>,
-    /// What lies between two samples.
+    /// Type of the sampling period.
     pub(crate) period_type: ValueType,
     pub(crate) period: u64,
     /// When it was finished.
     pub(crate) time: SystemTime,
-    /// How long samples were taken.
+    /// Duration of sampling.
     pub(crate) duration: Duration,
     pub(crate) comments: Vec<String>,
 }

@@ -16,7 +16,7 @@ const SAMPLING: [&str; 5] = [
     "__rust_alloc",
     "__rust_realloc",
 ];
-/// How many frames these are at most, inlined calls of a build without optimisation included.
+/// Maximum number of these frames, including calls that only an unoptimized build has.
 const SAMPLING_FRAMES_MAX: usize = 20;
 
 /// Writes a profile of CPU time.

@@ -148,7 +148,7 @@ fn source() -> Arc<dyn Source> {
     Arc::new(Decoding(source))
 }
 
-/// How a query is asked.
+/// Evaluation times of a query.
 #[derive(Clone, Copy)]
 enum Asked {
     Instant,

@@ -35,7 +35,7 @@ struct FoundRow {
     presence: Vec<u64>,
     /// Empty until there is one.
     histograms: Vec<HistogramCell>,
-    /// What is charged for the histograms.
+    /// Memory charged for the histograms.
     histogram_bytes: u64,
 }
 

@@ -178,7 +178,7 @@ fn stripe(
     Ok((rows.into_iter().flatten().collect(), charge))
 }
 
-/// How many floats and histograms a tile has.
+/// Returns the number of floats and histograms of a tile.
 fn sample_count(tile: &Tile) -> u64 {
     let count_of = |row: usize| {
         let floats: u32 = tile.row(row).1.iter().map(|word| word.count_ones()).sum();

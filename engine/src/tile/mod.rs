@@ -218,7 +218,7 @@ impl Tile {
         self.plane_bytes() + rows.sum::<u64>()
     }
 
-    /// How many bytes the plane of histograms holds without them.
+    /// Returns the bytes of the histogram plane without its histograms.
     pub fn plane_bytes(&self) -> u64 {
         (self.histograms.capacity() * size_of::<HistogramCell>()) as u64
     }

@@ -34,7 +34,7 @@ pub struct BlockMeta {
     pub stats: BlockStats,
     /// 1.
     pub version: u32,
-    /// What Thanos adds.
+    /// Section written by Thanos.
     #[serde(default)]
     pub thanos: ThanosMeta,
 }

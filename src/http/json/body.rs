@@ -140,10 +140,10 @@ pub(crate) fn answer<P: Pieces>(
     with_type(response, HeaderValue::from_static("application/json"))
 }
 
-/// What stands before the data.
+/// Bytes before the data.
 const HEAD: &[u8] = br#"{"status":"success","data":"#;
 
-/// What stands behind it.
+/// Bytes after the data.
 fn tail(warnings: &[String], infos: &[String]) -> Vec<u8> {
     let mut tail = Vec::new();
     for (name, lines) in [("warnings", warnings), ("infos", infos)] {
@@ -182,7 +182,7 @@ pub(crate) fn json_response(status: StatusCode, body: Body) -> Response {
     with_type(response, HeaderValue::from_static("application/json"))
 }
 
-/// The same response with a content type.
+/// Sets the content type of the response.
 pub(crate) fn with_type(mut response: Response, content_type: HeaderValue) -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response

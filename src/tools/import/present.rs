@@ -31,7 +31,7 @@ impl HeldDays {
     }
 }
 
-/// What is left of a batch.
+/// Remainder of a batch.
 #[derive(Debug)]
 pub(super) struct Remaining {
     pub(super) batch: Batch,

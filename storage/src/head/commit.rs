@@ -187,7 +187,7 @@ impl Queue {
         self.lock().failed.clone()
     }
 
-    /// How long the commit under way has taken, once writes have been given up because of it.
+    /// Duration of the current commit, once writes have been rejected because of it.
     pub(crate) fn stalled(&self, patience: Duration) -> Option<Duration> {
         let state = self.lock();
         let waited = state.taken_at?.elapsed();

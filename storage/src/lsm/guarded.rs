@@ -36,7 +36,7 @@ pub(super) struct Standing {
     lost: watch::Sender<Option<StoreError>>,
     /// Number of the newest manifest that this process knows; 0 before the first.
     newest_manifest: AtomicU64,
-    /// What was opened, on a local disk.
+    /// Folder of the opened store; only on a local disk.
     local: Option<LocalFolder>,
 }
 
@@ -49,7 +49,7 @@ struct LocalFolder {
     folders: Mutex<HashMap<PathBuf, FileId>>,
 }
 
-/// What tells a file from another one under its name: device and inode.
+/// Identity of a file: device and inode.
 type FileId = (u64, u64);
 
 impl Standing {

@@ -55,7 +55,7 @@ impl Lsm {
         }
     }
 
-    /// The same once this process owns the store.
+    /// Opens the tree once this process owns the store.
     async fn open_owned(
         location: &Location,
         options: &StoreOptions,

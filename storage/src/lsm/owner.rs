@@ -50,7 +50,7 @@ pub(super) const LEASE: &str = "lease";
 const RENEWALS: u32 = 3;
 /// Looks at another owner's lease within its duration.
 const LOOKS: u32 = 20;
-/// How often a local store is compared with what was opened.
+/// Interval between checks of a local store.
 const LOCAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that are read of a lock or a lease.
 const OWNER_BYTES_MAX: u64 = 4096;
@@ -201,7 +201,7 @@ impl Ownership {
         Ok(Ownership { held: Held::Lease(lease, Box::new(owner)), standing, watching })
     }
 
-    /// What tells whether the store still is the one that was opened.
+    /// Standing of the store.
     pub(super) fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }

@@ -27,7 +27,7 @@ const FIRST_AHEAD_MAX_MS: i64 = 86_400_000;
 /// Spans of the confirmation for which a step suspends it.
 const SUSPENSION_SPANS: u32 = 6;
 
-/// What the clocks of the machine show.
+/// Times of the machine's clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockReading {
     /// Milliseconds since the epoch.
@@ -88,7 +88,7 @@ impl ReferenceTime {
         ReferenceTime { confirmation, state: Mutex::default() }
     }
 
-    /// How long a step of the clock suspends the confirmation.
+    /// Duration for which a clock step suspends the confirmation.
     pub(crate) fn suspension(&self) -> Duration {
         self.confirmation.saturating_mul(SUSPENSION_SPANS)
     }

@@ -76,7 +76,7 @@ impl Store {
         opened
     }
 
-    /// The same on a tree that is open.
+    /// Opens a store on a tree that is open.
     async fn open_on(lsm: Lsm, options: StoreOptions) -> Result<Store, StoreError> {
         let meta = seal::recover(&lsm).await?;
         if let Some(owner) = &meta.owner {

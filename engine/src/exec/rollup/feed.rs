@@ -54,7 +54,7 @@ pub(super) struct GridRow<'a> {
 }
 
 impl<'a> GridRow<'a> {
-    /// How many floats there are.
+    /// Number of floats.
     pub(super) fn float_count(&self) -> usize {
         self.presence.iter().map(|word| word.count_ones() as usize).sum()
     }

@@ -57,7 +57,7 @@ struct Row<K> {
     kernel: Option<K>,
     /// From the first histogram on, or the first start of a counter where that matters.
     mixed: Option<Box<Mixed>>,
-    /// What is charged beside the buffer.
+    /// Memory charged in addition to the buffer.
     charged_bytes: u64,
 }
 

@@ -81,7 +81,7 @@ struct Done {
     notes: Notes,
 }
 
-/// What an answer holds on the heap.
+/// Returns the heap bytes of an answer.
 fn bytes_of(answer: &Answer) -> u64 {
     match answer {
         Answer::Float(_) => 0,
