@@ -1,6 +1,8 @@
 //! Running queries: a place at the gate, a deadline, the engine, what is counted, and how the answer
 //! is sent, which takes no place.
 
+mod lookup;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,9 @@ use crate::active::{ActiveQueries, ActiveQuery, Client, Listed};
 use crate::cli::Args;
 use crate::gate::{Entry, Gate, GateError, Place};
 use crate::metrics::Metrics;
-use crate::sending::{Answered, Outbox, Sending, SendingLimits};
+use crate::sending::{Outbox, Sending, SendingLimits};
+use lookup::LookupPlaces;
+pub(crate) use lookup::{Lookup, LookupRequest, UnplacedWork};
 
 /// What a query may cost that is tried while no place is free: it is done in a few milliseconds,
 /// and so it takes little from those that run.
@@ -208,82 +212,6 @@ struct Asked<'a> {
     started: Instant,
     /// How long it may take from then on.
     timeout: Duration,
-}
-
-/// Request for a lookup.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LookupRequest {
-    /// Path and selectors.
-    pub(crate) text: String,
-    /// Who asks.
-    pub(crate) client: Client,
-}
-
-/// A lookup of series or labels. Dropping it stops what still works for it.
-pub(crate) struct Lookup {
-    /// What it may cost.
-    pub(crate) budget: Budget,
-    /// How long it may take.
-    pub(crate) timeout: Duration,
-    request: LookupRequest,
-    gates: Arc<Gates>,
-    /// Whether it is a remote read.
-    is_read: bool,
-    places: Option<LookupPlaces>,
-}
-
-/// Work that takes no place.
-pub(crate) struct UnplacedWork {
-    request: LookupRequest,
-    gates: Arc<Gates>,
-}
-
-impl Answered for UnplacedWork {
-    fn into_sending(self, bytes: u64) -> Sending {
-        self.gates.prepare(&self.request, bytes)
-    }
-}
-
-/// The places of a lookup.
-struct LookupPlaces {
-    waited: Duration,
-    _place: Place,
-    /// Its place among remote reads, if it is one and they are limited.
-    _read_place: Option<Place>,
-}
-
-impl Lookup {
-    /// Response that is computed while it is sent.
-    pub(crate) fn sending(&self) -> Sending {
-        let listed = self.gates.list(&self.request);
-        self.gates.outbox.prepare_computing(listed, self.budget.memory_bytes())
-    }
-
-    /// Gives its places back while it computes nothing.
-    pub(crate) fn pause(&mut self) {
-        self.places = None;
-    }
-
-    /// Waits for places again.
-    ///
-    /// Errors: none comes free in time.
-    pub(crate) async fn resume(&mut self) -> Result<(), GateError> {
-        let timeout = self.timeout.saturating_sub(self.budget.elapsed());
-        self.places = Some(self.gates.enter(self.is_read, Entry::Again, timeout).await?);
-        Ok(())
-    }
-}
-
-impl Answered for Lookup {
-    fn into_sending(self, bytes: u64) -> Sending {
-        self.gates.prepare(&self.request, bytes)
-    }
-}
-
-impl Drop for Lookup {
-    fn drop(&mut self) {
-        self.budget.cancel();
-    }
 }
 
 /// Limits of concurrent queries, lookups and remote reads, and the list of active ones.
