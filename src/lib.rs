@@ -3,11 +3,9 @@
 //! the other, and they meet here.
 
 mod access;
-mod active;
 pub mod build_info;
 pub mod cli;
 pub mod config;
-pub mod gate;
 mod growth;
 mod http;
 pub mod ingest;
@@ -17,7 +15,6 @@ pub mod logging;
 pub mod metrics;
 pub mod profile;
 mod query;
-mod sending;
 pub mod server;
 pub mod tools;
 pub mod units;

@@ -32,7 +32,7 @@ use tracing::{debug, warn};
 use self::connections::{Answering, Connections, Tracked};
 use self::patient::{Patience, PatientWrites};
 use self::targets::EscapedTargets;
-use crate::active::Client;
+use crate::query::active::Client;
 use crate::web_config::WebInForce;
 
 /// How long to wait before accepting again after the system refused, as it does where no file

@@ -13,8 +13,8 @@ use axum::response::Response;
 
 use super::router::plain;
 use crate::access::{Refusal, User};
-use crate::active::Client;
 use crate::metrics::Unadmitted;
+use crate::query::active::Client;
 use crate::server::Shared;
 use crate::web_config::WebConfig;
 

@@ -11,8 +11,8 @@ use super::json::body::{Ready, success};
 use super::json::number::{push_number, push_timestamp};
 use super::json::text::push_text;
 use super::time::format_rfc3339;
-use crate::active::ActiveQuery;
 use crate::query::When;
+use crate::query::active::ActiveQuery;
 use crate::server::Shared;
 
 /// Where one of them lies.

@@ -14,7 +14,7 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use model::MemoryPool;
 use tokio::sync::Semaphore;
 
-use crate::sending::{IsLong, counted};
+use crate::query::sending::{IsLong, counted};
 
 /// Threads that encode, and the memory that holds what they have encoded.
 #[derive(Debug, Clone)]

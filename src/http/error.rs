@@ -11,7 +11,7 @@ use model::{BudgetError, SourceError};
 use super::json::body::json_response;
 use super::json::text::push_text;
 use super::router::plain;
-use crate::gate::GateError;
+use crate::query::gate::GateError;
 use crate::units::format_duration;
 
 /// An answer that is an error.

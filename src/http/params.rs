@@ -11,8 +11,8 @@ use model::Matcher;
 use super::error::ApiError;
 use super::multipart::{boundary, fields};
 use super::time::Time;
-use crate::active::Client;
 use crate::query::LookupRequest;
+use crate::query::active::Client;
 use crate::server::Shared;
 use crate::units::quoted;
 

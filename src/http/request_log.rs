@@ -16,7 +16,7 @@ use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 use tracing::info;
 
-use crate::active::Client;
+use crate::query::active::Client;
 
 /// Characters of a path, and of what a client calls itself, that are logged.
 const CHARS_MAX: usize = 512;

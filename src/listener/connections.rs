@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::active::network_of;
+use crate::query::active::network_of;
 
 /// Time for which a connection that has no request yet is left alone where there is no room.
 const GREETING_GRACE: Duration = Duration::from_millis(500);

@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use super::Connection;
 use super::connections::Answering;
 use super::patient::Patience;
-use crate::active::Client;
-use crate::sending::IsLong;
+use crate::query::active::Client;
+use crate::query::sending::IsLong;
 
 /// How many requests of one connection are answered at once.
 const STREAMS_MAX: u32 = 100;

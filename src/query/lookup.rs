@@ -6,9 +6,9 @@ use std::time::Duration;
 use model::Budget;
 
 use super::Gates;
-use crate::active::Client;
-use crate::gate::{Entry, GateError, Place};
-use crate::sending::{Answered, Sending};
+use super::active::Client;
+use super::gate::{Entry, GateError, Place};
+use super::sending::{Answered, Sending};
 
 /// Request for a lookup.
 #[derive(Debug, Clone, Default)]

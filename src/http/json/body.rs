@@ -10,7 +10,7 @@ use futures::stream;
 use model::Labels;
 
 use super::text::{push_labels, push_text, push_texts};
-use crate::sending::{Answered, IsLong, Sending};
+use crate::query::sending::{Answered, IsLong, Sending};
 
 /// How many bytes are encoded before they are handed to the connection.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -222,8 +222,8 @@ mod tests {
     use model::MemoryPool;
 
     use super::*;
-    use crate::active::{ActiveQueries, Client};
-    use crate::sending::{Outbox, SendingLimits};
+    use crate::query::active::{ActiveQueries, Client};
+    use crate::query::sending::{Outbox, SendingLimits};
 
     async fn text(response: Response) -> String {
         let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();

@@ -8,9 +8,9 @@ use axum::http::Request;
 use serde_json::{Value, json};
 
 use super::{Scripted, ask, error, ready, send, shared_with, source};
-use crate::active::Client;
 use crate::http::router::router;
 use crate::logging::tests::Lines;
+use crate::query::active::Client;
 
 const PATH: &str = "/api/v1/status/active_queries";
 

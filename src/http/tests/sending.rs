@@ -14,8 +14,8 @@ use tower::ServiceExt as _;
 
 use super::read::remote_read;
 use super::{Scripted, ask, shared_with, source};
-use crate::active::Client;
 use crate::http::router::router;
+use crate::query::active::Client;
 use crate::server::Shared;
 
 const ACTIVE: &str = "/api/v1/status/active_queries";

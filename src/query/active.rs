@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use model::BudgetView;
 use tokio::sync::Notify;
 
-use crate::query::When;
+use super::When;
 
 /// Characters of a query that are kept.
 const TEXT_CHARS_MAX: usize = 4096;

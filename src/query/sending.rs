@@ -22,7 +22,7 @@ use model::{HeldMemory, MemoryPool};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::active::{ActiveQuery, Listed};
+use super::active::{ActiveQuery, Listed};
 
 /// Responses that may be computed while they are sent, each on a thread that waits with them.
 const COMPUTING_MAX: usize = 128;

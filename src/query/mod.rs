@@ -1,7 +1,10 @@
 //! Running queries: a place at the gate, a deadline, the engine, what is counted, and how the answer
 //! is sent, which takes no place.
 
+pub(crate) mod active;
+pub(crate) mod gate;
 mod lookup;
+pub(crate) mod sending;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +15,13 @@ use model::{BoxFuture, Budget, BudgetError, BudgetLimits, MemoryPool};
 use model::{Source, SourceError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::active::{ActiveQueries, ActiveQuery, Client, Listed};
 use crate::cli::Args;
-use crate::gate::{Entry, Gate, GateError, Place};
 use crate::metrics::Metrics;
-use crate::sending::{Outbox, Sending, SendingLimits};
+use active::{ActiveQueries, ActiveQuery, Client, Listed};
+use gate::{Entry, Gate, GateError, Place};
 use lookup::LookupPlaces;
 pub(crate) use lookup::{Lookup, LookupRequest, UnplacedWork};
+use sending::{Outbox, Sending, SendingLimits};
 
 /// What a query may cost that is tried while no place is free: it is done in a few milliseconds,
 /// and so it takes little from those that run.
