@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::http::time::format_rfc3339;
+use crate::time::format_rfc3339;
 
 /// The version of the package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

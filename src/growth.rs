@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use storage::{DayStats, Store};
 use tracing::info;
 
-use crate::http::time::format_rfc3339;
 use crate::kernel::disk;
 use crate::server::Shared;
+use crate::time::format_rfc3339;
 use crate::units::format_bytes;
 
 const DAY_MS: i64 = 86_400_000;

@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::cli::{LogFormat, LogLevel};
-use crate::http::time::format_rfc3339;
+use crate::time::format_rfc3339;
 
 /// Starts the log of the process. Does nothing where one has been started already.
 pub fn start(level: LogLevel, format: LogFormat) {

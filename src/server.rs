@@ -25,7 +25,8 @@ use crate::ingest::{IngestMetrics, RemoteWrite, self_metrics};
 use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits};
 use crate::metrics::Metrics;
-use crate::query::{Evaluate, Queries, millis};
+use crate::query::{Evaluate, Queries};
+use crate::units::millis;
 use crate::web_config::WebInForce;
 
 /// How often it is looked whether memory can be given back.

@@ -112,6 +112,11 @@ pub fn format_duration(duration: Duration) -> String {
     text
 }
 
+/// A duration in whole ms.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// A text in quotes, as Go's messages have it.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

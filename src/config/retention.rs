@@ -10,8 +10,7 @@ use storage::{RETENTION_RULES_MAX, Retention, RetentionRule, TOMBSTONE_BYTES_MAX
 
 use super::positive_duration;
 use crate::cli::Args;
-use crate::query::millis;
-use crate::units::{format_bytes, format_duration, parse_bytes, parse_duration};
+use crate::units::{format_bytes, format_duration, millis, parse_bytes, parse_duration};
 
 /// The section `retention`. It counts from a reload on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

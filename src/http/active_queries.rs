@@ -10,10 +10,10 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::json::number::{push_number, push_timestamp};
 use super::json::text::push_text;
-use super::time::format_rfc3339;
 use crate::query::When;
 use crate::query::active::ActiveQuery;
 use crate::server::Shared;
+use crate::time::format_rfc3339;
 
 /// Where one of them lies.
 const PREFIX: &str = "/api/v1/status/active_queries/";

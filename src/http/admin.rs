@@ -14,9 +14,9 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::labels;
 use super::params::{Params, parse_bool};
-use super::time::format_rfc3339;
 use crate::cli::Mode;
 use crate::server::Shared;
+use crate::time::format_rfc3339;
 
 /// `delete_series`.
 pub(super) async fn delete_series(

@@ -14,8 +14,8 @@ use super::json::text::push_labels;
 use super::params::Params;
 use super::query::parse_apart;
 use super::router::source_of;
-use super::time::{MAX, MIN};
 use crate::server::Shared;
+use crate::time::{MAX, MIN};
 
 /// At most so many exemplars are written in one piece.
 const PIECE_EXEMPLARS: usize = 64;

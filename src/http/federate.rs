@@ -18,9 +18,10 @@ use super::error::ApiError;
 use super::json::body::{whole, with_type};
 use super::params::Params;
 use super::router::source_of;
-use super::time::Time;
-use crate::query::{Lookup, millis};
+use crate::query::Lookup;
 use crate::server::Shared;
+use crate::time::Time;
+use crate::units::millis;
 
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 const FAMILY: &str = "io.prometheus.client.MetricFamily";

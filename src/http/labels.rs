@@ -11,9 +11,9 @@ use super::error::ApiError;
 use super::json::body::{LabelsPieces, TextPieces, answer};
 use super::params::{Params, unescape};
 use super::router::source_of;
-use super::time::{MAX, MIN};
 use crate::query::Lookup;
 use crate::server::Shared;
+use crate::time::{MAX, MIN};
 
 /// `/api/v1/labels`.
 pub(super) async fn names(

@@ -1,7 +1,7 @@
 //! The HTTP API: what Prometheus answers, byte for byte where that can be.
 //!
 //! A handler extracts, makes one call, and encodes. The shapes of the answers are in
-//! [`json`], the parameters in [`params`] and [`time`], the errors in [`error`].
+//! [`json`], the parameters in [`params`], the errors in [`error`].
 
 mod absent;
 mod access;
@@ -29,7 +29,6 @@ mod search;
 mod self_metrics;
 mod status;
 mod stored;
-pub(crate) mod time;
 mod ui;
 mod write;
 

@@ -10,10 +10,10 @@ use model::Matcher;
 
 use super::error::ApiError;
 use super::multipart::{boundary, fields};
-use super::time::Time;
 use crate::query::LookupRequest;
 use crate::query::active::Client;
 use crate::server::Shared;
+use crate::time::Time;
 use crate::units::quoted;
 
 /// The largest form that is read, in bytes; Go's server has the same limit.

@@ -14,9 +14,9 @@ use super::json::text::push_text;
 use super::json::value::{QueryCost, ValuePieces};
 use super::params::Params;
 use super::router::source_of;
-use super::time::{Time, duration_from_nanos, parse_nanos};
 use crate::query::{QueryFailure, QuerySettings, When};
 use crate::server::{Readiness, Shared};
+use crate::time::{Time, duration_from_nanos, parse_nanos};
 use crate::units::quoted;
 
 /// The most steps of a range query.

@@ -19,9 +19,9 @@ use super::json::text::push_text;
 use super::labels::{in_time, selectors};
 use super::params::{Params, parse_bool, parse_integer};
 use super::router::source_of;
-use super::time::Time;
 use crate::query::LookupRequest;
 use crate::server::Shared;
+use crate::time::Time;
 use crate::units::quoted;
 use score::{Algorithm, Search};
 

@@ -11,11 +11,11 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::json::number::push_integer;
 use super::json::text::push_text;
-use super::time::format_rfc3339;
 use crate::build_info::{BUILD_DATE, REVISION};
 use crate::growth::UNLIMITED;
 use crate::metrics::to_text;
 use crate::server::Shared;
+use crate::time::format_rfc3339;
 
 /// The version of Prometheus whose API this is. Grafana decides by it which endpoints and
 /// parameters it may use; our own version stands behind it.

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use storage::{RetentionFloor, RetentionLimit};
 
-use crate::http::time::format_rfc3339;
+use crate::time::format_rfc3339;
 use crate::units::format_duration;
 
 /// The limit that a sample is older than, and the setting that it comes from.

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cli::Args;
 use crate::metrics::Metrics;
+use crate::units::millis;
 use active::{ActiveQueries, ActiveQuery, Client, Listed};
 use gate::{Entry, Gate, GateError, Place};
 use lookup::LookupPlaces;
@@ -548,9 +549,4 @@ impl Queries {
     pub(crate) fn gate(&self) -> &Gate {
         &self.gates.gate
     }
-}
-
-/// A duration in whole ms.
-pub(crate) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -10,7 +10,7 @@ use storage::audit::{self, EncodingSurvey, PartitionSurvey, StoreSurvey};
 use super::ToolError;
 use super::progress::{Unit, bar};
 use super::store_args::StoreArgs;
-use crate::http::time::format_rfc3339;
+use crate::time::format_rfc3339;
 
 /// What is looked at, and how it is told.
 #[derive(Debug, Clone, clap::Args)]

@@ -8,7 +8,7 @@ use model::{Histogram, Labels};
 
 use super::{Answer, Body, Router, Scripted, ask, ready, send, shared_with};
 use crate::http::router::router;
-use crate::http::time::Time;
+use crate::time::Time;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 

@@ -7,7 +7,7 @@ use model::memory::MemorySource;
 
 use super::{Router, Scripted, ask, error, post_form, ready, shared_with};
 use crate::http::router::router;
-use crate::http::time::Time;
+use crate::time::Time;
 
 /// A router over series of now, and one of two hours ago.
 fn with_recent(args: &[&str]) -> Router {

@@ -24,7 +24,7 @@ use storage::Store;
 use super::ToolError;
 use super::store_args::StoreArgs;
 use crate::cli::parse_positive_bytes;
-use crate::http::time::Time;
+use crate::time::Time;
 use groups::{Groups, Loaded};
 
 /// Bytes that are written at once.
