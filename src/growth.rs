@@ -7,7 +7,7 @@ use storage::{DayStats, Store};
 use tracing::info;
 
 use crate::kernel::disk;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::format_rfc3339;
 use crate::units::format_bytes;
 

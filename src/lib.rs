@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod profile;
 mod query;
 pub mod server;
+mod state;
 mod time;
 pub mod tools;
 pub mod units;

@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::labels::selectors;
 use super::params::{Params, parse_bool, parse_integer};
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::units::quoted;
 
 /// Endpoints without parameters, and what they answer.

@@ -15,7 +15,7 @@ use super::router::plain;
 use crate::access::{Refusal, User};
 use crate::metrics::Unadmitted;
 use crate::query::active::Client;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::web_config::WebConfig;
 
 /// Lets a request through as far as the web configuration allows.

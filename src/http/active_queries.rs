@@ -12,7 +12,7 @@ use super::json::number::{push_number, push_timestamp};
 use super::json::text::push_text;
 use crate::query::When;
 use crate::query::active::ActiveQuery;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::format_rfc3339;
 
 /// Where one of them lies.

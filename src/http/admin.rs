@@ -15,7 +15,7 @@ use super::json::body::{Ready, success};
 use super::labels;
 use super::params::{Params, parse_bool};
 use crate::cli::Mode;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::format_rfc3339;
 
 /// `delete_series`.

@@ -14,7 +14,7 @@ use super::json::text::push_labels;
 use super::params::Params;
 use super::query::parse_apart;
 use super::router::source_of;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::{MAX, MIN};
 
 /// At most so many exemplars are written in one piece.

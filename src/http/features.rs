@@ -9,7 +9,7 @@ use axum::response::Response;
 use super::json::body::{Ready, success};
 use super::json::text::push_text;
 use crate::cli::Args;
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// Operators and aggregations that no flag hides.
 const OPERATORS: &[&str] = &[

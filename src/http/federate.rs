@@ -19,7 +19,7 @@ use super::json::body::{whole, with_type};
 use super::params::Params;
 use super::router::source_of;
 use crate::query::Lookup;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::Time;
 use crate::units::millis;
 

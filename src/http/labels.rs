@@ -12,7 +12,7 @@ use super::json::body::{LabelsPieces, TextPieces, answer};
 use super::params::{Params, unescape};
 use super::router::source_of;
 use crate::query::Lookup;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::{MAX, MIN};
 
 /// `/api/v1/labels`.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::router::plain;
 use crate::cli::Mode;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::units::format_duration;
 
 /// `/-/ready`; the layer around it answers as long as the server is not.

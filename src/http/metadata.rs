@@ -11,7 +11,7 @@ use super::json::body::{self, Pieces};
 use super::json::text::push_text;
 use super::params::{Params, parse_integer};
 use super::router::source_of;
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// `/api/v1/metadata`. Metrics stand in the order of their names; of each the latest entry
 /// stands first, because Grafana looks at the first only.

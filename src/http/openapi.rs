@@ -10,7 +10,7 @@ use super::error::ApiError;
 use super::json::text::push_text;
 use super::params::Params;
 use crate::cli::Args;
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// The description, in version 3.1 of OpenAPI.
 const DESCRIPTION: &str = include_str!("openapi.yaml");

@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::multipart::{boundary, fields};
 use crate::query::LookupRequest;
 use crate::query::active::Client;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::Time;
 use crate::units::quoted;
 

@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::params::Params;
 use super::router::plain;
 use crate::profile::{cpu, report};
-use crate::server::{Readiness, Shared};
+use crate::state::{Readiness, Shared};
 
 /// Default duration of a CPU profile.
 const SECONDS_DEFAULT: u64 = 30;

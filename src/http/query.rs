@@ -15,7 +15,7 @@ use super::json::value::{QueryCost, ValuePieces};
 use super::params::Params;
 use super::router::source_of;
 use crate::query::{QueryFailure, QuerySettings, When};
-use crate::server::{Readiness, Shared};
+use crate::state::{Readiness, Shared};
 use crate::time::{Time, duration_from_nanos, parse_nanos};
 use crate::units::quoted;
 

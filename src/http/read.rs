@@ -29,7 +29,7 @@ use super::json::body::{whole, with_type};
 use super::params::SELECTORS_MAX;
 use super::router::source_of;
 use crate::query::{Lookup, LookupRequest};
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// The content type of plain samples.
 pub(super) const SAMPLES_TYPE: &str = "application/x-protobuf";

@@ -21,7 +21,7 @@ use super::{
     stored, ui, write,
 };
 use crate::cli::Args;
-use crate::server::{Readiness, Shared};
+use crate::state::{Readiness, Shared};
 
 /// Tells a client that is refused whether the server is about to stop.
 const STOPPING: HeaderName = HeaderName::from_static("x-prometheus-stopping");

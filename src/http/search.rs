@@ -20,7 +20,7 @@ use super::labels::{in_time, selectors};
 use super::params::{Params, parse_bool, parse_integer};
 use super::router::source_of;
 use crate::query::LookupRequest;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::Time;
 use crate::units::quoted;
 use score::{Algorithm, Search};

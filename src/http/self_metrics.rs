@@ -12,7 +12,7 @@ use super::json::body::{Ready, success};
 use super::json::number::push_number;
 use super::json::text::push_text;
 use super::params::Params;
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// `/api/v1/status/self_metrics`: those whose names match `metric_name_pattern`, or all.
 ///

@@ -14,7 +14,7 @@ use super::json::text::push_text;
 use crate::build_info::{BUILD_DATE, REVISION};
 use crate::growth::UNLIMITED;
 use crate::metrics::to_text;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::time::format_rfc3339;
 
 /// The version of Prometheus whose API this is. Grafana decides by it which endpoints and

@@ -13,7 +13,7 @@ use super::json::body::{Ready, success};
 use super::json::text::push_text;
 use super::params::Params;
 use crate::growth::RetentionStatus;
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// The entries of each list where nothing is said.
 const LIMIT: usize = 10;

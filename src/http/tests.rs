@@ -35,7 +35,7 @@ use super::router::router;
 use crate::cli::Args;
 use crate::config::Config;
 use crate::query::{Evaluate, Evaluation, Reading, When};
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::web_config::WebInForce;
 
 /// Answers by the text of the query.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::ApiError;
 use super::router::plain;
-use crate::server::Shared;
+use crate::state::Shared;
 
 /// Remote write. The layer around it answers as long as the store is not open.
 pub(super) async fn remote_write(State(shared): State<Arc<Shared>>, request: Request) -> Response {

@@ -9,7 +9,7 @@ use storage::{Store, StoreOptions};
 
 use super::{ask, error, parse_args, post_form, router};
 use crate::config::Config;
-use crate::server::Shared;
+use crate::state::Shared;
 use crate::web_config::WebInForce;
 
 const QUERIES: [&str; 6] = [

@@ -16,7 +16,7 @@ use super::read::remote_read;
 use super::{Scripted, ask, shared_with, source};
 use crate::http::router::router;
 use crate::query::active::Client;
-use crate::server::Shared;
+use crate::state::Shared;
 
 const ACTIVE: &str = "/api/v1/status/active_queries";
 /// A query whose response is longer than what a connection buffers.
