@@ -12,7 +12,7 @@ use ::storage::Retention;
 use serde::Deserialize;
 use serde_saphyr::{DefaultMessageFormatter, Localizer, Location};
 
-use crate::cli::Args;
+use crate::flags::Args;
 use crate::units::{format_duration, parse_duration};
 pub use otlp::OtlpConfig;
 pub use storage::StorageConfig;

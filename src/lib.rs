@@ -6,6 +6,7 @@ mod access;
 pub mod build_info;
 pub mod cli;
 pub mod config;
+mod flags;
 mod growth;
 mod http;
 pub mod ingest;

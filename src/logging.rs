@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::cli::{LogFormat, LogLevel};
+use crate::flags::{LogFormat, LogLevel};
 use crate::time::format_rfc3339;
 
 /// Starts the log of the process. Does nothing where one has been started already.

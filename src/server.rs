@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::build_info::{REVISION, VERSION};
-use crate::cli::{Args, Mode};
 use crate::config::Config;
+use crate::flags::{Args, Mode};
 use crate::growth::RetentionStatus;
 use crate::http;
 use crate::ingest::self_metrics;

@@ -10,8 +10,8 @@ use storage::Store;
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::cli::Args;
 use crate::config::{Config, ConfigError};
+use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
 use crate::query::{Evaluate, Queries};

@@ -1,7 +1,10 @@
 use super::arguments::{Arguments, Notice};
 use super::prometheus::Treatment;
 use super::*;
+use crate::flags::LogFormat;
 use clap::CommandFactory;
+use engine::EngineOptions;
+use std::time::Duration;
 use wire::Limits;
 
 fn arguments(args: &[&str]) -> Result<Arguments, clap::Error> {

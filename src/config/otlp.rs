@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer};
 use wire::otlp::{Promoted, Settings};
 
-use crate::cli::Args;
+use crate::flags::Args;
 
 /// The section `otlp`. It counts from a reload on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

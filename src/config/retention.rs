@@ -9,7 +9,7 @@ use serde::de::{self, Deserializer};
 use storage::{RETENTION_RULES_MAX, Retention, RetentionRule, TOMBSTONE_BYTES_MAX};
 
 use super::positive_duration;
-use crate::cli::Args;
+use crate::flags::Args;
 use crate::units::{format_bytes, format_duration, millis, parse_bytes, parse_duration};
 
 /// The section `retention`. It counts from a reload on.

@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::labels;
 use super::params::{Params, parse_bool};
-use crate::cli::Mode;
+use crate::flags::Mode;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
 

@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::json::body::{Ready, success};
 use super::json::text::push_text;
-use crate::cli::Args;
+use crate::flags::Args;
 use crate::state::Shared;
 
 /// Operators and aggregations that no flag hides.

@@ -7,7 +7,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::router::plain;
-use crate::cli::Mode;
+use crate::flags::Mode;
 use crate::state::Shared;
 use crate::units::format_duration;
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::error::ApiError;
 use super::json::text::push_text;
 use super::params::Params;
-use crate::cli::Args;
+use crate::flags::Args;
 use crate::state::Shared;
 
 /// The description, in version 3.1 of OpenAPI.

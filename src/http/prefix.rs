@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use super::router::{not_found, other_method};
-use crate::cli::Args;
+use crate::flags::Args;
 
 /// Paths on the way in, and where browsers are sent.
 struct Prefix {

@@ -20,7 +20,7 @@ use super::{
     metadata, openapi, pprof, prefix, query, read, request_log, search, self_metrics, status,
     stored, ui, write,
 };
-use crate::cli::Args;
+use crate::flags::Args;
 use crate::state::{Readiness, Shared};
 
 /// Tells a client that is refused whether the server is about to stop.

@@ -32,8 +32,8 @@ mod ui;
 mod with_engine;
 
 use super::router::router;
-use crate::cli::Args;
 use crate::config::Config;
+use crate::flags::Args;
 use crate::query::{Evaluate, Evaluation, Reading, When};
 use crate::state::Shared;
 use crate::web_config::WebInForce;

@@ -15,7 +15,7 @@ use model::{BoxFuture, Budget, BudgetError, BudgetLimits, MemoryPool};
 use model::{Source, SourceError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::cli::Args;
+use crate::flags::Args;
 use crate::metrics::Metrics;
 use crate::units::millis;
 use active::{ActiveQueries, ActiveQuery, Client, Listed};

@@ -21,7 +21,7 @@ use rustls::{
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use super::ToolError;
-use crate::cli::{ListenAddress, parse_address, parse_path};
+use crate::flags::{ListenAddress, parse_address, parse_path};
 
 /// How long connecting, and each wait for the answer, may take.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -15,8 +15,8 @@ use clap::Subcommand;
 use model::SourceError;
 use storage::StoreError;
 
-use crate::cli::{LogFormat, LogLevel};
 use crate::config::ConfigError;
+use crate::flags::{LogFormat, LogLevel};
 pub use export::ExportArgs;
 pub use healthcheck::HealthcheckArgs;
 pub use import::ImportArgs;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use storage::StoreOptions;
 
 use super::ToolError;
-use crate::cli::object_store::ObjectStoreArgs;
-use crate::cli::{LogFormat, LogLevel, parse_positive_duration};
 use crate::config::Config;
+use crate::flags::object_store::ObjectStoreArgs;
+use crate::flags::{LogFormat, LogLevel, parse_positive_duration};
 use crate::units::parse_bytes;
 
 /// Which store, and how it is reached; the same flags as the server's.

@@ -23,7 +23,7 @@ use storage::Store;
 
 use super::ToolError;
 use super::store_args::StoreArgs;
-use crate::cli::parse_positive_bytes;
+use crate::flags::parse_positive_bytes;
 use crate::time::Time;
 use groups::{Groups, Loaded};
 

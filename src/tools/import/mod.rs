@@ -26,7 +26,7 @@ use tracing::info;
 use super::ToolError;
 use super::progress::{Unit, bar};
 use super::store_args::StoreArgs;
-use crate::cli::{parse_positive_bytes, parse_positive_duration};
+use crate::flags::{parse_positive_bytes, parse_positive_duration};
 use crate::units::format_bytes;
 use inputs::Input;
 use labels::{AddedLabels, LabelArg, parse_label};

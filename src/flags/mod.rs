@@ -1,14 +1,10 @@
-//! The command line: every flag with its unit and default, under Prometheus' name where
+//! Flags of the server: every flag with its unit and default, under Prometheus' name where
 //! Prometheus has one.
 
-pub mod arguments;
 mod external;
-mod flags;
+mod list;
 pub(crate) mod object_store;
-pub mod prometheus;
 mod remote_write;
-#[cfg(test)]
-mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +16,6 @@ use engine::parse::ParseOptions;
 use regex::Regex;
 
 use crate::build_info::LONG_VERSION;
-use crate::tools::Tool;
 use crate::units::{parse_bytes, parse_count, parse_duration};
 pub use external::ExternalUrl;
 use external::parse_external_url;
@@ -31,32 +26,10 @@ use remote_write::RemoteWriteArgs;
 /// The shortest lag of a reader: each half of it costs a request.
 const LAG_MIN: Duration = Duration::from_millis(100);
 
-/// What the process was started with: the flags of the server, or a tool and its own.
-#[derive(Debug, Clone, Parser)]
-#[command(
-    name = "tessella",
-    version = LONG_VERSION.as_str(),
-    about = ABOUT,
-    long_about = None,
-    after_help = UNITS,
-    next_line_help = true,
-    args_conflicts_with_subcommands = true,
-    disable_help_subcommand = true
-)]
-pub struct CommandLine {
-    /// What is to be done instead of serving.
-    #[command(subcommand)]
-    pub tool: Option<Tool>,
-
-    /// How the server is set up.
-    #[command(flatten)]
-    pub server: Args,
-}
-
-const ABOUT: &str = "A Prometheus-compatible time series engine on object storage. Without a \
+pub(crate) const ABOUT: &str = "A Prometheus-compatible time series engine on object storage. Without a \
                      command, it serves.";
 
-const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m, 1h30m, 7d. \
+pub(crate) const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m, 1h30m, 7d. \
                      Sizes are bytes or carry a unit counted in 1,024: 512MiB, 2GB.";
 
 /// How the server is set up.
