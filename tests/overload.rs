@@ -1,12 +1,11 @@
-//! The real binary under more than it takes: a cardinality bomb, senders that never pause, and
-//! beside them a sender and a reader as they always are. Memory stays bounded, queries go on, and
-//! what was acknowledged is there after `kill -9`.
+//! The real binary under overload: a cardinality bomb, senders that never pause and heavy queries,
+//! next to one normal sender and one client with small queries. Memory stays bounded, small
+//! queries are answered, and acknowledged samples survive `kill -9`.
 //!
-//! Small by default. `OVERLOAD_SECONDS` sets how long the load goes on, `OVERLOAD_BOMB` how many
-//! new series come, `OVERLOAD_SENDERS` how many senders there are, `OVERLOAD_HEAD` the budget of
-//! the head in MiB (0 leaves all limits at their defaults), `OVERLOAD_OTHERS` what the process may
-//! take beside it, and `TESSELLA_BINARY` which binary it is; `benches/README.md` has a run of a
-//! release binary.
+//! Small by default. Variables: `OVERLOAD_SECONDS` (duration), `OVERLOAD_BOMB` (new series),
+//! `OVERLOAD_SENDERS`, `OVERLOAD_HEAVY` (clients with heavy queries), `OVERLOAD_HEAD` (size of the
+//! head and limit of a query in MiB, all queries may use twice as much; 0 leaves all limits at
+//! their defaults), `OVERLOAD_OTHERS` (MiB the process may use in addition), `TESSELLA_BINARY`. `benches/README.md` has a run of a release binary.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -195,24 +194,68 @@ fn ask_on(address: &str, stop: &AtomicBool) -> Vec<Duration> {
     taken
 }
 
+/// Heavy queries: many samples, many groups, long responses, small steps. Each may be stopped by
+/// a limit.
+fn heavy_queries() -> [String; 6] {
+    let now = now_ms() / 1000;
+    let range = |query: &str, from_s: i64, step_s: i64| {
+        format!(
+            "/api/v1/query_range?nocache=1&start={}&end={now}&step={step_s}&query={}",
+            now - from_s,
+            percent_encode(query)
+        )
+    };
+    [
+        range("sum by (sender, series) (rate(load[5m]))", 20 * 3600, 15),
+        range("load", 20 * 3600, 60),
+        range("count by (instance) (bomb)", 3600, 15),
+        range("quantile_over_time(0.9, load[1h:1s])", 20 * 3600, 60),
+        range("rate({__name__=~\"load|bomb\"}[100y])", 3600, 1),
+        range("topk(10, sum by (trace) (bomb))", 600, 15),
+    ]
+}
+
+/// Runs heavy queries until stopped; returns the number of results and of errors.
+fn ask_heavy(address: &str, client: usize, stop: &AtomicBool) -> [u64; 2] {
+    let mut counts = [0, 0];
+    for turn in client.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let queries = heavy_queries();
+        let (status, body) = get(address, &queries[turn % queries.len()]);
+        match status {
+            200 => counts[0] += 1,
+            422 | 503 => counts[1] += 1,
+            other => panic!("status {other}: {body}"),
+        }
+    }
+    counts
+}
+
 #[test]
 fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whole() {
     let seconds = variable("OVERLOAD_SECONDS", 5);
     let bomb_series = variable("OVERLOAD_BOMB", 200_000);
     let senders = variable("OVERLOAD_SENDERS", 8);
+    let heavy_clients = variable("OVERLOAD_HEAVY", 2) as usize;
     let head_mib = variable("OVERLOAD_HEAD", 24);
     let directory = temporary_directory("overload");
-    let head = format!("--storage.head-size={head_mib}MiB");
+    let limits = [
+        format!("--storage.head-size={head_mib}MiB"),
+        format!("--query.max-memory={head_mib}MiB"),
+        format!("--query.max-memory-total={}MiB", 2 * head_mib),
+    ];
     let mut args = vec!["--self-metrics=false"];
     if head_mib > 0 {
-        args.push(&head);
+        args.extend(limits.iter().map(String::as_str));
     }
     let server = Server::start(directory.path(), &args);
     let peak_at_rest = peak_mib(&server);
     let address = server.address.as_str();
     let (stop, bomb) = (AtomicBool::new(false), Account::default());
     let accounts: Vec<Account> = (0..senders).map(|_| Account::default()).collect();
-    let (requests, asked) = std::thread::scope(|scope| {
+    let (requests, asked, heavy) = std::thread::scope(|scope| {
         let stop = &stop;
         for (sender, account) in accounts.iter().enumerate() {
             // The first one behaves.
@@ -221,6 +264,9 @@ fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whol
         }
         let requests = scope.spawn(|| send_bomb(address, bomb_series, &bomb, stop));
         let asked = scope.spawn(|| ask_on(address, stop));
+        let heavy: Vec<_> = (0..heavy_clients)
+            .map(|client| scope.spawn(move || ask_heavy(address, client, stop)))
+            .collect();
         // Longer where the machine is so slow that nothing is too much yet.
         let started = Instant::now();
         let is_overload =
@@ -229,7 +275,9 @@ fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whol
             std::thread::sleep(Duration::from_millis(50));
         }
         stop.store(true, Ordering::Relaxed);
-        (requests.join().unwrap(), asked.join().unwrap())
+        let heavy = heavy.into_iter().map(|client| client.join().unwrap());
+        let heavy = heavy.fold([0, 0], |sum, counts| [sum[0] + counts[0], sum[1] + counts[1]]);
+        (requests.join().unwrap(), asked.join().unwrap(), heavy)
     });
     let peak = peak_mib(&server);
     let at = |share: f64| asked[((asked.len() - 1) as f64 * share) as usize];
@@ -237,7 +285,7 @@ fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whol
     println!(
         "{seconds} s, {senders} senders: samples sent, acknowledged, refused {:?}; of the one that \
          behaves {:?}; new series sent {bomb_sent}, in refused requests {bomb_refused}; {} \
-         queries, p50 {:?}, p99 {:?}, longest {:?}; peak of memory {peak} MiB, {peak_at_rest} MiB \
+         queries, p50 {:?}, p99 {:?}, longest {:?}; heavy queries answered and stopped {heavy:?}; peak of memory {peak} MiB, {peak_at_rest} MiB \
          at rest; {} seals, {} active series, head {:.1} MiB",
         accounts.iter().fold([0; 3], |sum: [u64; 3], account| {
             let figures = account.figures();
@@ -256,7 +304,7 @@ fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whol
     assert!(accounts[0].figures()[1] > 0, "the sender that behaves was shut out");
     // Above it, what requests and seals hold, and the caches.
     let others_mib = variable("OVERLOAD_OTHERS", 160);
-    let budget_mib = if head_mib == 0 { 4096 } else { head_mib };
+    let budget_mib = if head_mib == 0 { 8192 } else { 3 * head_mib };
     assert!(peak < peak_at_rest + budget_mib + others_mib, "{peak} MiB");
 
     // Dropped, it is killed with SIGKILL.
