@@ -6,8 +6,7 @@
 //! ```
 //!
 //! [`remote_write`] is the receiver, of OTLP as well, and [`self_metrics`] writes the server's own metrics. Reading
-//! messages is left to the crate [`wire`], storing to [`storage`], routing to
-//! [`http`](crate::http).
+//! messages is left to the crate [`wire`], storing to [`storage`], routing to `http`.
 
 mod inflight;
 mod metrics;
