@@ -18,7 +18,7 @@ use crate::exec::charge::Charge;
 use crate::exec::crew::Crew;
 use crate::exec::measure::{Meters, Run};
 use crate::exec::operator::Context;
-use crate::exec::output::execute;
+use crate::exec::execute::execute;
 use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, is_plain, parse};
 use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Plan, PlanOptions, plan};

@@ -1,4 +1,6 @@
-//! The last stage: names are dropped, equal label sets merged, and the value put in order.
+//! Root of query execution: evaluates a plan and makes the answer of it.
+//!
+//! At the end names are dropped, equal label sets merged, and the value is put in order.
 
 use std::sync::Arc;
 
