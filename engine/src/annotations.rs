@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
-use crate::functions::rfc3339;
+use crate::calendar::rfc3339;
 use crate::number_text::{general, general_rounded};
-use crate::parse::ast::Span;
+use crate::span::{Span, row_and_column};
 
 /// At most so many annotations of a kind are shown; what is beyond is counted.
 pub const ANNOTATIONS_MAX: usize = 10;
@@ -236,16 +236,6 @@ fn later(a: Cause, b: Cause) -> Cause {
             std::cmp::max_by_key(a, b, |cause| (cause.operands.start, cause.at.start, cause.at.end))
         }
     }
-}
-
-/// Row and column of a byte of the query, both from 1, columns in bytes.
-///
-/// Source: `PositionRange.StartPosInput` of Prometheus.
-pub fn row_and_column(query: &str, offset: usize) -> (usize, usize) {
-    let before = &query.as_bytes()[..offset.min(query.len())];
-    let row = 1 + before.iter().filter(|b| **b == b'\n').count();
-    let line_start = before.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-    (row, 1 + before.len() - line_start)
 }
 
 #[cfg(test)]

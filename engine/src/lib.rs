@@ -4,14 +4,16 @@
 //! `model` crate, and executed over tiles ([`exec`]). Async stops once the bytes are in memory.
 
 pub mod annotations;
+mod calendar;
+pub mod catalog;
 mod engine;
 pub mod error;
 pub mod exec;
-pub mod functions;
 pub mod parse;
 pub mod plan;
 pub mod result;
 pub mod results;
+pub mod span;
 pub mod stack;
 pub mod tile;
 pub mod window;

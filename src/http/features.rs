@@ -114,7 +114,7 @@ fn features(args: &Args) -> [(&'static str, Category); 7] {
     language.extend(experimental.map(|name| (name, args.experimental)));
     language.insert("delayed_name_removal", args.delayed_name_removal);
     language.insert("type_and_unit_labels", false);
-    let functions = engine::functions::all().iter();
+    let functions = engine::catalog::all().iter();
     let functions = functions.map(|f| (f.name, args.experimental || !f.is_experimental)).collect();
     let mut operators: Category = OPERATORS.iter().map(|name| (*name, true)).collect();
     operators.extend(["limit_ratio", "limitk"].map(|name| (name, args.experimental)));

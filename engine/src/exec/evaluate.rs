@@ -10,6 +10,7 @@ use crate::exec::aggregate::aggregate;
 use crate::exec::binary;
 use crate::exec::broadcast::broadcast;
 use crate::exec::charge::Charge;
+use crate::exec::functions;
 use crate::exec::matrix::materialize;
 use crate::exec::measure::{Run, metered};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
@@ -18,7 +19,6 @@ use crate::exec::scan::all_series;
 use crate::exec::select::InstantSelector;
 use crate::exec::unique::SAME_LABELSET;
 use crate::exec::watch::Watch;
-use crate::functions;
 use crate::parse::ast::Span;
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,

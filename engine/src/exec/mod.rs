@@ -11,6 +11,7 @@ pub mod elementwise;
 pub mod evaluate;
 pub mod execute;
 pub mod found_rows;
+pub mod functions;
 pub mod gather;
 pub mod matrix;
 pub mod measure;

@@ -1,50 +1,9 @@
 //! The syntax tree, as the planner sees it: Prometheus' node kinds, with positions.
 
-use std::fmt;
-
 use model::Matcher;
 
-/// A range of bytes of the query text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
-    /// First byte.
-    pub start: u32,
-    /// One past the last byte.
-    pub end: u32,
-}
-
-impl Span {
-    /// From the first byte of some spans to the last; empty where there are none.
-    pub fn hull(spans: impl IntoIterator<Item = Span>) -> Span {
-        let hull = |a: Span, b: Span| Span { start: a.start.min(b.start), end: a.end.max(b.end) };
-        spans.into_iter().reduce(hull).unwrap_or_default()
-    }
-}
-
-/// What an expression evaluates to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueType {
-    /// One number a step.
-    Scalar,
-    /// A text.
-    String,
-    /// One value a series and step.
-    Vector,
-    /// Samples over a range, a series and step.
-    Matrix,
-}
-
-impl fmt::Display for ValueType {
-    /// As Prometheus' error messages name the types.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ValueType::Scalar => "scalar",
-            ValueType::String => "string",
-            ValueType::Vector => "instant vector",
-            ValueType::Matrix => "range vector",
-        })
-    }
-}
+pub use crate::catalog::ValueType;
+pub use crate::span::Span;
 
 /// An expression and where it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -454,7 +413,7 @@ pub struct Aggregate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// The function's signature, from the one table of functions.
-    pub function: &'static crate::functions::Signature,
+    pub function: &'static crate::catalog::Signature,
     /// Its arguments; types and number are checked.
     pub args: Vec<Expr>,
 }

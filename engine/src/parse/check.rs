@@ -9,7 +9,7 @@ use super::Fault;
 use super::ast::{AggregateOp, BinaryOp, Cardinality, ValueType};
 use super::outline::{BinaryModifiers, Node, Shape, Sign};
 use super::quote::quoted;
-use crate::functions::Signature;
+use crate::catalog::Signature;
 
 type Complaint = Option<Box<Fault>>;
 

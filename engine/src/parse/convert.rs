@@ -9,7 +9,7 @@ use super::ast::{
 };
 use super::names::aggregate_op;
 use super::outline::{Outline, Sign, SubqueryMark};
-use crate::functions::Signature;
+use crate::catalog::Signature;
 
 /// The crate built another tree than the outline promised; says which list ran dry.
 #[derive(Debug)]

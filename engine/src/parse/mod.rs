@@ -34,8 +34,8 @@ pub use print::format;
 use ast::Expr;
 use model::Matcher;
 
-use crate::annotations::row_and_column;
 use crate::error::QueryError;
+use crate::span::row_and_column;
 
 /// The most bytes that a query may have.
 pub const QUERY_BYTES_MAX: usize = 1 << 20;

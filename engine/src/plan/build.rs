@@ -5,7 +5,7 @@ use model::{BudgetError, Selection, SourceError};
 use crate::annotations::Annotations;
 use crate::error::QueryError;
 use crate::exec::bucketless::BucketlessLook;
-use crate::functions::InfoSelector;
+use crate::exec::functions::InfoSelector;
 use crate::parse::ast::{
     Aggregate, AggregateOp, At, Binary, BinaryOp, Call, DurationExpr, Expr, ExprKind,
     MatrixSelector, RangeMode, Span, Subquery, ValueType, VectorSelector,

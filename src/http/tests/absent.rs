@@ -121,7 +121,7 @@ async fn features_are_those_that_are_on() {
     let otlp = (&on["api"]["otlp_write_receiver"], &on["otlp_receiver"]["native_delta_ingestion"]);
     assert_eq!(otlp, (&true.into(), &false.into()));
     assert_eq!((&on["api"]["admin"], &on["api"]["search"]), (&true.into(), &true.into()));
-    assert_eq!(on["promql_functions"].as_object().unwrap().len(), engine::functions::all().len());
+    assert_eq!(on["promql_functions"].as_object().unwrap().len(), engine::catalog::all().len());
     assert_eq!(
         (&on["promql_functions"]["rate"], &on["promql"]["smoothed"]),
         (&true.into(), &true.into())

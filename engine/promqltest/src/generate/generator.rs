@@ -1,6 +1,6 @@
 //! Random queries of every kind over the samples.
 
-use engine::functions::{Signature, all};
+use engine::catalog::{Signature, all};
 use engine::parse::ast::ValueType;
 
 use crate::generate::operand_rules::METRICS;

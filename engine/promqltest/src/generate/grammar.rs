@@ -149,7 +149,7 @@ fn is_rule(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use engine::functions::all;
+    use engine::catalog::all;
     use engine::parse::{ParseOptions, parse};
 
     use super::*;

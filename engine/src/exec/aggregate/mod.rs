@@ -22,11 +22,11 @@ mod topk;
 
 use crate::annotations::Cause;
 use crate::error::QueryError;
+use crate::exec::functions::{go_max, go_min};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rollup::invalid_quantile;
 use crate::exec::scan::{all_series, drain};
-use crate::functions::{go_max, go_min};
 use crate::number_text::general;
 use crate::parse::ast::{AggregateOp, Span};
 use crate::plan::Aggregation;

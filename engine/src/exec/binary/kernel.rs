@@ -1,6 +1,6 @@
 //! Operators on rows of numbers: the operator is chosen once a row, the loop is plain.
 
-use crate::functions::atan2;
+use crate::exec::functions::atan2;
 use crate::parse::ast::BinaryOp;
 
 /// Which operand of an operator the changed row is.

@@ -28,7 +28,7 @@ use super::check::{self, BinaryOperands};
 use super::lexer::Lexer;
 use super::token::{Token, TokenKind};
 use super::{AGGREGATED_NODES_MAX, Fault, NESTING_MAX, NODES_MAX, ParseOptions, TREE_DEPTH_MAX};
-use crate::functions::Signature;
+use crate::catalog::Signature;
 
 /// What the crate is to parse, and what is put back afterwards.
 #[derive(Debug, Default)]

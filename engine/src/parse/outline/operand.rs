@@ -6,7 +6,7 @@ use super::super::ast::{AggregateOp, Expr, ExprKind, Span, ValueType};
 use super::super::token::{Token, TokenKind};
 use super::super::{Fault, check, literal};
 use super::{Node, Scanner, Shape, Sign};
-use crate::functions;
+use crate::catalog;
 
 impl Scanner<'_> {
     /// Reads one operand with the modifiers behind it.
@@ -106,7 +106,7 @@ impl Scanner<'_> {
     fn call(&mut self, name: Token) -> Result<Node, Fault> {
         let index = self.outline.calls.len();
         let text = self.text(name);
-        let found = functions::lookup(text);
+        let found = catalog::lookup(text);
         if let Some(function) = found {
             self.outline.calls.push((function, Span::default()));
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use crate::annotations::Cause;
+use crate::calendar::Moment;
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::elementwise::{HistogramRule, Name, RowKernel, elementwise};
@@ -52,7 +53,7 @@ pub fn call(
         if call.args.is_empty() {
             let seconds = (0..steps.count).map(|step| steps.time(step) / 1000);
             let values: Vec<f64> =
-                seconds.map(|seconds| question(date::Moment::from_seconds(seconds))).collect();
+                seconds.map(|seconds| question(Moment::from_seconds(seconds))).collect();
             return vector_scalar::vector(ctx, steps, &values);
         }
         return args.map(ctx, date::kernel(question));

@@ -3,7 +3,7 @@
 //! Source: `promql/parser/functions.go` of Prometheus 3.14; the order here is that of the names.
 
 use super::Signature;
-use crate::parse::ast::ValueType::{self, Matrix, Scalar, String, Vector};
+use super::ValueType::{self, Matrix, Scalar, String, Vector};
 
 /// All functions, sorted by name.
 pub(super) static FUNCTIONS: &[Signature] = &[

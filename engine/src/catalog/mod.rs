@@ -1,33 +1,35 @@
-//! The functions of PromQL: the table of their signatures, and the bodies of those that act on
-//! instant vectors and scalars. Functions of ranges live in `exec::rollup`.
+//! The catalog of the language: each function of PromQL with its properties.
+//!
+//! It names no other part of the engine. The bodies of functions are in `exec`.
 
-mod buckets;
-mod call;
-mod classic_histogram;
-mod date;
-mod exp2;
-mod info;
-mod label;
-mod math;
-mod native_answers;
-mod native_quantile;
-mod natural_order;
-mod sort;
 mod table;
-mod vector_scalar;
 
-use crate::parse::ast::ValueType;
+use std::fmt;
 
-pub use call::{call, check_texts};
-pub(crate) use date::rfc3339;
-pub use info::InfoSelector;
-pub use label::{LABEL_VALUE_BYTES_MAX, LABEL_VALUES_BYTES_MAX};
-pub(crate) use math::{atan2, go_max, go_min};
-pub(crate) use vector_scalar::absent;
-pub use vector_scalar::absent_labels;
+/// What an expression evaluates to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueType {
+    /// One number a step.
+    Scalar,
+    /// A text.
+    String,
+    /// One value a series and step.
+    Vector,
+    /// Samples over a range, a series and step.
+    Matrix,
+}
 
-#[cfg(test)]
-mod call_tests;
+impl fmt::Display for ValueType {
+    /// As Prometheus' error messages name the types.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ValueType::Scalar => "scalar",
+            ValueType::String => "string",
+            ValueType::Vector => "instant vector",
+            ValueType::Matrix => "range vector",
+        })
+    }
+}
 
 /// A function's signature.
 ///

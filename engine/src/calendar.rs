@@ -1,35 +1,11 @@
-//! Functions of calendar and clock, in UTC.
-
-use crate::exec::elementwise::RowKernel;
+//! The calendar and the clock, in UTC, with the limits of Go's times.
 
 /// A time in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// Days since the epoch, rounded down.
-    day: i64,
-    second_of_day: i64,
-}
-
-/// What is asked of a time, by the function's name.
-pub(super) fn question(name: &str) -> Option<fn(Moment) -> f64> {
-    Some(match name {
-        "minute" => |moment| (moment.second_of_day / 60 % 60) as f64,
-        "hour" => |moment| (moment.second_of_day / 3600) as f64,
-        "day_of_week" => |moment| (moment.day + 4).rem_euclid(7) as f64,
-        "day_of_month" => |moment| Date::of(moment).day as f64,
-        "day_of_year" => |moment| Date::of(moment).day_of_year() as f64,
-        "days_in_month" => |moment| Date::of(moment).days_in_month() as f64,
-        "month" => |moment| Date::of(moment).month as f64,
-        "year" => |moment| Date::of(moment).year as f64,
-        _ => return None,
-    })
-}
-
-/// The kernel that asks it of every value.
-pub(super) fn kernel(question: fn(Moment) -> f64) -> RowKernel {
-    Box::new(move |_, values, _| {
-        values.iter_mut().for_each(|value| *value = question(Moment::from_float(*value)));
-    })
+    pub(crate) day: i64,
+    pub(crate) second_of_day: i64,
 }
 
 impl Moment {
@@ -37,7 +13,7 @@ impl Moment {
     ///
     /// Go counts seconds in 64 unsigned bits from 1 March of the year -292277022400, and
     /// goes around at both ends.
-    pub(super) fn from_seconds(seconds: i64) -> Moment {
+    pub(crate) fn from_seconds(seconds: i64) -> Moment {
         const GO_ZERO_DAYS: u64 = 292_277_022_400 / 400 * 146_097 + 719_468;
         let from_go_zero = (seconds as u64).wrapping_add(GO_ZERO_DAYS * 86_400);
         Moment {
@@ -48,7 +24,7 @@ impl Moment {
 
     /// A time in seconds since the epoch, cut to whole ones. What does not fit, and NaN,
     /// becomes what the x86 instruction makes of it, as in Prometheus.
-    pub(super) fn from_float(seconds: f64) -> Moment {
+    pub(crate) fn from_float(seconds: f64) -> Moment {
         let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&seconds);
         Moment::from_seconds(if fits { seconds as i64 } else { i64::MIN })
     }
@@ -70,19 +46,20 @@ pub(crate) fn rfc3339(time_ms: i64) -> String {
     )
 }
 
-struct Date {
-    year: i64,
+/// A date in the Gregorian calendar.
+pub(crate) struct Date {
+    pub(crate) year: i64,
     /// From 1.
-    month: i64,
+    pub(crate) month: i64,
     /// From 1.
-    day: i64,
+    pub(crate) day: i64,
 }
 
 impl Date {
     /// The date of a time in the Gregorian calendar, carried back to before it began.
     ///
     /// Years are counted from 1 March, so that the leap day is the last of its year.
-    fn of(moment: Moment) -> Date {
+    pub(crate) fn of(moment: Moment) -> Date {
         let days = moment.day + 719_468;
         let era = days.div_euclid(146_097);
         let day_of_era = days.rem_euclid(146_097);
@@ -100,7 +77,8 @@ impl Date {
         self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0)
     }
 
-    fn days_in_month(&self) -> i64 {
+    /// Returns the length of its month.
+    pub(crate) fn days_in_month(&self) -> i64 {
         match self.month {
             2 => 28 + i64::from(self.is_leap_year()),
             4 | 6 | 9 | 11 => 30,
@@ -108,7 +86,8 @@ impl Date {
         }
     }
 
-    fn day_of_year(&self) -> i64 {
+    /// Returns its number in its year, from 1.
+    pub(crate) fn day_of_year(&self) -> i64 {
         const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
         let leap_day = i64::from(self.month > 2 && self.is_leap_year());
         BEFORE[(self.month - 1) as usize] + leap_day + self.day
@@ -121,61 +100,12 @@ mod tests {
 
     use super::*;
 
-    fn ask(name: &str, seconds: f64) -> f64 {
-        question(name).unwrap()(Moment::from_float(seconds))
-    }
-
     fn date_of_day(day: i64) -> Date {
         Date::of(Moment::from_seconds(day * 86_400))
     }
 
     #[test]
-    fn times_beyond_the_calendar_go_around_as_in_go() {
-        for (name, expected) in [
-            ("year", 292277026596.0),
-            ("month", 12.0),
-            ("day_of_month", 4.0),
-            ("hour", 15.0),
-            ("minute", 30.0),
-            ("day_of_week", 0.0),
-            ("day_of_year", 339.0),
-        ] {
-            assert_eq!(ask(name, f64::NAN), expected, "{name}");
-            assert_eq!(ask(name, 1e30), expected, "{name}");
-        }
-        assert_eq!(ask("year", -9e18), -285198644592.0);
-        assert_eq!(ask("year", -9.2233720368547e18), 292277026596.0);
-    }
-
-    #[test]
-    fn known_times_have_known_dates() {
-        // 2016-02-29T23:59:59Z, 1969-12-31T23:59:59Z, 2000-12-31, 1900-02-28.
-        for (seconds, expected) in [
-            (1456790399.0, [59.0, 23.0, 1.0, 29.0, 60.0, 29.0, 2.0, 2016.0]),
-            (-1.0, [59.0, 23.0, 3.0, 31.0, 365.0, 31.0, 12.0, 1969.0]),
-            (978220800.0, [0.0, 0.0, 0.0, 31.0, 366.0, 31.0, 12.0, 2000.0]),
-            (-2203977600.0, [0.0, 0.0, 3.0, 28.0, 59.0, 28.0, 2.0, 1900.0]),
-        ] {
-            let names = [
-                "minute",
-                "hour",
-                "day_of_week",
-                "day_of_month",
-                "day_of_year",
-                "days_in_month",
-                "month",
-                "year",
-            ];
-            for (name, expected) in names.iter().zip(expected) {
-                assert_eq!(ask(name, seconds), expected, "{name}({seconds})");
-            }
-        }
-    }
-
-    #[test]
-    fn fractions_are_cut_towards_the_epoch() {
-        assert_eq!(ask("minute", -0.5), 0.0);
-        assert_eq!(ask("year", -0.5), 1970.0);
+    fn texts_are_cut_towards_the_epoch() {
         assert_eq!(rfc3339(-1500), "1969-12-31T23:59:59Z");
         assert_eq!(rfc3339(1_700_000_000_999), "2023-11-14T22:13:20Z");
     }
@@ -191,13 +121,6 @@ mod tests {
                 prop_assert_eq!(tomorrow.day, 1);
                 prop_assert_eq!(tomorrow.month, today.month % 12 + 1);
                 prop_assert_eq!(tomorrow.year, today.year + i64::from(today.month == 12));
-            }
-        }
-
-        #[test]
-        fn any_number_has_a_date(value in any::<f64>()) {
-            for name in ["minute", "hour", "day_of_week", "day_of_month", "month", "year"] {
-                prop_assert!(ask(name, value).is_finite());
             }
         }
     }

@@ -289,8 +289,7 @@ mod tests {
                 count += 1;
             }
         }
-        let unary_count =
-            crate::functions::all().iter().filter(|f| unary(f.name).is_some()).count();
+        let unary_count = crate::catalog::all().iter().filter(|f| unary(f.name).is_some()).count();
         assert_eq!(count, unary_count * POINTS.len() - 5);
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use model::{Budget, BudgetLimits, Labels};
 use proptest::prelude::*;
 
-use super::{call, lookup};
+use super::call;
+use crate::catalog::lookup;
 use crate::error::QueryError;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
