@@ -1,5 +1,7 @@
 //! The engine: from query text to answer.
 
+mod refresh;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,22 +14,23 @@ use model::{
     Watch,
 };
 
+use refresh::Refresh;
+
 use crate::error::QueryError;
-use crate::exec::bucketless::{BucketlessLook, BucketlessSet};
+use crate::exec::bucketless::BucketlessSet;
 use crate::exec::charge::Charge;
 use crate::exec::crew::Crew;
 use crate::exec::execute::execute;
-use crate::exec::measure::{Meters, Run};
+use crate::exec::measure::{Run, metered_sets};
 use crate::exec::operator::Context;
 use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, is_plain, parse};
-use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Plan, PlanOptions, plan};
+use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Meters, Plan, PlanOptions, plan};
 use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
-use crate::results::refresh::Refresh;
 use crate::results::{Results, rule};
 use crate::stack::{self, Roomy, stack_bytes};
 use crate::tile::TileShape;
-use crate::window::{Reach, Steps};
+use crate::window::{BucketlessLook, Reach, Steps};
 
 /// So many selectors of one query are loaded at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;
@@ -116,10 +119,10 @@ pub struct Engine {
 }
 
 /// What running a query has given.
-pub(crate) struct Ran {
-    pub(crate) output: QueryOutput,
+struct Ran {
+    output: QueryOutput,
     /// How far its steps look, if it may be used again.
-    pub(crate) reach: Option<Reach>,
+    reach: Option<Reach>,
 }
 
 impl Engine {
@@ -195,7 +198,7 @@ impl Engine {
     }
 
     /// The same without what is kept. `end_ms` is the end that was asked for.
-    pub(crate) async fn run_range(
+    async fn run_range(
         &self,
         source: Arc<dyn Source>,
         query: &str,
@@ -360,7 +363,7 @@ impl Engine {
 
     /// Does a part of a query: here, if it is small, or on a thread of its own with a stack of so
     /// many bytes.
-    pub(crate) async fn compute<T: Send + 'static>(
+    async fn compute<T: Send + 'static>(
         &self,
         is_small: bool,
         stack_bytes: usize,
@@ -478,7 +481,7 @@ impl Task {
         // The plan stays where it is from here on, as meters want it.
         let meters = self.explain.then(|| Arc::new(Meters::new(&self.plan)));
         if let Some(meters) = &meters {
-            self.sets = meters.watch(std::mem::take(&mut self.sets));
+            self.sets = metered_sets(meters, std::mem::take(&mut self.sets));
             self.ctx = self.ctx.clone().with_meters(Arc::clone(meters));
         }
         let value = {

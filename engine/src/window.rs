@@ -138,6 +138,32 @@ pub fn subquery_grid(times: LookTimes, range_ms: i64, step_ms: i64) -> Option<St
     Steps::range(clamped(start), clamped(end), step_ms)
 }
 
+/// How the steps of a query look at samples of which the buckets do not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketlessLook {
+    /// The times that steps look at.
+    pub times: LookTimes,
+    /// How far they look back.
+    pub back_ms: i64,
+}
+
+impl BucketlessLook {
+    /// Whether no step looks both at a sample and at what follows it.
+    pub(crate) fn leaps_after(&self, sample_ms: i64) -> bool {
+        let times = &self.times;
+        let next_ms = if times.first_ms > sample_ms {
+            times.first_ms
+        } else if times.last_ms() <= sample_ms {
+            return true;
+        } else {
+            // Later than the first, earlier than the last: steps differ.
+            let behind = sample_ms - times.first_ms;
+            times.first_ms + (behind / times.step_ms + 1) * times.step_ms
+        };
+        next_ms.saturating_sub(self.back_ms) > sample_ms
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,124 +11,15 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hashbrown::HashMap;
 use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError, Windows};
 
 use crate::error::QueryError;
 use crate::exec::operator::{Operand, SeriesMeta, TileReader, VectorOperator};
-use crate::plan::{Node, NodeKind, Plan, RangeInput, RangeOrigin};
+use crate::plan::{Meter, Meters};
 use crate::tile::Tile;
 use crate::window::Steps;
-
-/// What one node has cost so far, on all threads.
-#[derive(Debug, Default)]
-pub struct Meter {
-    nanos: AtomicU64,
-    series: AtomicU64,
-    samples: AtomicU64,
-}
-
-impl Meter {
-    /// How long threads have computed for the node itself.
-    pub fn busy(&self) -> Duration {
-        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
-    }
-
-    /// How many series it gives.
-    pub fn series_count(&self) -> u64 {
-        self.series.load(Ordering::Relaxed)
-    }
-
-    /// How many samples it has decoded.
-    pub fn sample_count(&self) -> u64 {
-        self.samples.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, elapsed: Duration) {
-        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        self.nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-}
-
-/// The meters of a running query.
-#[derive(Debug)]
-pub struct Meters {
-    /// That of the query itself: what is done with the value of the root.
-    query: Arc<Meter>,
-    /// By the place of the node in memory: a plan does not move while it is executed.
-    nodes: HashMap<usize, Arc<Meter>, foldhash::fast::RandomState>,
-    /// Those of its selectors, by number.
-    loads: Vec<Arc<Meter>>,
-}
-
-impl Meters {
-    /// Meters for all nodes of a plan, all at zero.
-    pub fn new(plan: &Plan) -> Meters {
-        let loads = plan.selections.iter().map(|_| Arc::default()).collect();
-        let mut meters = Meters { query: Arc::default(), nodes: HashMap::default(), loads };
-        meters.add(&plan.root);
-        meters
-    }
-
-    fn add(&mut self, node: &Node) {
-        self.nodes.insert(place(node), Arc::default());
-        match &node.kind {
-            NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Instant(_) => {}
-            NodeKind::Range(input) => self.add_inner(input),
-            NodeKind::Rollup(rollup) => {
-                rollup.args.iter().for_each(|arg| self.add(arg));
-                self.add_inner(&rollup.input);
-            }
-            NodeKind::Call { args, .. } => args.iter().for_each(|arg| self.add(arg)),
-            NodeKind::Negate(inner) | NodeKind::Invariant(inner) => self.add(inner),
-            NodeKind::Binary { lhs, rhs, .. } => {
-                self.add(lhs);
-                self.add(rhs);
-            }
-            NodeKind::Aggregate(aggregation) => {
-                aggregation.param.iter().for_each(|param| self.add(param));
-                self.add(&aggregation.input);
-            }
-        }
-    }
-
-    fn add_inner(&mut self, input: &RangeInput) {
-        if let RangeOrigin::Subquery(Some(inner)) = &input.origin {
-            self.add(inner);
-        }
-    }
-
-    /// The meter of the query itself.
-    pub fn query(&self) -> &Arc<Meter> {
-        &self.query
-    }
-
-    /// The meter of a node; none if it is not of this plan.
-    pub fn node(&self, node: &Node) -> Option<&Arc<Meter>> {
-        self.nodes.get(&place(node))
-    }
-
-    /// The meter of a selector.
-    pub fn load(&self, selector: usize) -> Option<&Arc<Meter>> {
-        self.loads.get(selector)
-    }
-
-    /// The sets of all selectors, each with its meter.
-    pub fn watch(&self, sets: Vec<Arc<dyn SeriesSet>>) -> Vec<Arc<dyn SeriesSet>> {
-        let metered = |(set, meter): (Arc<dyn SeriesSet>, &Arc<Meter>)| -> Arc<dyn SeriesSet> {
-            meter.series.store(set.len() as u64, Ordering::Relaxed);
-            Arc::new(MeteredSet { set, meter: Arc::clone(meter) })
-        };
-        sets.into_iter().zip(&self.loads).map(metered).collect()
-    }
-}
-
-fn place(node: &Node) -> usize {
-    std::ptr::from_ref(node).addr()
-}
 
 thread_local! {
     /// Which meter runs on this thread, and since when.
@@ -161,16 +52,26 @@ fn switch(next: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
     let now = Instant::now();
     let last = RUNNING.replace(next.map(|meter| (meter, now)));
     last.map(|(meter, since)| {
-        meter.add(now.saturating_duration_since(since));
+        meter.add_time(now.saturating_duration_since(since));
         meter
     })
+}
+
+/// The sets of all selectors, each with its meter.
+pub fn metered_sets(meters: &Meters, sets: Vec<Arc<dyn SeriesSet>>) -> Vec<Arc<dyn SeriesSet>> {
+    let metered = |(selector, set): (usize, Arc<dyn SeriesSet>)| -> Arc<dyn SeriesSet> {
+        let Some(meter) = meters.load(selector) else { return set };
+        meter.set_series_count(set.len());
+        Arc::new(MeteredSet { set, meter: Arc::clone(meter) })
+    };
+    sets.into_iter().enumerate().map(metered).collect()
 }
 
 /// What a node gives, so that its meter runs while it does so.
 pub fn metered(operand: Operand, meter: &Arc<Meter>) -> Operand {
     match operand {
         Operand::Vector(operator) => {
-            meter.series.store(operator.series().len() as u64, Ordering::Relaxed);
+            meter.set_series_count(operator.series().len());
             Operand::Vector(Box::new(Metered { operator, meter: Arc::clone(meter) }))
         }
         operand @ (Operand::Scalar(_) | Operand::String(_)) => operand,
@@ -281,7 +182,7 @@ impl Cursor for MeteredCursor<'_> {
         let before = batch.sample_count();
         let advance = self.cursor.next_batch(until_ms, batch)?;
         let count = batch.sample_count() - before;
-        self.meter.samples.fetch_add(count as u64, Ordering::Relaxed);
+        self.meter.add_samples(count);
         Ok(advance)
     }
 
@@ -292,6 +193,8 @@ impl Cursor for MeteredCursor<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn meter() -> Arc<Meter> {

@@ -7,9 +7,10 @@ use model::{Budget, Labels, METRIC_NAME};
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
 use crate::exec::crew::Crew;
-use crate::exec::measure::{Meters, Run};
+use crate::exec::measure::Run;
 use crate::exec::turn::Pace;
 use crate::parse::ast::Span;
+use crate::plan::Meters;
 use crate::tile::{Tile, TileShape};
 use crate::window::Steps;
 

@@ -4,8 +4,6 @@ use model::{BudgetError, Selection, SourceError};
 
 use crate::annotations::Annotations;
 use crate::error::QueryError;
-use crate::exec::bucketless::BucketlessLook;
-use crate::exec::functions::InfoSelector;
 use crate::parse::ast::{
     Aggregate, AggregateOp, At, Binary, BinaryOp, Call, DurationExpr, Expr, ExprKind,
     MatrixSelector, RangeMode, Span, Subquery, ValueType, VectorSelector,
@@ -13,10 +11,10 @@ use crate::parse::ast::{
 use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
 use crate::plan::{
-    Aggregation, Instant, InstantValue, Node, NodeKind, Plan, PlanOptions, RangeInput, RangeOrigin,
-    Rollup, shallow, unwrap_parens,
+    Aggregation, InfoSelector, Instant, InstantValue, Node, NodeKind, Plan, PlanOptions,
+    RangeInput, RangeOrigin, Rollup, shallow, unwrap_parens,
 };
-use crate::window::{LookTimes, Reach, Steps, subquery_grid};
+use crate::window::{BucketlessLook, LookTimes, Reach, Steps, subquery_grid};
 
 /// The plan of a query.
 ///

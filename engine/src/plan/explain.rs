@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use model::{BudgetError, ObjectStoreCost, SeriesSet, Watch};
 
-use crate::exec::measure::Meters;
 use crate::parse::ast::{RangeMode, ValueType};
 use crate::plan::{
-    Aggregation, Instant, InstantValue, Node, NodeKind, Plan, RangeInput, RangeOrigin, Rollup,
+    Aggregation, Instant, InstantValue, Meters, Node, NodeKind, Plan, RangeInput, RangeOrigin,
+    Rollup,
 };
 use crate::window::{LookTimes, Reach, Steps};
 

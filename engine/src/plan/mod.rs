@@ -7,18 +7,20 @@
 mod build;
 mod cost;
 mod explain;
+mod info;
 mod invariance;
+mod meters;
 
 use model::Selection;
 
-use crate::exec::bucketless::BucketlessLook;
-
 use crate::annotations::Annotations;
 use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Span, ValueType};
-use crate::window::{LookTimes, Reach, Steps};
+use crate::window::{BucketlessLook, LookTimes, Reach, Steps};
 
 pub use build::plan;
 pub use explain::{Explained, Figures, Load, LoadCost, LoadFigures, NodeCost};
+pub use info::InfoSelector;
+pub use meters::{Meter, Meters};
 
 /// What planning needs to know of the query beside its text.
 #[derive(Debug, Clone, Copy)]

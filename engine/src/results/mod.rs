@@ -7,7 +7,6 @@
 //! long as the source says that none of those samples has changed ([`run`]). So an answer is the
 //! same with and without the cache, to the last bit.
 
-pub(crate) mod refresh;
 mod rule;
 mod run;
 
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use rule::rule;
-use run::Run;
+pub(crate) use run::{Piece, Run};
 
 /// What an entry takes beside its text and its run: its places in two tables.
 const ENTRY_BYTES: u64 = 256;
@@ -36,12 +35,12 @@ pub struct Results {
 /// What makes two queries one.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    query: String,
-    step_ms: i64,
+    pub(crate) query: String,
+    pub(crate) step_ms: i64,
     /// Where the steps lie between two multiples of the step.
-    phase_ms: i64,
-    lookback_ms: i64,
-    subquery_step_ms: i64,
+    pub(crate) phase_ms: i64,
+    pub(crate) lookback_ms: i64,
+    pub(crate) subquery_step_ms: i64,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +127,7 @@ impl Results {
     }
 
     /// What is kept of a query.
-    fn get(&self, key: &Key) -> Option<Arc<Run>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Run>> {
         let mut kept = self.lock();
         let Kept { entries, by_use, uses, .. } = &mut *kept;
         let entry = entries.get_mut(key)?;
@@ -141,7 +140,7 @@ impl Results {
     }
 
     /// Keeps what is known of a query now, instead of what was.
-    fn put(&self, key: Key, run: Run) {
+    pub(crate) fn put(&self, key: Key, run: Run) {
         let bytes = ENTRY_BYTES + key.query.len() as u64 + run.bytes();
         let mut kept = self.lock();
         kept.remove(&key);
@@ -162,11 +161,11 @@ impl Results {
     }
 
     /// Forgets a query.
-    fn remove(&self, key: &Key) {
+    pub(crate) fn remove(&self, key: &Key) {
         self.lock().remove(key);
     }
 
-    fn count(&self, found: Found) {
+    pub(crate) fn count(&self, found: Found) {
         let Counters { hits, partial_hits, misses, .. } = &self.counters;
         let counter = match found {
             Found::All => hits,
@@ -176,7 +175,7 @@ impl Results {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn count_invalidation(&self) {
+    pub(crate) fn count_invalidation(&self) {
         self.counters.invalidations.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -187,7 +186,7 @@ impl Results {
 }
 
 impl Kept {
-    fn remove(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.by_use.remove(&entry.used);
             self.bytes -= entry.bytes;

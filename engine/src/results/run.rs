@@ -14,15 +14,15 @@ const SHARE_MERGED: usize = 2;
 
 /// The answer of a query at some steps, as it was at a version of the source.
 #[derive(Debug, Clone)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// In the order of time, each beginning a step after the one before it.
     pieces: Vec<Part>,
     /// How far a step looks.
-    pub(super) reach: Reach,
+    pub(crate) reach: Reach,
     /// The version that had been reached before anything of it was loaded.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// The steps of the longest query that it has served.
-    pub(super) asked_max: usize,
+    pub(crate) asked_max: usize,
 }
 
 /// Some steps of a piece; at least one.
@@ -36,7 +36,7 @@ struct Part {
 ///
 /// Invariant: rows are sorted by labels, each label set once.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     steps: Steps,
     rows: Vec<PackedRow>,
 }
@@ -101,7 +101,7 @@ fn place_bits(words: &mut [u64], at: usize, bits: u64) {
 
 impl Piece {
     /// The rows of an answer, packed; nothing where there are histograms.
-    pub(super) fn pack(steps: Steps, rows: &[Row]) -> Option<Piece> {
+    pub(crate) fn pack(steps: Steps, rows: &[Row]) -> Option<Piece> {
         let has_histograms = rows.iter().any(|row| !row.histograms.is_empty());
         (!has_histograms).then(|| Piece { steps, rows: rows.iter().map(PackedRow::pack).collect() })
     }
@@ -126,19 +126,19 @@ impl Part {
 
 impl Run {
     /// A run of one piece.
-    pub(super) fn new(piece: Piece, reach: Reach, version: u64) -> Run {
+    pub(crate) fn new(piece: Piece, reach: Reach, version: u64) -> Run {
         let asked_max = piece.steps.count;
         Run { pieces: vec![Part::whole(piece)], reach, version, asked_max }
     }
 
     /// All steps; nothing where there are none left.
-    pub(super) fn steps(&self) -> Option<Steps> {
+    pub(crate) fn steps(&self) -> Option<Steps> {
         let first = self.pieces.first()?.steps();
         Some(Steps { count: self.pieces.iter().map(|part| part.live.len()).sum(), ..first })
     }
 
     /// Keeps the steps that see nothing but samples of some times; whether later ones are gone.
-    pub(super) fn keep_unchanged(&mut self, unchanged: &Range<i64>) -> bool {
+    pub(crate) fn keep_unchanged(&mut self, unchanged: &Range<i64>) -> bool {
         let Some(steps) = self.steps() else { return false };
         let from_ms = unchanged.start.saturating_add(self.reach.back_ms);
         // The last time that is seen must lie before the end.
@@ -148,7 +148,7 @@ impl Run {
     }
 
     /// Keeps some steps, by their number.
-    pub(super) fn keep(&mut self, kept: Range<usize>) {
+    pub(crate) fn keep(&mut self, kept: Range<usize>) {
         let mut first = 0;
         self.pieces.retain_mut(|part| {
             let count = part.live.len();
@@ -161,7 +161,7 @@ impl Run {
     }
 
     /// Gives up the step at one end that a piece brings as well, which goes on from there.
-    pub(super) fn make_way(&mut self, piece: &Piece) {
+    pub(crate) fn make_way(&mut self, piece: &Piece) {
         let Some(all) = self.steps() else { return };
         if piece.steps.start_ms < all.start_ms {
             self.keep(1..all.count);
@@ -171,7 +171,7 @@ impl Run {
     }
 
     /// Keeps as many steps up to the last one asked for as were ever asked for.
-    pub(super) fn keep_up_to(&mut self, asked: Steps) {
+    pub(crate) fn keep_up_to(&mut self, asked: Steps) {
         let Some(all) = self.steps() else { return };
         if all.count > self.asked_max {
             let end = steps_before(all, asked.end_ms().saturating_add(1));
@@ -180,7 +180,7 @@ impl Run {
     }
 
     /// Packs anew what is held for a few steps that are left of many, and what is in many pieces.
-    pub(super) fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) {
         for part in &mut self.pieces {
             if part.live.len() * 2 < part.piece.steps.count {
                 *part = repack(std::slice::from_ref(part));
@@ -196,7 +196,7 @@ impl Run {
     }
 
     /// Adds a piece that begins a step after the last one, or ends a step before the first.
-    pub(super) fn extend(&mut self, piece: Piece) {
+    pub(crate) fn extend(&mut self, piece: Piece) {
         let part = Part::whole(piece);
         let is_before =
             self.steps().is_some_and(|steps| part.piece.steps.start_ms < steps.start_ms);
@@ -208,17 +208,17 @@ impl Run {
     }
 
     /// The rows at some steps, all of which are there, sorted by labels.
-    pub(super) fn rows(&self, steps: Steps) -> Vec<Row> {
+    pub(crate) fn rows(&self, steps: Steps) -> Vec<Row> {
         rows(&self.pieces, steps)
     }
 
     /// How many rows there are at most.
-    pub(super) fn row_count_max(&self) -> usize {
+    pub(crate) fn row_count_max(&self) -> usize {
         self.pieces.iter().map(|part| part.piece.rows.len()).sum()
     }
 
     /// How many bytes are held.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let own = size_of::<Run>() + self.pieces.len() * size_of::<(Part, Piece)>();
         own as u64 + self.pieces.iter().map(|part| part.piece.bytes()).sum::<u64>()
     }

@@ -13,10 +13,11 @@ use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::watch::Watch;
 use crate::number_text::open_metrics;
 use crate::parse::ast::{Call, Expr, ExprKind, Span};
+use crate::plan::InfoSelector;
 use crate::window::Steps;
 
 use super::classic_histogram::{self, Question, Request};
-use super::info::{self, InfoSelector};
+use super::info;
 use super::sort::{self, Direction};
 use super::{date, label, math, native_answers, vector_scalar};
 

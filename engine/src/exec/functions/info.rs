@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use model::{Labels, METRIC_NAME, MatchOp, Matcher};
+use model::{Labels, METRIC_NAME};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -19,7 +19,7 @@ use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
 use crate::exec::watch::Watch;
-use crate::parse::ast::{Expr, ExprKind};
+use crate::plan::InfoSelector;
 use crate::tile::is_present;
 
 /// What a series takes while identities are looked for and compared: entries of trees.
@@ -33,56 +33,6 @@ const NEWEST_WORK: usize = 16;
 
 /// What identifies the target of a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
-
-/// The info metric where none is named.
-const TARGET_INFO: &str = "target_info";
-
-/// Which info series are asked for, and which of their labels are added.
-#[derive(Debug, Clone)]
-pub struct InfoSelector {
-    /// Conditions on the info metric's name.
-    names: Vec<Matcher>,
-    /// Conditions on the labels to be added; where there are any, no other label is.
-    labels: Vec<Matcher>,
-}
-
-impl InfoSelector {
-    /// Reads the second argument of the call; without one, all labels of `target_info`.
-    pub fn of(argument: Option<&Expr>) -> InfoSelector {
-        let matchers = match argument.map(|expr| &expr.kind) {
-            Some(ExprKind::Selector(selector)) => &selector.matchers[..],
-            Some(ExprKind::Paren(inner)) => return InfoSelector::of(Some(inner)),
-            _ => &[],
-        };
-        let (mut names, labels): (Vec<Matcher>, Vec<Matcher>) =
-            matchers.iter().cloned().partition(|matcher| matcher.name() == METRIC_NAME);
-        let is_positive = |m: &Matcher| matches!(m.op(), MatchOp::Equal | MatchOp::Regex);
-        if names.is_empty() {
-            names.push(Matcher::equal(METRIC_NAME, TARGET_INFO));
-        } else if !names.iter().any(is_positive) {
-            let any_info = Matcher::new(MatchOp::Regex, METRIC_NAME, ".+_info");
-            names.insert(0, any_info.expect("a constant expression that is valid"));
-        }
-        InfoSelector { names, labels }
-    }
-
-    /// The conditions on the info series to be loaded.
-    pub fn matchers(&self) -> Vec<Matcher> {
-        self.labels.iter().chain(&self.names).cloned().collect()
-    }
-
-    fn is_info(&self, labels: &Labels) -> bool {
-        self.names.iter().all(|matcher| matcher.matches(labels.metric_name()))
-    }
-
-    fn adds(&self, name: &str) -> bool {
-        self.labels.is_empty() || self.labels.iter().any(|matcher| matcher.name() == name)
-    }
-
-    fn allows_no_info(&self) -> bool {
-        self.labels.iter().all(Matcher::matches_empty)
-    }
-}
 
 /// Adds labels to the series of a vector. The values of `info` are the times of its samples,
 /// in seconds.

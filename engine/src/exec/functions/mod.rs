@@ -16,7 +16,6 @@ mod sort;
 mod vector_scalar;
 
 pub use call::{call, check_texts};
-pub use info::InfoSelector;
 pub use label::{LABEL_VALUE_BYTES_MAX, LABEL_VALUES_BYTES_MAX};
 pub(crate) use math::{atan2, go_max, go_min};
 pub(crate) use vector_scalar::absent;

@@ -14,13 +14,12 @@ use std::time::Instant;
 
 use model::{Budget, Source};
 
-use super::run::{Piece, Run};
-use super::{Found, Key, Results};
+use super::{Engine, QueryOptions, Ran};
 use crate::annotations::Annotations;
-use crate::engine::{Engine, QueryOptions, Ran};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::result::{QueryOutput, QueryStats, Row, Value};
+use crate::results::{Found, Key, Piece, Results, Run};
 use crate::stack::STACK_BYTES_MIN;
 use crate::window::Steps;
 
@@ -30,19 +29,19 @@ const STEPS_MAX: usize = 11_001;
 const SMALL_CELLS_MAX: usize = 1 << 15;
 
 /// A range query that may be answered from the cache.
-pub(crate) struct Refresh<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) results: &'a Results,
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) query: &'a str,
+pub(super) struct Refresh<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) results: &'a Results,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) query: &'a str,
     /// The steps that are asked for.
-    pub(crate) steps: Steps,
+    pub(super) steps: Steps,
     /// The end that was asked for.
-    pub(crate) end_ms: i64,
-    pub(crate) options: &'a QueryOptions,
+    pub(super) end_ms: i64,
+    pub(super) options: &'a QueryOptions,
     /// The version of the source, taken before anything else.
-    pub(crate) version: u64,
-    pub(crate) started: Instant,
+    pub(super) version: u64,
+    pub(super) started: Instant,
 }
 
 /// Rows of an answer, and what is kept of them.
@@ -55,7 +54,7 @@ impl Refresh<'_> {
     /// The answer.
     ///
     /// Errors: as without the cache.
-    pub(crate) async fn answer(self) -> Result<QueryOutput, QueryError> {
+    pub(super) async fn answer(self) -> Result<QueryOutput, QueryError> {
         let key = self.key();
         let Some(run) = self.kept(&key) else { return self.begin(key).await };
         let Some(parts) = self.missing(&run).await? else {

@@ -1,0 +1,118 @@
+//! Counters of what the nodes of a running plan cost; `exec::measure` counts with them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::{Node, NodeKind, Plan, RangeInput, RangeOrigin};
+
+/// What one node has cost so far, on all threads.
+#[derive(Debug, Default)]
+pub struct Meter {
+    nanos: AtomicU64,
+    series: AtomicU64,
+    samples: AtomicU64,
+}
+
+impl Meter {
+    /// How long threads have computed for the node itself.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    /// How many series it gives.
+    pub fn series_count(&self) -> u64 {
+        self.series.load(Ordering::Relaxed)
+    }
+
+    /// How many samples it has decoded.
+    pub fn sample_count(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    /// Adds the time that a thread has computed for the node.
+    pub(crate) fn add_time(&self, elapsed: Duration) {
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Sets how many series the node gives.
+    pub(crate) fn set_series_count(&self, count: usize) {
+        self.series.store(count as u64, Ordering::Relaxed);
+    }
+
+    /// Counts samples that the node has decoded.
+    pub(crate) fn add_samples(&self, count: usize) {
+        self.samples.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// The meters of a running query.
+#[derive(Debug)]
+pub struct Meters {
+    /// That of the query itself: what is done with the value of the root.
+    query: Arc<Meter>,
+    /// By the place of the node in memory: a plan does not move while it is executed.
+    nodes: HashMap<usize, Arc<Meter>, foldhash::fast::RandomState>,
+    /// Those of its selectors, by number.
+    loads: Vec<Arc<Meter>>,
+}
+
+impl Meters {
+    /// Meters for all nodes of a plan, all at zero.
+    pub fn new(plan: &Plan) -> Meters {
+        let loads = plan.selections.iter().map(|_| Arc::default()).collect();
+        let mut meters = Meters { query: Arc::default(), nodes: HashMap::default(), loads };
+        meters.add(&plan.root);
+        meters
+    }
+
+    fn add(&mut self, node: &Node) {
+        self.nodes.insert(place(node), Arc::default());
+        match &node.kind {
+            NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Instant(_) => {}
+            NodeKind::Range(input) => self.add_inner(input),
+            NodeKind::Rollup(rollup) => {
+                rollup.args.iter().for_each(|arg| self.add(arg));
+                self.add_inner(&rollup.input);
+            }
+            NodeKind::Call { args, .. } => args.iter().for_each(|arg| self.add(arg)),
+            NodeKind::Negate(inner) | NodeKind::Invariant(inner) => self.add(inner),
+            NodeKind::Binary { lhs, rhs, .. } => {
+                self.add(lhs);
+                self.add(rhs);
+            }
+            NodeKind::Aggregate(aggregation) => {
+                aggregation.param.iter().for_each(|param| self.add(param));
+                self.add(&aggregation.input);
+            }
+        }
+    }
+
+    fn add_inner(&mut self, input: &RangeInput) {
+        if let RangeOrigin::Subquery(Some(inner)) = &input.origin {
+            self.add(inner);
+        }
+    }
+
+    /// The meter of the query itself.
+    pub fn query(&self) -> &Arc<Meter> {
+        &self.query
+    }
+
+    /// The meter of a node; none if it is not of this plan.
+    pub fn node(&self, node: &Node) -> Option<&Arc<Meter>> {
+        self.nodes.get(&place(node))
+    }
+
+    /// The meter of a selector.
+    pub fn load(&self, selector: usize) -> Option<&Arc<Meter>> {
+        self.loads.get(selector)
+    }
+}
+
+fn place(node: &Node) -> usize {
+    std::ptr::from_ref(node).addr()
+}
