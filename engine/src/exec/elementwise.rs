@@ -3,6 +3,7 @@
 //! Floats and native histograms go through kernels of their own, row by row. Where only floats
 //! come of histograms, these are read in low tiles of their own, so that few are held at once.
 
+use crate::catalog::Names;
 use crate::error::QueryError;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
@@ -41,6 +42,16 @@ pub enum Name {
     Drop,
     /// It goes; now without the other labels that describe the metric, or at the end with them.
     DropAlone,
+}
+
+impl From<Names> for Name {
+    fn from(names: Names) -> Name {
+        match names {
+            Names::Kept | Names::None => Name::Keep,
+            Names::Dropped => Name::Drop,
+            Names::DroppedAlone => Name::DropAlone,
+        }
+    }
 }
 
 /// The same series with every row passed through a kernel, and histograms through another.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 use model::{Labels, SeriesSet};
 
+use crate::catalog::{FunctionId, RollupFunction};
 use crate::error::QueryError;
 use crate::exec::aggregate::aggregate;
 use crate::exec::binary;
@@ -136,7 +137,7 @@ fn roll_up(
         }
     };
     let operator = RollupOperator::new(ctx, steps, rollup, origin, args)?;
-    if rollup.call.function.name == "absent_over_time" {
+    if rollup.call.function.id == FunctionId::Rollup(RollupFunction::Absent) {
         return functions::absent(ctx, &operator, &rollup.call.args[rollup.range_index]);
     }
     let operator: Box<dyn VectorOperator> = Box::new(operator);

@@ -412,8 +412,8 @@ pub struct Aggregate {
 /// A function call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// The function's signature, from the one table of functions.
-    pub function: &'static crate::catalog::Signature,
+    /// The function.
+    pub function: &'static crate::catalog::Function,
     /// Its arguments; types and number are checked.
     pub args: Vec<Expr>,
 }

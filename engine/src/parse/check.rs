@@ -9,7 +9,7 @@ use super::Fault;
 use super::ast::{AggregateOp, BinaryOp, Cardinality, ValueType};
 use super::outline::{BinaryModifiers, Node, Shape, Sign};
 use super::quote::quoted;
-use crate::catalog::Signature;
+use crate::catalog::{Function, FunctionId};
 
 type Complaint = Option<Box<Fault>>;
 
@@ -173,9 +173,9 @@ pub(super) fn aggregate(op: AggregateOp, args: Vec<Node>) -> Complaint {
 }
 
 /// The complaint about a call.
-pub(super) fn call(function: &Signature, start: usize, args: Vec<Node>) -> Complaint {
+pub(super) fn call(function: &Function, start: usize, args: Vec<Node>) -> Complaint {
     let complaint = argument_count(function, start, args.len());
-    let is_info = function.name == "info" && args.len() > 1;
+    let is_info = function.id == FunctionId::Info && args.len() > 1;
     let complaint =
         if is_info { complaint.or_else(|| info_selector(start, &args[1])) } else { complaint };
     if complaint.is_some() {
@@ -202,7 +202,7 @@ pub(super) fn call(function: &Signature, start: usize, args: Vec<Node>) -> Compl
     None
 }
 
-fn argument_count(function: &Signature, start: usize, count: usize) -> Complaint {
+fn argument_count(function: &Function, start: usize, count: usize) -> Complaint {
     let name = quoted(function.name);
     let listed = function.args.len();
     if function.variadic == 0 {

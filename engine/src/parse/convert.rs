@@ -9,7 +9,7 @@ use super::ast::{
 };
 use super::names::aggregate_op;
 use super::outline::{Outline, Sign, SubqueryMark};
-use crate::catalog::Signature;
+use crate::catalog::Function;
 
 /// The crate built another tree than the outline promised; says which list ran dry.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Converter {
     signs: std::vec::IntoIter<Sign>,
     operators: std::vec::IntoIter<BinaryOp>,
     parens: std::vec::IntoIter<Span>,
-    calls: std::vec::IntoIter<(&'static Signature, Span)>,
+    calls: std::vec::IntoIter<(&'static Function, Span)>,
     aggregates: std::vec::IntoIter<Span>,
     subqueries: std::vec::IntoIter<SubqueryMark>,
 }

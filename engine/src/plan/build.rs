@@ -3,6 +3,7 @@
 use model::{BudgetError, Selection, SourceError};
 
 use crate::annotations::Annotations;
+use crate::catalog::{Function, FunctionId, Histograms, QueryTimeFunction};
 use crate::error::QueryError;
 use crate::parse::ast::{
     Aggregate, AggregateOp, At, Binary, BinaryOp, Call, DurationExpr, Expr, ExprKind,
@@ -111,15 +112,16 @@ impl BucketUse {
     /// The same for the arguments of a function.
     ///
     /// Source: `detectHistogramStatsDecoding` of Prometheus, as [`BucketUse::below_operator`].
-    fn below_call(self, function: &str) -> BucketUse {
-        match function {
-            "histogram_avg" | "histogram_count" | "histogram_sum" if self == BucketUse::Shown => {
-                BucketUse::Ignored
-            }
-            "histogram_fraction" | "histogram_quantile" | "histogram_quantiles" => {
-                BucketUse::Needed
-            }
-            _ => self,
+    fn below_call(self, function: &Function) -> BucketUse {
+        match function.histograms {
+            Histograms::Summarized if self == BucketUse::Shown => BucketUse::Ignored,
+            Histograms::Buckets => BucketUse::Needed,
+            Histograms::Summarized
+            | Histograms::Dropped
+            | Histograms::Kept
+            | Histograms::Compared
+            | Histograms::Counted
+            | Histograms::Answered => self,
         }
     }
 
@@ -197,9 +199,6 @@ impl Planner<'_> {
                 let aggregation = self.aggregate(aggregate, scope)?;
                 (NodeKind::Aggregate(aggregation), ValueType::Vector)
             }
-            ExprKind::Call(call) if invariance::is_query_constant(call) => {
-                (NodeKind::Number(self.query_constant(call)), ValueType::Scalar)
-            }
             ExprKind::Call(call) => (self.call(call, span, scope)?, call.function.returns),
         };
         Ok(Node { kind, value_type, span, steps: scope.steps })
@@ -258,9 +257,11 @@ impl Planner<'_> {
 
     fn call(&mut self, call: &Call, span: Span, scope: Scope) -> Result<NodeKind, QueryError> {
         let arg = |index: usize| call.args.get(index).map(|arg| &unwrap_parens(arg).kind);
-        let time = match call.function.name {
-            "timestamp" => Some(InstantValue::Timestamp),
-            "start_timestamp" => Some(InstantValue::StartTimestamp),
+        let function = call.function;
+        let time = match function.id {
+            FunctionId::QueryTime(time) => return Ok(NodeKind::Number(self.query_time(time))),
+            FunctionId::Timestamp => Some(InstantValue::Timestamp),
+            FunctionId::StartTimestamp => Some(InstantValue::StartTimestamp),
             _ => None,
         };
         if let (Some(yields), Some(ExprKind::Selector(selector))) = (time, arg(0)) {
@@ -274,12 +275,12 @@ impl Planner<'_> {
             }
             return Ok(NodeKind::Instant(instant));
         }
-        let buckets = scope.buckets.below_call(call.function.name);
+        let buckets = scope.buckets.below_call(function);
         let scope = Scope { buckets, ..scope };
-        if call.function.name == "info" {
+        if function.id == FunctionId::Info {
             return self.info(call, scope);
         }
-        if scope.is_range && call.function.name.starts_with("sort") {
+        if scope.is_range && matches!(function.id, FunctionId::Sort(_)) {
             // Source: `NewSortInRangeQueryWarning` of Prometheus.
             self.annotations.warn(
                 "sort is ineffective for range queries since results are always ordered by labels",
@@ -289,7 +290,7 @@ impl Planner<'_> {
         let is_range =
             |kind: &ExprKind| matches!(kind, ExprKind::Matrix(_) | ExprKind::Subquery(_));
         let range_index = (0..call.args.len()).find(|i| arg(*i).is_some_and(is_range));
-        let shape = Call { function: call.function, args: call.args.iter().map(shallow).collect() };
+        let shape = Call { function, args: call.args.iter().map(shallow).collect() };
         let mut args = Vec::with_capacity(call.args.len());
         let mut input = None;
         for (index, expr) in call.args.iter().enumerate() {
@@ -412,15 +413,16 @@ impl Planner<'_> {
     }
 
     /// Source: `foldQueryContextFunctions` of Prometheus.
-    fn query_constant(&self, call: &Call) -> f64 {
-        let start_ms = self.options.steps.start_ms;
-        match call.function.name {
-            "start" => start_ms as f64 / 1000.0,
-            "end" => self.options.end_ms as f64 / 1000.0,
-            "range" => self.options.end_ms.saturating_sub(start_ms) as f64 / 1000.0,
-            _ if self.options.end_ms == start_ms => 0.0,
-            _ => self.options.steps.step_ms as f64 / 1000.0,
-        }
+    fn query_time(&self, function: QueryTimeFunction) -> f64 {
+        let PlanOptions { steps: Steps { start_ms, step_ms, .. }, end_ms, .. } = *self.options;
+        let time_ms = match function {
+            QueryTimeFunction::Start => start_ms,
+            QueryTimeFunction::End => end_ms,
+            QueryTimeFunction::Range => end_ms.saturating_sub(start_ms),
+            QueryTimeFunction::Step if end_ms == start_ms => 0,
+            QueryTimeFunction::Step => step_ms,
+        };
+        time_ms as f64 / 1000.0
     }
 
     fn instant(

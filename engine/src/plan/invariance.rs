@@ -1,5 +1,6 @@
 //! Which parts of a query have the same value at every step.
 
+use crate::catalog::FunctionId;
 use crate::parse::ast::{Call, Expr, ExprKind};
 use crate::plan::unwrap_parens;
 
@@ -15,28 +16,6 @@ pub(super) struct Invariance {
 const VARIES: Invariance = Invariance { is_invariant: false, is_wrapped: false };
 const ONCE: Invariance = Invariance { is_invariant: true, is_wrapped: true };
 const LITERAL: Invariance = Invariance { is_invariant: true, is_wrapped: false };
-
-/// Functions whose value depends on the evaluation time even where the arguments do not.
-///
-/// Source: `AtModifierUnsafeFunctions` of Prometheus.
-const TIMED_FUNCTIONS: &[&str] = &[
-    "day_of_month",
-    "day_of_week",
-    "day_of_year",
-    "days_in_month",
-    "hour",
-    "minute",
-    "month",
-    "predict_linear",
-    "time",
-    "timestamp",
-    "year",
-];
-
-/// Functions that are numbers once the query's times are known.
-pub(super) fn is_query_constant(call: &Call) -> bool {
-    matches!(call.function.name, "start" | "end" | "range" | "step")
-}
 
 /// The invariance of an expression and of all below it, in the order in which a walk meets them
 /// that visits a node before its children, and the parameter of an aggregation last.
@@ -69,7 +48,6 @@ pub(super) fn mark(expr: &Expr, marks: &mut Vec<Invariance>) -> Invariance {
             }
             found
         }
-        ExprKind::Call(call) if is_query_constant(call) => LITERAL,
         ExprKind::Call(call) => mark_call(call, marks),
     };
     marks[index] = found;
@@ -77,16 +55,18 @@ pub(super) fn mark(expr: &Expr, marks: &mut Vec<Invariance>) -> Invariance {
 }
 
 fn mark_call(call: &Call, marks: &mut Vec<Invariance>) -> Invariance {
+    if matches!(call.function.id, FunctionId::QueryTime(_)) {
+        return LITERAL;
+    }
     let mut are_invariant = true;
     let mut are_selectors = true;
     for arg in &call.args {
         are_invariant &= mark(arg, marks).is_invariant;
         are_selectors &= matches!(unwrap_parens(arg).kind, ExprKind::Selector(_));
     }
-    let name = call.function.name;
     // The time of a pinned selector's sample is itself pinned.
-    let is_pinned_timestamp = name == "timestamp" && are_selectors;
-    let is_timed = TIMED_FUNCTIONS.contains(&name) && !is_pinned_timestamp;
+    let is_pinned_timestamp = call.function.id == FunctionId::Timestamp && are_selectors;
+    let is_timed = call.function.is_timed && !is_pinned_timestamp;
     once_if(are_invariant && !is_timed)
 }
 

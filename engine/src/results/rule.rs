@@ -1,8 +1,9 @@
 //! Which queries can be used again, and how far their steps look.
 //!
 //! A step of such a query follows from the samples around it alone: it knows of neither the
-//! query's range nor other steps. Listed is what is known to be so; everything else is refused.
+//! query's range nor other steps. Functions of which that is not known are refused.
 
+use crate::catalog::{FunctionId, Names};
 use crate::exec::operator::is_schema_label;
 use crate::parse::ast::{
     AggregateOp, Binary, BinaryOp, Call, DurationExpr, DurationKind, Expr, ExprKind, Matching,
@@ -10,87 +11,6 @@ use crate::parse::ast::{
 };
 use crate::plan::{Node, NodeKind, Plan, RangeOrigin, Rollup};
 use crate::window::Reach;
-
-/// Functions whose value at a step follows from their arguments at the step, or from the samples
-/// of their range.
-///
-/// Sorted. Absent are those of the query's range (`start`, `end`, `range`, `step`), those that
-/// have something to say (`sort`, …), those of native histograms alone, and `info`.
-const FUNCTIONS: &[&str] = &[
-    "abs",
-    "absent",
-    "absent_over_time",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "avg_over_time",
-    "ceil",
-    "changes",
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "cos",
-    "cosh",
-    "count_over_time",
-    "day_of_month",
-    "day_of_week",
-    "day_of_year",
-    "days_in_month",
-    "deg",
-    "delta",
-    "deriv",
-    "double_exponential_smoothing",
-    "exp",
-    "first_over_time",
-    "floor",
-    "histogram_quantile",
-    "hour",
-    "idelta",
-    "increase",
-    "irate",
-    "label_join",
-    "label_replace",
-    "last_over_time",
-    "ln",
-    "log10",
-    "log2",
-    "mad_over_time",
-    "max_of",
-    "max_over_time",
-    "min_of",
-    "min_over_time",
-    "minute",
-    "month",
-    "pi",
-    "predict_linear",
-    "present_over_time",
-    "quantile_over_time",
-    "rad",
-    "rate",
-    "resets",
-    "round",
-    "scalar",
-    "sgn",
-    "sin",
-    "sinh",
-    "sqrt",
-    "stddev_over_time",
-    "stdvar_over_time",
-    "sum_over_time",
-    "tan",
-    "tanh",
-    "time",
-    "timestamp",
-    "ts_of_first_over_time",
-    "ts_of_last_over_time",
-    "ts_of_max_over_time",
-    "ts_of_min_over_time",
-    "vector",
-    "year",
-];
 
 /// How far the steps of a query look, if it can be used again.
 pub(crate) fn rule(expr: &Expr, plan: &Plan) -> Option<Reach> {
@@ -108,7 +28,7 @@ pub(crate) fn rule(expr: &Expr, plan: &Plan) -> Option<Reach> {
 /// Where two operands of `or` differ, the earlier of two series with the same labels decides, and
 /// which that is depends on the query's range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
+enum FinalNames {
     /// They stay.
     Kept,
     /// They are removed.
@@ -119,9 +39,9 @@ enum Names {
 
 /// What becomes of the names of an expression's series; nothing for an expression that cannot be
 /// used again.
-fn names(expr: &Expr) -> Option<Names> {
+fn names(expr: &Expr) -> Option<FinalNames> {
     match &expr.kind {
-        ExprKind::Number { .. } | ExprKind::String(_) => Some(Names::Absent),
+        ExprKind::Number { .. } | ExprKind::String(_) => Some(FinalNames::Absent),
         ExprKind::Selector(selector) => of_selector(selector),
         ExprKind::Matrix(matrix) => {
             is_fixed(&matrix.range).then_some(())?;
@@ -148,7 +68,7 @@ fn names(expr: &Expr) -> Option<Names> {
             // Groups by other labels have no name; the others have those of their series.
             let may_have_name =
                 aggregate.is_without || aggregate.grouping.iter().any(is_schema) || picks(expr);
-            Some(if may_have_name { names } else { Names::Absent })
+            Some(if may_have_name { names } else { FinalNames::Absent })
         }
         ExprKind::Call(call) => of_call(call),
         ExprKind::Paren(inner) => names(inner),
@@ -162,12 +82,12 @@ fn picks(expr: &Expr) -> bool {
         if matches!(aggregate.op, Topk | Bottomk | Limitk | LimitRatio))
 }
 
-fn of_selector(selector: &VectorSelector) -> Option<Names> {
+fn of_selector(selector: &VectorSelector) -> Option<FinalNames> {
     let is_local = selector.at.is_none() && selector.offset.as_ref().is_none_or(is_fixed);
-    is_local.then_some(Names::Kept)
+    is_local.then_some(FinalNames::Kept)
 }
 
-fn of_binary(binary: &Binary) -> Option<Names> {
+fn of_binary(binary: &Binary) -> Option<FinalNames> {
     let (lhs, rhs) = (names(&binary.lhs)?, names(&binary.rhs)?);
     let fills = |m: &Matching| m.fill_left.is_some() || m.fill_right.is_some();
     if binary.matching.as_ref().is_some_and(fills) {
@@ -178,11 +98,11 @@ fn of_binary(binary: &Binary) -> Option<Names> {
         BinaryOp::TrimLower | BinaryOp::TrimUpper => None,
         BinaryOp::And | BinaryOp::Unless => Some(lhs),
         BinaryOp::Or => match (lhs, rhs) {
-            (names, Names::Absent) | (Names::Absent, names) => Some(names),
+            (names, FinalNames::Absent) | (FinalNames::Absent, names) => Some(names),
             (lhs, rhs) => (lhs == rhs).then_some(lhs),
         },
         _ if is_vector(&binary.lhs) && is_vector(&binary.rhs) => {
-            Some(if binary.is_bool { Names::Dropped } else { Names::Kept })
+            Some(if binary.is_bool { FinalNames::Dropped } else { FinalNames::Kept })
         }
         op if op.is_comparison() && !binary.is_bool => {
             Some(if is_vector(&binary.lhs) { lhs } else { rhs })
@@ -191,33 +111,33 @@ fn of_binary(binary: &Binary) -> Option<Names> {
     }
 }
 
-fn of_call(call: &Call) -> Option<Names> {
-    let name = call.function.name;
-    FUNCTIONS.binary_search(&name).ok()?;
+fn of_call(call: &Call) -> Option<FinalNames> {
+    if !call.function.is_reusable {
+        return None;
+    }
     let mut args = Vec::with_capacity(call.args.len());
     for arg in &call.args {
         args.push(names(arg)?);
     }
-    Some(match name {
-        "label_replace" | "label_join" => {
-            let Some(ExprKind::String(target)) = call.args.get(1).map(|arg| &arg.kind) else {
-                return None;
-            };
-            if is_schema_label(target) {
-                return None;
-            }
-            args[0]
+    if matches!(call.function.id, FunctionId::Label(_)) {
+        let Some(ExprKind::String(target)) = call.args.get(1).map(|arg| &arg.kind) else {
+            return None;
+        };
+        if is_schema_label(target) {
+            return None;
         }
-        "first_over_time" | "last_over_time" => args[0],
-        "absent" | "absent_over_time" | "scalar" | "vector" | "time" | "pi" => Names::Absent,
-        _ => Names::Dropped,
+    }
+    Some(match call.function.names {
+        Names::Kept => args[0],
+        Names::Dropped | Names::DroppedAlone => FinalNames::Dropped,
+        Names::None => FinalNames::Absent,
     })
 }
 
-fn dropped(names: Names) -> Names {
+fn dropped(names: FinalNames) -> FinalNames {
     match names {
-        Names::Kept | Names::Dropped => Names::Dropped,
-        Names::Absent => Names::Absent,
+        FinalNames::Kept | FinalNames::Dropped => FinalNames::Dropped,
+        FinalNames::Absent => FinalNames::Absent,
     }
 }
 

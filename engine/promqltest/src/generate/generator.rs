@@ -1,6 +1,8 @@
 //! Random queries of every kind over the samples.
 
-use engine::catalog::{Signature, all};
+use engine::catalog::{
+    DateFunction, Function, FunctionId, MathFunction, RangeModes, RollupFunction, SortFunction, all,
+};
 use engine::parse::ast::ValueType;
 
 use crate::generate::operand_rules::METRICS;
@@ -57,38 +59,45 @@ const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
 const SETS: [&str; 3] = ["and", "or", "unless"];
 const SIMPLE_AGGREGATES: [&str; 8] =
     ["sum", "avg", "min", "max", "count", "group", "stddev", "stdvar"];
-/// Functions whose calls need arguments of a kind.
-const SPECIAL: [&str; 12] = [
-    "absent",
-    "absent_over_time",
-    "histogram_fraction",
-    "histogram_quantile",
-    "histogram_quantiles",
-    "info",
-    "label_join",
-    "label_replace",
-    "sort_by_label",
-    "sort_by_label_desc",
-    "double_exponential_smoothing",
-    "start_timestamp",
-];
+/// Returns whether calls need arguments of a kind, which [`Generator::special`] writes.
+fn is_special(function: &Function) -> bool {
+    use RollupFunction::{Absent, DoubleExponentialSmoothing};
+    match function.id {
+        FunctionId::Absent
+        | FunctionId::Info
+        | FunctionId::StartTimestamp
+        | FunctionId::Histogram(_)
+        | FunctionId::Label(_)
+        | FunctionId::Sort(SortFunction::Labels | SortFunction::LabelsDescending)
+        | FunctionId::Rollup(Absent | DoubleExponentialSmoothing) => true,
+        FunctionId::Math(_)
+        | FunctionId::Date(_)
+        | FunctionId::Bound(_)
+        | FunctionId::Rollup(_)
+        | FunctionId::NativeHistogram(_)
+        | FunctionId::Sort(SortFunction::Value | SortFunction::ValueDescending)
+        | FunctionId::QueryTime(_)
+        | FunctionId::MaxOf
+        | FunctionId::MinOf
+        | FunctionId::Pi
+        | FunctionId::Scalar
+        | FunctionId::Time
+        | FunctionId::Timestamp
+        | FunctionId::Vector => false,
+    }
+}
 
-/// Functions that make the error of a huge number's last digits a large one.
-const MAGNIFYING: [&str; 13] = [
-    "sin",
-    "cos",
-    "tan",
-    "sinh",
-    "cosh",
-    "exp",
-    "day_of_month",
-    "day_of_week",
-    "day_of_year",
-    "days_in_month",
-    "hour",
-    "minute",
-    "month",
-];
+/// Returns whether a function makes the error of a huge number's last digits a large one.
+fn is_magnifying(function: &Function) -> bool {
+    match function.id {
+        FunctionId::Math(function) => {
+            use MathFunction::{Cos, Cosh, Exp, Sin, Sinh, Tan};
+            matches!(function, Sin | Cos | Tan | Sinh | Cosh | Exp)
+        }
+        FunctionId::Date(function) => function != DateFunction::Year,
+        _ => false,
+    }
+}
 
 /// Writes queries kind by kind: every function, aggregation, operator and modifier, each on
 /// operands that fit it.
@@ -301,9 +310,9 @@ impl Generator {
 
     /// A call from the table of functions, with arguments by their types.
     fn call(&mut self, depth: u32) -> String {
-        let functions: Vec<&'static Signature> = all()
+        let functions: Vec<&'static Function> = all()
             .iter()
-            .filter(|f| f.returns == ValueType::Vector && !SPECIAL.contains(&f.name))
+            .filter(|f| f.returns == ValueType::Vector && !is_special(f))
             .filter(|f| self.is_experimental || !f.is_experimental)
             .collect();
         let function = functions[self.random.below(functions.len() as u64) as usize];
@@ -312,7 +321,7 @@ impl Generator {
             count -= 1;
         }
         if self.is_experimental
-            && ["rate", "increase", "delta"].contains(&function.name)
+            && function.modes == RangeModes::AnchoredOrSmoothed
             && self.random.one_in(4)
         {
             let mode = self.pick(&["anchored", "smoothed"]);
@@ -320,13 +329,13 @@ impl Generator {
             let selector = self.plain_selector(metric);
             return format!("{}({selector}[{}] {mode})", function.name, self.pick(&DURATIONS));
         }
-        let is_quantile = function.name.starts_with("quantile");
+        let is_quantile = function.id == FunctionId::Rollup(RollupFunction::Quantile);
         let args: Vec<String> = function.args[..count]
             .iter()
             .map(|kind| match kind {
                 ValueType::Scalar if is_quantile => self.pick(&FRACTIONS).to_owned(),
                 ValueType::Scalar => self.scalar(depth),
-                ValueType::Vector if MAGNIFYING.contains(&function.name) => {
+                ValueType::Vector if is_magnifying(function) => {
                     format!("clamp({}, -700, 700)", self.vector(depth))
                 }
                 ValueType::Vector => self.vector(depth),

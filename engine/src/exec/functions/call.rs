@@ -6,9 +6,13 @@ use hashbrown::HashSet;
 
 use crate::annotations::Cause;
 use crate::calendar::Moment;
+use crate::catalog::{
+    BoundFunction, DateFunction, Function, FunctionId, HistogramFunction, LabelFunction,
+    SortFunction,
+};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
-use crate::exec::elementwise::{HistogramRule, Name, RowKernel, elementwise};
+use crate::exec::elementwise::{HistogramRule, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::watch::Watch;
 use crate::number_text::open_metrics;
@@ -25,12 +29,13 @@ use super::{date, label, math, native_answers, vector_scalar};
 ///
 /// Errors: label names and expressions that cannot be, in Prometheus' words.
 pub fn check_texts(call: &Call) -> Result<(), QueryError> {
+    let FunctionId::Label(function) = call.function.id else { return Ok(()) };
     let text = |arg: &Expr| match &unwrapped(arg).kind {
         ExprKind::String(text) => Some(text.clone()),
         _ => None,
     };
     let texts: Vec<String> = call.args.iter().filter_map(text).collect();
-    label::check(call.function.name, &texts.iter().map(String::as_str).collect::<Vec<_>>())
+    label::check(function, &texts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Calls a function on evaluated arguments, none of which is a range.
@@ -45,35 +50,47 @@ pub fn call(
     call: &Call,
     args: Vec<Operand>,
 ) -> Result<Operand, QueryError> {
-    let name = call.function.name;
-    let args = Arguments { name, values: args.into_iter() };
-    if let Some(kernel) = math::unary(name) {
-        return args.map(ctx, kernel);
-    }
-    if let Some(question) = date::question(name) {
-        if call.args.is_empty() {
-            let seconds = (0..steps.count).map(|step| steps.time(step) / 1000);
-            let values: Vec<f64> =
-                seconds.map(|seconds| question(Moment::from_seconds(seconds))).collect();
-            return vector_scalar::vector(ctx, steps, &values);
+    let function = call.function;
+    let mut args = Arguments { function, values: args.into_iter() };
+    match function.id {
+        FunctionId::Math(function) => args.map(ctx, math::unary(function)),
+        FunctionId::Date(function) => dates(ctx, steps, function, args),
+        FunctionId::Bound(function) => bounded(ctx, steps, function, args),
+        FunctionId::Histogram(function) => classic(ctx, call, function, args),
+        FunctionId::NativeHistogram(function) => {
+            let rule = native_answers::of_each(function);
+            args.map_mixed(ctx, Box::new(|_, _, presence| presence.fill(0)), rule)
         }
-        return args.map(ctx, date::kernel(question));
-    }
-    match name {
-        "round" | "clamp" | "clamp_min" | "clamp_max" => bounded(ctx, steps, name, args),
-        "sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc" => sorted(ctx, name, args),
-        "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => {
-            classic(ctx, call, args)
+        FunctionId::Label(function) => relabeled(ctx, function, args),
+        FunctionId::Sort(function) => sorted(ctx, function, args),
+        FunctionId::Absent => vector_scalar::absent(ctx, &*args.vector()?, &call.args[0]),
+        FunctionId::Info => {
+            let base = args.vector()?;
+            let selector = InfoSelector::of(call.args.get(1));
+            info::evaluate(ctx, &selector, &*base, &*args.vector()?)
         }
-        "label_replace" | "label_join" => relabeled(ctx, name, args),
-        "max_of" | "min_of" | "pi" | "scalar" | "time" => scalars(ctx, steps, name, args),
-        _ => vectors(ctx, steps, call, args),
+        FunctionId::MaxOf => args.choose(math::go_max),
+        FunctionId::MinOf => args.choose(math::go_min),
+        FunctionId::Pi => Ok(Operand::Scalar(vec![std::f64::consts::PI; steps.count])),
+        FunctionId::Scalar => vector_scalar::scalar(ctx, &*args.vector()?),
+        // Start timestamps: what has been computed has none.
+        FunctionId::StartTimestamp => args.map(ctx, Box::new(|_, _, presence| presence.fill(0))),
+        FunctionId::Time => Ok(Operand::Scalar(vector_scalar::time(steps))),
+        FunctionId::Timestamp => {
+            let (kernel, rule) = vector_scalar::timestamp(steps);
+            args.map_mixed(ctx, kernel, rule)
+        }
+        FunctionId::Vector => vector_scalar::vector(ctx, steps, &args.scalar()?),
+        FunctionId::Rollup(_) | FunctionId::QueryTime(_) => {
+            let message = format!("function \"{}\" is not supported here", function.name);
+            Err(QueryError::Execution(message))
+        }
     }
 }
 
 /// The evaluated arguments of a call, taken one by one.
 struct Arguments {
-    name: &'static str,
+    function: &'static Function,
     values: std::vec::IntoIter<Operand>,
 }
 
@@ -108,8 +125,26 @@ impl Arguments {
     }
 
     /// The vector argument with every value passed through a kernel, without its histograms.
-    fn map(mut self, ctx: &Context, kernel: RowKernel) -> Result<Operand, QueryError> {
-        elementwise(ctx, self.vector()?, Name::Drop, kernel, HistogramRule::Drop)
+    fn map(self, ctx: &Context, kernel: RowKernel) -> Result<Operand, QueryError> {
+        self.map_mixed(ctx, kernel, HistogramRule::Drop)
+    }
+
+    /// The vector argument with every value passed through a kernel, and its histograms by a rule.
+    fn map_mixed(
+        mut self,
+        ctx: &Context,
+        kernel: RowKernel,
+        rule: HistogramRule,
+    ) -> Result<Operand, QueryError> {
+        elementwise(ctx, self.vector()?, self.function.names.into(), kernel, rule)
+    }
+
+    /// Of two scalar arguments the one that a rule chooses at each step.
+    fn choose(mut self, choose: fn(f64, f64) -> f64) -> Result<Operand, QueryError> {
+        let mut values = self.scalar()?;
+        let others = self.scalar()?;
+        values.iter_mut().zip(others).for_each(|(value, other)| *value = choose(*value, other));
+        Ok(Operand::Scalar(values))
     }
 
     fn mismatch(&self, expected: &str, found: Option<&Operand>) -> QueryError {
@@ -121,7 +156,7 @@ impl Arguments {
         };
         QueryError::Execution(format!(
             "expected type {expected} in call to function \"{}\", got {found}",
-            self.name
+            self.function.name
         ))
     }
 }
@@ -145,22 +180,37 @@ fn unwrapped(expr: &Expr) -> &Expr {
     }
 }
 
+fn dates(
+    ctx: &Context,
+    steps: Steps,
+    function: DateFunction,
+    args: Arguments,
+) -> Result<Operand, QueryError> {
+    let question = date::question(function);
+    if args.values.len() > 0 {
+        return args.map(ctx, date::kernel(question));
+    }
+    let seconds = (0..steps.count).map(|step| steps.time(step) / 1000);
+    let values: Vec<f64> = seconds.map(|seconds| question(Moment::from_seconds(seconds))).collect();
+    vector_scalar::vector(ctx, steps, &values)
+}
+
 fn bounded(
     ctx: &Context,
     steps: Steps,
-    name: &str,
+    function: BoundFunction,
     mut args: Arguments,
 ) -> Result<Operand, QueryError> {
     let input = args.vector()?;
     // Scalars that are arguments are charged for by the plan, those that are made here are not.
     let charge = Charge::new(&ctx.budget, steps.count as u64 * 8)?;
     let every_step = |value: f64| vec![value; steps.count];
-    let kernel = match name {
-        "round" if args.values.len() == 0 => math::round(every_step(1.0)),
-        "round" => math::round(args.scalar()?),
-        "clamp_min" => math::clamp(args.scalar()?, every_step(f64::INFINITY)),
-        "clamp_max" => math::clamp(every_step(f64::NEG_INFINITY), args.scalar()?),
-        _ => {
+    let kernel = match function {
+        BoundFunction::Round if args.values.len() == 0 => math::round(every_step(1.0)),
+        BoundFunction::Round => math::round(args.scalar()?),
+        BoundFunction::Min => math::clamp(args.scalar()?, every_step(f64::INFINITY)),
+        BoundFunction::Max => math::clamp(every_step(f64::NEG_INFINITY), args.scalar()?),
+        BoundFunction::Clamp => {
             let min = args.scalar()?;
             math::clamp(min, args.scalar()?)
         }
@@ -169,39 +219,52 @@ fn bounded(
         let _ = &charge;
         kernel(first_step, values, presence);
     });
-    elementwise(ctx, input, Name::Drop, kernel, HistogramRule::Drop)
+    elementwise(ctx, input, args.function.names.into(), kernel, HistogramRule::Drop)
 }
 
-fn sorted(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, QueryError> {
+fn sorted(
+    ctx: &Context,
+    function: SortFunction,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
+    use Direction::{Ascending, Descending};
     let input = args.vector()?;
-    let direction =
-        if name.ends_with("_desc") { Direction::Descending } else { Direction::Ascending };
-    if name.starts_with("sort_by_label") {
-        sort::by_label(ctx, input, &args.strings()?, direction)
-    } else {
-        sort::by_value(ctx, input, direction)
+    match function {
+        SortFunction::Value => sort::by_value(ctx, input, Ascending),
+        SortFunction::ValueDescending => sort::by_value(ctx, input, Descending),
+        SortFunction::Labels => sort::by_label(ctx, input, &args.strings()?, Ascending),
+        SortFunction::LabelsDescending => sort::by_label(ctx, input, &args.strings()?, Descending),
     }
 }
 
-fn relabeled(ctx: &Context, name: &str, mut args: Arguments) -> Result<Operand, QueryError> {
+fn relabeled(
+    ctx: &Context,
+    function: LabelFunction,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
     let input = args.vector()?;
     let texts = args.strings()?;
-    match (name, &texts[..]) {
-        ("label_replace", [target, replacement, source, pattern]) => {
+    match (function, &texts[..]) {
+        (LabelFunction::Replace, [target, replacement, source, pattern]) => {
             label::replace(ctx, input, [target, replacement, source, pattern])
         }
-        ("label_join", [target, separator, sources @ ..]) => {
+        (LabelFunction::Join, [target, separator, sources @ ..]) => {
             label::join(ctx, input, target, separator, sources)
         }
-        _ => Err(args.mismatch("string", None)),
+        (LabelFunction::Replace | LabelFunction::Join, _) => Err(args.mismatch("string", None)),
     }
 }
 
-fn classic(ctx: &Context, call: &Call, mut args: Arguments) -> Result<Operand, QueryError> {
+fn classic(
+    ctx: &Context,
+    call: &Call,
+    function: HistogramFunction,
+    mut args: Arguments,
+) -> Result<Operand, QueryError> {
     let ask = |question| vec![Request { question, label: None }];
     let charge = Charge::new(&ctx.budget, 0)?;
-    match call.function.name {
-        "histogram_quantile" => {
+    match function {
+        HistogramFunction::Quantile => {
             let quantiles = args.scalar()?;
             classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, 0));
             let shares = Arc::from(quantiles);
@@ -214,7 +277,7 @@ fn classic(ctx: &Context, call: &Call, mut args: Arguments) -> Result<Operand, Q
                 charge,
             )
         }
-        "histogram_fraction" => {
+        HistogramFunction::Fraction => {
             let lower = args.scalar()?;
             let requests = ask(Question::Fraction { lower, upper: args.scalar()? });
             classic_histogram::evaluate(
@@ -225,7 +288,7 @@ fn classic(ctx: &Context, call: &Call, mut args: Arguments) -> Result<Operand, Q
                 charge,
             )
         }
-        _ => {
+        HistogramFunction::Quantiles => {
             let input = args.vector()?;
             let label = args.string()?;
             quantiles(ctx, call, input, &label, args)
@@ -263,59 +326,4 @@ fn quantiles(
         }
     }
     classic_histogram::evaluate(ctx, argument_span(call, 0), input, requests, charge)
-}
-
-fn scalars(
-    ctx: &Context,
-    steps: Steps,
-    name: &str,
-    mut args: Arguments,
-) -> Result<Operand, QueryError> {
-    let values = match name {
-        "time" => vector_scalar::time(steps),
-        "pi" => vec![std::f64::consts::PI; steps.count],
-        "scalar" => return vector_scalar::scalar(ctx, &*args.vector()?),
-        _ => {
-            let choose = if name == "max_of" { math::go_max } else { math::go_min };
-            let mut values = args.scalar()?;
-            let others = args.scalar()?;
-            values.iter_mut().zip(others).for_each(|(value, other)| *value = choose(*value, other));
-            values
-        }
-    };
-    Ok(Operand::Scalar(values))
-}
-
-fn vectors(
-    ctx: &Context,
-    steps: Steps,
-    call: &Call,
-    mut args: Arguments,
-) -> Result<Operand, QueryError> {
-    match call.function.name {
-        "absent" => {
-            let input = args.vector()?;
-            vector_scalar::absent(ctx, &*input, &call.args[0])
-        }
-        "info" => {
-            let base = args.vector()?;
-            let selector = InfoSelector::of(call.args.get(1));
-            info::evaluate(ctx, &selector, &*base, &*args.vector()?)
-        }
-        "timestamp" => {
-            let (kernel, rule) = vector_scalar::timestamp(steps);
-            elementwise(ctx, args.vector()?, Name::Drop, kernel, rule)
-        }
-        "vector" => vector_scalar::vector(ctx, steps, &args.scalar()?),
-        // Start timestamps: what has been computed has none.
-        "start_timestamp" => args.map(ctx, Box::new(|_, _, presence| presence.fill(0))),
-        name => {
-            if let Some(rule) = native_answers::of_each(name) {
-                let no_floats: RowKernel = Box::new(|_, _, presence| presence.fill(0));
-                return elementwise(ctx, args.vector()?, Name::DropAlone, no_floats, rule);
-            }
-            let message = format!("function \"{name}\" is not supported here");
-            Err(QueryError::Execution(message))
-        }
-    }
 }

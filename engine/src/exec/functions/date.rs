@@ -1,21 +1,21 @@
 //! Functions of calendar and clock, in UTC.
 
 use crate::calendar::{Date, Moment};
+use crate::catalog::DateFunction;
 use crate::exec::elementwise::RowKernel;
 
-/// What is asked of a time, by the function's name.
-pub(super) fn question(name: &str) -> Option<fn(Moment) -> f64> {
-    Some(match name {
-        "minute" => |moment| (moment.second_of_day / 60 % 60) as f64,
-        "hour" => |moment| (moment.second_of_day / 3600) as f64,
-        "day_of_week" => |moment| (moment.day + 4).rem_euclid(7) as f64,
-        "day_of_month" => |moment| Date::of(moment).day as f64,
-        "day_of_year" => |moment| Date::of(moment).day_of_year() as f64,
-        "days_in_month" => |moment| Date::of(moment).days_in_month() as f64,
-        "month" => |moment| Date::of(moment).month as f64,
-        "year" => |moment| Date::of(moment).year as f64,
-        _ => return None,
-    })
+/// Returns what a function asks of a time.
+pub(super) fn question(function: DateFunction) -> fn(Moment) -> f64 {
+    match function {
+        DateFunction::Minute => |moment| (moment.second_of_day / 60 % 60) as f64,
+        DateFunction::Hour => |moment| (moment.second_of_day / 3600) as f64,
+        DateFunction::DayOfWeek => |moment| (moment.day + 4).rem_euclid(7) as f64,
+        DateFunction::DayOfMonth => |moment| Date::of(moment).day as f64,
+        DateFunction::DayOfYear => |moment| Date::of(moment).day_of_year() as f64,
+        DateFunction::DaysInMonth => |moment| Date::of(moment).days_in_month() as f64,
+        DateFunction::Month => |moment| Date::of(moment).month as f64,
+        DateFunction::Year => |moment| Date::of(moment).year as f64,
+    }
 }
 
 /// The kernel that asks it of every value.
@@ -30,9 +30,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::catalog::{FunctionId, lookup};
 
     fn ask(name: &str, seconds: f64) -> f64 {
-        question(name).unwrap()(Moment::from_float(seconds))
+        let FunctionId::Date(function) = lookup(name).unwrap().id else {
+            panic!("{name} is no function of the calendar");
+        };
+        question(function)(Moment::from_float(seconds))
     }
 
     #[test]

@@ -5,6 +5,7 @@ use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
 use model::re2::compile_wrapped;
 use regex::{Captures, Regex, RegexBuilder};
 
+use crate::catalog::LabelFunction;
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
@@ -65,14 +66,16 @@ fn compiled(pattern: &str) -> Result<Regex, QueryError> {
 
 /// Refuses texts that [`replace`] and [`join`] refuse, before the vector is evaluated, which may
 /// be refused as well: Prometheus looks at the texts first.
-pub(super) fn check(name: &str, texts: &[&str]) -> Result<(), QueryError> {
-    match (name, texts) {
-        ("label_replace", [target, _, _, pattern]) => {
+pub(super) fn check(function: LabelFunction, texts: &[&str]) -> Result<(), QueryError> {
+    match (function, texts) {
+        (LabelFunction::Replace, [target, _, _, pattern]) => {
             compiled(pattern)?;
             check_name("label_replace", "destination", target)
         }
-        ("label_join", [target, _, sources @ ..]) => check_names(target, sources.iter().copied()),
-        _ => Ok(()),
+        (LabelFunction::Join, [target, _, sources @ ..]) => {
+            check_names(target, sources.iter().copied())
+        }
+        (LabelFunction::Replace | LabelFunction::Join, _) => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::Histogram;
 
+use crate::catalog::NativeHistogramFunction;
 use crate::error::QueryError;
 use crate::exec::elementwise::{HistogramKernel, HistogramRule};
 use crate::number_text::parse_float;
@@ -15,17 +16,16 @@ use super::classic_histogram::{
 };
 use super::native_quantile::{NanEffect, fraction, quantile, variance};
 
-/// The rule of a function that gives a number for each native histogram, by the function's name.
-pub(super) fn of_each(name: &str) -> Option<HistogramRule> {
-    let kernel = match name {
-        "histogram_avg" => each(|histogram| histogram.sum / histogram.count),
-        "histogram_count" => each(|histogram| histogram.count),
-        "histogram_stddev" => each(|histogram| variance(histogram).sqrt()),
-        "histogram_stdvar" => each(variance),
-        "histogram_sum" => each(|histogram| histogram.sum),
-        _ => return None,
+/// Returns the rule of a function that gives a number for each native histogram.
+pub(super) fn of_each(function: NativeHistogramFunction) -> HistogramRule {
+    let kernel = match function {
+        NativeHistogramFunction::Avg => each(|histogram| histogram.sum / histogram.count),
+        NativeHistogramFunction::Count => each(|histogram| histogram.count),
+        NativeHistogramFunction::Stddev => each(|histogram| variance(histogram).sqrt()),
+        NativeHistogramFunction::Stdvar => each(variance),
+        NativeHistogramFunction::Sum => each(|histogram| histogram.sum),
     };
-    Some(HistogramRule::Answer(kernel))
+    HistogramRule::Answer(kernel)
 }
 
 fn each(answer: impl Fn(&Histogram) -> f64 + Send + Sync + 'static) -> HistogramKernel {

@@ -12,6 +12,7 @@ mod extended;
 mod feed;
 mod fold;
 mod halves;
+mod kernels;
 mod mixed;
 mod moments;
 mod note;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use model::{SampleBatch, SeriesSet};
 
 use crate::annotations::Cause;
+use crate::catalog::{self, Function, Histograms, Names, RangeModes};
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
@@ -35,13 +37,9 @@ use crate::plan::{Instant, RangeInput, Rollup};
 use crate::window::{Reach, Steps};
 
 use buffer::{Buffer, Ranges};
-use counter::{Extrapolated, LastTwo, Neighbours, Resets};
-use extended::{AnchoredNeighbours, ExtendedRate, SmoothedInstant};
-use fold::{Border, Extreme, Fold};
+use kernels::RollupKernel;
 use mixed::Mixing;
 use note::Note;
-use spread::{Mad, Quantile, Variance};
-use trend::{Prediction, Slope, Smoothing};
 
 pub(crate) use note::invalid_quantile;
 pub use raw::{RawSamples, raw_series};
@@ -85,11 +83,13 @@ pub struct RollupOperator {
     series: Vec<SeriesMeta>,
     steps: Steps,
     ranges: Ranges,
-    function: Function,
+    kernel: RollupKernel,
     note: Note,
     mixing: Mixing,
     /// Whether there may be histograms among the samples.
     takes_histograms: bool,
+    /// Whether there may be histograms in the result, if there are some among the samples.
+    gives_histograms: bool,
     /// Room that readers have left, for those to come: new room would have to be zeroed by the
     /// system over and over.
     spare: Mutex<Vec<Spare>>,
@@ -104,55 +104,6 @@ struct Spare {
     charge: Option<Charge>,
 }
 
-/// A function with its parameters, one a step.
-#[derive(Debug, Clone)]
-enum Function {
-    Rate {
-        is_counter: bool,
-        is_rate: bool,
-    },
-    ExtendedRate {
-        is_counter: bool,
-        is_rate: bool,
-        is_smoothed: bool,
-    },
-    LastTwo {
-        is_rate: bool,
-    },
-    Neighbours {
-        only_falls: bool,
-    },
-    AnchoredNeighbours {
-        only_falls: bool,
-    },
-    Fold {
-        is_mean: bool,
-    },
-    Extreme {
-        is_max: bool,
-        is_time: bool,
-    },
-    Border(Border),
-    /// How many samples there are, histograms counted by their size.
-    Size,
-    Variance {
-        is_stddev: bool,
-    },
-    Quantile {
-        phi: Arc<[f64]>,
-    },
-    Mad,
-    Slope,
-    Prediction {
-        seconds: Arc<[f64]>,
-    },
-    Smoothing {
-        smoothing: Arc<[f64]>,
-        trend: Arc<[f64]>,
-    },
-    SmoothedInstant,
-}
-
 impl RollupOperator {
     /// An operator for a planned call; `args` are its evaluated other arguments.
     ///
@@ -164,15 +115,23 @@ impl RollupOperator {
         origin: Origin,
         args: Vec<Vec<f64>>,
     ) -> Result<RollupOperator, QueryError> {
-        let name = rollup.call.function.name;
-        check_mode(name, rollup.input.mode)?;
-        let function = function(name, rollup.input.mode, args)?;
-        let keeps_name = matches!(name, "last_over_time" | "first_over_time");
-        let note = Note::new(rollup, &function, &origin);
-        let cause = note::cause(rollup, &function, &origin);
+        let function = rollup.call.function;
+        check_mode(function, rollup.input.mode)?;
+        let kernel = RollupKernel::new(function, rollup.input.mode, args)?;
+        let note = Note::new(rollup, &kernel, &origin);
+        let cause = note::cause(rollup, &kernel, &origin);
         let ranges = ranges(&rollup.input);
         let said = (note, cause);
-        RollupOperator::build(ctx, steps, origin, ranges, function, said, !keeps_name)
+        let drops_name = function.names != Names::Kept;
+        RollupOperator::build(
+            ctx,
+            steps,
+            origin,
+            ranges,
+            (kernel, function.histograms),
+            said,
+            drops_name,
+        )
     }
 
     /// An operator for an instant selector that is `smoothed`; `span` is where it stands.
@@ -185,9 +144,9 @@ impl RollupOperator {
     ) -> Result<RollupOperator, QueryError> {
         let Instant { times, reach, .. } = *instant;
         let ranges = Ranges { times, range_ms: 0, margin: reach };
-        let function = Function::SmoothedInstant;
+        let kernel = (RollupKernel::SmoothedInstant, Histograms::Kept);
         let said = (Note::None, span.into());
-        RollupOperator::build(ctx, steps, Origin::Set(set), ranges, function, said, false)
+        RollupOperator::build(ctx, steps, Origin::Set(set), ranges, kernel, said, false)
     }
 
     /// An operator that gives how many samples are in each range, with what the mode of the
@@ -198,9 +157,9 @@ impl RollupOperator {
         input: &RangeInput,
         origin: Origin,
     ) -> Result<RollupOperator, QueryError> {
-        let function = Function::Size;
+        let kernel = (RollupKernel::Size, Histograms::Compared);
         let said = (Note::None, input.span.into());
-        RollupOperator::build(ctx, steps, origin, ranges(input), function, said, false)
+        RollupOperator::build(ctx, steps, origin, ranges(input), kernel, said, false)
     }
 
     fn build(
@@ -208,7 +167,7 @@ impl RollupOperator {
         steps: Steps,
         origin: Origin,
         ranges: Ranges,
-        function: Function,
+        (kernel, histograms): (RollupKernel, Histograms),
         (note, cause): (Note, Cause),
         drop_name: bool,
     ) -> Result<RollupOperator, QueryError> {
@@ -225,14 +184,15 @@ impl RollupOperator {
         }
         let is_subquery = matches!(origin, Origin::Operator(_));
         Ok(RollupOperator {
-            mixing: Mixing::new(&function, ctx.uses_start_timestamps, is_subquery, cause),
+            gives_histograms: histograms == Histograms::Kept,
+            mixing: Mixing::new(&kernel, histograms, ctx.uses_start_timestamps, is_subquery, cause),
             takes_histograms: origin.has_histograms(),
             ctx: ctx.clone(),
             origin,
             series,
             steps,
             ranges,
-            function,
+            kernel,
             note,
             spare: Mutex::default(),
             _charge: charge,
@@ -245,71 +205,21 @@ fn ranges(input: &RangeInput) -> Ranges {
 }
 
 /// Source: `AnchoredSafeFunctions` and `SmoothedSafeFunctions` of Prometheus.
-fn check_mode(name: &str, mode: RangeMode) -> Result<(), QueryError> {
-    let (word, functions): (&str, &[&str]) = match mode {
+fn check_mode(function: &Function, mode: RangeMode) -> Result<(), QueryError> {
+    let (word, least) = match mode {
         RangeMode::Plain => return Ok(()),
-        RangeMode::Anchored => ("anchored", &["changes", "delta", "increase", "rate", "resets"]),
-        RangeMode::Smoothed => ("smoothed", &["delta", "increase", "rate"]),
+        RangeMode::Anchored => ("anchored", RangeModes::Anchored),
+        RangeMode::Smoothed => ("smoothed", RangeModes::AnchoredOrSmoothed),
     };
-    if functions.contains(&name) {
+    if function.modes >= least {
         return Ok(());
     }
+    let takers = catalog::all().iter().filter(|function| function.modes >= least);
     Err(QueryError::Execution(format!(
-        "{word} modifier can only be used with: {} - not with {name}",
-        functions.join(", ")
+        "{word} modifier can only be used with: {} - not with {}",
+        takers.map(|function| function.name).collect::<Vec<_>>().join(", "),
+        function.name
     )))
-}
-
-fn function(name: &str, mode: RangeMode, args: Vec<Vec<f64>>) -> Result<Function, QueryError> {
-    let mut args = args.into_iter();
-    let mut param = || -> Result<Arc<[f64]>, QueryError> {
-        let missing = || QueryError::Execution(format!("missing argument of {name}"));
-        Ok(Arc::from(args.next().ok_or_else(missing)?))
-    };
-    let is_plain = mode == RangeMode::Plain;
-    let rate = |is_counter, is_rate| match mode {
-        RangeMode::Plain => Function::Rate { is_counter, is_rate },
-        RangeMode::Anchored => Function::ExtendedRate { is_counter, is_rate, is_smoothed: false },
-        RangeMode::Smoothed => Function::ExtendedRate { is_counter, is_rate, is_smoothed: true },
-    };
-    let neighbours = |only_falls| match is_plain {
-        true => Function::Neighbours { only_falls },
-        false => Function::AnchoredNeighbours { only_falls },
-    };
-    Ok(match name {
-        "rate" => rate(true, true),
-        "increase" => rate(true, false),
-        "delta" => rate(false, false),
-        "irate" => Function::LastTwo { is_rate: true },
-        "idelta" => Function::LastTwo { is_rate: false },
-        "resets" => neighbours(true),
-        "changes" => neighbours(false),
-        "sum_over_time" => Function::Fold { is_mean: false },
-        "avg_over_time" => Function::Fold { is_mean: true },
-        "min_over_time" => Function::Extreme { is_max: false, is_time: false },
-        "max_over_time" => Function::Extreme { is_max: true, is_time: false },
-        "ts_of_min_over_time" => Function::Extreme { is_max: false, is_time: true },
-        "ts_of_max_over_time" => Function::Extreme { is_max: true, is_time: true },
-        "count_over_time" => Function::Border(Border::Count),
-        "present_over_time" | "absent_over_time" => Function::Border(Border::Present),
-        "last_over_time" => Function::Border(Border::Last),
-        "first_over_time" => Function::Border(Border::First),
-        "ts_of_last_over_time" => Function::Border(Border::LastTime),
-        "ts_of_first_over_time" => Function::Border(Border::FirstTime),
-        "stddev_over_time" => Function::Variance { is_stddev: true },
-        "stdvar_over_time" => Function::Variance { is_stddev: false },
-        "quantile_over_time" => Function::Quantile { phi: param()? },
-        "mad_over_time" => Function::Mad,
-        "deriv" => Function::Slope,
-        "predict_linear" => Function::Prediction { seconds: param()? },
-        "double_exponential_smoothing" => {
-            Function::Smoothing { smoothing: param()?, trend: param()? }
-        }
-        _ => {
-            let text = format!("function {name} does not take a range vector");
-            return Err(QueryError::Execution(text));
-        }
-    })
 }
 
 impl VectorOperator for RollupOperator {
@@ -327,58 +237,17 @@ impl VectorOperator for RollupOperator {
             Origin::Operator(operator) => !operator.has_effects(),
         };
         let is_pure = matches!(self.note, Note::None)
-            && !matches!(self.function, Function::Smoothing { .. })
+            && !matches!(self.kernel, RollupKernel::Smoothing { .. })
             && !self.mixing.has_effects(self.takes_histograms);
         !(is_pure && is_pure_origin)
     }
 
     fn has_histograms(&self) -> bool {
-        self.takes_histograms && self.function.gives_histograms()
+        self.takes_histograms && self.gives_histograms
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        match self.function.clone() {
-            Function::Rate { is_counter, is_rate } => self.reader(series, || Extrapolated {
-                is_counter,
-                is_rate,
-                range_seconds: self.ranges.range_ms as f64 / 1000.0,
-                ..Extrapolated::default()
-            }),
-            Function::ExtendedRate { is_counter, is_rate, is_smoothed } => {
-                self.reader(series, || ExtendedRate {
-                    is_counter,
-                    is_rate,
-                    is_smoothed,
-                    resets: Resets::default(),
-                })
-            }
-            Function::LastTwo { is_rate } => self.reader(series, || LastTwo { is_rate }),
-            Function::Neighbours { only_falls } => {
-                self.reader(series, || Neighbours::new(only_falls))
-            }
-            Function::AnchoredNeighbours { only_falls } => {
-                self.reader(series, || AnchoredNeighbours::new(only_falls))
-            }
-            Function::Fold { is_mean } => self.reader(series, || Fold::new(is_mean)),
-            Function::Extreme { is_max, is_time } => {
-                self.reader(series, || Extreme::new(is_max, is_time))
-            }
-            Function::Border(border) => self.reader(series, || border),
-            Function::Size => self.reader(series, || Border::Count),
-            Function::Variance { is_stddev } => self.reader(series, || Variance::new(is_stddev)),
-            Function::Quantile { phi } => self.reader(series, || Quantile::new(Arc::clone(&phi))),
-            Function::Mad => self.reader(series, Mad::default),
-            Function::Slope => self.reader(series, Slope::default),
-            Function::Prediction { seconds } => {
-                self.reader(series, || Prediction::new(Arc::clone(&seconds), self.steps))
-            }
-            Function::Smoothing { smoothing, trend } => self.reader(series, || Smoothing {
-                smoothing: Arc::clone(&smoothing),
-                trend: Arc::clone(&trend),
-                error: None,
-            }),
-            Function::SmoothedInstant => self.reader(series, || SmoothedInstant),
-        }
+        self.open_reader(series)
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::annotations::Cause;
 use crate::exec::operator::Context;
-use crate::exec::rollup::{Function, Origin};
+use crate::exec::rollup::Origin;
+use crate::exec::rollup::kernels::RollupKernel;
 use crate::number_text::general;
 use crate::parse::ast::Span;
 use crate::plan::Rollup;
@@ -35,14 +36,14 @@ pub(super) enum Note {
 }
 
 impl Note {
-    pub(super) fn new(rollup: &Rollup, function: &Function, origin: &Origin) -> Note {
-        match function {
-            Function::Rate { is_counter: true, .. }
-            | Function::ExtendedRate { is_counter: true, .. } => {
-                non_counter(cause(rollup, function, origin), origin)
+    pub(super) fn new(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> Note {
+        match kernel {
+            RollupKernel::Rate { is_counter: true, .. }
+            | RollupKernel::ExtendedRate { is_counter: true, .. } => {
+                non_counter(cause(rollup, kernel, origin), origin)
             }
-            Function::Quantile { phi } if phi.iter().any(|phi| is_invalid(*phi)) => {
-                let cause = cause(rollup, function, origin);
+            RollupKernel::Quantile { phi } if phi.iter().any(|phi| is_invalid(*phi)) => {
+                let cause = cause(rollup, kernel, origin);
                 Note::InvalidPhi { phi: phi.clone(), said: Mutex::default(), cause }
             }
             _ => Note::None,
@@ -92,9 +93,9 @@ pub(crate) fn invalid_quantile(phi: f64) -> String {
 }
 
 /// What annotations of a call refer to: the first argument, as Prometheus places it.
-pub(super) fn cause(rollup: &Rollup, function: &Function, origin: &Origin) -> Cause {
-    let at = match (function, origin) {
-        (Function::Quantile { .. }, _) => {
+pub(super) fn cause(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> Cause {
+    let at = match (kernel, origin) {
+        (RollupKernel::Quantile { .. }, _) => {
             rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span)
         }
         (_, Origin::Set(_)) => rollup.input.span,

@@ -238,7 +238,7 @@ impl<K: Kernel> Row<K> {
 
 impl RollupOperator {
     fn mixed(&self, buffer: &Buffer) -> Box<Mixed> {
-        Box::new(Mixed::new(&self.mixing, &self.function, &self.ranges, buffer))
+        Box::new(Mixed::new(&self.mixing, &self.kernel, &self.ranges, buffer))
     }
 }
 /// What is locked here stays whole where a thread panics: nothing of a query runs under the lock.

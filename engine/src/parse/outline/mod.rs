@@ -28,7 +28,7 @@ use super::check::{self, BinaryOperands};
 use super::lexer::Lexer;
 use super::token::{Token, TokenKind};
 use super::{AGGREGATED_NODES_MAX, Fault, NESTING_MAX, NODES_MAX, ParseOptions, TREE_DEPTH_MAX};
-use crate::catalog::Signature;
+use crate::catalog::Function;
 
 /// What the crate is to parse, and what is put back afterwards.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(super) struct Outline {
     /// Parentheses around expressions, in the order of the opening ones.
     pub parens: Vec<Span>,
     /// Calls, in the order of their names.
-    pub calls: Vec<(&'static Signature, Span)>,
+    pub calls: Vec<(&'static Function, Span)>,
     /// Aggregations, in the order of their names.
     pub aggregates: Vec<Span>,
     /// Subqueries, in the order of their closing brackets.

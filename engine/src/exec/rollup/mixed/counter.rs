@@ -12,7 +12,7 @@ use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
 
 /// Source: `extrapolatedRate` and `histogramRate` of Prometheus.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(in crate::exec::rollup) struct Rate {
     /// Whether a fall means that the counter began anew.
     is_counter: bool,
     /// Whether the answer is per second.
@@ -25,7 +25,11 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    pub(super) fn new(is_counter: bool, is_rate: bool, range_seconds: f64) -> Rate {
+    pub(in crate::exec::rollup) fn new(
+        is_counter: bool,
+        is_rate: bool,
+        range_seconds: f64,
+    ) -> Rate {
         let resets = Resets::default();
         Rate { is_counter, is_rate, range_seconds, resets, last_overlap: None }
     }
@@ -259,7 +263,11 @@ fn add_resets(
 }
 
 /// Adds a histogram, with the remarks that this calls for; nothing if they do not go together.
-pub(super) fn add(sum: &mut Histogram, other: &Histogram, remarks: &mut Remarks) -> Option<()> {
+pub(in crate::exec::rollup) fn add(
+    sum: &mut Histogram,
+    other: &Histogram,
+    remarks: &mut Remarks,
+) -> Option<()> {
     match sum.add(other) {
         Ok(combined) => {
             remarks.add_if(combined.bounds_reconciled, Remark::ReconciledAdd);

@@ -13,11 +13,11 @@ use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
 ///
 /// Source: `extendedHistogramRate` of Prometheus.
 #[derive(Debug)]
-pub(super) struct Rate {
-    pub(super) is_counter: bool,
-    pub(super) is_rate: bool,
-    pub(super) is_smoothed: bool,
-    pub(super) range_seconds: f64,
+pub(in crate::exec::rollup) struct Rate {
+    pub(in crate::exec::rollup) is_counter: bool,
+    pub(in crate::exec::rollup) is_rate: bool,
+    pub(in crate::exec::rollup) is_smoothed: bool,
+    pub(in crate::exec::rollup) range_seconds: f64,
 }
 
 impl MixedKernel for Rate {
@@ -206,7 +206,7 @@ fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut Remarks) -> Optio
 ///
 /// Source: `smoothSeries` of Prometheus.
 #[derive(Debug)]
-pub(super) struct SmoothedInstant;
+pub(in crate::exec::rollup) struct SmoothedInstant;
 
 impl MixedKernel for SmoothedInstant {
     fn follows_floats(&self) -> bool {

@@ -16,9 +16,9 @@ use crate::exec::tally::sample_count;
 /// Each range is added up anew: the order of additions is Prometheus'.
 /// Source: `funcSumOverTime`, `funcAvgOverTime` of Prometheus.
 #[derive(Debug)]
-pub(super) struct Fold {
+pub(in crate::exec::rollup) struct Fold {
     /// Whether the answer is the mean.
-    pub(super) is_mean: bool,
+    pub(in crate::exec::rollup) is_mean: bool,
 }
 
 impl MixedKernel for Fold {
@@ -111,7 +111,7 @@ impl MixedKernel for Border {
 
 /// How many samples there are, histograms counted by their size.
 #[derive(Debug)]
-pub(super) struct Size;
+pub(in crate::exec::rollup) struct Size;
 
 impl MixedKernel for Size {
     fn looks_at_all(&self) -> bool {
@@ -126,7 +126,7 @@ impl MixedKernel for Size {
 
 /// Functions that leave histograms out.
 #[derive(Debug)]
-pub(super) struct FloatsAlone;
+pub(in crate::exec::rollup) struct FloatsAlone;
 
 impl MixedKernel for FloatsAlone {
     fn follows_floats(&self) -> bool {

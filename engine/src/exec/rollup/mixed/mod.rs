@@ -6,11 +6,11 @@
 //! it (a reset, another schema) is found out once, when it comes in, so that most ranges need
 //! no more than their first and last histogram.
 
-mod counter;
-mod extended;
-mod fold;
+pub(super) mod counter;
+pub(super) mod extended;
+pub(super) mod fold;
 mod history;
-mod neighbours;
+pub(super) mod neighbours;
 mod remark;
 mod starts;
 
@@ -19,13 +19,12 @@ use std::sync::Arc;
 use model::{Histogram, HistogramSample, ResetHint, SampleBatch, is_stale};
 
 use crate::annotations::Cause;
+use crate::catalog::Histograms;
 use crate::error::QueryError;
 use crate::exec::operator::Context;
-use crate::exec::rollup::Function;
 use crate::exec::rollup::buffer::{Buffer, Kernel, Ranges, Samples};
-use crate::exec::rollup::fold::Border;
+use crate::exec::rollup::kernels::RollupKernel;
 use crate::exec::watch::Watch;
-use crate::parse::ast::RangeMode;
 use crate::tile::{Tile, set_absent, set_present};
 
 use history::{Entry, History};
@@ -54,15 +53,16 @@ pub(super) struct Mixing {
 
 impl Mixing {
     pub(super) fn new(
-        function: &Function,
+        kernel: &RollupKernel,
+        histograms: Histograms,
         uses_starts: bool,
         is_subquery: bool,
         cause: Cause,
     ) -> Mixing {
-        let needs_resets = function.is_of_counters();
-        let is_plain = !matches!(function, Function::ExtendedRate { .. });
+        let needs_resets = kernel.is_of_counters();
+        let is_plain = !matches!(kernel, RollupKernel::ExtendedRate { .. });
         Mixing {
-            needs_histograms: function.looks_at_histograms(),
+            needs_histograms: matches!(histograms, Histograms::Kept | Histograms::Compared),
             needs_resets,
             needs_starts: uses_starts && needs_resets && is_plain,
             is_subquery,
@@ -83,71 +83,6 @@ impl Mixing {
     }
 }
 
-impl Function {
-    /// Whether a fall or an earlier start means that a counter began anew.
-    fn is_of_counters(&self) -> bool {
-        match self {
-            Function::Rate { is_counter, .. } | Function::ExtendedRate { is_counter, .. } => {
-                *is_counter
-            }
-            Function::LastTwo { is_rate } => *is_rate,
-            Function::Neighbours { only_falls } | Function::AnchoredNeighbours { only_falls } => {
-                *only_falls
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether answers may be histograms.
-    pub(super) fn gives_histograms(&self) -> bool {
-        match self {
-            Function::Rate { .. }
-            | Function::ExtendedRate { .. }
-            | Function::LastTwo { .. }
-            | Function::Fold { .. }
-            | Function::SmoothedInstant => true,
-            Function::Border(border) => matches!(border, Border::First | Border::Last),
-            _ => false,
-        }
-    }
-
-    fn looks_at_histograms(&self) -> bool {
-        let compares =
-            matches!(self, Function::Neighbours { .. } | Function::AnchoredNeighbours { .. });
-        compares || matches!(self, Function::Size) || self.gives_histograms()
-    }
-
-    fn mixed_kernel(&self, ranges: &Ranges) -> Box<dyn MixedKernel> {
-        let range_seconds = ranges.range_ms as f64 / 1000.0;
-        match *self {
-            Function::Rate { is_counter, is_rate } => {
-                Box::new(counter::Rate::new(is_counter, is_rate, range_seconds))
-            }
-            Function::ExtendedRate { is_counter, is_rate, is_smoothed } => {
-                Box::new(extended::Rate { is_counter, is_rate, is_smoothed, range_seconds })
-            }
-            Function::LastTwo { is_rate } => Box::new(neighbours::LastTwo { is_rate }),
-            Function::Neighbours { only_falls } => {
-                Box::new(neighbours::Neighbours::new(only_falls, RangeMode::Plain))
-            }
-            Function::AnchoredNeighbours { only_falls } => {
-                Box::new(neighbours::Neighbours::new(only_falls, RangeMode::Anchored))
-            }
-            Function::Fold { is_mean } => Box::new(fold::Fold { is_mean }),
-            Function::Border(border) => Box::new(border),
-            Function::Size => Box::new(fold::Size),
-            Function::SmoothedInstant => Box::new(extended::SmoothedInstant),
-            Function::Extreme { .. }
-            | Function::Variance { .. }
-            | Function::Quantile { .. }
-            | Function::Mad
-            | Function::Slope
-            | Function::Prediction { .. }
-            | Function::Smoothing { .. } => Box::new(fold::FloatsAlone),
-        }
-    }
-}
-
 /// What a series has beside its floats, and the kernel that looks at both.
 pub(super) struct Mixed {
     history: History,
@@ -165,7 +100,7 @@ pub(super) struct Mixed {
 }
 
 /// What a range answers.
-enum Answer {
+pub(super) enum Answer {
     /// What the float kernel has given, if anything.
     AsFloats,
     Nothing,
@@ -175,13 +110,13 @@ enum Answer {
 
 /// A sample that enters a range: its place among the floats, or among the histograms.
 #[derive(Debug, Clone, Copy)]
-enum Entered {
+pub(super) enum Entered {
     Float(usize),
     Histogram(usize),
 }
 
 /// One step as a mixed kernel sees it.
-struct MixedFrame<'a> {
+pub(super) struct MixedFrame<'a> {
     /// All floats in memory.
     samples: Samples<'a>,
     starts: &'a [i64],
@@ -232,7 +167,7 @@ impl MixedFrame<'_> {
 ///
 /// It is called for each histogram and each range that may hold one, which is worth a call
 /// through a table; floats alone have kernels of their own.
-trait MixedKernel: Send {
+pub(super) trait MixedKernel: Send {
     /// Whether the float kernel has to answer first.
     fn follows_floats(&self) -> bool {
         false
@@ -261,7 +196,7 @@ impl Mixed {
     /// Takes over a series of which some floats are in memory.
     pub(super) fn new(
         mixing: &Mixing,
-        function: &Function,
+        kernel: &RollupKernel,
         ranges: &Ranges,
         buffer: &Buffer,
     ) -> Mixed {
@@ -270,7 +205,7 @@ impl Mixed {
             starts: Vec::new(),
             left: 0,
             entered: 0,
-            kernel: function.mixed_kernel(ranges),
+            kernel: kernel.mixed_kernel(ranges),
             said: Remarks::default(),
             reported: Remarks::default(),
             overlap_count: 0,

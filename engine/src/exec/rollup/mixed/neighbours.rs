@@ -16,9 +16,9 @@ use crate::parse::ast::RangeMode;
 ///
 /// Source: `instantValue` of Prometheus.
 #[derive(Debug)]
-pub(super) struct LastTwo {
+pub(in crate::exec::rollup) struct LastTwo {
     /// Whether the answer is per second and of a counter.
-    pub(super) is_rate: bool,
+    pub(in crate::exec::rollup) is_rate: bool,
 }
 
 impl MixedKernel for LastTwo {
@@ -92,7 +92,7 @@ impl LastTwo {
 ///
 /// Source: `funcResets`, `funcChanges`, `pickFirstSampleIndices` of Prometheus.
 #[derive(Debug)]
-pub(super) struct Neighbours {
+pub(in crate::exec::rollup) struct Neighbours {
     floats: counter::Neighbours,
     only_falls: bool,
     is_anchored: bool,
@@ -103,7 +103,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    pub(super) fn new(only_falls: bool, mode: RangeMode) -> Neighbours {
+    pub(in crate::exec::rollup) fn new(only_falls: bool, mode: RangeMode) -> Neighbours {
         Neighbours {
             floats: counter::Neighbours::new(only_falls),
             only_falls,

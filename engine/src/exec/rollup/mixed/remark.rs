@@ -48,7 +48,7 @@ const ALL: [Remark; 10] = [
 
 /// A set of remarks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Remarks(u16);
+pub(in crate::exec::rollup) struct Remarks(u16);
 
 impl Remarks {
     #[inline]
