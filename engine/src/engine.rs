@@ -1,5 +1,6 @@
 //! The engine: from query text to answer.
 
+mod load;
 mod refresh;
 
 use std::any::Any;
@@ -8,16 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::channel::oneshot;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use model::{
-    BoxFuture, Budget, BudgetLimits, ObjectStoreCost, Selection, SeriesSet, Source, SourceError,
-    Watch,
-};
+use model::{Budget, BudgetLimits, SeriesSet, Source, Watch};
 
+use load::{load, load_one_by_one, may_have_histograms, without_buckets};
 use refresh::Refresh;
 
 use crate::error::QueryError;
-use crate::exec::bucketless::BucketlessSet;
 use crate::exec::charge::Charge;
 use crate::exec::crew::Crew;
 use crate::exec::execute::execute;
@@ -30,10 +27,7 @@ use crate::result::{QueryOutput, QueryStats, SeenSamples, Value};
 use crate::results::{Results, rule};
 use crate::stack::{self, Roomy, stack_bytes};
 use crate::tile::TileShape;
-use crate::window::{BucketlessLook, Reach, Steps};
-
-/// So many selectors of one query are loaded at a time.
-const SELECTIONS_LOADING_MAX: usize = 16;
+use crate::window::{Reach, Steps};
 
 /// So much is computed where it is asked: a few ten microseconds.
 const SMALL_SERIES_MAX: usize = 32;
@@ -404,10 +398,6 @@ struct Planned {
     reach: Option<Reach>,
 }
 
-fn may_have_histograms(set: &dyn SeriesSet) -> bool {
-    (0..set.len()).any(|index| set.has_histograms(index))
-}
-
 /// Refuses to show what nobody can read, and programs that read JSON do not.
 fn shown(explained: Explained) -> Result<Explained, QueryError> {
     let levels = explained.levels();
@@ -528,76 +518,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
 }
 
-/// Loads all selections of a query, some at a time; equal ones once.
-async fn load(
-    source: &dyn Source,
-    selections: &[Selection],
-    budget: &Budget,
-) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
-    let mut distinct: Vec<&Selection> = Vec::new();
-    let mut places = Vec::with_capacity(selections.len());
-    for selection in selections {
-        let place = distinct.iter().position(|known| is_same(known, selection));
-        places.push(place.unwrap_or(distinct.len()));
-        if place.is_none() {
-            distinct.push(selection);
-        }
-    }
-    // Made before they are polled: a stream that calls a closure is not seen to be `Send`.
-    let loading: Vec<BoxFuture<'_, _>> =
-        distinct.into_iter().map(|selection| source.select(selection, budget)).collect();
-    let sets: Vec<Arc<dyn SeriesSet>> =
-        stream::iter(loading).buffered(SELECTIONS_LOADING_MAX).try_collect().await?;
-    Ok(places.into_iter().map(|place| Arc::clone(&sets[place])).collect())
-}
-
-/// The same, one after the other, so that it is known what each of them cost.
-async fn load_one_by_one(
-    source: &dyn Source,
-    selections: &[Selection],
-    budget: &Budget,
-) -> Result<(Vec<Arc<dyn SeriesSet>>, Vec<LoadCost>), SourceError> {
-    let mut sets: Vec<Arc<dyn SeriesSet>> = Vec::with_capacity(selections.len());
-    let mut costs = Vec::with_capacity(selections.len());
-    for (index, selection) in selections.iter().enumerate() {
-        let known = selections[..index].iter().position(|known| is_same(known, selection));
-        if let Some(known) = known {
-            sets.push(Arc::clone(&sets[known]));
-            costs.push(LoadCost::default());
-            continue;
-        }
-        let (started, before) = (Instant::now(), budget.object_store_cost());
-        sets.push(source.select(selection, budget).await?);
-        let after = budget.object_store_cost();
-        costs.push(LoadCost {
-            elapsed: started.elapsed(),
-            object_store: ObjectStoreCost {
-                reads: after.reads - before.reads,
-                read_bytes: after.read_bytes - before.read_bytes,
-                cached_bytes: after.cached_bytes - before.cached_bytes,
-            },
-        });
-    }
-    Ok((sets, costs))
-}
-
-/// Whether two selections give the same series.
-fn is_same(a: &Selection, b: &Selection) -> bool {
-    (a.start_ms, a.end_ms, a.only_newest) == (b.start_ms, b.end_ms, b.only_newest)
-        && a.matchers == b.matchers
-}
-
-/// Takes the buckets off the histograms of selections in which they do not matter.
-fn without_buckets(
-    sets: Vec<Arc<dyn SeriesSet>>,
-    looks: &[Option<BucketlessLook>],
-) -> Vec<Arc<dyn SeriesSet>> {
-    let reduced = |(set, look): (Arc<dyn SeriesSet>, &Option<BucketlessLook>)| match look {
-        Some(look) if may_have_histograms(&*set) => Arc::new(BucketlessSet::new(set, *look)),
-        _ => set,
-    };
-    sets.into_iter().zip(looks).map(reduced).collect()
-}
-
+#[cfg(test)]
+mod catalog_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 use futures::executor::block_on;
 use model::memory::MemorySource;
-use model::{BoxFuture, Histogram, Labels, MetadataQuery};
+use model::{BoxFuture, Histogram, Labels, MetadataQuery, Selection, SourceError};
 
 use super::*;
 use crate::result::{SampleValue, Value};
