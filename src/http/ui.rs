@@ -172,6 +172,10 @@ fn content_type(name: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path as FilePath;
+
+    use engine::catalog::{AGGREGATIONS, Function, KEYWORDS, Word};
+
     use super::*;
 
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ui");
@@ -186,6 +190,42 @@ mod tests {
         names.sort();
         let served: Vec<_> = FILES.iter().map(|file| file.name).collect();
         assert_eq!(names, served);
+    }
+
+    /// The text of `words.js`: each word of the catalog with what the page says about it.
+    fn words() -> String {
+        use std::fmt::Write as _;
+
+        let mut text = "\
+// The words of PromQL: how they are called, and what they do in a few words.
+//
+// Generated from engine/src/catalog: UPDATE_WORDS=1 cargo test --lib words_of_the_page
+
+/** Aggregations: what stands between the parentheses, and what comes of it. */
+export const AGGREGATIONS = {\n"
+            .to_owned();
+        for Word { name, parameters, summary } in AGGREGATIONS {
+            writeln!(text, "  {name}: [\"{parameters}\", \"{summary}\"],").unwrap();
+        }
+        text.push_str("};\n\n/** Functions, in the same way. */\nexport const FUNCTIONS = {\n");
+        for Function { name, parameters, summary, .. } in engine::catalog::all() {
+            writeln!(text, "  {name}: [\"{parameters}\", \"{summary}\"],").unwrap();
+        }
+        text.push_str("};\n\n/** Words that join and modify. */\nexport const KEYWORDS = {\n");
+        for Word { name, summary, .. } in KEYWORDS {
+            writeln!(text, "  {name}: \"{summary}\",").unwrap();
+        }
+        text + "};\n"
+    }
+
+    #[test]
+    fn words_of_the_page_are_those_of_the_catalog() {
+        let path = FilePath::new(FOLDER).join("words.js");
+        if std::env::var_os("UPDATE_WORDS").is_some() {
+            std::fs::write(&path, words()).unwrap();
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text == words(), "run UPDATE_WORDS=1 cargo test --lib words_of_the_page");
     }
 
     #[test]

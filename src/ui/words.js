@@ -1,4 +1,6 @@
 // The words of PromQL: how they are called, and what they do in a few words.
+//
+// Generated from engine/src/catalog: UPDATE_WORDS=1 cargo test --lib words_of_the_page
 
 /** Aggregations: what stands between the parentheses, and what comes of it. */
 export const AGGREGATIONS = {

@@ -1,8 +1,9 @@
-//! The catalog of the language: each function of PromQL with its properties.
+//! The catalog of the language: each function of PromQL with its properties, and other words.
 //!
 //! It names no other part of the engine. The bodies of functions are in `exec`.
 
 mod functions;
+mod words;
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ pub use functions::{
     BoundFunction, DateFunction, FunctionId, HistogramFunction, LabelFunction, MathFunction,
     NativeHistogramFunction, QueryTimeFunction, RollupFunction, SortFunction,
 };
+pub use words::{AGGREGATIONS, KEYWORDS, Word};
 
 /// What an expression evaluates to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

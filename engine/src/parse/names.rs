@@ -33,3 +33,23 @@ pub(super) fn aggregate_op(text: &str) -> Option<AggregateOp> {
     ];
     ALL.into_iter().find(|op| op.as_str() == text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::token::TokenKind;
+    use crate::catalog::{AGGREGATIONS, KEYWORDS};
+
+    #[test]
+    fn words_of_the_catalog_are_words_of_the_language() {
+        for word in AGGREGATIONS {
+            let kind = TokenKind::of_word(word.name);
+            assert!(matches!(kind, TokenKind::Aggregate(_)), "{}", word.name);
+        }
+        for word in KEYWORDS {
+            let kind = TokenKind::of_word(word.name);
+            let is_keyword = matches!(kind, TokenKind::Keyword(_) | TokenKind::Operator(_));
+            assert!(is_keyword, "{}", word.name);
+        }
+        assert_eq!((AGGREGATIONS.len(), KEYWORDS.len()), (14, 17));
+    }
+}
