@@ -16,6 +16,7 @@ pub mod ast;
 mod check;
 mod convert;
 mod duration;
+mod grammar;
 mod json;
 mod lexer;
 mod literal;
@@ -127,7 +128,7 @@ pub fn parse(query: &str, options: &ParseOptions) -> Result<Expr, QueryError> {
         let message = format!("the grammar does not take this expression: {what}");
         Fault { position: 0, message }.into_error(query)
     };
-    let tree = promql_parser::parser::parse(&outline.text).map_err(|message| refused(&message))?;
+    let tree = grammar::parse(&outline.text).map_err(|message| refused(&message))?;
     convert::convert(&tree, outline).map_err(|mismatch| refused(mismatch.0))
 }
 
