@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Map, Value};
-use support::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
-use support::{Server, get, temporary_directory};
+use testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use testkit::{Server, get, temporary_directory};
 
 /// Keys of a service that the schema of compose files knows, as far as they are used here.
 const SERVICE_KEYS: [&str; 12] = [
@@ -367,7 +365,7 @@ fn secrets_are_made_and_the_server_is_well_with_them() {
         .spawn()
         .unwrap();
     let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
-    let _child = support::Child(child);
+    let _child = testkit::Child(child);
     let mut lines = String::new();
     while !lines.contains("Tessella is ready.") {
         assert!(std::io::BufRead::read_line(&mut log, &mut lines).unwrap() > 0, "{lines}");

@@ -8,18 +8,14 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "support/remote_write.rs"]
-mod remote_write;
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use remote_write::{Connection, RequestEncoder, encode_labels};
-use support::random::Random;
-use support::{Server, get, temporary_directory};
+use testkit::random::Random;
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, get, temporary_directory};
 
 /// The most that any one request may add to the memory of the process.
 const GROWTH_BYTES_MAX: u64 = 256 << 20;

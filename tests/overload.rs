@@ -9,16 +9,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "support/remote_write.rs"]
-mod remote_write;
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use remote_write::{Connection, RequestEncoder, encode_labels};
 use serde_json::Value;
-use support::{Server, get, percent_encode, temporary_directory};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, get, percent_encode, temporary_directory};
 
 /// New series in a request of the bomb.
 const BOMB_SERIES: u64 = 2_000;

@@ -2,19 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "support/remote_write.rs"]
-mod remote_write;
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use remote_write::{Connection, RequestEncoder, encode_labels};
-use support::{Child, Server, get, request, temporary_directory};
 use tessella::build_info::LONG_VERSION;
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Child, Server, get, request, temporary_directory};
 
 const HOUR_MS: i64 = 3_600_000;
 

@@ -3,18 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "support/pprof.rs"]
-mod pprof;
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pprof::Profile;
-use support::{Server, get, get_bytes, temporary_directory};
+use testkit::pprof::Profile;
+use testkit::{Server, get, get_bytes, temporary_directory};
 
 /// How often a test asks for a profile before it takes the lack of samples for a fault.
 const TRIES_MAX: usize = 100;
@@ -33,7 +29,7 @@ fn under_load<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let query = "sort(label_replace(sum_over_time(vector(1)[50000s:1s]),'a','b','','.*'))";
-            let path = format!("/api/v1/query?nocache=1&query={}", support::percent_encode(query));
+            let path = format!("/api/v1/query?nocache=1&query={}", testkit::percent_encode(query));
             while !is_done.load(Ordering::Relaxed) {
                 let (status, body) = get(&server.address, &path);
                 assert_eq!(status, 200, "{body}");

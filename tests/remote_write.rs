@@ -3,19 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "../wire/src/prompb.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod prompb;
-mod support;
-
 use model::{
     Advance, Budget, Histogram, MatchOp, Matcher, ResetHint, SampleBatch, Selection, Source,
 };
-use prompb::v2;
-use prompb::{BucketSpan, Count, WriteRequest, ZeroCount};
 use prost::Message;
 use storage::{Store, StoreOptions};
-use support::{Server, get, request, temporary_directory};
+use testkit::prompb::{self, BucketSpan, Count, WriteRequest, ZeroCount, v2};
+use testkit::{Server, get, request, temporary_directory};
 
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";

@@ -3,11 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "../wire/src/prompb.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod prompb;
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,11 +10,11 @@ use std::sync::Arc;
 use engine::{Engine, EngineOptions};
 use model::memory::MemorySource;
 use model::{HistogramSample, Labels, Source};
-use prompb::{BucketSpan, Count, ZeroCount, v2};
 use promqltest::{Script, run_script};
 use prost::Message;
 use storage::{Store, StoreOptions};
-use support::{Server, TemporaryDirectory, request, temporary_directory};
+use testkit::prompb::{BucketSpan, Count, ZeroCount, v2};
+use testkit::{Server, TemporaryDirectory, request, temporary_directory};
 
 const SCRIPT: &str = "start_timestamps.test";
 

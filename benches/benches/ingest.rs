@@ -1,17 +1,13 @@
 //! Remote write requests of both protocols from their compressed bytes to a batch, and by prost's
 //! owned types.
 
-#[path = "../../wire/src/prompb.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod prompb;
-
 use std::hint::black_box;
 
 use benches::data::{Kind, labels, samples};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use model::Batch;
-use prompb::{BucketSpan, Count, v2};
 use prost::Message;
+use testkit::prompb::{BucketSpan, Count, v2};
 use wire::{Decoder, Limits, Version, decompress};
 
 /// As many series of one sample as Prometheus sends in a request.

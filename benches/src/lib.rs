@@ -5,13 +5,11 @@
 pub mod data;
 pub mod http;
 pub mod kernel;
+pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod options;
 pub mod process;
-#[path = "../../tests/support/remote_write.rs"]
-#[allow(missing_docs, reason = "the tests, which share it, ask for none")]
-pub mod sender;
 pub mod server;
 pub mod side_by_side;
 pub mod source;

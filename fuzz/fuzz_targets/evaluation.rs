@@ -3,9 +3,8 @@
 
 use std::sync::LazyLock;
 
-#[path = "../../engine/tests/fuzz/targets.rs"]
-mod targets;
+use tessella_fuzz::promql;
 
-static STAGE: LazyLock<targets::Stage> = LazyLock::new(targets::Stage::new);
+static STAGE: LazyLock<promql::Stage> = LazyLock::new(promql::Stage::new);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| STAGE.evaluate_bytes(bytes));

@@ -1,10 +1,7 @@
 //! Any bytes as metrics of OTLP in protobuf.
 #![no_main]
 
-#[path = "../../wire/tests/fuzz/targets.rs"]
-#[allow(dead_code, reason = "each target uses a part")]
-mod targets;
-
+use tessella_fuzz::messages;
 use wire::otlp::Encoding;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::decode_otlp(Encoding::Protobuf, bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| messages::decode_otlp(Encoding::Protobuf, bytes));

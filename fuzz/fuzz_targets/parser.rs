@@ -1,7 +1,6 @@
 //! Any bytes as a query.
 #![no_main]
 
-#[path = "../../engine/tests/fuzz/targets.rs"]
-mod targets;
+use tessella_fuzz::promql;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::parse_bytes(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| promql::parse_bytes(bytes));

@@ -10,9 +10,6 @@
 
 mod inflight;
 mod metrics;
-#[cfg(test)]
-#[path = "../../wire/src/prompb.rs"]
-mod prompb;
 mod rejection_log;
 mod remote_write;
 mod retention;

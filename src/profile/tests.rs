@@ -5,9 +5,6 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-#[path = "../../tests/support/pprof.rs"]
-pub(crate) mod pprof;
-
 use super::cpu::{self, CpuSamples};
 use super::heap::{self, HeapSampler};
 use super::proto::{Profile, ValueType};
@@ -15,6 +12,7 @@ use super::report;
 use super::symbols::Symbols;
 use crate::kernel::unwind;
 use crate::kernel::watched_allocator::AllocationWatch as _;
+use testkit::pprof;
 
 /// Taken by tests that use the timer, of which a process has one.
 pub(crate) static TIMER: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::remote_write::{Connection, RequestEncoder, encode_labels};
-use super::support::{self, Server, free_port, get, request};
 use super::{spawn_prometheus, wait_for};
 use serde_json::Value;
 use tessella::cli::prometheus;
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, free_port, get, request};
 
 /// Requests whose answers are the same to the byte. `{now}` is a time in seconds. Which names of
 /// metrics a limit leaves is not compared: in Prometheus those that its head saw first.
@@ -193,7 +193,7 @@ fn endpoints_and_parameters_are_those_of_prometheus() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
-    let directory = support::temporary_directory("api-against-prometheus");
+    let directory = testkit::temporary_directory("api-against-prometheus");
     let args = ["--self-metrics=false", "--web.enable-admin-api"];
     let server = Server::start(&directory.path().join("tessella"), &args);
     let peer = format!("127.0.0.1:{}", free_port());

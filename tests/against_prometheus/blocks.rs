@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::queries::{CUSTOM_HISTOGRAMS, HISTOGRAMS, QUERIES};
-use super::support::{Server, free_port, get, percent_encode, request, temporary_directory};
 use super::{FEATURES, Times, all_queries, compare_query, exposition, first_value, range_path};
 use super::{spawn_prometheus, wait_for};
+use testkit::{Server, free_port, get, percent_encode, request, temporary_directory};
 
 /// What Prometheus writes by default, and the encodings that know starts.
 const ENCODINGS: [&str; 2] =

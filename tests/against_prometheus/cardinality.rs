@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::remote_write::{Connection, RequestEncoder, encode_labels};
-use super::support::{self, Server, free_port, get};
 use super::{spawn_prometheus, wait_for};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, free_port, get};
 
 #[test]
 fn cardinality_is_that_of_a_prometheus_that_was_sent_the_same() {
@@ -14,7 +14,7 @@ fn cardinality_is_that_of_a_prometheus_that_was_sent_the_same() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
-    let directory = support::temporary_directory("cardinality-against-prometheus");
+    let directory = testkit::temporary_directory("cardinality-against-prometheus");
     let server = Server::start(&directory.path().join("tessella"), &["--self-metrics=false"]);
     let peer = format!("127.0.0.1:{}", free_port());
     let args = ["--web.enable-remote-write-receiver"];

@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use super::pair::{Pair, STEP_SECONDS};
-use super::remote_write::{RequestEncoder, encode_labels};
+use testkit::remote_write::{RequestEncoder, encode_labels};
 
 const SCRAPES: i64 = 40;
 const JOBS: [&str; 2] = ["api", "db"];

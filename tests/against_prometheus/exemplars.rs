@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::remote_write::{Connection, RequestEncoder, encode_labels};
-use super::support::random::Random;
-use super::support::{self, Server, free_port, get};
 use super::{spawn_prometheus, wait_for};
+use testkit::random::Random;
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, free_port, get};
 
 /// Exemplars about a time: some late, some twice, of one time with other values or labels, with
 /// labels that are too long, and without any.
@@ -31,7 +31,7 @@ fn exemplars_are_those_of_a_prometheus_that_was_sent_the_same() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
-    let directory = support::temporary_directory("exemplars-against-prometheus");
+    let directory = testkit::temporary_directory("exemplars-against-prometheus");
     let args = [
         "--self-metrics=false",
         "--storage.out-of-order-window=0s",
@@ -108,7 +108,7 @@ fn exemplar_queries(start_ms: i64, end_ms: i64) -> Vec<String> {
         "&start=x".to_owned(),
     ];
     let path = |query: &str, range: &String| {
-        format!("/api/v1/query_exemplars?query={}{range}", support::percent_encode(query))
+        format!("/api/v1/query_exemplars?query={}{range}", testkit::percent_encode(query))
     };
     queries.iter().flat_map(|query| ranges.iter().map(|range| path(query, range))).collect()
 }

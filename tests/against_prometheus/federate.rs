@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::remote_write::{Connection, RequestEncoder, encode_labels};
-use super::support::{self, Server, free_port, percent_encode, request};
-use super::{spawn_prometheus, support::get, wait_for};
+use super::{spawn_prometheus, wait_for};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, free_port, get, percent_encode, request};
 
 #[test]
 fn federation_is_that_of_a_prometheus_that_was_sent_the_same() {
@@ -12,7 +12,7 @@ fn federation_is_that_of_a_prometheus_that_was_sent_the_same() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
-    let directory = support::temporary_directory("federation-against-prometheus");
+    let directory = testkit::temporary_directory("federation-against-prometheus");
     let server = Server::start(&directory.path().join("tessella"), &["--self-metrics=false"]);
     let peer = format!("127.0.0.1:{}", free_port());
     let args = ["--web.enable-remote-write-receiver"];

@@ -4,9 +4,6 @@
 //! `GRAFANA_CLIENT_BINARY` is the program in `.ci/grafana`, which holds the code of both clients.
 
 mod data;
-#[allow(dead_code, reason = "one of two protocols is used, and of it a part")]
-#[path = "../../wire/src/prompb.rs"]
-mod prompb;
 mod questions;
 
 use std::io::Write;
@@ -16,9 +13,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::pair::{Pair, prometheus_binary};
-use super::support::{Child, free_port, get};
 use super::{exposition, spawn_prometheus, wait_for};
 use questions::Question;
+use testkit::{Child, free_port, get};
 
 /// What answers have where the data and the questions reach what they are made for.
 const PARTS: &[&str] = &[

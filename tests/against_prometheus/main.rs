@@ -16,15 +16,9 @@ mod exposition;
 mod federate;
 mod grafana;
 mod otlp;
-#[path = "../../wire/src/otlppb/mod.rs"]
-mod otlppb;
 mod pair;
 mod queries;
 mod read;
-#[path = "../support/remote_write.rs"]
-mod remote_write;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +27,7 @@ use std::time::{Duration, Instant};
 use answers::same_answer;
 use queries::{CUSTOM_HISTOGRAMS, HISTOGRAM_QUERIES, HISTOGRAMS, QUERIES};
 use serde_json::Value;
-use support::{Child, Server, free_port, get, percent_encode};
+use testkit::{Child, Server, free_port, get, percent_encode};
 
 /// The protocols of remote write, under their names in Prometheus' configuration.
 const PROTOCOLS: [&str; 2] = ["prometheus.WriteRequest", "io.prometheus.write.v2.Request"];
@@ -56,7 +50,7 @@ fn answers_are_those_of_the_prometheus_that_wrote_the_samples() {
         return;
     };
     let seconds: u64 = std::env::var("COMPARE_SECONDS").map_or(20, |s| s.parse().unwrap());
-    let directory = support::temporary_directory("against-prometheus");
+    let directory = testkit::temporary_directory("against-prometheus");
     let servers = [0, 1].map(|index| {
         let store = directory.path().join(format!("tessella-{index}"));
         Server::start(&store, &["--self-metrics=false"])

@@ -9,12 +9,12 @@ use prost::Message as _;
 use serde_json::Value as Json;
 
 use super::answers::same_answer;
-use super::otlppb::{
+use super::{spawn_prometheus, wait_for};
+use testkit::otlppb::{
     self, Buckets, CUMULATIVE, Data, ExponentialPoint, Exponentials, Generator, Metric, Number,
     NumberPoint, Numbers, Request, attribute, metric, text,
 };
-use super::support::{self, Child, Server, free_port, get, percent_encode};
-use super::{spawn_prometheus, wait_for};
+use testkit::{Child, Server, free_port, get, percent_encode};
 
 const PATH: &str = "/api/v1/otlp/v1/metrics";
 const PROTOBUF: &str = "application/x-protobuf";
@@ -113,7 +113,7 @@ fn post(address: &str, content_type: &str, encoding: &str, body: &[u8]) -> (u16,
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    support::request(address, &head, body)
+    testkit::request(address, &head, body)
 }
 
 fn gzip(body: &[u8]) -> Vec<u8> {
@@ -155,7 +155,7 @@ fn prometheus() -> Option<String> {
 #[test]
 fn otlp_is_translated_as_by_prometheus() {
     let Some(binary) = prometheus() else { return };
-    let directory = support::temporary_directory("otlp-against-prometheus");
+    let directory = testkit::temporary_directory("otlp-against-prometheus");
     let mut differences = Vec::new();
     for (number, otlp) in (0..).zip(SETTINGS) {
         let pair = Pair::start(&binary, &directory.path().join(number.to_string()), otlp);
@@ -223,7 +223,7 @@ fn long(start_ns: u64) -> Request {
 #[test]
 fn otlp_that_prometheus_refuses_is_refused() {
     let Some(binary) = prometheus() else { return };
-    let directory = support::temporary_directory("otlp-refused-by-prometheus");
+    let directory = testkit::temporary_directory("otlp-refused-by-prometheus");
     let pair = Pair::start(&binary, directory.path(), "{}");
     let point = |attributes| NumberPoint {
         attributes,

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::remote_write::Connection;
-use super::support::{self, Child, Server, TemporaryDirectory, free_port, get};
 use super::{FEATURES, spawn_prometheus, wait_for};
+use testkit::remote_write::Connection;
+use testkit::{Child, Server, TemporaryDirectory, free_port, get};
 
 /// Seconds from one scrape to the next, by which the samples are timed.
 pub const STEP_SECONDS: i64 = 15;
@@ -32,7 +32,7 @@ impl Pair {
         requests: impl Fn(i64) -> Vec<Vec<u8>>,
     ) -> Option<(Pair, String)> {
         let (binary, client) = (prometheus_binary()?, variable(client)?);
-        let directory = support::temporary_directory(name);
+        let directory = testkit::temporary_directory(name);
         let args = ["--self-metrics=false", "--web.enable-admin-api"];
         let server = Server::start(&directory.path().join("tessella"), &args);
         let peer = format!("127.0.0.1:{}", free_port());

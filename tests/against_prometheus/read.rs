@@ -8,14 +8,11 @@ use prost::Message as _;
 use serde_json::Value;
 
 use super::answers::same_answer;
-use super::remote_write::{Connection, RequestEncoder, encode_labels};
-use super::support::{self, Child, Server, free_port, get, percent_encode};
 use super::{exposition, spawn_prometheus, wait_for};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Child, Server, free_port, get, percent_encode};
 
-#[path = "../support/remote_read.rs"]
-mod remote_read;
-
-use remote_read::{Hints, Query, body, query, read_frames, read_samples};
+use testkit::remote_read::{Hints, Query, body, query, read_frames, read_samples};
 
 /// Each has its answer over series that lie with us, read by remote read.
 const QUERIES: &[&str] = &[
@@ -62,7 +59,7 @@ fn a_prometheus_answers_over_series_that_it_reads_from_us() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
-    let directory = support::temporary_directory("read-by-prometheus");
+    let directory = testkit::temporary_directory("read-by-prometheus");
     let (scraping, reading) = (directory.path().join("scraping"), directory.path().join("reading"));
     let server = Server::start(&directory.path().join("tessella"), &["--self-metrics=false"]);
     let start = |place: &std::path::Path, config: &str| -> (Child, String) {
@@ -131,7 +128,7 @@ fn reads_are_answered_as_prometheus_does() {
         println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to compare with");
         return;
     };
-    let directory = support::temporary_directory("reads-against-prometheus");
+    let directory = testkit::temporary_directory("reads-against-prometheus");
     let limits = ["--storage.remote.read-sample-limit=300"];
     let args: Vec<_> = ["--self-metrics=false"].into_iter().chain(limits).collect();
     let server = Server::start(&directory.path().join("tessella"), &args);

@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::support::Child;
 use super::{Receiver, orders};
+use testkit::Child;
 
 /// Scrapes that are answered with samples. Later ones are refused.
 const SCRAPES: usize = 5;

@@ -8,14 +8,12 @@
 
 mod agents;
 mod libraries;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Server, TemporaryDirectory, get, percent_encode, temporary_directory};
+use testkit::{Server, TemporaryDirectory, get, percent_encode, temporary_directory};
 
 /// Maximum time for samples to arrive, on a machine that does other things, too.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(300);

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::Message;
 use serde_json::Value;
 
-use crate::prompb::v2::{self, SymbolTable};
-use crate::prompb::{BucketSpan, Count, Label, ZeroCount};
-use crate::remote_write::Connection;
 use crate::{Book, Fate, Sender, data, now_ms};
+use testkit::prompb::v2::{self, SymbolTable};
+use testkit::prompb::{BucketSpan, Count, Label, ZeroCount};
+use testkit::remote_write::Connection;
 
 /// Series of each kind.
 const SERIES: usize = 5;

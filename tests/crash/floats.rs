@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::remote_write::{Connection, RequestEncoder, encode_labels};
 use crate::{Book, Fate, Sender, data, now_ms};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 
 pub const SENDER_COUNT: usize = 4;
 const SERIES: usize = 10;

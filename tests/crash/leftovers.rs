@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::support::Server;
 use crate::{Sender, Site, metric};
+use testkit::Server;
 
 /// How many times the bytes of the other store there may be, in percent.
 const BYTES_MAX_PERCENT: u64 = 130;

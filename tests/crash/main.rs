@@ -10,13 +10,6 @@
 mod everything;
 mod floats;
 mod leftovers;
-#[path = "../../wire/src/prompb.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod prompb;
-#[path = "../support/remote_write.rs"]
-mod remote_write;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,12 +18,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use everything::Everything;
 use floats::Floats;
-use remote_write::{Connection, RequestEncoder, encode_labels};
 use serde_json::Value;
-use support::emulators::Emulator;
-use support::random::Random;
-use support::s3::{BUCKET, S3Server};
-use support::{Server, command, get, percent_encode, temporary_directory};
+use testkit::emulators::Emulator;
+use testkit::random::Random;
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::s3::{BUCKET, S3Server};
+use testkit::{Server, command, get, percent_encode, temporary_directory};
 
 /// Kills of an ordinary run, on a disk and in each bucket.
 const KILLS: u64 = 6;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::remote_write::{Connection, RequestEncoder, encode_labels};
-use crate::support::{Child, Server, binary, free_port, get, percent_encode, temporary_directory};
 use crate::{now_ms, wait_for};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Child, Server, binary, free_port, get, percent_encode, temporary_directory};
 
 /// Cases of an ordinary run.
 const CASES: usize = 24;

@@ -2,11 +2,11 @@
 //! goes on by itself once there is room; of the store, and of the cache of an object store.
 
 use crate::load::{Answer, Load};
-use crate::remote_write::Connection;
 use crate::small_disk::SmallDisk;
-use crate::support::s3::{BUCKET, S3Server};
-use crate::support::{Server, get};
 use crate::wait_for;
+use testkit::remote_write::Connection;
+use testkit::s3::{BUCKET, S3Server};
+use testkit::{Server, get};
 
 const HOUR_MS: i64 = 3_600_000;
 const ARGS: [&str; 3] =

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::now_ms;
-use crate::remote_write::{Connection, RequestEncoder, encode_labels};
-use crate::support::{get, percent_encode};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{get, percent_encode};
 
 const SERIES: i64 = 20;
 const SAMPLES: i64 = 25;

@@ -5,11 +5,7 @@
 mod damaged;
 mod full_disk;
 mod load;
-#[path = "../support/remote_write.rs"]
-mod remote_write;
 mod small_disk;
-#[path = "../support/mod.rs"]
-mod support;
 mod syncs;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

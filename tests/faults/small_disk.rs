@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{Child, Server, TemporaryDirectory, command, temporary_directory};
+use testkit::{Child, Server, TemporaryDirectory, command, temporary_directory};
 
 pub struct SmallDisk {
     /// Keeps the namespace.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::load::Load;
-use crate::remote_write::Connection;
-use crate::support::{Server, TemporaryDirectory, get, temporary_directory};
 use crate::wait_for;
+use testkit::remote_write::Connection;
+use testkit::{Server, TemporaryDirectory, get, temporary_directory};
 
 const HOUR_MS: i64 = 3_600_000;
 const WRITES: usize = 50;

@@ -5,18 +5,14 @@
 
 mod dashboard;
 mod exposition;
-#[path = "../support/remote_write.rs"]
-mod remote_write;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dashboard::{Dashboard, Kind, Question, filled};
-use remote_write::{Connection, RequestEncoder, encode_labels};
 use serde_json::Value;
-use support::{Server, get, percent_encode, request, temporary_directory};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, get, percent_encode, request, temporary_directory};
 
 /// Panels that show nothing while all is well: dashboard, title, reason.
 const EMPTY: [(&str, &str, &str); 1] = [(

@@ -4,10 +4,10 @@ use std::process::Command;
 
 use crate::nodes::{Processes, encoded, metric, read, s3_args};
 use crate::outage::Proxy;
-use crate::remote_write::Connection;
-use crate::support::s3::S3Server;
-use crate::support::{Server, temporary_directory};
 use crate::{DAY_MS, now_ms, samples, wait_for};
+use testkit::remote_write::Connection;
+use testkit::s3::S3Server;
+use testkit::{Server, temporary_directory};
 
 /// Ends a server as an operator does, so that all is in files of the tree.
 pub fn stop(mut server: Server) {

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::caches::stop;
 use crate::nodes::{METRIC, Processes, encoded, metric, query};
-use crate::remote_write::Connection;
-use crate::support::{get, percent_encode, temporary_directory};
 use crate::{DAY_MS, now_ms, samples, wait_for};
+use testkit::remote_write::Connection;
+use testkit::{get, percent_encode, temporary_directory};
 
 #[test]
 fn reads_of_a_query_are_told_and_bounded() {

@@ -13,18 +13,14 @@ mod nodes;
 mod outage;
 mod owner;
 mod readers;
-#[path = "../support/remote_write.rs"]
-mod remote_write;
 mod startup;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nodes::{Contents, Place, Settings};
-use support::emulators::Emulator;
-use support::s3::S3Server;
-use support::temporary_directory;
+use testkit::emulators::Emulator;
+use testkit::s3::S3Server;
+use testkit::temporary_directory;
 
 const DAY_MS: i64 = 86_400_000;
 

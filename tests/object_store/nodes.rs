@@ -12,10 +12,10 @@ use storage::{SharedMemory, Store, StoreOptions};
 use tokio::runtime::Runtime;
 
 use crate::now_ms;
-use crate::remote_write::{Connection, RequestEncoder, encode_labels};
-use crate::support::emulators::Emulator;
-use crate::support::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
-use crate::support::{Server, command, get, percent_encode, request};
+use testkit::emulators::Emulator;
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
+use testkit::{Server, command, get, percent_encode, request};
 
 /// Values by series and time.
 pub type Contents = BTreeMap<u32, BTreeMap<i64, f64>>;

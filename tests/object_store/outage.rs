@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::nodes::{Contents, Processes, encoded, metric, read, s3_args};
-use crate::remote_write::Connection;
-use crate::support::s3::S3Server;
 use crate::{now_ms, samples, wait_for};
+use testkit::remote_write::Connection;
+use testkit::s3::S3Server;
 
 /// Passes bytes on to a server, or drops every connection.
 pub struct Proxy {

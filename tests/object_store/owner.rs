@@ -2,10 +2,10 @@
 
 use crate::caches::stop;
 use crate::nodes::{Processes, encoded};
-use crate::remote_write::Connection;
-use crate::support::s3::S3Server;
-use crate::support::{Server, get};
 use crate::{now_ms, samples, wait_for};
+use testkit::remote_write::Connection;
+use testkit::s3::S3Server;
+use testkit::{Server, get};
 
 /// Starts a server that finds the store owned by another one.
 fn start_waiting(place: &Processes, owner: &Server) -> Server {

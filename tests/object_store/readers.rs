@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::nodes::{Contents, Processes, encoded, metric, read};
 use crate::outage::Proxy;
-use crate::remote_write::Connection;
-use crate::support::emulators::Emulator;
-use crate::support::s3::S3Server;
-use crate::support::{Server, get, request, temporary_directory};
 use crate::{merged, now_ms, samples, wait_for};
+use testkit::emulators::Emulator;
+use testkit::remote_write::Connection;
+use testkit::s3::S3Server;
+use testkit::{Server, get, request, temporary_directory};
 
 const READER: [&str; 2] = ["--mode=reader", "--reader.lag=400ms"];
 

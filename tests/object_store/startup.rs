@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::nodes::{Processes, s3_args, s3_variables};
-use crate::support::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
-use crate::support::{free_port, get, temporary_directory};
+use testkit::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
+use testkit::{free_port, get, temporary_directory};
 
 /// How long a start may take that fails.
 const START_MAX: Duration = Duration::from_secs(30);

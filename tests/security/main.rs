@@ -11,8 +11,6 @@ mod healthcheck;
 mod http2;
 mod prometheus;
 mod slow;
-#[path = "../support/mod.rs"]
-mod support;
 mod users;
 
 use std::io::{BufRead, BufReader};
@@ -23,7 +21,7 @@ use std::time::Duration;
 
 use certificates::{Authority, Identity};
 use client::Client;
-use support::{Child, TemporaryDirectory, temporary_directory};
+use testkit::{Child, TemporaryDirectory, temporary_directory};
 
 /// How long something may take that happens by itself.
 const PATIENCE: Duration = Duration::from_secs(300);

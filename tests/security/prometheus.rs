@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::client::Client;
-use crate::support::{Child, free_port};
 use crate::{Ground, PATIENCE, TLS, hash, wait_for};
+use testkit::{Child, free_port};
 
 fn binary() -> Option<String> {
     let binary = std::env::var("PROMETHEUS_BINARY").ok();

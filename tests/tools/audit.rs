@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::support::{Server, get, temporary_directory};
 use super::{Ran, tool};
+use testkit::{Server, get, temporary_directory};
 
 /// A store with two days of 20 series, sealed.
 fn fill(store: &Path, directory: &Path) {
@@ -71,7 +71,7 @@ fn a_server_goes_on_while_its_store_is_looked_at() {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
-        super::support::request(&server.address, &head, &[])
+        testkit::request(&server.address, &head, &[])
     };
     assert_eq!(post(delete).0, 204);
     let survey = inspected(&store);
@@ -120,7 +120,7 @@ fn damage_of_what_is_only_in_the_write_ahead_log_is_found_and_all_else_is_read_o
     let server = Server::start(&store, &["--self-metrics=false", "--web.enable-admin-api"]);
     let head = "POST /api/v1/admin/tsdb/delete_series?match[]=m HTTP/1.1\r\nHost: x\r\n\
                 Content-Length: 0\r\nConnection: close\r\n\r\n";
-    assert_eq!(super::support::request(&server.address, head, &[]).0, 204);
+    assert_eq!(testkit::request(&server.address, head, &[]).0, 204);
     // Killed: the tombstone is in no other file.
     drop(server);
     let ran = tool("verify", &store, &[]);

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::support::{Server, temporary_directory};
 use super::{ask, tool};
+use testkit::{Server, temporary_directory};
 
 /// Text that is as an export writes it: families by name, and series by labels.
 fn text(series: i64, samples: i64) -> String {

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use crate::Ran;
-use crate::support::{Server, command, free_port, temporary_directory};
+use testkit::{Server, command, free_port, temporary_directory};
 
 fn check(address: &str, status: i32, told: &str) {
     check_with(address, &[], status, told);

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use super::support::{Child, Server, get, temporary_directory};
 use super::{Ran, ask, command, tool};
+use testkit::{Child, Server, get, temporary_directory};
 
 const TEXT: &str = "\
 # TYPE requests counter
@@ -225,7 +225,7 @@ fn a_store_that_a_server_writes_to_is_left_to_it() {
     let head = format!(
         "POST {delete} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     );
-    let (status, body) = super::support::request(&server.address, &head, &[]);
+    let (status, body) = testkit::request(&server.address, &head, &[]);
     assert_eq!(status, 204, "{body}");
     // Killed, it holds the store no more.
     drop(server);

@@ -6,14 +6,12 @@ mod audit;
 mod export;
 mod healthcheck;
 mod import;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::{Server, get, percent_encode};
+use testkit::{Server, get, percent_encode};
 
 /// Runs a tool on a store.
 fn tool(name: &str, store: &Path, args: &[&str]) -> Ran {

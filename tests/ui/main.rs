@@ -6,17 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "../support/remote_write.rs"]
-mod remote_write;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use remote_write::{Connection, RequestEncoder, encode_labels};
-use support::{Server, get, temporary_directory};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
+use testkit::{Server, get, temporary_directory};
 
 /// As many series as a graph has to stay fluid with.
 const SERIES_COUNT: usize = 100;

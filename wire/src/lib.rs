@@ -29,10 +29,6 @@ mod histogram;
 mod json;
 pub mod limits;
 pub mod otlp;
-#[cfg(test)]
-mod otlppb;
-#[cfg(test)]
-mod prompb;
 mod protobuf;
 pub mod read;
 pub mod rejects;

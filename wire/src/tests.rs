@@ -12,11 +12,11 @@ use prost::Message;
 
 use super::*;
 use crate::limits::{SAMPLES_FLAG, SERIES_FLAG};
-use crate::prompb::{
-    BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
+use crate::rejects::{Counts, Reason};
+use testkit::prompb::{
+    self, BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
     WriteRequest, ZeroCount,
 };
-use crate::rejects::{Counts, Reason};
 
 fn limits() -> Limits {
     Limits {

@@ -3,10 +3,10 @@
 use std::io;
 
 use benches::data::Random;
-use benches::sender::Connection;
 use prost::Message;
+use testkit::remote_write::Connection;
 
-use super::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
+use testkit::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
 
 /// The metric.
 pub const METRIC: &str = "latency_seconds";

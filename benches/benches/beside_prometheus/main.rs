@@ -2,12 +2,6 @@
 //! the same queries, in turn. See `benches/README.md`.
 
 mod load;
-#[path = "../../../tests/support/process.rs"]
-#[allow(dead_code, missing_docs, clippy::unwrap_used, reason = "tests use the rest")]
-mod process;
-#[path = "../../../wire/src/prompb.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod prompb;
 
 use std::fmt::Write;
 use std::io;
@@ -207,7 +201,7 @@ fn snapshot(pair: &Pair) -> io::Result<u64> {
         "POST /api/v1/admin/tsdb/snapshot HTTP/1.1\r\nHost: {address}\r\n\
          Content-Length: 0\r\nConnection: close\r\n\r\n"
     );
-    let (status, text) = process::request(address, &head, &[]);
+    let (status, text) = testkit::request(address, &head, &[]);
     if status != 200 {
         return Err(io::Error::other(format!("no snapshot, status {status}: {text}")));
     }
@@ -237,7 +231,7 @@ fn query_section(options: &Options, pair: &Pair, start_ms: i64) -> io::Result<St
         let query = query.replace("METRIC", METRIC);
         let path = format!(
             "/api/v1/query_range?query={}&start={from}&end={to}&step={}",
-            process::percent_encode(&query),
+            testkit::percent_encode(&query),
             STEP_MS / 1000
         );
         let (taken, values, differing) = ask_in_turn(options, pair, &path)?;
@@ -285,7 +279,7 @@ fn ask_in_turn(
         let mut answers = Vec::new();
         for (server, taken) in pair.servers.iter().zip(&mut taken) {
             let (cpu, wall) = (cpu_time_of(server.id())?, Instant::now());
-            let (status, body) = process::get(&server.address, path);
+            let (status, body) = testkit::get(&server.address, path);
             let wall = wall.elapsed();
             let cpu = cpu_time_of(server.id())? - cpu;
             if status != 200 {

@@ -1,10 +1,6 @@
 //! The stages that a sample passes on its way in and out: each as a piece of work over seeded
 //! data that can be run again and again.
 
-#[path = "../../../wire/src/prompb.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod prompb;
-
 use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,10 +20,10 @@ use engine::window::Steps;
 use engine::{Annotations, Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::{Batch, Budget, SampleBatch, Source};
-use prompb::{WriteRequest, v2};
 use prost::Message;
 use storage::chunk::{self, CHUNK_PADDING_BYTES, Decoder};
 use storage::{ManualClock, Store, StoreOptions};
+use testkit::prompb::{WriteRequest, v2};
 use wire::{Limits, Version};
 
 /// One stripe of tiles.

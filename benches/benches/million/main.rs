@@ -1,10 +1,6 @@
 //! A million active series: the release binary, and a Prometheus if there is one, are loaded with
 //! an hour of scrapes, asked, killed and stopped. See `benches/README.md`.
 
-#[path = "../remote_write/load.rs"]
-#[allow(dead_code, reason = "the remote write harness uses the rest")]
-mod load;
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +14,7 @@ use benches::process::{build_server, directory_bytes};
 use benches::server::Server;
 use clap::Parser;
 
-use load::{Load, STEP_MS};
+use benches::load::{Load, STEP_MS};
 
 const SENDERS: usize = 4;
 /// Series in a request, and the most scrapes of them.

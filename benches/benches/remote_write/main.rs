@@ -1,8 +1,6 @@
 //! The remote write harness: the release binary on local disk, loaded over HTTP by several senders,
 //! each acknowledged after its sync. See `benches/README.md`.
 
-mod load;
-
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +13,7 @@ use benches::process::{build_server, directory_bytes};
 use benches::server::Server;
 use clap::Parser;
 
-use load::{Load, STEP_MS};
+use benches::load::{Load, STEP_MS};
 
 /// Samples in the log when the restart is timed.
 const RESTART_SAMPLES: usize = 1_000_000;

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::data::Random;
-use crate::sender::{RequestEncoder, encode_labels};
+use testkit::remote_write::{RequestEncoder, encode_labels};
 
 /// Time between two scrapes.
 pub const INTERVAL_MS: i64 = 15_000;

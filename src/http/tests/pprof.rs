@@ -7,7 +7,7 @@ use tower::ServiceExt as _;
 use super::{ask, ready};
 use crate::profile::heap;
 use crate::profile::tests::TIMER;
-use crate::profile::tests::pprof::Profile;
+use testkit::pprof::Profile;
 
 async fn profile(path: &str) -> Profile {
     let request = Request::get(path).header("accept-encoding", "gzip").body(Body::empty());

@@ -12,10 +12,7 @@ use super::{Scripted, ask, ready, shared_with, source};
 use crate::http::router::router;
 use crate::query::LookupRequest;
 
-#[path = "../../../tests/support/remote_read.rs"]
-pub(super) mod remote_read;
-
-use remote_read::{Hints, Query, body, query, read_frames, read_samples};
+use testkit::remote_read::{self, Hints, Query, body, query, read_frames, read_samples};
 
 /// Every series of the test's source that is named so.
 fn named(name: &str) -> Query {

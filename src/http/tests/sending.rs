@@ -12,11 +12,11 @@ use model::memory::MemorySource;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::read::remote_read;
 use super::{Scripted, ask, shared_with, source};
 use crate::http::router::router;
 use crate::query::active::Client;
 use crate::state::Shared;
+use testkit::remote_read;
 
 const ACTIVE: &str = "/api/v1/status/active_queries";
 /// A query whose response is longer than what a connection buffers.

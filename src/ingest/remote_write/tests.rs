@@ -8,8 +8,8 @@ use prometheus::Registry;
 use prost::Message;
 use storage::StoreOptions;
 
-use super::super::prompb::{Exemplar, MetricMetadata, WriteRequest, v2};
 use super::*;
+use testkit::prompb::{Exemplar, MetricMetadata, WriteRequest, v2};
 
 struct Receiver {
     remote_write: RemoteWrite,

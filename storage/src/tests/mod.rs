@@ -17,7 +17,6 @@ mod orphans;
 mod outage;
 mod read_only;
 mod rules;
-mod servers;
 mod simulation;
 mod snapshot;
 mod sweep;

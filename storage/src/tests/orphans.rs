@@ -15,11 +15,11 @@ use slatedb::object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::faults::Faulty;
 use super::harness::{self, batch, labels, open_with, options, read_all};
-use super::servers::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 use crate::lsm::{Location, end_checkpoints};
 use crate::remote::{RemoteOptions, S3Options, Secret};
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions};
+use testkit::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 
 /// How long is waited for what must come, and for what must not.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -3,11 +3,11 @@
 
 use prost::Message;
 
-use super::prompb::{
+use crate::pair::STEP_SECONDS;
+use testkit::prompb::{
     BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
     WriteRequest, ZeroCount,
 };
-use crate::pair::STEP_SECONDS;
 
 /// Scrapes of each series: an hour.
 pub const SCRAPES: i64 = 241;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::data::SCRAPES;
 use crate::pair::STEP_SECONDS;
-use crate::support::percent_encode;
+use testkit::percent_encode;
 
 /// Expressions over floats, some of which are errors.
 const FLOATS: &[&str] = &[

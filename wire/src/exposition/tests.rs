@@ -146,11 +146,11 @@ struct HistogramMessage {
     #[prost(double, tag = "8")]
     zero_count: f64,
     #[prost(message, repeated, tag = "9")]
-    negative_spans: Vec<crate::prompb::BucketSpan>,
+    negative_spans: Vec<testkit::prompb::BucketSpan>,
     #[prost(double, repeated, packed = "false", tag = "11")]
     negative_counts: Vec<f64>,
     #[prost(message, repeated, tag = "12")]
-    positive_spans: Vec<crate::prompb::BucketSpan>,
+    positive_spans: Vec<testkit::prompb::BucketSpan>,
     #[prost(double, repeated, packed = "false", tag = "14")]
     positive_counts: Vec<f64>,
 }

@@ -7,12 +7,12 @@ use model::{Batch, Labels};
 use prost::Message;
 
 use super::*;
-use crate::otlppb::{
+use crate::rejects::{Counts, Reason};
+use testkit::otlppb::{
     self, AnyValue, Buckets, CUMULATIVE, Data, Exemplar, ExemplarValue, ExponentialPoint,
     Exponentials, Generator, HistogramPoint, Histograms, Metric, Number, NumberPoint, Numbers,
     Quantile, Request, Scope, Summaries, SummaryPoint, Value, attribute, metric, request, text,
 };
-use crate::rejects::{Counts, Reason};
 
 const NS: u64 = 1_000_000;
 

@@ -66,7 +66,7 @@ struct ReadResponse {
 #[derive(Clone, PartialEq, Message)]
 struct QueryResult {
     #[prost(message, repeated, tag = "1")]
-    series: Vec<crate::prompb::TimeSeries>,
+    series: Vec<testkit::prompb::TimeSeries>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -80,7 +80,7 @@ struct ChunkedReadResponse {
 #[derive(Clone, PartialEq, Message)]
 struct ChunkedSeries {
     #[prost(message, repeated, tag = "1")]
-    labels: Vec<crate::prompb::Label>,
+    labels: Vec<testkit::prompb::Label>,
     #[prost(message, repeated, tag = "2")]
     chunks: Vec<ChunkMessage>,
 }
@@ -543,7 +543,7 @@ fn samples_are_what_prost_reads() {
     let floats: Vec<_> = series.samples.iter().map(|s| (s.timestamp, s.value.to_bits())).collect();
     assert_eq!(floats, [(-5, (-0.0_f64).to_bits()), (0, 0)]);
     let [whole, float] = &series.histograms[..] else { panic!("two histograms") };
-    use crate::prompb::{Count, ZeroCount};
+    use testkit::prompb::{Count, ZeroCount};
     assert_eq!((whole.timestamp, whole.schema, whole.reset_hint), (7, -1, 3));
     assert_eq!(
         (whole.count, whole.zero_count),

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::limits::DECOMPRESSED_FLAG;
-use crate::prompb::v2::{self, Request, SymbolTable};
+use testkit::prompb::v2::{self, Request, SymbolTable};
 
 /// Samples of which a batch may hold the memory: the limit, and what doubling adds.
 const SAMPLES_HELD_MAX: usize = 2 * 1_000_000;

@@ -1,7 +1,7 @@
 //! The second protocol against its own twin.
 
 use super::*;
-use crate::prompb::v2::{Metadata, Request, SymbolTable};
+use testkit::prompb::v2::{Metadata, Request, SymbolTable};
 
 /// The naive twin: what `writeV2` does with the decoded message.
 fn theirs_v2(request: &Request) -> Reading {

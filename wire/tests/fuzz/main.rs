@@ -3,9 +3,6 @@
 //!
 //! `FUZZ_SEED` and `FUZZ_COUNT` in the environment choose other input, and more of it.
 
-#[path = "../../src/otlppb/mod.rs"]
-#[allow(dead_code, reason = "the tests of the decoder use the rest")]
-mod otlppb;
 mod targets;
 
 use prost::Message as _;
@@ -141,7 +138,8 @@ fn messages_decode_to_batches_that_hold_together() {
 #[test]
 fn messages_of_otlp_decode_to_batches_that_hold_together() {
     let mut random = Random(setting("FUZZ_SEED", 1));
-    let mut generator = otlppb::Generator::new(setting("FUZZ_SEED", 1), 1_700_000_000_000_000_000);
+    let mut generator =
+        testkit::otlppb::Generator::new(setting("FUZZ_SEED", 1), 1_700_000_000_000_000_000);
     for _ in 0..setting("FUZZ_COUNT", 300) {
         let request = generator.request();
         let protobuf = match random.below(4) {

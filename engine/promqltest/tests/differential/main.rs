@@ -7,9 +7,6 @@
 
 mod answer;
 mod message;
-#[path = "../../../../tests/support/process.rs"]
-#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-mod process;
 mod prometheus;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +16,11 @@ use answer::Answer;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
 use model::{METRIC_NAME, Source};
-use process::percent_encode;
 use prometheus::Prometheus;
 use promqltest::generate::{
     Category, Generator, Grammar, Operands, Query, Random, SPAN_MS, START_MS, parts, samples,
 };
+use testkit::percent_encode;
 
 const QUERIES: u64 = 2000;
 const SEED: u64 = 1;

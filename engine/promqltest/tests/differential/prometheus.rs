@@ -8,7 +8,7 @@ use promqltest::generate::{SPAN_MS, START_MS};
 use prost::Message;
 
 use crate::message::{WriteRequest, markers, time_series};
-use crate::process::{Child, TemporaryDirectory, free_port, get, request, temporary_directory};
+use testkit::{Child, TemporaryDirectory, free_port, get, request, temporary_directory};
 
 /// Everything that the engine understands, Prometheus has behind these.
 const FEATURES: &str = "promql-experimental-functions,promql-delayed-name-removal,\
@@ -66,7 +66,7 @@ impl Prometheus {
         let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap();
         let head = self.head("/api/v1/write", "application/x-protobuf", body.len())
             + "Content-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\n\r\n";
-        let (status, answer) = crate::process::request(&self.address, &head, &body);
+        let (status, answer) = testkit::request(&self.address, &head, &body);
         assert!(status == 204 || status == 200, "{status}: {answer}");
     }
 

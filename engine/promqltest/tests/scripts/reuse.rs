@@ -4,21 +4,16 @@
 //! Samples come in order, late, twice, or in series that begin in the past; the store is sealed
 //! now and then. `REUSE_SEED` and `REUSE_ROUNDS` choose other histories, and longer ones.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
-#[path = "support/shown.rs"]
-mod shown;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::shown::show;
 use engine::results::ResultsStats;
 use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use model::{Batch, HistogramSample, Labels, Matcher, Source};
 use promqltest::generate::{Generator, Grammar, Operands, Random, SPAN_MS, START_MS, samples};
-use shown::show;
 use storage::{ManualClock, RetentionRule, Store, StoreOptions};
 
 const SEED: u64 = 3;

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
-#[path = "support/stored.rs"]
-#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
+mod independence;
+mod reuse;
+mod shown;
 mod stored;
 
 use std::fmt::Write as _;

@@ -1,8 +1,5 @@
 //! The messages of remote read for prost, and a client of it.
 
-#![allow(dead_code, missing_docs, reason = "each user uses a part, and the names say it")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]

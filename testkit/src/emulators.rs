@@ -5,8 +5,8 @@
 
 use std::process::Command;
 
-use super::s3::{BUCKET, named};
-use super::{Child, TemporaryDirectory, free_port, spawn_listening, temporary_directory};
+use crate::process::{Child, TemporaryDirectory, free_port, spawn_listening, temporary_directory};
+use crate::s3::{BUCKET, named};
 
 /// The account of Azurite and its key, which are the same everywhere.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
@@ -37,7 +37,7 @@ impl Emulator {
             .current_dir(folder.path());
         let child = spawn_listening(&mut command, &address);
         let endpoint = format!("http://{address}/{AZURITE_ACCOUNT}");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/create_container.mjs");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/create_container.mjs");
         let args = [script, &endpoint, AZURITE_ACCOUNT, AZURITE_KEY, BUCKET];
         assert!(Command::new("node").args(args).status().unwrap().success());
         let variables = vec![

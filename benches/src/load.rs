@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use benches::sender::{Connection, RequestEncoder, encode_labels};
+use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 
 /// Time between two scrapes.
 pub const STEP_MS: i64 = 15_000;
@@ -13,10 +13,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A number of senders that share nothing.
 pub struct Load {
+    /// Connections that send at once.
     pub senders: usize,
+    /// Samples of a request, over all of its series.
     pub samples_per_request: usize,
     /// Samples of a series in a request, which is as many scrapes at once.
     pub scrapes_per_request: usize,
+    /// Series of a sender; no other sender has them.
     pub series_per_sender: usize,
     /// Time of the first scrape.
     pub start_ms: i64,
@@ -28,7 +31,9 @@ pub struct Outcome {
     pub latencies: Vec<Duration>,
     /// The longest first request, in which connections and series are new.
     pub first: Duration,
+    /// Time from the first request to the last answer.
     pub elapsed: Duration,
+    /// Bytes of all bodies, as sent.
     pub body_bytes: u64,
     /// Requests that were answered with 503, and sent again.
     pub turned_away: usize,

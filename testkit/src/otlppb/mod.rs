@@ -1,5 +1,4 @@
-//! The messages of OTLP for prost, to test against: no build but those of tests has them. Tests of
-//! other crates take this file by its path.
+//! The messages of OTLP for prost, to test against.
 //!
 //! [`json`] writes them as JSON of the protocol, [`generator`] makes requests by chance.
 

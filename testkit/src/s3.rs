@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Child, TemporaryDirectory, free_port, request, spawn_listening, temporary_directory};
+use crate::process::{
+    Child, TemporaryDirectory, free_port, request, spawn_listening, temporary_directory,
+};
 
 pub const ACCESS_KEY: &str = "loopback-key";
 pub const SECRET_KEY: &str = "loopback-secret";

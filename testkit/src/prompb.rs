@@ -5,62 +5,62 @@
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct WriteRequest {
+pub struct WriteRequest {
     #[prost(message, repeated, tag = "1")]
-    pub(super) timeseries: Vec<TimeSeries>,
+    pub timeseries: Vec<TimeSeries>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) metadata: Vec<MetricMetadata>,
+    pub metadata: Vec<MetricMetadata>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TimeSeries {
+pub struct TimeSeries {
     #[prost(message, repeated, tag = "1")]
-    pub(super) labels: Vec<Label>,
+    pub labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) exemplars: Vec<Exemplar>,
+    pub exemplars: Vec<Exemplar>,
     #[prost(message, repeated, tag = "4")]
-    pub(super) histograms: Vec<Histogram>,
+    pub histograms: Vec<Histogram>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Label {
+pub struct Label {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) name: Vec<u8>,
+    pub name: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) value: Vec<u8>,
+    pub value: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct Sample {
+pub struct Sample {
     #[prost(double, tag = "1")]
-    pub(super) value: f64,
+    pub value: f64,
     #[prost(int64, tag = "2")]
-    pub(super) timestamp: i64,
+    pub timestamp: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Exemplar {
+pub struct Exemplar {
     #[prost(message, repeated, tag = "1")]
-    pub(super) labels: Vec<Label>,
+    pub labels: Vec<Label>,
     #[prost(double, tag = "2")]
-    pub(super) value: f64,
+    pub value: f64,
     #[prost(int64, tag = "3")]
-    pub(super) timestamp: i64,
+    pub timestamp: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct BucketSpan {
+pub struct BucketSpan {
     #[prost(sint32, tag = "1")]
-    pub(super) offset: i32,
+    pub offset: i32,
     #[prost(uint32, tag = "2")]
-    pub(super) length: u32,
+    pub length: u32,
 }
 
 /// How many observations; the second protocol numbers them alike.
 #[derive(Clone, Copy, PartialEq, prost::Oneof)]
-pub(super) enum Count {
+pub enum Count {
     #[prost(uint64, tag = "1")]
     Integer(u64),
     #[prost(double, tag = "2")]
@@ -69,7 +69,7 @@ pub(super) enum Count {
 
 /// How many observations in the zero bucket.
 #[derive(Clone, Copy, PartialEq, prost::Oneof)]
-pub(super) enum ZeroCount {
+pub enum ZeroCount {
     #[prost(uint64, tag = "6")]
     Integer(u64),
     #[prost(double, tag = "7")]
@@ -77,52 +77,52 @@ pub(super) enum ZeroCount {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Histogram {
+pub struct Histogram {
     #[prost(oneof = "Count", tags = "1, 2")]
-    pub(super) count: Option<Count>,
+    pub count: Option<Count>,
     #[prost(double, tag = "3")]
-    pub(super) sum: f64,
+    pub sum: f64,
     #[prost(sint32, tag = "4")]
-    pub(super) schema: i32,
+    pub schema: i32,
     #[prost(double, tag = "5")]
-    pub(super) zero_threshold: f64,
+    pub zero_threshold: f64,
     #[prost(oneof = "ZeroCount", tags = "6, 7")]
-    pub(super) zero_count: Option<ZeroCount>,
+    pub zero_count: Option<ZeroCount>,
     #[prost(message, repeated, tag = "8")]
-    pub(super) negative_spans: Vec<BucketSpan>,
+    pub negative_spans: Vec<BucketSpan>,
     #[prost(sint64, repeated, tag = "9")]
-    pub(super) negative_deltas: Vec<i64>,
+    pub negative_deltas: Vec<i64>,
     #[prost(double, repeated, tag = "10")]
-    pub(super) negative_counts: Vec<f64>,
+    pub negative_counts: Vec<f64>,
     #[prost(message, repeated, tag = "11")]
-    pub(super) positive_spans: Vec<BucketSpan>,
+    pub positive_spans: Vec<BucketSpan>,
     #[prost(sint64, repeated, tag = "12")]
-    pub(super) positive_deltas: Vec<i64>,
+    pub positive_deltas: Vec<i64>,
     #[prost(double, repeated, tag = "13")]
-    pub(super) positive_counts: Vec<f64>,
+    pub positive_counts: Vec<f64>,
     #[prost(int32, tag = "14")]
-    pub(super) reset_hint: i32,
+    pub reset_hint: i32,
     #[prost(int64, tag = "15")]
-    pub(super) timestamp: i64,
+    pub timestamp: i64,
     #[prost(double, repeated, tag = "16")]
-    pub(super) custom_values: Vec<f64>,
+    pub custom_values: Vec<f64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct MetricMetadata {
+pub struct MetricMetadata {
     #[prost(int32, tag = "1")]
-    pub(super) r#type: i32,
+    pub r#type: i32,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) metric_family_name: Vec<u8>,
+    pub metric_family_name: Vec<u8>,
     #[prost(bytes = "vec", tag = "4")]
-    pub(super) help: Vec<u8>,
+    pub help: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
-    pub(super) unit: Vec<u8>,
+    pub unit: Vec<u8>,
 }
 
 impl WriteRequest {
     /// A request of series, each with its labels and samples.
-    pub(super) fn of<'a>(
+    pub fn of<'a>(
         series: impl IntoIterator<Item = (&'a [(&'a str, &'a str)], &'a [(i64, f64)])>,
     ) -> WriteRequest {
         let label =
@@ -139,7 +139,7 @@ impl WriteRequest {
 }
 
 /// Those of the second protocol that differ.
-pub(super) mod v2 {
+pub mod v2 {
     use std::collections::HashMap;
 
     use prost::Message;
@@ -147,89 +147,89 @@ pub(super) mod v2 {
     use super::{BucketSpan, Count, ZeroCount};
 
     #[derive(Clone, PartialEq, Message)]
-    pub(in super::super) struct Request {
+    pub struct Request {
         #[prost(bytes = "vec", repeated, tag = "4")]
-        pub(in super::super) symbols: Vec<Vec<u8>>,
+        pub symbols: Vec<Vec<u8>>,
         #[prost(message, repeated, tag = "5")]
-        pub(in super::super) timeseries: Vec<TimeSeries>,
+        pub timeseries: Vec<TimeSeries>,
     }
 
     #[derive(Clone, PartialEq, Message)]
-    pub(in super::super) struct TimeSeries {
+    pub struct TimeSeries {
         #[prost(uint32, repeated, tag = "1")]
-        pub(in super::super) labels_refs: Vec<u32>,
+        pub labels_refs: Vec<u32>,
         #[prost(message, repeated, tag = "2")]
-        pub(in super::super) samples: Vec<Sample>,
+        pub samples: Vec<Sample>,
         #[prost(message, repeated, tag = "3")]
-        pub(in super::super) histograms: Vec<Histogram>,
+        pub histograms: Vec<Histogram>,
         #[prost(message, repeated, tag = "4")]
-        pub(in super::super) exemplars: Vec<Exemplar>,
+        pub exemplars: Vec<Exemplar>,
         #[prost(message, optional, tag = "5")]
-        pub(in super::super) metadata: Option<Metadata>,
+        pub metadata: Option<Metadata>,
     }
 
     #[derive(Clone, Copy, PartialEq, Message)]
-    pub(in super::super) struct Sample {
+    pub struct Sample {
         #[prost(double, tag = "1")]
-        pub(in super::super) value: f64,
+        pub value: f64,
         #[prost(int64, tag = "2")]
-        pub(in super::super) timestamp: i64,
+        pub timestamp: i64,
         #[prost(int64, tag = "3")]
-        pub(in super::super) start_timestamp: i64,
+        pub start_timestamp: i64,
     }
 
     #[derive(Clone, PartialEq, Message)]
-    pub(in super::super) struct Exemplar {
+    pub struct Exemplar {
         #[prost(uint32, repeated, tag = "1")]
-        pub(in super::super) labels_refs: Vec<u32>,
+        pub labels_refs: Vec<u32>,
         #[prost(double, tag = "2")]
-        pub(in super::super) value: f64,
+        pub value: f64,
         #[prost(int64, tag = "3")]
-        pub(in super::super) timestamp: i64,
+        pub timestamp: i64,
     }
 
     #[derive(Clone, Copy, PartialEq, Message)]
-    pub(in super::super) struct Metadata {
+    pub struct Metadata {
         #[prost(int32, tag = "1")]
-        pub(in super::super) r#type: i32,
+        pub r#type: i32,
         #[prost(uint32, tag = "3")]
-        pub(in super::super) help_ref: u32,
+        pub help_ref: u32,
         #[prost(uint32, tag = "4")]
-        pub(in super::super) unit_ref: u32,
+        pub unit_ref: u32,
     }
 
     #[derive(Clone, PartialEq, Message)]
-    pub(in super::super) struct Histogram {
+    pub struct Histogram {
         #[prost(oneof = "Count", tags = "1, 2")]
-        pub(in super::super) count: Option<Count>,
+        pub count: Option<Count>,
         #[prost(double, tag = "3")]
-        pub(in super::super) sum: f64,
+        pub sum: f64,
         #[prost(sint32, tag = "4")]
-        pub(in super::super) schema: i32,
+        pub schema: i32,
         #[prost(double, tag = "5")]
-        pub(in super::super) zero_threshold: f64,
+        pub zero_threshold: f64,
         #[prost(oneof = "ZeroCount", tags = "6, 7")]
-        pub(in super::super) zero_count: Option<ZeroCount>,
+        pub zero_count: Option<ZeroCount>,
         #[prost(message, repeated, tag = "8")]
-        pub(in super::super) negative_spans: Vec<BucketSpan>,
+        pub negative_spans: Vec<BucketSpan>,
         #[prost(sint64, repeated, tag = "9")]
-        pub(in super::super) negative_deltas: Vec<i64>,
+        pub negative_deltas: Vec<i64>,
         #[prost(double, repeated, tag = "10")]
-        pub(in super::super) negative_counts: Vec<f64>,
+        pub negative_counts: Vec<f64>,
         #[prost(message, repeated, tag = "11")]
-        pub(in super::super) positive_spans: Vec<BucketSpan>,
+        pub positive_spans: Vec<BucketSpan>,
         #[prost(sint64, repeated, tag = "12")]
-        pub(in super::super) positive_deltas: Vec<i64>,
+        pub positive_deltas: Vec<i64>,
         #[prost(double, repeated, tag = "13")]
-        pub(in super::super) positive_counts: Vec<f64>,
+        pub positive_counts: Vec<f64>,
         #[prost(int32, tag = "14")]
-        pub(in super::super) reset_hint: i32,
+        pub reset_hint: i32,
         #[prost(int64, tag = "15")]
-        pub(in super::super) timestamp: i64,
+        pub timestamp: i64,
         #[prost(double, repeated, tag = "16")]
-        pub(in super::super) custom_values: Vec<f64>,
+        pub custom_values: Vec<f64>,
         #[prost(int64, tag = "17")]
-        pub(in super::super) start_timestamp: i64,
+        pub start_timestamp: i64,
     }
 
     impl From<super::Histogram> for Histogram {
@@ -277,8 +277,8 @@ pub(super) mod v2 {
 
     /// A table of symbols while a request is made.
     #[derive(Debug)]
-    pub(in super::super) struct SymbolTable {
-        pub(in super::super) symbols: Vec<Vec<u8>>,
+    pub struct SymbolTable {
+        pub symbols: Vec<Vec<u8>>,
         known: HashMap<Vec<u8>, u32>,
     }
 
@@ -289,7 +289,7 @@ pub(super) mod v2 {
     }
 
     impl SymbolTable {
-        pub(in super::super) fn add(&mut self, text: &[u8]) -> u32 {
+        pub fn add(&mut self, text: &[u8]) -> u32 {
             if let Some(known) = self.known.get(text) {
                 return *known;
             }
@@ -299,14 +299,14 @@ pub(super) mod v2 {
             reference
         }
 
-        pub(in super::super) fn labels(&mut self, labels: &[super::Label]) -> Vec<u32> {
+        pub fn labels(&mut self, labels: &[super::Label]) -> Vec<u32> {
             labels.iter().flat_map(|l| [self.add(&l.name), self.add(&l.value)]).collect()
         }
     }
 
     impl Request {
         /// The same series as a request of the first protocol holds.
-        pub(in super::super) fn of(request: &super::WriteRequest) -> Request {
+        pub fn of(request: &super::WriteRequest) -> Request {
             let mut table = SymbolTable::default();
             let timeseries = request.timeseries.iter().map(|series| TimeSeries {
                 labels_refs: table.labels(&series.labels),

@@ -1,8 +1,5 @@
 //! Profiles as tests read them: with prost, and not with the writer's own code.
 
-#![allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
 use std::io::Read;
 
 use prost::Message;

@@ -4,17 +4,10 @@
 //!
 //! `INDEPENDENCE_SEED` and `INDEPENDENCE_QUERIES` choose other queries, and more of them.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
-#[path = "support/stored.rs"]
-#[allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-mod stored;
-
-#[path = "support/shown.rs"]
-mod shown;
-
 use std::sync::Arc;
 
+use super::shown::show;
+use super::stored::{Caches, Cut, Stores};
 use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
@@ -22,8 +15,6 @@ use model::Source;
 use promqltest::generate::{
     Generator, Grammar, Operands, Query, Random, SPAN_MS, START_MS, samples,
 };
-use shown::show;
-use stored::{Caches, Cut, Stores};
 
 const SEED: u64 = 1;
 const QUERIES: u64 = 400;

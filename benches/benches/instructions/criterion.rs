@@ -1,7 +1,5 @@
 //! The stages whose instructions are counted, in nanoseconds of the wall.
 
-#[path = "instructions/stages.rs"]
-#[allow(dead_code, reason = "the table has units, criterion does not")]
 mod stages;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -12,7 +10,8 @@ fn bench(criterion: &mut Criterion) {
     for make in STAGES.into_iter().chain([APPEND]) {
         let mut stage = make();
         group.throughput(Throughput::Elements(stage.count as u64));
-        group.bench_function(stage.name, |b| {
+        let name = format!("{}, {} {}", stage.name, stage.count, stage.unit);
+        group.bench_function(name, |b| {
             b.iter_batched(&mut stage.prepare, |run| run(), BatchSize::PerIteration);
         });
     }

@@ -1,7 +1,5 @@
 //! A sender of remote write requests: encodes them, and keeps its connection.
 
-#![allow(dead_code, reason = "each user uses a part")]
-
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,13 +1,4 @@
-//! What the tests of the real binary share: starting it, asking it, and ending it by its
-//! process id.
-
-#![allow(dead_code, missing_docs, reason = "each test binary uses a part, and the names say it")]
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
-
-pub mod emulators;
-mod process;
-pub mod random;
-pub mod s3;
+//! The server as a process: starting the binary, waiting for it and reading its log.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -17,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-pub use process::*;
+use crate::process::{Child, get};
 
 /// How long a start may take, on a machine that does other things, too.
 const START_MAX: Duration = Duration::from_secs(180);
@@ -94,7 +85,8 @@ impl Server {
 /// The binary, or that which `TESSELLA_BINARY` names.
 pub fn binary() -> OsString {
     let named = std::env::var_os("TESSELLA_BINARY");
-    named.unwrap_or_else(|| env!("CARGO_BIN_EXE_tessella").into())
+    let built = || std::env::var_os("CARGO_BIN_EXE_tessella");
+    named.or_else(built).expect("cargo names the binary to the tests of its package")
 }
 
 /// What starts the binary on a free port and a store of any kind, with variables in its environment.

@@ -1,0 +1,22 @@
+//! Test helpers that crates share: the running binary and other processes, senders and readers of
+//! requests, and the messages of protocols for prost.
+//!
+//! The crate is a dependency of tests and benchmarks alone and knows no other crate of the
+//! workspace.
+
+#![allow(missing_docs, reason = "names say it, and messages follow their protocols")]
+#![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
+
+pub mod emulators;
+pub mod otlppb;
+pub mod pprof;
+mod process;
+pub mod prompb;
+pub mod random;
+pub mod remote_read;
+pub mod remote_write;
+pub mod s3;
+mod server;
+
+pub use process::*;
+pub use server::{Server, binary, command};
