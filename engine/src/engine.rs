@@ -40,10 +40,6 @@ const SHOWN_LEVELS_MAX: usize = 256;
 /// What holds for all queries.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// How far back instant selectors look.
-    pub lookback_ms: i64,
-    /// The resolution of subqueries that name none.
-    pub subquery_step_ms: i64,
     /// Whether the metric's name is removed at the end of the query, not by each function.
     pub delayed_name_removal: bool,
     /// Whether what is known of the starts of counters is used: by `rate`, `irate`, `increase`,
@@ -65,8 +61,6 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         EngineOptions {
-            lookback_ms: 300_000,
-            subquery_step_ms: 60_000,
             delayed_name_removal: true,
             use_start_timestamps: false,
             threads: 0,
@@ -78,13 +72,40 @@ impl Default for EngineOptions {
     }
 }
 
+/// Query with its times and options.
+#[derive(Debug, Clone)]
+pub struct QueryRequest {
+    /// PromQL expression.
+    pub text: Arc<str>,
+    /// Times of evaluation.
+    pub when: When,
+    /// Settings for this query.
+    pub options: QueryOptions,
+}
+
+/// Times at which a query is evaluated, in ms since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// One time.
+    Instant(i64),
+    /// Times from `start_ms` up to `end_ms`, `step_ms` apart.
+    Range {
+        /// First time.
+        start_ms: i64,
+        /// End of the range; the last step may lie before it.
+        end_ms: i64,
+        /// Distance between two steps.
+        step_ms: i64,
+    },
+}
+
 /// What holds for one query.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct QueryOptions {
-    /// How far back instant selectors look, instead of the engine's setting.
-    pub lookback_ms: Option<i64>,
-    /// The resolution of subqueries that name none, instead of the engine's setting.
-    pub subquery_step_ms: Option<i64>,
+    /// How far back instant selectors look; a negative number counts as 0.
+    pub lookback_ms: i64,
+    /// The resolution of subqueries that name none, at least 1.
+    pub subquery_step_ms: i64,
     /// What the query may cost.
     pub limits: BudgetLimits,
     /// Whether the answer says how it was done.
@@ -97,6 +118,20 @@ pub struct QueryOptions {
     /// Kept until nothing computes for the query any more, which may be after its future is
     /// dropped.
     pub held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        QueryOptions {
+            lookback_ms: 300_000,
+            subquery_step_ms: 60_000,
+            limits: BudgetLimits::default(),
+            explain: false,
+            count_seen: false,
+            may_reuse: false,
+            held: None,
+        }
+    }
 }
 
 /// Answers queries over any source.
@@ -133,9 +168,21 @@ impl Engine {
         self.results.as_ref()
     }
 
-    /// The settings.
-    pub fn options(&self) -> &EngineOptions {
-        &self.options
+    /// Answers a request. Dropping the future stops the query.
+    ///
+    /// Errors: see [`QueryError`].
+    pub async fn answer(
+        &self,
+        source: Arc<dyn Source>,
+        request: &QueryRequest,
+    ) -> Result<QueryOutput, QueryError> {
+        let QueryRequest { text, when, options } = request;
+        match *when {
+            When::Instant(time_ms) => self.instant(source, text, time_ms, options).await,
+            When::Range { start_ms, end_ms, step_ms } => {
+                self.range(source, text, start_ms, end_ms, step_ms, options).await
+            }
+        }
     }
 
     /// The answer at one time.
@@ -217,36 +264,24 @@ impl Engine {
         self.compute(is_plain(query), stack_bytes(query), describe).await
     }
 
-    /// Refuses a query that [`Engine::instant`] will refuse whatever the data.
+    /// Refuses a request that [`Engine::answer`] will refuse whatever the data.
     ///
     /// Errors: as there.
-    pub async fn check_instant(
-        &self,
-        query: &str,
-        time_ms: i64,
-        options: &QueryOptions,
-    ) -> Result<(), QueryError> {
-        let plan_options = self.plan_options(Steps::instant(time_ms), time_ms, true, options);
-        self.plan(query, plan_options, options).await.map(|_| ())
+    pub async fn check(&self, request: &QueryRequest) -> Result<(), QueryError> {
+        let QueryRequest { text, when, options } = request;
+        let plan_options = match *when {
+            When::Instant(time_ms) => {
+                self.plan_options(Steps::instant(time_ms), time_ms, true, options)
+            }
+            When::Range { start_ms, end_ms, step_ms } => {
+                let steps = range_steps(start_ms, end_ms, step_ms)?;
+                self.plan_options(steps, end_ms, false, options)
+            }
+        };
+        self.plan(text, plan_options, options).await.map(|_| ())
     }
 
-    /// Refuses a query that [`Engine::range`] will refuse whatever the data.
-    ///
-    /// Errors: as there.
-    pub async fn check_range(
-        &self,
-        query: &str,
-        start_ms: i64,
-        end_ms: i64,
-        step_ms: i64,
-        options: &QueryOptions,
-    ) -> Result<(), QueryError> {
-        let steps = range_steps(start_ms, end_ms, step_ms)?;
-        let plan_options = self.plan_options(steps, end_ms, false, options);
-        self.plan(query, plan_options, options).await.map(|_| ())
-    }
-
-    fn plan_options(
+    pub(crate) fn plan_options(
         &self,
         steps: Steps,
         end_ms: i64,
@@ -257,11 +292,8 @@ impl Engine {
             steps,
             end_ms,
             is_instant,
-            lookback_ms: options.lookback_ms.unwrap_or(self.options.lookback_ms).max(0),
-            subquery_step_ms: options
-                .subquery_step_ms
-                .unwrap_or(self.options.subquery_step_ms)
-                .max(1),
+            lookback_ms: options.lookback_ms.max(0),
+            subquery_step_ms: options.subquery_step_ms.max(1),
             steps_max: self.options.steps_max,
         }
     }

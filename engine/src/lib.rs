@@ -19,7 +19,7 @@ pub mod tile;
 pub mod window;
 
 pub use annotations::{Annotation, Annotations, Severity};
-pub use engine::{Engine, EngineOptions, QueryOptions};
+pub use engine::{Engine, EngineOptions, QueryOptions, QueryRequest, When};
 pub use error::QueryError;
 pub use model::number_text;
 pub use result::{QueryOutput, Value};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use engine::When;
 
 use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::json::number::{push_number, push_timestamp};
 use super::json::text::push_text;
-use crate::query::When;
 use crate::query::active::ActiveQuery;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
@@ -38,7 +38,7 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
     let times = match query.when {
         None => vec![],
         Some(When::Instant(time_ms)) => vec![("time", time_ms)],
-        Some(When::Range(start_ms, end_ms, step_ms)) => {
+        Some(When::Range { start_ms, end_ms, step_ms }) => {
             vec![("start", start_ms), ("end", end_ms), ("step", step_ms)]
         }
     };

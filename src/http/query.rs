@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use axum::extract::State;
 use axum::response::Response;
 use engine::parse::ast::Expr;
-use engine::{QueryError, Value};
+use engine::{QueryError, QueryOptions, QueryRequest, Value, When};
 
 use super::error::ApiError;
 use super::json::body::{Ready, answer};
@@ -14,10 +14,11 @@ use super::json::text::push_text;
 use super::json::value::{QueryCost, ValuePieces};
 use super::params::Params;
 use super::router::source_of;
-use crate::query::{QueryFailure, QuerySettings, When};
+use crate::query::active::Client;
+use crate::query::{Answer, QueryFailure};
 use crate::state::{Readiness, Shared};
 use crate::time::{Time, duration_from_nanos, parse_nanos};
-use crate::units::quoted;
+use crate::units::{millis, quoted};
 
 /// The most steps of a range query.
 const STEPS_MAX: i64 = 11_000;
@@ -28,9 +29,8 @@ const ANNOTATIONS_MAX: usize = 10;
 
 /// What a request asks of the engine, and how the answer is to look.
 struct Request<'a> {
-    query: &'a str,
-    when: When,
-    settings: QuerySettings,
+    query: QueryRequest,
+    client: Client,
     limit: usize,
     stats: &'a str,
 }
@@ -43,7 +43,7 @@ pub(super) async fn instant(
     let limit = params.limit()?;
     let time = params.time_or("time", Time::now())?;
     let when = When::Instant(time.query_ms());
-    let request = Request::new(&params, limit, when)?;
+    let request = Request::new(&shared, &params, limit, when)?;
     let answer = run(&shared, &request).await?;
     Ok(encode(&request, answer))
 }
@@ -55,7 +55,7 @@ pub(super) async fn range(
 ) -> Result<Response, ApiError> {
     let limit = params.limit()?;
     let when = steps(&params)?;
-    let request = Request::new(&params, limit, when)?;
+    let request = Request::new(&shared, &params, limit, when)?;
     let answer = run(&shared, &request).await?;
     Ok(encode(&request, answer))
 }
@@ -94,33 +94,49 @@ fn steps(params: &Params) -> Result<When, ApiError> {
     if step_ms == 0 {
         return Err(is_not_positive());
     }
-    Ok(When::Range(start_ms, end_ms, step_ms))
+    Ok(When::Range { start_ms, end_ms, step_ms })
 }
 
 impl<'a> Request<'a> {
-    fn new(params: &'a Params, limit: usize, when: When) -> Result<Request<'a>, ApiError> {
-        let mut settings = QuerySettings { client: params.client(), ..QuerySettings::default() };
+    fn new(
+        shared: &Shared,
+        params: &'a Params,
+        limit: usize,
+        when: When,
+    ) -> Result<Request<'a>, ApiError> {
+        let mut options = QueryOptions {
+            lookback_ms: millis(shared.args.lookback_delta),
+            subquery_step_ms: millis(shared.config().global.evaluation_interval),
+            ..QueryOptions::default()
+        };
         let timeout = params.text("timeout")?;
         if !timeout.is_empty() {
             let nanos = parse_nanos(timeout)
                 .map_err(|error| ApiError::invalid_parameter("timeout", error))?;
-            settings.timeout = Some(duration_from_nanos(nanos));
+            options.limits.timeout = Some(duration_from_nanos(nanos));
         }
         let lookback = params.text("lookback_delta")?;
         if !lookback.is_empty() {
             let nanos = parse_nanos(lookback).map_err(|error| {
                 ApiError::bad_data(format!("error parsing lookback delta duration: {error}"))
             })?;
+            let lookback = duration_from_nanos(nanos);
             // 0 stands for the server's own.
-            settings.lookback_delta =
-                Some(duration_from_nanos(nanos)).filter(|lookback| !lookback.is_zero());
+            if !lookback.is_zero() {
+                options.lookback_ms = millis(lookback);
+            }
         }
-        settings.explain = params.flag("explain")?;
-        let (query, stats) = (params.query()?, params.text("stats")?);
-        settings.count_seen = !stats.is_empty();
-        // What an answer says of the work is said of the whole work.
-        settings.may_reuse = stats.is_empty() && !settings.explain && !is_uncached(params)?;
-        Ok(Request { query, when, settings, limit, stats })
+        options.explain = params.flag("explain")?;
+        let (text, stats) = (params.query()?.into(), params.text("stats")?);
+        options.count_seen = !stats.is_empty();
+        // What an answer says of the work is said of the whole work. Answers of a store that is
+        // replaced are not kept; what is asked first is older.
+        options.may_reuse = stats.is_empty()
+            && !options.explain
+            && !is_uncached(params)?
+            && shared.readiness() == Readiness::Ready;
+        let query = QueryRequest { text, when, options };
+        Ok(Request { query, client: params.client(), limit, stats })
     }
 }
 
@@ -133,22 +149,10 @@ fn is_uncached(params: &Params) -> Result<bool, ApiError> {
     }
 }
 
-async fn run(shared: &Shared, request: &Request<'_>) -> Result<crate::query::Answer, ApiError> {
-    // Answers of a store that is replaced are not kept; what is asked first is older.
-    let may_reuse = shared.readiness() == Readiness::Ready && request.settings.may_reuse;
-    let settings = QuerySettings { may_reuse, ..request.settings.clone() };
+async fn run(shared: &Shared, request: &Request<'_>) -> Result<Answer, ApiError> {
     let source = source_of(shared)?;
-    let answer = shared
-        .queries
-        .run(
-            source,
-            request.query,
-            request.when,
-            &settings,
-            shared.config().global.evaluation_interval,
-            &shared.metrics,
-        )
-        .await;
+    let client = request.client.clone();
+    let answer = shared.queries.run(source, &request.query, client, &shared.metrics).await;
     answer.map_err(|failure| {
         let error = ApiError::from(failure);
         shared.metrics.query_failed(error.error_type());
@@ -156,9 +160,9 @@ async fn run(shared: &Shared, request: &Request<'_>) -> Result<crate::query::Ans
     })
 }
 
-fn encode(request: &Request<'_>, answered: crate::query::Answer) -> Response {
+fn encode(request: &Request<'_>, answered: Answer) -> Response {
     let mut output = answered.output;
-    let (annotations, infos) = output.annotations.to_strings(request.query, ANNOTATIONS_MAX);
+    let (annotations, infos) = output.annotations.to_strings(&request.query.text, ANNOTATIONS_MAX);
     let mut warnings = Vec::new();
     if truncate(&mut output.value, request.limit) {
         warnings.push("results truncated due to limit".to_owned());

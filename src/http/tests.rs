@@ -9,10 +9,11 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use clap::Parser as _;
 use engine::result::{QueryStats, Row};
 use engine::window::Steps;
-use engine::{Annotations, Engine, QueryError, QueryOutput, Value};
+use engine::{
+    Annotations, Engine, QueryError, QueryOptions, QueryOutput, QueryRequest, Value, When,
+};
 use model::memory::MemorySource;
 use model::{BoxFuture, Budget, BudgetError, Labels, Source, SourceError};
-use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt as _;
 
 mod absent;
@@ -34,7 +35,7 @@ mod with_engine;
 use super::router::router;
 use crate::config::Config;
 use crate::flags::Args;
-use crate::query::{Evaluate, Evaluation, Reading, When};
+use crate::query::Evaluate;
 use crate::state::Shared;
 use crate::web_config::WebInForce;
 
@@ -54,33 +55,26 @@ impl Drop for DropNote {
 }
 
 impl Evaluate for Scripted {
-    fn check<'a>(
-        &'a self,
-        query: &'a str,
-        _: When,
-        _: Reading,
-        _: Arc<OwnedSemaphorePermit>,
-    ) -> BoxFuture<'a, Result<(), QueryError>> {
-        Box::pin(async move { if query.is_empty() { Err(no_expression()) } else { Ok(()) } })
+    fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>> {
+        let is_empty = request.text.is_empty();
+        Box::pin(async move { if is_empty { Err(no_expression()) } else { Ok(()) } })
     }
 
-    fn evaluate<'a>(
+    fn answer<'a>(
         &'a self,
         _: Arc<dyn Source>,
-        query: &'a str,
-        when: When,
-        evaluation: &'a Evaluation,
+        request: &'a QueryRequest,
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
         Box::pin(async move {
-            let budget = Budget::new(evaluation.limits.clone());
-            if matches!(query, "forever" | "long") {
+            let budget = Budget::new(request.options.limits.clone());
+            if matches!(&*request.text, "forever" | "long") {
                 budget.charge_series(10_000)?;
             }
-            if query == "forever" {
+            if &*request.text == "forever" {
                 let _note = DropNote(Arc::clone(&self.dropped));
                 futures::future::pending::<()>().await;
             }
-            answer(query, when, evaluation)
+            answer(&request.text, request.when, &request.options)
         })
     }
 }
@@ -89,7 +83,7 @@ fn no_expression() -> QueryError {
     QueryError::Parse("1:1: parse error: no expression".to_owned())
 }
 
-fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutput, QueryError> {
+fn answer(query: &str, when: When, options: &QueryOptions) -> Result<QueryOutput, QueryError> {
     let source = |error| Err(QueryError::Source(error));
     match query {
         "" => return Err(no_expression()),
@@ -97,14 +91,14 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
         "canceled" => return source(SourceError::Budget(BudgetError::Canceled)),
         "timeout" => {
             return source(SourceError::Budget(BudgetError::TimedOut(
-                evaluation.limits.timeout.unwrap_or_default(),
+                options.limits.timeout.unwrap_or_default(),
             )));
         }
         "samples" => {
             return source(SourceError::Budget(BudgetError::Exceeded {
                 what: "samples",
                 flag: "query.max-samples",
-                limit: evaluation.limits.samples_max,
+                limit: options.limits.samples_max,
                 reached: 11,
             }));
         }
@@ -127,10 +121,10 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
     }
     let value = match (query, when) {
         ("lookback", When::Instant(time_ms)) => {
-            Value::Scalar { time_ms, value: evaluation.reading.lookback_ms as f64 }
+            Value::Scalar { time_ms, value: options.lookback_ms as f64 }
         }
         ("step", When::Instant(time_ms)) => {
-            Value::Scalar { time_ms, value: evaluation.reading.subquery_step_ms as f64 }
+            Value::Scalar { time_ms, value: options.subquery_step_ms as f64 }
         }
         ("vector", When::Instant(time_ms)) => {
             let series = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
@@ -141,7 +135,7 @@ fn answer(query: &str, when: When, evaluation: &Evaluation) -> Result<QueryOutpu
         }
         ("text", When::Instant(time_ms)) => Value::String { time_ms, value: "<text>".to_owned() },
         (_, When::Instant(time_ms)) => Value::Scalar { time_ms, value: 1.0 },
-        (_, When::Range(start_ms, end_ms, step_ms)) => {
+        (_, When::Range { start_ms, end_ms, step_ms }) => {
             let steps = Steps::range(start_ms, end_ms, step_ms).unwrap();
             let words = steps.count.div_ceil(64);
             let values = (0..steps.count).map(|i| i as f64).collect();

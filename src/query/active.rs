@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use engine::When;
 use model::BudgetView;
 use tokio::sync::Notify;
-
-use super::When;
 
 /// Characters of a query that are kept.
 const TEXT_CHARS_MAX: usize = 4096;

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::results::Results;
-use engine::{Engine, QueryError, QueryOptions, QueryOutput};
+use engine::{Engine, QueryError, QueryOptions, QueryOutput, QueryRequest};
 use model::{BoxFuture, Budget, BudgetError, BudgetLimits, MemoryPool};
 use model::{Source, SourceError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::flags::Args;
 use crate::metrics::Metrics;
-use crate::units::millis;
 use active::{ActiveQueries, ActiveQuery, Client, Listed};
 use gate::{Entry, Gate, GateError, Place};
 use lookup::LookupPlaces;
@@ -39,77 +38,17 @@ const TRIAL: BudgetLimits = BudgetLimits {
 /// Characters of a slow query that are logged.
 const LOGGED_CHARS_MAX: usize = 4096;
 
-/// What a client may set for one query.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct QuerySettings {
-    /// How long it may take; the server's own limit holds as well.
-    pub(crate) timeout: Option<Duration>,
-    /// How far back an instant selector looks.
-    pub(crate) lookback_delta: Option<Duration>,
-    /// Whether the answer says how it was done.
-    pub(crate) explain: bool,
-    /// Whether the answer says how many samples each step saw.
-    pub(crate) count_seen: bool,
-    /// Whether answers that are kept may be used, and this one may be kept.
-    pub(crate) may_reuse: bool,
-    /// Who asks.
-    pub(crate) client: Client,
-}
-
-/// When a query is evaluated.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum When {
-    /// At one time, in ms since the epoch.
-    Instant(i64),
-    /// At the times from the first to the second, by steps of the third, in ms.
-    Range(i64, i64, i64),
-}
-
-/// What holds for one evaluation.
-#[derive(Debug, Clone)]
-pub(crate) struct Evaluation {
-    /// How it is read.
-    pub(crate) reading: Reading,
-    /// What it may cost.
-    pub(crate) limits: BudgetLimits,
-    /// Whether the answer says how it was done.
-    pub(crate) explain: bool,
-    /// Whether the answer says how many samples each step saw.
-    pub(crate) count_seen: bool,
-    /// Whether answers that are kept may be used, and this one may be kept.
-    pub(crate) may_reuse: bool,
-    /// Its place at the gate, kept until nothing computes for it any more.
-    pub(crate) place: Arc<Place>,
-}
-
-/// How a query is read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reading {
-    /// How far back an instant selector looks, in ms.
-    pub(crate) lookback_ms: i64,
-    /// The step of a subquery that names none, in ms.
-    pub(crate) subquery_step_ms: i64,
-}
-
 /// Whoever evaluates queries: the engine, or a stand-in of the tests.
 pub(crate) trait Evaluate: Send + Sync {
     /// Refuses a query that will not be evaluated whatever the data, without evaluating any
-    /// other. `held` is kept until nothing computes for it any more.
-    fn check<'a>(
-        &'a self,
-        query: &'a str,
-        when: When,
-        reading: Reading,
-        held: Arc<OwnedSemaphorePermit>,
-    ) -> BoxFuture<'a, Result<(), QueryError>>;
+    /// other.
+    fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>>;
 
     /// Evaluates a query. Dropping the future stops it.
-    fn evaluate<'a>(
+    fn answer<'a>(
         &'a self,
         source: Arc<dyn Source>,
-        query: &'a str,
-        when: When,
-        evaluation: &'a Evaluation,
+        request: &'a QueryRequest,
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>>;
 
     /// The answers that are kept, if any are.
@@ -123,53 +62,16 @@ impl Evaluate for Engine {
         Engine::results(self).cloned()
     }
 
-    fn check<'a>(
-        &'a self,
-        query: &'a str,
-        when: When,
-        reading: Reading,
-        held: Arc<OwnedSemaphorePermit>,
-    ) -> BoxFuture<'a, Result<(), QueryError>> {
-        Box::pin(async move {
-            let options = QueryOptions {
-                lookback_ms: Some(reading.lookback_ms),
-                subquery_step_ms: Some(reading.subquery_step_ms),
-                held: Some(held as Arc<_>),
-                ..QueryOptions::default()
-            };
-            match when {
-                When::Instant(time_ms) => self.check_instant(query, time_ms, &options).await,
-                When::Range(start_ms, end_ms, step_ms) => {
-                    self.check_range(query, start_ms, end_ms, step_ms, &options).await
-                }
-            }
-        })
+    fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>> {
+        Box::pin(self.check(request))
     }
 
-    fn evaluate<'a>(
+    fn answer<'a>(
         &'a self,
         source: Arc<dyn Source>,
-        query: &'a str,
-        when: When,
-        evaluation: &'a Evaluation,
+        request: &'a QueryRequest,
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>> {
-        Box::pin(async move {
-            let options = QueryOptions {
-                lookback_ms: Some(evaluation.reading.lookback_ms),
-                subquery_step_ms: Some(evaluation.reading.subquery_step_ms),
-                limits: evaluation.limits.clone(),
-                explain: evaluation.explain,
-                count_seen: evaluation.count_seen,
-                may_reuse: evaluation.may_reuse,
-                held: Some(Arc::clone(&evaluation.place) as Arc<_>),
-            };
-            match when {
-                When::Instant(time_ms) => self.instant(source, query, time_ms, &options).await,
-                When::Range(start_ms, end_ms, step_ms) => {
-                    self.range(source, query, start_ms, end_ms, step_ms, &options).await
-                }
-            }
-        })
+        Box::pin(self.answer(source, request))
     }
 }
 
@@ -208,14 +110,17 @@ pub(crate) enum QueryFailure {
 /// A query on its way to an answer.
 struct Asked<'a> {
     source: Arc<dyn Source>,
-    query: &'a str,
-    when: When,
-    settings: &'a QuerySettings,
+    request: &'a QueryRequest,
     active: &'a ActiveQuery,
-    reading: Reading,
     started: Instant,
     /// How long it may take from then on.
     timeout: Duration,
+}
+
+impl Asked<'_> {
+    fn request_with(&self, options: QueryOptions) -> QueryRequest {
+        QueryRequest { options, ..self.request.clone() }
+    }
 }
 
 /// Limits of concurrent queries, lookups and remote reads, and the list of active ones.
@@ -261,7 +166,6 @@ pub(crate) struct Queries {
     limits: BudgetLimits,
     pool: Arc<MemoryPool>,
     timeout: Duration,
-    lookback_delta: Duration,
     /// Queries that take longer are logged; 0 logs none.
     logged_from: Duration,
     /// Who may compute apart: so many as there are cores.
@@ -301,7 +205,6 @@ impl Queries {
             },
             pool,
             timeout: args.query_timeout,
-            lookback_delta: args.lookback_delta,
             logged_from: args.query_logged_from,
             computers: Arc::new(Semaphore::new(cores)),
         }
@@ -334,28 +237,23 @@ impl Queries {
     }
 
     /// Answers a query, or says why not. Dropping the future stops the query.
+    ///
+    /// Of the limits of the request only the timeout counts, and the server's own holds as well.
     pub(crate) async fn run(
         &self,
         source: Arc<dyn Source>,
-        query: &str,
-        when: When,
-        settings: &QuerySettings,
-        subquery_step: Duration,
+        request: &QueryRequest,
+        client: Client,
         metrics: &Metrics,
     ) -> Result<Answer, QueryFailure> {
-        let listed = self.gates.active.list(query, Some(when), settings.client.clone());
+        let listed = self.gates.active.list(&request.text, Some(request.when), client);
+        let timeout = request.options.limits.timeout;
         let asked = Asked {
             source,
-            query,
-            when,
-            settings,
+            request,
             active: listed.query(),
-            reading: Reading {
-                lookback_ms: millis(settings.lookback_delta.unwrap_or(self.lookback_delta)),
-                subquery_step_ms: millis(subquery_step),
-            },
             started: Instant::now(),
-            timeout: settings.timeout.map_or(self.timeout, |t| t.min(self.timeout)),
+            timeout: timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout)),
         };
         let outcome = tokio::select! {
             outcome = self.run_asked(&asked, metrics) => outcome,
@@ -388,10 +286,10 @@ impl Queries {
         if self.logged_from.is_zero() || elapsed < self.logged_from {
             return;
         }
-        let query: String = asked.query.chars().take(LOGGED_CHARS_MAX).collect();
+        let query: String = asked.request.text.chars().take(LOGGED_CHARS_MAX).collect();
         let seconds = elapsed.as_secs_f64();
-        let client = asked.settings.client.to_string();
-        let user = asked.settings.client.user();
+        let client = asked.active.client.to_string();
+        let user = asked.active.client.user();
         match outcome {
             Ok(answer) => {
                 let stats = &answer.output.stats;
@@ -463,16 +361,12 @@ impl Queries {
         asked.active.run();
         let view = Some(asked.active.view.clone());
         let left = asked.timeout.saturating_sub(asked.started.elapsed());
-        let evaluation = Evaluation {
-            reading: asked.reading,
+        let request = asked.request_with(QueryOptions {
             limits: BudgetLimits { timeout: Some(left), view, ..limits.clone() },
-            explain: asked.settings.explain,
-            count_seen: asked.settings.count_seen,
-            may_reuse: asked.settings.may_reuse,
-            place: Arc::clone(&place),
-        };
-        let source = Arc::clone(&asked.source);
-        let evaluating = self.engine.evaluate(source, asked.query, asked.when, &evaluation);
+            held: Some(Arc::clone(&place) as Arc<_>),
+            ..asked.request.options.clone()
+        });
+        let evaluating = self.engine.answer(Arc::clone(&asked.source), &request);
         // The engine looks at its budget; this bounds what it waits for.
         let output = match tokio::time::timeout(left, evaluating).await {
             Ok(output) => output?,
@@ -490,7 +384,9 @@ impl Queries {
             let checking = async {
                 let computers = Arc::clone(&self.computers);
                 let held = computers.acquire_owned().await.expect("the semaphore is never closed");
-                self.engine.check(asked.query, asked.when, asked.reading, Arc::new(held)).await
+                let held = Some(Arc::new(held) as Arc<_>);
+                let options = QueryOptions { held, ..asked.request.options.clone() };
+                self.engine.check(&asked.request_with(options)).await
             };
             match tokio::time::timeout(left(), checking).await {
                 Ok(checked) => checked?,

@@ -16,6 +16,7 @@ pub struct Tiles {
     engine: Engine,
     source: Arc<dyn Source>,
     steps: Steps,
+    options: QueryOptions,
 }
 
 impl Tiles {
@@ -26,9 +27,10 @@ impl Tiles {
         threads: usize,
         tile_shape: TileShape,
     ) -> Tiles {
-        let options =
-            EngineOptions { lookback_ms, threads, tile_shape, ..EngineOptions::default() };
-        Tiles { engine: Engine::new(options), source, steps }
+        let options = EngineOptions { threads, tile_shape, ..EngineOptions::default() };
+        let engine = Engine::new(options);
+        let options = QueryOptions { lookback_ms, ..QueryOptions::default() };
+        Tiles { engine, source, steps, options }
     }
 
     /// Evaluates a query at all steps.
@@ -40,7 +42,7 @@ impl Tiles {
             start_ms,
             self.steps.end_ms(),
             step_ms,
-            &QueryOptions::default(),
+            &self.options,
         ))
         .expect("the query is good")
     }

@@ -109,13 +109,13 @@ impl Refresh<'_> {
 
     fn key(&self) -> Key {
         let Steps { start_ms, step_ms, .. } = self.steps;
-        let engine = self.engine.options();
+        let plan = self.engine.plan_options(self.steps, self.end_ms, false, self.options);
         Key {
             query: self.query.to_owned(),
             step_ms,
             phase_ms: start_ms.rem_euclid(step_ms),
-            lookback_ms: self.options.lookback_ms.unwrap_or(engine.lookback_ms),
-            subquery_step_ms: self.options.subquery_step_ms.unwrap_or(engine.subquery_step_ms),
+            lookback_ms: plan.lookback_ms,
+            subquery_step_ms: plan.subquery_step_ms,
         }
     }
 

@@ -147,12 +147,11 @@ impl Case {
     pub fn run_on(&self, source: &Arc<MemorySource>, query: &str) -> QueryOutput {
         let engine = Engine::new(EngineOptions {
             threads: self.threads,
-            lookback_ms: LOOKBACK_MS,
             tile_shape: TileShape { series: self.shape.0, steps: self.shape.1 },
             ..EngineOptions::default()
         });
         let end_ms = self.time(self.count - 1);
-        let options = QueryOptions::default();
+        let options = QueryOptions { lookback_ms: LOOKBACK_MS, ..QueryOptions::default() };
         let (start_ms, step_ms) = (self.start_ms, self.step_ms);
         let answer = engine.range(source.clone(), query, start_ms, end_ms, step_ms, &options);
         block_on(answer).expect("a query that is valid and without limits")

@@ -104,11 +104,11 @@ type Answer = (Vec<(Labels, Vec<Option<u64>>)>, Vec<u64>);
 fn answer(case: &Case, source: Arc<dyn Source>, query: &str) -> (Answer, u64) {
     let engine = Engine::new(EngineOptions {
         threads: case.threads,
-        lookback_ms: LOOKBACK_MS,
         tile_shape: TileShape { series: case.shape.0, steps: case.shape.1 },
         ..EngineOptions::default()
     });
-    let options = QueryOptions { count_seen: true, ..QueryOptions::default() };
+    let options =
+        QueryOptions { lookback_ms: LOOKBACK_MS, count_seen: true, ..QueryOptions::default() };
     let end_ms = case.time(case.count - 1);
     let asked = engine.range(source, query, case.start_ms, end_ms, case.step_ms, &options);
     let output = block_on(asked).unwrap_or_else(|error| panic!("{query}: {error}"));

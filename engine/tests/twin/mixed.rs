@@ -446,13 +446,14 @@ type Answers = BTreeMap<String, Vec<Option<SampleValue>>>;
 fn answers(case: &Case, source: &Arc<MemorySource>, query: &str) -> (Answers, Vec<u64>) {
     let engine = Engine::new(EngineOptions {
         threads: case.threads,
-        lookback_ms: LOOKBACK_MS,
         tile_shape: TileShape { series: case.shape.0, steps: case.shape.1 },
         use_start_timestamps: true,
         ..EngineOptions::default()
     });
-    let (end_ms, options) =
-        (case.time(case.count - 1), QueryOptions { count_seen: true, ..QueryOptions::default() });
+    let (end_ms, options) = (
+        case.time(case.count - 1),
+        QueryOptions { lookback_ms: LOOKBACK_MS, count_seen: true, ..QueryOptions::default() },
+    );
     let answer = engine.range(source.clone(), query, case.start_ms, end_ms, case.step_ms, &options);
     let output = block_on(answer).expect("a query that is valid and without limits");
     let Value::Grid { rows, .. } = output.value else { panic!("not a grid") };
