@@ -33,6 +33,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod value;
+mod varint;
 mod window;
 
 pub use delete::{TOMBSTONE_BYTES_MAX, TOMBSTONES_BYTES_MAX, TOMBSTONES_MAX};

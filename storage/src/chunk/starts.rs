@@ -14,7 +14,7 @@
 //! Everything without a width is a LEB128 varint. The runs hold as many samples as the chunk.
 
 use super::ChunkError;
-use crate::head::record::{push_varint, take_varint, unzigzag, zigzag};
+use crate::varint::{push_varint, take_varint, unzigzag, zigzag};
 
 /// What gives the length of the column.
 pub(super) const LENGTH_BYTES: usize = 3;

@@ -12,7 +12,7 @@ use model::{MatchOp, Matcher};
 
 use super::Tombstone;
 use crate::error::StoreError;
-use crate::head::record::{push_varint, take_count, take_varint, unzigzag, zigzag};
+use crate::varint::{push_varint, take_count, take_varint, unzigzag, zigzag};
 use crate::{keys, value};
 
 const VERSION: u8 = 1;

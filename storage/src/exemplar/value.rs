@@ -17,10 +17,10 @@ use model::{Exemplar, Labels};
 
 use super::Taken;
 use crate::error::StoreError;
-use crate::head::record::{
+use crate::value;
+use crate::varint::{
     push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
 };
-use crate::value;
 
 const VERSION: u8 = 1;
 

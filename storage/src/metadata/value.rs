@@ -12,8 +12,8 @@
 use model::{MetricKind, MetricMetadata};
 
 use crate::error::StoreError;
-use crate::head::record::{push_varint, take_count, take_varint};
 use crate::value;
+use crate::varint::{push_varint, take_count, take_varint};
 
 const VERSION: u8 = 1;
 

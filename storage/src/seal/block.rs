@@ -32,10 +32,10 @@ use model::Labels;
 
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::error::StoreError;
-use crate::head::record::{
+use crate::value;
+use crate::varint::{
     push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
 };
-use crate::value;
 
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;

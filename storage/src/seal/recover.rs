@@ -7,13 +7,13 @@ use roaring::RoaringBitmap;
 use super::State;
 use crate::delete::{self, Tombstone};
 use crate::error::StoreError;
-use crate::head::record::{push_varint, take_count, take_varint};
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::retention::Keeping;
 use crate::store::Inner;
 use crate::value;
+use crate::varint::{push_varint, take_count, take_varint};
 
 /// Keys that are deleted in one write.
 const DELETE_KEYS: usize = 10_000;

@@ -4,7 +4,7 @@ use super::{BITS, LEAPING, POWERS, SPARSE, WHOLE};
 use crate::chunk::ChunkError;
 use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::FrameHeader;
-use crate::head::record::{take_varint, unzigzag};
+use crate::varint::{take_varint, unzigzag};
 
 /// The reader of times and values.
 ///

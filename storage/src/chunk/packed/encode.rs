@@ -5,7 +5,7 @@ use crate::chunk::bits::PendingBits;
 use crate::chunk::encode::write_frame;
 use crate::chunk::frame::Encoding;
 use crate::chunk::ordered_bits;
-use crate::head::record::{push_varint, zigzag};
+use crate::varint::{push_varint, zigzag};
 
 /// The largest number of which each smaller one is a float.
 const NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
