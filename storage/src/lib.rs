@@ -6,9 +6,10 @@
 //! ```
 //!
 //! [`Store`] is the whole of it to others; it is read through [`model::Source`]. Keys are in
-//! `keys`, values in `head::record`, `seal::block` and `value`, chunks in [`chunk`].
+//! `keys`, values in `head::record`, `block` and `value`, chunks in [`chunk`].
 
 pub mod audit;
+mod block;
 mod changes;
 pub mod chunk;
 mod columns;

@@ -1,5 +1,6 @@
 //! One key and its value: whether they are what a writer writes.
 
+use crate::block;
 use crate::chunk::{Decoder, HistogramDecoder, frames};
 use crate::error::StoreError;
 use crate::exemplar;
@@ -8,7 +9,6 @@ use crate::index::decode_postings;
 use crate::keys;
 use crate::metadata;
 use crate::seal;
-use crate::seal::block;
 use crate::value;
 
 use model::{Advance, SampleBatch};

@@ -6,13 +6,12 @@ use model::Labels;
 use roaring::RoaringBitmap;
 
 use super::verify::{Damage, OnDamage};
+use crate::block::{self, BlockEntry, PAGE_IDS};
 use crate::chunk::{Encoding, frames};
 use crate::error::StoreError;
 use crate::index::decode_postings;
-use crate::index::partition::PAGE_IDS;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::seal::block::{self, BlockEntry};
 use crate::window::{PARTITION_MS, PARTITION_WINDOWS, WINDOW_MS};
 
 /// How much is read.

@@ -20,16 +20,15 @@ use smol_str::SmolStr;
 
 use super::cache::Usage;
 use super::ids::Ids;
-use super::partition::PAGE_IDS;
 use super::results::{MatcherRef, Resolved, Results};
 use super::runs::RunFacts;
 use super::{Lookup, Term, combine, term, wants};
+use crate::block::{self, PAGE_IDS};
 use crate::error::StoreError;
 use crate::head::Head;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::read::breather::Breather;
-use crate::seal::block;
 use crate::value;
 
 /// Reads of one partition in flight.

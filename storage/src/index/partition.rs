@@ -11,6 +11,7 @@ use roaring::RoaringBitmap;
 use super::facts::{Facts, Order};
 use super::results::Resolved;
 use super::runs::Run;
+use crate::block::BlockEntry;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::part::{Part, Parts};
@@ -20,12 +21,8 @@ use crate::read::blocks::{self, Place, Want, WantedRun};
 use crate::read::breather::Breather;
 use crate::read::set::Charge;
 use crate::read::shares::apart;
-use crate::seal::block::BlockEntry;
 use crate::store::Inner;
 use crate::window::window_of;
-
-/// Ids in a page of the forward index; few in tests, so that there are several pages.
-pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 
 /// What has been loaded of a partition.
 pub(crate) struct Loaded {

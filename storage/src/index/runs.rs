@@ -7,10 +7,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::facts::Facts;
+use crate::block::{self, BlockEntry};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::seal::block::{self, BlockEntry};
 use crate::value;
 use crate::window::PARTITION_WINDOWS;
 

@@ -12,6 +12,7 @@ use model::{Labels, SourceError};
 
 use super::breather::Breather;
 use super::shares::in_shares;
+use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::delete::{self, Masks};
@@ -19,7 +20,6 @@ use crate::error::StoreError;
 use crate::head::part::{Frame, Part, Parts, Run};
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::seal::block::{self, BlockEntry};
 use crate::value;
 
 /// Reads of one partition in flight.

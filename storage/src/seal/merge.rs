@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use model::{Labels, SampleBatch, SourceError};
 
-use super::block::{self, BlockBuilder, BlockEntry};
 use super::publish::frames_of;
+use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::delete::{Masks, kept_parts};
 use crate::error::StoreError;
 use crate::head::part::{Frame, Part, Parts};

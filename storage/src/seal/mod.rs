@@ -19,7 +19,6 @@
 //! that replay skips. So no sample is lost, and none is there twice. Late samples of a sealed
 //! window go through the same and become another run, numbered by its later epoch.
 
-pub(crate) mod block;
 mod clean;
 mod expire;
 mod leaving;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use model::{Cursor, HistogramSample, SampleBatch, SourceError};
 
-use super::block::{self, BlockBuilder, BlockEntry};
 use super::leaving::Leaving;
 use super::recover::put_intent;
 use super::{Item, State, blocking, gather, recover, register};
+use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::error::StoreError;
 use crate::head::part::{Floats, Part, Parts};

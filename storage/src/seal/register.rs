@@ -6,11 +6,11 @@ use std::sync::Arc;
 use model::Labels;
 use roaring::RoaringBitmap;
 
-use super::{Item, block};
+use super::Item;
+use crate::block::{self, PAGE_IDS};
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::index::encode_postings;
-use crate::index::partition::PAGE_IDS;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::store::Inner;

@@ -3,7 +3,8 @@
 
 use std::sync::PoisonError;
 
-use super::{State, block, recover};
+use super::{State, recover};
+use crate::block;
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::keys;

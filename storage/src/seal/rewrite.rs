@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use model::Budget;
 use roaring::RoaringBitmap;
 
-use super::block::{self, BlockBuilder, BlockEntry};
 use super::leaving::Leaving;
 use super::merge::{Merging, unreadable};
 use super::publish::WRITE_BYTES;
 use super::recover::put_intent;
 use super::{State, recover};
+use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::series::NONE;

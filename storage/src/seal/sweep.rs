@@ -6,10 +6,10 @@
 
 use roaring::RoaringBitmap;
 
-use super::{block, retention};
+use super::retention;
+use crate::block::{self, PAGE_IDS};
 use crate::error::StoreError;
 use crate::index::decode_postings;
-use crate::index::partition::PAGE_IDS;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::store::Inner;

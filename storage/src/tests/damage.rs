@@ -9,9 +9,9 @@ use super::harness::{
     self, batch, histogram, histogram_batch, labels, open, open_with, read, read_full,
 };
 use crate::audit::{Damage, verify_at};
+use crate::block::BLOCK_SERIES_MAX;
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::lsm::{Location, WriteSet};
-use crate::seal::block::BLOCK_SERIES_MAX;
 use crate::window::WINDOW_MS;
 use crate::{Store, StoreError, StoreOptions, keys};
 

@@ -75,7 +75,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
         let mut scan = store.inner().lsm.scan_prefix(&keys::forward(0)).await.unwrap();
         let mut left = 0;
         while let Some((key, bytes)) = scan.next().await.unwrap() {
-            let page = crate::seal::block::decode_page(&key, &bytes).unwrap();
+            let page = crate::block::decode_page(&key, &bytes).unwrap();
             assert!(page.iter().all(|labels| labels.metric_name() != "a"));
             left += page.iter().filter(|labels| !labels.as_bytes().is_empty()).count();
         }

@@ -41,6 +41,8 @@ use crate::varint::{
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
 /// Series in a block at most; few in tests, so that there are several blocks.
 pub(crate) const BLOCK_SERIES_MAX: usize = if cfg!(test) { 3 } else { 64 };
+/// Ids in a page of the forward index; few in tests, so that there are several pages.
+pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 const VERSION: u8 = 1;
 
 /// A block, as its run's directory lists it.
