@@ -25,6 +25,7 @@ mod metadata;
 mod notes;
 mod options;
 mod outcome;
+mod parallel;
 mod read;
 mod remote;
 mod retention;

@@ -14,7 +14,7 @@ use crate::head::part::{Floats, Part, Parts, push_starts};
 use crate::index::bitmap_bytes;
 use crate::index::facts::Facts;
 use crate::lsm::Lsm;
-use crate::read::breather::Breather;
+use crate::parallel::breather::Breather;
 use crate::read::cursor::{PartsCursor, SeriesParts};
 use crate::window::{PARTITION_MS, partition_end_ms};
 

@@ -28,7 +28,7 @@ use crate::error::StoreError;
 use crate::head::Head;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::read::breather::Breather;
+use crate::parallel::breather::Breather;
 use crate::value;
 
 /// Reads of one partition in flight.

@@ -17,10 +17,10 @@ use crate::error::StoreError;
 use crate::head::part::{Part, Parts};
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::parallel::breather::Breather;
+use crate::parallel::shares::apart;
 use crate::read::blocks::{self, Place, Want, WantedRun};
-use crate::read::breather::Breather;
 use crate::read::set::Charge;
-use crate::read::shares::apart;
 use crate::store::Inner;
 use crate::window::window_of;
 

@@ -21,7 +21,7 @@ use super::{Lookup, Term, term, wants};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
-use crate::read::breather::Breather;
+use crate::parallel::breather::Breather;
 use crate::value;
 
 /// Partitions that are asked at once.

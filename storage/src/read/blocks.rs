@@ -10,8 +10,6 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{Labels, SourceError};
 
-use super::breather::Breather;
-use super::shares::in_shares;
 use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
 use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
@@ -20,6 +18,8 @@ use crate::error::StoreError;
 use crate::head::part::{Frame, Part, Parts, Run};
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::parallel::breather::Breather;
+use crate::parallel::shares::in_shares;
 use crate::value;
 
 /// Reads of one partition in flight.

@@ -4,7 +4,6 @@
 //! twice, which the cursor merges into one, and never missed.
 
 pub(crate) mod blocks;
-pub(crate) mod breather;
 pub(crate) mod cursor;
 mod merge;
 mod names;
@@ -15,5 +14,4 @@ mod run;
 pub(crate) mod select;
 mod series;
 pub(crate) mod set;
-pub(crate) mod shares;
 pub(crate) mod warm;

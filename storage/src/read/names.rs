@@ -7,12 +7,12 @@ use std::cmp::Ordering;
 
 use model::{Budget, BudgetError, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
-use super::breather::Breather;
 use super::select::Pin;
 use super::set::Charge;
 use crate::index::facts::Facts;
 use crate::index::{Ids, is_restricted, prune};
 use crate::lsm::Lsm;
+use crate::parallel::breather::Breather;
 use crate::store::Inner;
 
 /// Bytes that a text counts beside its own.

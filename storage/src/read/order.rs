@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use model::{Budget, BudgetError, Labels, SourceError, Watch};
 
 use super::cursor::SeriesParts;
-use super::shares::{on_each, share_count};
 use crate::head::part::{Part, Parts};
+use crate::parallel::shares::{on_each, share_count};
 
 /// Putting a part in its place is so much more work than touching a byte.
 const PART_WORK: usize = 64;

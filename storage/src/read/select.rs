@@ -16,7 +16,6 @@ use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{Found, Ordered, order};
 use super::series;
 use super::set::{Charge, LoadedSet};
-use super::shares::{SERIES_HERE, apart, in_shares};
 use crate::delete::Snapshot;
 use crate::head::Matching;
 use crate::head::part::{Part, Parts, TailRoom};
@@ -24,6 +23,7 @@ use crate::index::facts::Facts;
 use crate::index::partition::{self, Unwanted};
 use crate::index::prune;
 use crate::lsm::{Lsm, OBJECT_STORE, Read};
+use crate::parallel::shares::{SERIES_HERE, apart, in_shares};
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use model::watch::sort_by;
 use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
-use super::breather::Breather;
 use super::order::{Found, merge};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
@@ -13,6 +12,7 @@ use crate::head::part::Parts;
 use crate::head::series::HeadSeries;
 use crate::index::partition::{self, Wanted};
 use crate::index::prune;
+use crate::parallel::breather::Breather;
 use crate::store::Inner;
 
 /// Series of the head that are visited before other tasks may run.

@@ -10,11 +10,11 @@ use std::time::Instant;
 use model::{Budget, SourceError};
 use roaring::RoaringBitmap;
 
-use super::breather::Breather;
 use super::select::Pin;
 use crate::index::facts::Facts;
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::parallel::breather::Breather;
 use crate::store::Inner;
 use crate::window::{partition_end_ms, partition_of_window, window_of};
 

@@ -40,7 +40,7 @@ use crate::error::StoreError;
 use crate::head::commit::Log;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::read::shares::in_shares;
+use crate::parallel::shares::in_shares;
 use crate::store::Inner;
 use crate::window::{WINDOW_MS, partition_end_ms, window_of};
 

@@ -20,7 +20,7 @@ use crate::index::facts::Facts;
 use crate::index::runs::Run;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::read::breather::Breather;
+use crate::parallel::breather::Breather;
 use crate::store::Inner;
 use crate::value;
 

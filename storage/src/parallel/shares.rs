@@ -10,13 +10,13 @@ use model::SourceError;
 
 /// Loops over more series than this are done apart from the runtime's threads; few in tests, so
 /// that there are several shares.
-pub(super) const SERIES_HERE: usize = if cfg!(test) { 3 } else { 2048 };
+pub(crate) const SERIES_HERE: usize = if cfg!(test) { 3 } else { 2048 };
 /// Series that are worth a thread of their own, and the most threads of one loop.
 const SHARE_MIN: usize = if cfg!(test) { 2 } else { 1024 };
 const SHARES_MAX: usize = 8;
 
 /// How many threads share a loop over so many series.
-pub(super) fn share_count(series_count: usize) -> usize {
+pub(crate) fn share_count(series_count: usize) -> usize {
     if series_count <= SERIES_HERE {
         return 1;
     }
@@ -44,7 +44,7 @@ where
 /// Does work on each share of so many series, and gives what comes of them in order.
 ///
 /// Errors: that of the first share which fails.
-pub(super) async fn on_each<S, T, E>(
+pub(crate) async fn on_each<S, T, E>(
     series_count: usize,
     shares: Vec<S>,
     work: impl Fn(S) -> Result<T, E> + Send + Sync + 'static,
