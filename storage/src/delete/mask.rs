@@ -10,12 +10,12 @@ use model::{
 use roaring::RoaringBitmap;
 
 use super::{Snapshot, Tombstone};
-use crate::head::part::{Floats, Part, Parts, push_starts};
 use crate::index::bitmap_bytes;
 use crate::index::facts::Facts;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
-use crate::read::cursor::{PartsCursor, SeriesParts};
+use crate::samples::cursor::{PartsCursor, SeriesParts};
+use crate::samples::part::{Floats, Part, Parts, push_starts};
 use crate::window::{PARTITION_MS, partition_end_ms};
 
 /// Deleted times of series of one partition: a set of ids for each tombstone, which takes little

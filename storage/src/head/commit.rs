@@ -25,11 +25,11 @@ use super::decide::weight_of;
 use super::drop::Dropping;
 use super::record::Columns;
 use super::replay::{apply, ends};
-use super::scratch::Scratch;
 use crate::error::StoreError;
 use crate::lsm::{Lsm, WriteSet};
 use crate::outcome::{AppendOutcome, ExemplarCounts};
 use crate::retention::Borders;
+use crate::samples::scratch::Scratch;
 use crate::{exemplar, keys, metadata};
 
 /// Weight of samples from which a record takes no further writes in: floats count one, others

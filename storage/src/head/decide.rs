@@ -13,14 +13,15 @@ use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Lab
 
 use super::Head;
 use super::commit::{Bounds, Log, Pending};
-use super::part::histogram_bytes;
 use super::record::RunHead;
-use super::series::{Decided, HeadSeries};
+use super::series::HeadSeries;
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::keys;
 use crate::outcome::{AppendOutcome, RejectReason, Rejection, SampleKind};
 use crate::retention::Borders;
+use crate::samples::decided::Decided;
+use crate::samples::part::histogram_bytes;
 
 /// How far behind the newest sample Prometheus' head takes a sample in order.
 /// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.

@@ -22,16 +22,17 @@ use tokio::sync::oneshot;
 
 use super::Head;
 use super::commit::Log;
-use super::part::{Floats, Parts, TailRoom};
-use super::scratch::Scratch;
-use super::series::{Decided, HeadSeries};
+use super::series::HeadSeries;
 use super::window::OpenWindow;
 use crate::chunk::HistogramBefore;
 use crate::delete::{self, Kept, Tombstone};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
-use crate::read::cursor::SeriesParts;
+use crate::samples::cursor::SeriesParts;
+use crate::samples::decided::Decided;
+use crate::samples::part::{Floats, Parts, TailRoom};
+use crate::samples::scratch::Scratch;
 
 /// Series that one turn drops samples of, and bytes of series from which it takes no more: some
 /// hundred microseconds.

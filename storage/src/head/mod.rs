@@ -9,10 +9,8 @@ pub(crate) mod commit;
 mod decide;
 mod drop;
 mod order;
-pub(crate) mod part;
 pub(crate) mod record;
 pub(crate) mod replay;
-pub(crate) mod scratch;
 pub(crate) mod series;
 mod window;
 
@@ -31,11 +29,11 @@ use crate::exemplar::Exemplars;
 use crate::index::{LabelIndex, is_restricted};
 use crate::metadata::Metadata;
 use crate::outcome::{Overflow, RefusedSeries, RejectReason};
+use crate::samples::scratch::Scratch;
 use crate::window::window_of;
 use active::Active;
 pub(crate) use active::HeadLimits;
 use order::HeadOrder;
-use scratch::Scratch;
 use series::HeadSeries;
 
 /// Shards of the series and of the table of labels; a power of two.

@@ -27,8 +27,8 @@
 
 use model::{Advance, Labels, ResetHint, SampleBatch};
 
-use super::series::Decided;
 use crate::chunk::{self, HistogramBefore, HistogramDecoder, HistogramEncoder};
+use crate::samples::decided::Decided;
 use crate::varint::{
     push_varint, take_count, take_labels, take_u32, take_varint, unzigzag, zigzag,
 };

@@ -8,12 +8,12 @@ use model::Labels;
 use super::Head;
 use super::commit::{EpochInfo, Log};
 use super::record::Columns;
-use super::scratch::Scratch;
 use super::series::HeadSeries;
 use crate::delete::{Snapshot, Tombstone, Tombstones};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::samples::scratch::Scratch;
 use crate::seal::Meta;
 use crate::window::window_of;
 

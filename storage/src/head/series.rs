@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use model::{Histogram, HistogramSample, Labels, prefetch};
 
-use super::part::{Parts, TailRoom, histogram_bytes};
-use super::scratch::Scratch;
 use super::window::OpenWindow;
-use crate::chunk::HistogramBefore;
+use crate::samples::decided::{Decided, has_same_value};
+use crate::samples::part::{Parts, TailRoom, histogram_bytes};
+use crate::samples::scratch::Scratch;
 use crate::window::window_of;
 
 /// Marks an id or a reference that has not been given.
@@ -46,15 +46,6 @@ pub(crate) struct HeadSeries {
     pub(super) recent: u32,
     /// Sorted by window, then epoch.
     pub(super) windows: Vec<OpenWindow>,
-}
-
-/// A histogram that has been accepted.
-#[derive(Debug, Clone)]
-pub(crate) struct Decided {
-    /// Canonical, with the hint that holds.
-    pub(crate) sample: HistogramSample,
-    /// The histogram that the hint was decided against, where it says that the counter went on.
-    pub(crate) before: Option<HistogramBefore>,
 }
 
 impl HeadSeries {
@@ -337,15 +328,4 @@ impl HeadSeries {
             self.newest_plain_ms = i64::MIN;
         }
     }
-}
-
-/// Whether two histograms differ in their hints at most.
-///
-/// Source: `Histogram.Equals` in `model/histogram/histogram.go` of Prometheus, by which its head
-/// tells duplicates.
-pub(crate) fn has_same_value(a: &Histogram, b: &Histogram) -> bool {
-    if a.reset_hint == b.reset_hint {
-        return a == b;
-    }
-    *a == Histogram { reset_hint: a.reset_hint, ..b.clone() }
 }

@@ -19,13 +19,13 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use model::{HistogramSample, ResetHint, prefetch};
 
-use super::part::{
+use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
+use crate::samples::columns::{Place, Slot};
+use crate::samples::decided::Decided;
+use crate::samples::part::{
     Floats, Frame, Part, Parts, Run, TailRoom, histogram_bytes, push_starts, sorted_later_wins,
 };
-use super::scratch::Scratch;
-use super::series::Decided;
-use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
-use crate::columns::{Place, Slot};
+use crate::samples::scratch::Scratch;
 
 /// Raw samples that an open window keeps at its end.
 pub(crate) const TAIL_LEN: usize = 32;

@@ -14,13 +14,13 @@ use super::runs::Run;
 use crate::block::BlockEntry;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
-use crate::head::part::{Part, Parts};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::parallel::shares::apart;
 use crate::read::blocks::{self, Place, Want, WantedRun};
 use crate::read::set::Charge;
+use crate::samples::part::{Part, Parts};
 use crate::store::Inner;
 use crate::window::window_of;
 

@@ -12,14 +12,14 @@ use model::{Labels, SourceError};
 
 use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
-use crate::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::delete::{self, Masks};
 use crate::error::StoreError;
-use crate::head::part::{Frame, Part, Parts, Run};
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::parallel::shares::in_shares;
+use crate::samples::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
+use crate::samples::part::{Frame, Part, Parts, Run};
 use crate::value;
 
 /// Reads of one partition in flight.

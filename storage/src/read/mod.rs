@@ -4,13 +4,9 @@
 //! twice, which the cursor merges into one, and never missed.
 
 pub(crate) mod blocks;
-pub(crate) mod cursor;
-mod merge;
 mod names;
 mod newest;
 mod order;
-mod raw;
-mod run;
 pub(crate) mod select;
 mod series;
 pub(crate) mod set;

@@ -6,8 +6,8 @@ use smallvec::smallvec;
 
 use super::order::Found;
 use super::set::Charge;
-use crate::head::part::{Part, TailRoom};
 use crate::head::series::{HeadSeries, NONE};
+use crate::samples::part::{Part, TailRoom};
 
 /// A series and its newest sample.
 pub(super) type Newest = (Labels, NewestSample);

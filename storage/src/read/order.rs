@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 
 use model::{Budget, BudgetError, Labels, SourceError, Watch};
 
-use super::cursor::SeriesParts;
-use crate::head::part::{Part, Parts};
 use crate::parallel::shares::{on_each, share_count};
+use crate::samples::cursor::SeriesParts;
+use crate::samples::part::{Part, Parts};
 
 /// Putting a part in its place is so much more work than touching a byte.
 const PART_WORK: usize = 64;

@@ -18,12 +18,12 @@ use super::series;
 use super::set::{Charge, LoadedSet};
 use crate::delete::Snapshot;
 use crate::head::Matching;
-use crate::head::part::{Part, Parts, TailRoom};
 use crate::index::facts::Facts;
 use crate::index::partition::{self, Unwanted};
 use crate::index::prune;
 use crate::lsm::{Lsm, OBJECT_STORE, Read};
 use crate::parallel::shares::{SERIES_HERE, apart, in_shares};
+use crate::samples::part::{Part, Parts, TailRoom};
 use crate::store::{Inner, Store};
 
 /// Bytes that a series counts beside its samples.

@@ -8,11 +8,11 @@ use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 use super::order::{Found, merge};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
-use crate::head::part::Parts;
 use crate::head::series::HeadSeries;
 use crate::index::partition::{self, Wanted};
 use crate::index::prune;
 use crate::parallel::breather::Breather;
+use crate::samples::part::Parts;
 use crate::store::Inner;
 
 /// Series of the head that are visited before other tasks may run.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use model::{Budget, Cursor, Labels, SeriesSet, prefetch};
 
-use super::cursor::{PartsCursor, SeriesParts};
 use super::order::PARTS_AHEAD;
-use crate::columns::ColumnCache;
+use crate::samples::columns::ColumnCache;
+use crate::samples::cursor::{PartsCursor, SeriesParts};
 
 /// Loaded series, sorted by labels.
 pub(crate) struct LoadedSet {

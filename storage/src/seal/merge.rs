@@ -9,11 +9,11 @@ use super::publish::frames_of;
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::delete::{Masks, kept_parts};
 use crate::error::StoreError;
-use crate::head::part::{Frame, Part, Parts};
-use crate::head::scratch::Scratch;
 use crate::index::runs::Run;
 use crate::keys;
-use crate::read::cursor::SeriesParts;
+use crate::samples::cursor::SeriesParts;
+use crate::samples::part::{Frame, Part, Parts};
+use crate::samples::scratch::Scratch;
 use crate::store::Inner;
 use crate::value;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tokio::sync::Notify;
 
-use crate::columns::ColumnCache;
 use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::head::Head;
@@ -20,6 +19,7 @@ use crate::options::StoreOptions;
 use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };
+use crate::samples::columns::ColumnCache;
 use crate::seal;
 use crate::stats::Counters;
 use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_window, window_of};

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::columns::ColumnCache;
 use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::exemplar::Exemplars;
@@ -21,6 +20,7 @@ use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::read::warm::warm_up;
 use crate::retention::{Keeping, ReferenceTime, Rule};
+use crate::samples::columns::ColumnCache;
 use crate::seal;
 use crate::stats::Counters;
 use crate::value;

@@ -14,8 +14,8 @@ use super::harness::{
     read_full,
 };
 use crate::chunk::Encoding;
-use crate::head::part::{Part, Parts, TailRoom};
 use crate::lsm::WriteSet;
+use crate::samples::part::{Part, Parts, TailRoom};
 use crate::window::WINDOW_MS;
 use crate::{AppendOutcome, RejectReason, Store, StoreError, StoreOptions, keys};
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use model::{Histogram, HistogramSample, prefetch};
 use smallvec::SmallVec;
 
+use super::columns::{KeptColumn, Place};
 use crate::chunk::{ChunkError, FrameHeader};
-use crate::columns::{KeptColumn, Place};
 
 /// A run of samples that ascends: what a cursor reads. Small, for there are many.
 #[derive(Debug, Clone)]

@@ -22,14 +22,14 @@ use model::{
     Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, Windows,
 };
 
+use super::columns::{Column, ColumnCache, KeptColumn};
+use super::decided::Decided;
 use super::merge::{self, Mixed, MixedSample};
+use super::part::{Floats, Part, Parts, push_starts, sorted_later_wins};
 use super::raw::{push_samples, seen};
 use super::run::{column_of, decoded};
+use super::scratch::Scratch;
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramBefore, HistogramDecoder};
-use crate::columns::{Column, ColumnCache, KeptColumn};
-use crate::head::part::{Floats, Part, Parts, push_starts, sorted_later_wins};
-use crate::head::scratch::Scratch;
-use crate::head::series::Decided;
 use crate::keys;
 
 /// The parts of one series.

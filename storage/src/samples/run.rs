@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use super::columns::{Column, ColumnCache, KeptColumn};
+use super::part::Run;
 use crate::chunk::{self, ChunkError, Decoder};
-use crate::columns::{Column, ColumnCache, KeptColumn};
-use crate::head::part::Run;
 
 /// What the frames of a run decode to, kept for who comes next.
 pub(super) fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {

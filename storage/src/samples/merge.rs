@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use model::{Advance, Histogram, HistogramSample, ResetHint, SampleBatch};
 
+use super::decided::{Decided, has_same_value};
 use crate::chunk::{ChunkError, HistogramBefore, HistogramDecoder};
-use crate::head::series::{Decided, has_same_value};
 
 /// A sample of either kind.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ pub(crate) struct Scratch {
     pub(crate) starts: Vec<i64>,
     bytes: Vec<u8>,
     /// Bytes that series have grown by since this was taken.
-    pub(super) grown_bytes: usize,
+    pub(crate) grown_bytes: usize,
 }
 
 impl Scratch {
@@ -57,7 +57,7 @@ impl Scratch {
     }
 
     /// The samples as one frame: they lie in one window, so one frame holds them.
-    pub(super) fn encode(&mut self) -> Bytes {
+    pub(crate) fn encode(&mut self) -> Bytes {
         self.bytes.clear();
         chunk::encode_with_starts(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
         Bytes::copy_from_slice(&self.bytes)
@@ -79,7 +79,7 @@ impl Scratch {
         Some(&self.bytes)
     }
 
-    pub(super) fn push_all(&mut self, samples: &[(i64, f64)], starts: &[i64]) {
+    pub(crate) fn push_all(&mut self, samples: &[(i64, f64)], starts: &[i64]) {
         push_starts(&mut self.starts, self.timestamps.len(), starts);
         self.timestamps.extend(samples.iter().map(|(timestamp, _)| timestamp));
         self.values.extend(samples.iter().map(|(_, value)| value));

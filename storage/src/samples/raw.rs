@@ -2,7 +2,7 @@
 
 use model::{SampleBatch, Windows};
 
-use crate::head::part::push_starts;
+use super::part::push_starts;
 
 /// How many of the next samples up to a bound no window sees, and up to when those behind them
 /// are seen.

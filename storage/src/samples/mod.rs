@@ -1,0 +1,11 @@
+//! Samples in memory, as the head, blocks and readers exchange them: frames and tails of a series
+//! ([`part`]), merged by one cursor ([`cursor`]), and decoded once for many queries ([`columns`]).
+
+pub(crate) mod columns;
+pub(crate) mod cursor;
+pub(crate) mod decided;
+mod merge;
+pub(crate) mod part;
+mod raw;
+mod run;
+pub(crate) mod scratch;
