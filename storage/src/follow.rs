@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::head::commit::Log;
 use crate::head::replay::Replay;
 use crate::keys;
 use crate::lsm::{Following, Lsm, Row, Step};
 use crate::seal::{self, Meta};
-use crate::store::Inner;
 use crate::window::{PARTITION_WINDOWS, partition_end_ms};
 
 /// How often it is looked whether selections have ended that read days which are to go.
@@ -177,7 +177,7 @@ impl Progress {
 
 /// What follows a store.
 pub(crate) struct Follower {
-    inner: Arc<Inner>,
+    core: Arc<Core>,
     progress: Arc<Progress>,
     following: Following,
     replay: Replay,
@@ -192,7 +192,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// Follows from what has been rebuilt.
     pub(crate) fn new(
-        inner: Arc<Inner>,
+        core: Arc<Core>,
         following: Following,
         replay: Replay,
         meta: Meta,
@@ -201,7 +201,7 @@ impl Follower {
         let first_kept = meta.kept_from.unwrap_or(i64::MIN);
         let progress = Arc::new(Progress::new(lag));
         let mut follower =
-            Follower { inner, progress, following, replay, meta, first_kept, is_torn: false };
+            Follower { core, progress, following, replay, meta, first_kept, is_torn: false };
         follower.following.note_applied();
         follower
     }
@@ -244,13 +244,13 @@ impl Follower {
 
     async fn take(&mut self, step: Step) -> Result<(), StoreError> {
         let has_gap = std::mem::replace(&mut self.is_torn, true) || step.has_gap;
-        let lsm = self.inner.lsm.at(&step);
+        let lsm = self.core.lsm.at(&step);
         let has_meta = step.rows.iter().any(|row| keys::is_meta(&row.key));
         let meta = if has_gap || has_meta { Some(seal::read_meta(&lsm).await?) } else { None };
         if has_gap {
             self.progress.gaps.fetch_add(1, Ordering::Relaxed);
-            self.inner.head.exemplars.read_anew(&lsm).await?;
-            self.inner.head.metadata.read_anew(&lsm).await?;
+            self.core.head.exemplars.read_anew(&lsm).await?;
+            self.core.head.metadata.read_anew(&lsm).await?;
         } else {
             self.take_exemplars_and_metadata(&step.rows);
         }
@@ -264,7 +264,7 @@ impl Follower {
             self.release();
         }
         if has_gap {
-            self.inner.head.changes.note(i64::MIN);
+            self.core.head.changes.note(i64::MIN);
         }
         self.following.note_applied();
         self.is_torn = false;
@@ -272,7 +272,7 @@ impl Follower {
     }
 
     fn take_exemplars_and_metadata(&self, rows: &[Row]) {
-        let head = &self.inner.head;
+        let head = &self.core.head;
         for Row { key, value, .. } in rows {
             if key.starts_with(keys::EXEMPLARS_PREFIX) {
                 // Those that go from the store have left the ring, or are about to.
@@ -290,18 +290,17 @@ impl Follower {
     async fn hide(&mut self, meta: &Meta) {
         let kept_from = meta.kept_from.unwrap_or(i64::MIN);
         let is_gone = |partition: &&i64| !meta.partitions.contains_key(partition);
-        let gone = self.inner.read_partitions(|all| all.keys().filter(is_gone).max().copied());
+        let gone = self.core.read_partitions(|all| all.keys().filter(is_gone).max().copied());
         let first_kept = kept_from.max(gone.map_or(i64::MIN, |gone| gone + 1));
         if first_kept <= self.first_kept {
             return;
         }
         self.first_kept = first_kept;
         let border_ms = partition_end_ms(first_kept - 1);
-        self.inner.head.changes.note_deleted_before(border_ms);
-        self.inner.head.changes.note_expired_before(border_ms);
-        let (began, next) = (Instant::now(), self.inner.selections.next());
-        while !self.inner.selections.have_ended_before(next) && began.elapsed() < self.progress.lag
-        {
+        self.core.head.changes.note_deleted_before(border_ms);
+        self.core.head.changes.note_expired_before(border_ms);
+        let (began, next) = (Instant::now(), self.core.selections.next());
+        while !self.core.selections.have_ended_before(next) && began.elapsed() < self.progress.lag {
             tokio::time::sleep(READS_ENDED_INTERVAL).await;
         }
     }
@@ -310,7 +309,7 @@ impl Follower {
     fn release(&mut self) {
         if self.meta.kept_from.is_none() {
             self.first_kept = i64::MIN;
-            self.inner.head.changes.release_deleted(i64::MIN);
+            self.core.head.changes.release_deleted(i64::MIN);
         }
     }
 
@@ -318,35 +317,35 @@ impl Follower {
     fn show(&mut self, step: &Step, meta: Option<Meta>, has_gap: bool) {
         let changed: BTreeSet<i64> =
             step.rows.iter().filter_map(|row| keys::partition_of_directory(&row.key)).collect();
-        let inner = &self.inner;
-        let mut partitions = inner.partitions.write().unwrap_or_else(PoisonError::into_inner);
+        let core = &self.core;
+        let mut partitions = core.partitions.write().unwrap_or_else(PoisonError::into_inner);
         self.following.show(step);
         if let Some(meta) = meta {
             for partition in partitions.keys().filter(|p| !meta.partitions.contains_key(p)) {
-                inner.index.remove(*partition);
-                inner.counters.note_deleted();
+                core.index.remove(*partition);
+                core.counters.note_deleted();
             }
             partitions.clone_from(&meta.partitions);
             for (partition, gone) in &meta.gone {
                 if self.meta.gone.get(partition) != Some(gone) {
-                    inner.index.set_gone(*partition, gone.clone());
+                    core.index.set_gone(*partition, gone.clone());
                 }
             }
             self.meta = meta;
-            inner.tombstones.set(std::mem::take(&mut self.meta.tombstones));
+            core.tombstones.set(std::mem::take(&mut self.meta.tombstones));
         }
         if has_gap {
-            partitions.keys().for_each(|partition| inner.index.published(*partition));
+            partitions.keys().for_each(|partition| core.index.published(*partition));
         } else {
-            changed.into_iter().for_each(|partition| inner.index.published(partition));
+            changed.into_iter().for_each(|partition| core.index.published(partition));
         }
     }
 
     /// Applies what the log has gained, and the deletes between.
     async fn apply(&mut self, lsm: &Lsm, rows: &[Row], has_gap: bool) -> Result<(), StoreError> {
-        let inner = Arc::clone(&self.inner);
-        let mut log = inner.log.lock().await;
-        self.replay.expect_deletes(&inner.tombstones.all());
+        let core = Arc::clone(&self.core);
+        let mut log = core.log.lock().await;
+        self.replay.expect_deletes(&core.tombstones.all());
         if has_gap {
             let (epoch, sequence) = self.replay.next_record(&log);
             let first = keys::log(epoch, sequence).max(keys::log_epoch(self.meta.first_epoch));
@@ -363,7 +362,7 @@ impl Follower {
                 }
             }
         }
-        self.replay.end_deletes(&inner.head)
+        self.replay.end_deletes(&core.head)
     }
 
     async fn apply_record(
@@ -372,21 +371,21 @@ impl Follower {
         key: &Bytes,
         value: &Bytes,
     ) -> Result<(), StoreError> {
-        let inner = &self.inner;
+        let core = &self.core;
         if self.replay.begins_epoch(key) {
             // The references of the epoch before name series by slots, and are not used any more.
-            let now_ms = inner.options.clock.now_ms();
+            let now_ms = core.options.clock.now_ms();
             let idle_since_ms = seal::idle_since_ms(now_ms, log.newest_ms);
-            inner.head.forget(|series| series.newest_ms < idle_since_ms);
+            core.head.forget(|series| series.newest_ms < idle_since_ms);
         }
         let first_window = self.first_kept.saturating_mul(PARTITION_WINDOWS);
         let meta = &self.meta;
         let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
-        let earliest_ms = self.replay.record(&inner.head, log, key, value, is_open)?;
-        inner.counters.note_log(log.bytes(), log.newest_ms);
+        let earliest_ms = self.replay.record(&core.head, log, key, value, is_open)?;
+        core.counters.note_log(log.bytes(), log.newest_ms);
         // After its samples can be seen, as for a write.
         if let Some(earliest_ms) = earliest_ms {
-            inner.head.changes.note(earliest_ms);
+            core.head.changes.note(earliest_ms);
         }
         tokio::task::yield_now().await;
         Ok(())
@@ -394,8 +393,8 @@ impl Follower {
 
     /// Drops from the head what the view has sealed or has no more.
     async fn drop_sealed(&mut self) {
-        let inner = &self.inner;
-        let mut log = inner.log.lock().await;
+        let core = &self.core;
+        let mut log = core.log.lock().await;
         let first_window = self.first_kept.saturating_mul(PARTITION_WINDOWS);
         let meta = &self.meta;
         let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
@@ -408,13 +407,13 @@ impl Follower {
         let current = self.replay.epoch();
         log.epochs.retain(|epoch, info| Some(*epoch) == current || !info.windows.is_empty());
         if has_sealed {
-            inner.head.set_open(log.open_windows());
-            inner.head.for_each(|_, series| {
-                inner.head.note_shrunk(series.retain_open(is_open));
-                inner.head.deactivate_if_empty(series);
+            core.head.set_open(log.open_windows());
+            core.head.for_each(|_, series| {
+                core.head.note_shrunk(series.retain_open(is_open));
+                core.head.deactivate_if_empty(series);
             });
         }
-        inner.counters.note_log(log.bytes(), log.newest_ms);
+        core.counters.note_log(log.bytes(), log.newest_ms);
     }
 }
 

@@ -12,6 +12,7 @@ pub mod audit;
 mod block;
 mod changes;
 pub mod chunk;
+mod core;
 mod delete;
 mod error;
 mod exemplar;

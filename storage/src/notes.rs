@@ -17,7 +17,7 @@ impl Store {
     /// What has been noted under a name, if anything.
     pub async fn note(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = keys::note(name);
-        match self.inner().lsm.get(&key).await? {
+        match self.core().lsm.get(&key).await? {
             None => Ok(None),
             Some(bytes) => Ok(Some(value::decode(&key, &bytes)?.to_vec())),
         }
@@ -39,6 +39,6 @@ impl Store {
         let key = keys::note(name);
         let mut set = WriteSet::default();
         set.put(key.clone(), value::encode(&key, note));
-        self.inner().lsm.commit(set).await
+        self.core().lsm.commit(set).await
     }
 }

@@ -12,6 +12,7 @@ use super::facts::{Facts, Order};
 use super::results::Resolved;
 use super::runs::Run;
 use crate::block::BlockEntry;
+use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::keys;
@@ -21,7 +22,6 @@ use crate::parallel::shares::apart;
 use crate::read::blocks::{self, Place, Want, WantedRun};
 use crate::read::set::Charge;
 use crate::samples::part::{Part, Parts};
-use crate::store::Inner;
 use crate::window::window_of;
 
 /// What has been loaded of a partition.
@@ -44,7 +44,7 @@ pub(crate) type Unwanted<'a> = dyn Fn(i64) -> RoaringBitmap + Sync + 'a;
 ///
 /// `charge` is told of the bytes of the blocks before they are read.
 pub(crate) async fn load(
-    inner: &Inner,
+    core: &Core,
     (lsm, facts): (&Lsm, &Arc<Facts>),
     tombstones: &Snapshot,
     (matchers, range, unwanted): (&[Matcher], (i64, i64), &Unwanted<'_>),
@@ -57,10 +57,10 @@ pub(crate) async fn load(
     let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
     let unwanted = unwanted(sealed_ms);
     let resolved = if unwanted.is_empty() {
-        facts.series(lsm, &inner.head, matchers, &mut breather).await?
+        facts.series(lsm, &core.head, matchers, &mut breather).await?
     } else {
         let ids = facts.resolve(lsm, matchers, &mut breather).await? - unwanted;
-        let labels = facts.labels_of(lsm, &inner.head, &ids, &mut breather).await?;
+        let labels = facts.labels_of(lsm, &core.head, &ids, &mut breather).await?;
         Arc::new(Resolved::new(labels))
     };
     let labels = &resolved.labels;
@@ -71,7 +71,7 @@ pub(crate) async fn load(
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     charge(masks.bytes())?;
     let wanted = (&windows, range);
-    let place = Place { lsm, columns: &inner.columns, masks: &masks };
+    let place = Place { lsm, columns: &core.columns, masks: &masks };
     let parts = load_parts(&place, facts, &resolved, wanted, charge, &mut breather).await?;
     let found = labels
         .iter()
@@ -178,13 +178,13 @@ pub(crate) struct Wanted<'a> {
 /// Source: chunks that tombstones cover are passed over in `blockBaseSeriesSet` of
 /// `tsdb/querier.go` of Prometheus, and series without any other.
 pub(crate) async fn matching_labels(
-    inner: &Inner,
+    core: &Core,
     wanted: &Wanted<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
     let Wanted { lsm, facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
-    let resolved = facts.series(lsm, &inner.head, matchers, &mut breather).await?;
+    let resolved = facts.series(lsm, &core.head, matchers, &mut breather).await?;
     let labels = &resolved.labels;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     let mut without = RoaringBitmap::new();
@@ -193,11 +193,11 @@ pub(crate) async fn matching_labels(
         let mut of_samples = Charge::new(budget);
         let charge = &mut |bytes| of_samples.add(bytes).map_err(SourceError::from);
         charge(masks.bytes())?;
-        let doubtful = facts.labels_of(lsm, &inner.head, masks.ids(), &mut breather).await?;
+        let doubtful = facts.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.0)..=window_of(range.1);
         let wanted = (&windows, range);
-        let place = Place { lsm, columns: &inner.columns, masks: &masks };
+        let place = Place { lsm, columns: &core.columns, masks: &masks };
         let parts = load_parts(&place, facts, &doubtful, wanted, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
             let overlaps = |part: &Part| {

@@ -134,7 +134,7 @@ mod tests {
                 store.append(batch(&series, &sample)).await.unwrap();
                 if number > 0 {
                     store.seal_all().await.unwrap();
-                    crate::seal::write_out(store.inner()).await.unwrap();
+                    crate::seal::write_out(store.core()).await.unwrap();
                     tokio::time::sleep(Duration::from_secs(60)).await;
                     store.close().await.unwrap();
                 }

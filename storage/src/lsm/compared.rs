@@ -103,8 +103,8 @@ mod tests {
                 store.append(batch(&labels(&[("a", "b")]), &samples)).await.unwrap();
             }
             store.seal_all().await.unwrap();
-            crate::seal::write_out(store.inner()).await.unwrap();
-            let manifest = store.inner().lsm.manifest();
+            crate::seal::write_out(store.core()).await.unwrap();
+            let manifest = store.core().lsm.manifest();
             let days =
                 manifest.segments().iter().filter(|s| keys::parse_partition(s.prefix()).is_some());
             let files: Vec<SsTableHandle> =

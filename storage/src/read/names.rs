@@ -9,11 +9,11 @@ use model::{Budget, BudgetError, Labels, Matcher, MetadataQuery, SourceError, Wa
 
 use super::select::Pin;
 use super::set::Charge;
+use crate::core::Core;
 use crate::index::facts::Facts;
 use crate::index::{Ids, is_restricted, prune};
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
-use crate::store::Inner;
 
 /// Bytes that a text counts beside its own.
 const TEXT_BYTES: usize = 32;
@@ -32,27 +32,27 @@ enum Wanted<'a> {
 
 /// The names of the labels of matching series, sorted.
 pub(super) async fn label_names(
-    inner: &Inner,
+    core: &Core,
     pin: &Pin,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    list(inner, pin, Wanted::Names, query, budget).await
+    list(core, pin, Wanted::Names, query, budget).await
 }
 
 /// The values of a label among matching series, sorted.
 pub(super) async fn label_values(
-    inner: &Inner,
+    core: &Core,
     pin: &Pin,
     name: &str,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    list(inner, pin, Wanted::Values(name), query, budget).await
+    list(core, pin, Wanted::Values(name), query, budget).await
 }
 
 async fn list(
-    inner: &Inner,
+    core: &Core,
     pin: &Pin,
     wanted: Wanted<'_>,
     query: &MetadataQuery,
@@ -66,31 +66,31 @@ async fn list(
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     for matchers in selectors {
-        if start_ms <= end_ms && !inner.head.is_beside(start_ms, end_ms) {
+        if start_ms <= end_ms && !core.head.is_beside(start_ms, end_ms) {
             let mut watch = Watch::new(budget);
             let found = match wanted {
-                Wanted::Names => inner.head.label_names(matchers, limit, &mut watch)?,
+                Wanted::Names => core.head.label_names(matchers, limit, &mut watch)?,
                 Wanted::Values(name) => {
-                    inner.head.label_values(name, matchers, limit, &mut watch)?
+                    core.head.label_values(name, matchers, limit, &mut watch)?
                 }
             };
             union.add_own(found)?;
         }
-        let (lsm, partitions) = inner.partitions_between(start_ms, end_ms);
+        let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
         let lsm = lsm.for_query(budget);
         for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let sealed = Sealed { inner, lsm: &lsm, facts: &facts, matchers };
+            let sealed = Sealed { core, lsm: &lsm, facts: &facts, matchers };
             sealed.add_to(&mut union, wanted, &mut breather).await?;
         }
     }
-    inner.index.trim();
+    core.index.trim();
     Ok(union.texts)
 }
 
 /// The matching series of one partition.
 struct Sealed<'a> {
-    inner: &'a Inner,
+    core: &'a Core,
     lsm: &'a Lsm,
     facts: &'a Facts,
     matchers: &'a [Matcher],
@@ -127,7 +127,7 @@ impl Sealed<'_> {
                 }
             };
         if are_few {
-            let series = self.facts.labels_of(lsm, &self.inner.head, &ids, breather).await?;
+            let series = self.facts.labels_of(lsm, &self.core.head, &ids, breather).await?;
             let mut texts = Vec::new();
             for (_, labels) in &series {
                 wanted.push_of(labels, &mut texts);

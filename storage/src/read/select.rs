@@ -16,6 +16,7 @@ use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{Found, Ordered, order};
 use super::series;
 use super::set::{Charge, LoadedSet};
+use crate::core::Core;
 use crate::delete::Snapshot;
 use crate::head::Matching;
 use crate::index::facts::Facts;
@@ -24,7 +25,7 @@ use crate::index::prune;
 use crate::lsm::{Lsm, OBJECT_STORE, Read};
 use crate::parallel::shares::{SERIES_HERE, apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
-use crate::store::{Inner, Store};
+use crate::store::Store;
 
 /// Bytes that a series counts beside its samples.
 pub(super) const SERIES_BYTES: usize = 128;
@@ -40,13 +41,13 @@ impl Source for Store {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
         // All selections of a query are made before the first is polled: they see one border.
-        let pin = Pin::new(self.inner());
+        let pin = Pin::new(self.core());
         Box::pin(async move {
-            let read = select(self.inner(), pin, selection, budget).await;
+            let read = select(self.core(), pin, selection, budget).await;
             if !self.has_other_files(is_lost(&read)).await {
                 return read;
             }
-            select(self.inner(), Pin::new(self.inner()), selection, budget).await
+            select(self.core(), Pin::new(self.core()), selection, budget).await
         })
     }
 
@@ -55,13 +56,13 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
-        let pin = Pin::new(self.inner());
+        let pin = Pin::new(self.core());
         Box::pin(async move {
-            let read = series::series(self.inner(), &pin, query, budget).await;
+            let read = series::series(self.core(), &pin, query, budget).await;
             if !self.has_other_files(is_lost(&read)).await {
                 return read;
             }
-            series::series(self.inner(), &Pin::new(self.inner()), query, budget).await
+            series::series(self.core(), &Pin::new(self.core()), query, budget).await
         })
     }
 
@@ -70,13 +71,13 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        let pin = Pin::new(self.inner());
+        let pin = Pin::new(self.core());
         Box::pin(async move {
-            let read = names::label_names(self.inner(), &pin, query, budget).await;
+            let read = names::label_names(self.core(), &pin, query, budget).await;
             if !self.has_other_files(is_lost(&read)).await {
                 return read;
             }
-            names::label_names(self.inner(), &Pin::new(self.inner()), query, budget).await
+            names::label_names(self.core(), &Pin::new(self.core()), query, budget).await
         })
     }
 
@@ -86,23 +87,23 @@ impl Source for Store {
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        let pin = Pin::new(self.inner());
+        let pin = Pin::new(self.core());
         Box::pin(async move {
-            let read = names::label_values(self.inner(), &pin, name, query, budget).await;
+            let read = names::label_values(self.core(), &pin, name, query, budget).await;
             if !self.has_other_files(is_lost(&read)).await {
                 return read;
             }
-            names::label_values(self.inner(), &Pin::new(self.inner()), name, query, budget).await
+            names::label_values(self.core(), &Pin::new(self.core()), name, query, budget).await
         })
     }
 
     fn version(&self) -> Option<u64> {
-        Some(self.inner().head.changes.version())
+        Some(self.core().head.changes.version())
     }
 
     fn unchanged_since(&self, version: u64) -> Range<i64> {
-        let changes = &self.inner().head.changes;
-        let start_ms = self.inner().visible_min_ms().max(changes.expired_since(version));
+        let changes = &self.core().head.changes;
+        let start_ms = self.core().visible_min_ms().max(changes.expired_since(version));
         start_ms..changes.earliest_since(version)
     }
 
@@ -111,11 +112,11 @@ impl Source for Store {
         query: &ExemplarQuery,
         budget: &Budget,
     ) -> Result<Answer<SeriesExemplars>, SourceError> {
-        Ok(self.inner().head.exemplars.select(query, budget)?)
+        Ok(self.core().head.exemplars.select(query, budget)?)
     }
 
     fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
-        self.inner().head.metadata.list(metric, limit)
+        self.core().head.metadata.list(metric, limit)
     }
 }
 
@@ -129,10 +130,10 @@ pub(super) struct Pin {
 
 impl Pin {
     /// Holds on to what is shown now.
-    pub(super) fn new(inner: &Inner) -> Pin {
+    pub(super) fn new(core: &Core) -> Pin {
         // In this order: what the border hides may go once all who began before have ended.
-        let read = inner.selections.begin();
-        Pin { visible_min_ms: inner.visible_min_ms(), _read: read }
+        let read = core.selections.begin();
+        Pin { visible_min_ms: core.visible_min_ms(), _read: read }
     }
 }
 
@@ -142,19 +143,19 @@ fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
 }
 
 async fn select(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     pin: Pin,
     selection: &Selection,
     budget: &Budget,
 ) -> Result<Arc<dyn SeriesSet>, SourceError> {
     let (start_ms, end_ms) = (selection.start_ms.max(pin.visible_min_ms), selection.end_ms);
     // Before the head: what a delete takes from that later, it masks later too.
-    let tombstones = inner.tombstones.all();
+    let tombstones = core.tombstones.all();
     let mut charge = Charge::new(budget);
     let InHead { found, newest } =
-        select_head(inner, selection, (start_ms, end_ms), &mut charge, budget).await?;
+        select_head(core, selection, (start_ms, end_ms), &mut charge, budget).await?;
     let mut lists = Vec::new();
-    let (lsm, partitions) = inner.partitions_between(start_ms, end_ms);
+    let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
     let lsm = lsm.for_query(budget);
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
     let range = (start_ms, end_ms);
@@ -163,7 +164,7 @@ async fn select(
         .map(|facts| {
             let from = (&lsm, facts);
             let wanted = (selection, range, &newest[..]);
-            load_partition(inner, from, &tombstones, wanted, budget).boxed()
+            load_partition(core, from, &tombstones, wanted, budget).boxed()
         })
         .collect();
     let mut loads = stream::iter(loads).buffered(PARTITIONS_AT_ONCE);
@@ -172,7 +173,7 @@ async fn select(
         lists.push(series);
     }
     drop(loads);
-    inner.index.trim();
+    core.index.trim();
     if found.is_empty() && lists.iter().all(Vec::is_empty) {
         budget.charge_series(newest.len() as u64)?;
         return Ok(Arc::new(NewestSet { series: newest, _charge: charge }));
@@ -182,14 +183,14 @@ async fn select(
     lists.push(newest::found(newest));
     let Ordered { series, encoded_bytes } = order(lists, (start_ms, end_ms), budget).await?;
     budget.charge_series(series.len() as u64)?;
-    let columns = Arc::clone(&inner.columns);
+    let columns = Arc::clone(&core.columns);
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
 }
 
 /// Loads what a partition holds of a selection, and what that takes. Of series whose `newest`
 /// sample is later than all that is sealed in the range, nothing is wanted.
 async fn load_partition(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     from: (&Lsm, &Arc<Facts>),
     tombstones: &Snapshot,
     (selection, range, newest): (&Selection, (i64, i64), &[Newest]),
@@ -200,22 +201,22 @@ async fn load_partition(
     let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
     let unwanted = |sealed_ms| newest::ids_after(newest, from.1.number, sealed_ms);
     let wanted = (&selection.matchers[..], range, &unwanted as &Unwanted<'_>);
-    let loaded = partition::load(inner, from, tombstones, wanted, &mut add, budget).await?;
+    let loaded = partition::load(core, from, tombstones, wanted, &mut add, budget).await?;
     Ok((loaded.series, charge))
 }
 
 /// The series of the head that match, in the order of their labels as far as it is known.
 pub(super) async fn matching_in_order(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     matchers: &[Matcher],
     budget: &Budget,
 ) -> Result<Matching, SourceError> {
-    let matching = inner.head.matching(matchers, &mut Watch::new(budget))?;
+    let matching = core.head.matching(matchers, &mut Watch::new(budget))?;
     if matching.len() <= SERIES_HERE {
-        return Ok(inner.head.ordered(matching));
+        return Ok(core.head.ordered(matching));
     }
-    let inner = Arc::clone(inner);
-    apart(move || inner.head.ordered(matching)).await
+    let core = Arc::clone(core);
+    apart(move || core.head.ordered(matching)).await
 }
 
 /// Puts series in the order of their labels.
@@ -233,17 +234,17 @@ struct InHead {
 
 /// Copies what the head holds of the series that match.
 async fn select_head(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     selection: &Selection,
     range: (i64, i64),
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<InHead, SourceError> {
-    let matching = Arc::new(matching_in_order(inner, &selection.matchers, budget).await?);
+    let matching = Arc::new(matching_in_order(core, &selection.matchers, budget).await?);
     let share = {
-        let (inner, matching) = (Arc::clone(inner), Arc::clone(&matching));
+        let (core, matching) = (Arc::clone(core), Arc::clone(&matching));
         let (selection, budget) = (selection.clone(), budget.clone());
-        move |places| visit_head(&inner, &matching, places, &selection, range, &budget)
+        move |places| visit_head(&core, &matching, places, &selection, range, &budget)
     };
     let (mut found, mut newest) = (Vec::new(), Vec::new());
     for (in_share, of_share) in in_shares(matching.len(), share).await? {
@@ -251,7 +252,7 @@ async fn select_head(
         append(&mut found, in_share.found);
         append(&mut newest, in_share.newest);
     }
-    if !inner.head.is_ordered(&matching) {
+    if !core.head.is_ordered(&matching) {
         found = in_order(found, budget)?;
         newest = in_order(newest, budget)?;
     }
@@ -260,7 +261,7 @@ async fn select_head(
 
 /// Copies what the head holds of some of the series that match, by their places among them.
 fn visit_head(
-    inner: &Inner,
+    core: &Core,
     matching: &Matching,
     places: Range<usize>,
     selection: &Selection,
@@ -268,7 +269,7 @@ fn visit_head(
     budget: &Budget,
 ) -> Result<(InHead, Charge), BudgetError> {
     let mut charge = Charge::new(budget);
-    let are_columns_kept = inner.columns.bytes_max() > 0;
+    let are_columns_kept = core.columns.bytes_max() > 0;
     let mut in_head = InHead { found: Vec::new(), newest: Vec::new() };
     if !selection.only_newest {
         in_head.found.reserve(places.len());
@@ -280,11 +281,11 @@ fn visit_head(
         let places = start..end.min(start + VISITED_AT_ONCE);
         let InHead { found, newest } = &mut in_head;
         let (found_before, newest_before) = (found.len(), newest.len());
-        inner.head.fetch(matching, places.clone());
+        core.head.fetch(matching, places.clone());
         if are_columns_kept && !selection.only_newest {
-            inner.head.fetch_columns(matching, places.clone());
+            core.head.fetch_columns(matching, places.clone());
         }
-        inner.head.visit(matching, places, &selection.matchers, |series| {
+        core.head.visit(matching, places, &selection.matchers, |series| {
             if selection.only_newest
                 && let Some(sample) = series.newest_raw(start_ms, end_ms)
             {

@@ -8,19 +8,19 @@ use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 use super::order::{Found, merge};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
+use crate::core::Core;
 use crate::head::series::HeadSeries;
 use crate::index::partition::{self, Wanted};
 use crate::index::prune;
 use crate::parallel::breather::Breather;
 use crate::samples::part::Parts;
-use crate::store::Inner;
 
 /// Series of the head that are visited before other tasks may run.
 const VISITED_AT_ONCE: usize = 256;
 
 /// The label sets that pass any of the selectors, sorted, each once, at most so many.
 pub(super) async fn series(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     pin: &Pin,
     query: &MetadataQuery,
     budget: &Budget,
@@ -29,25 +29,25 @@ pub(super) async fn series(
     let range = (start_ms, end_ms);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let mut charge = Charge::new(budget);
-    let tombstones = inner.tombstones.all();
+    let tombstones = core.tombstones.all();
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     let mut lists = Vec::new();
     for matchers in selectors {
-        let head = of_head(inner, matchers, range, &mut charge, budget).await?;
+        let head = of_head(core, matchers, range, &mut charge, budget).await?;
         lists.push(head);
-        let (lsm, partitions) = inner.partitions_between(start_ms, end_ms);
+        let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
         let lsm = lsm.for_query(budget);
         for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
             let wanted =
                 Wanted { lsm: &lsm, facts: &facts, tombstones: &tombstones, matchers, range };
-            let labels = partition::matching_labels(inner, &wanted, budget).await?;
+            let labels = partition::matching_labels(core, &wanted, budget).await?;
             charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
             lists.push(labels);
         }
     }
-    inner.index.trim();
+    core.index.trim();
     // The first so many of each list are all that can be among the first of all.
     let lists = lists.into_iter().map(|list| list.into_iter().take(limit).map(bare).collect());
     let merged = merge(lists.collect(), &mut Watch::new(budget))?;
@@ -60,13 +60,13 @@ fn bare(labels: Labels) -> Found {
 
 /// The label sets of matching series of the head that may hold something in the range.
 async fn of_head(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     matchers: &[Matcher],
     (start_ms, end_ms): (i64, i64),
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let matching = matching_in_order(inner, matchers, budget).await?;
+    let matching = matching_in_order(core, matchers, budget).await?;
     let mut breather = Breather::new(budget);
     let mut found = Vec::new();
     let mut result = Ok(());
@@ -78,11 +78,11 @@ async fn of_head(
     };
     for start in (0..matching.len()).step_by(VISITED_AT_ONCE) {
         let places = start..matching.len().min(start + VISITED_AT_ONCE);
-        inner.head.visit(&matching, places, matchers, &mut visit);
+        core.head.visit(&matching, places, matchers, &mut visit);
         breather.work(VISITED_AT_ONCE).await?;
     }
     result?;
-    if inner.head.is_ordered(&matching) {
+    if core.head.is_ordered(&matching) {
         return Ok(found);
     }
     let weight = |labels: &Labels| labels.as_bytes().len();

@@ -11,28 +11,28 @@ use model::{Budget, SourceError};
 use roaring::RoaringBitmap;
 
 use super::select::Pin;
+use crate::core::Core;
 use crate::index::facts::Facts;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
-use crate::store::Inner;
 use crate::window::{partition_end_ms, partition_of_window, window_of};
 
 /// Warms the caches with the days of a span of time up to now.
 ///
 /// Errors are logged: queries will meet them again.
-pub(crate) async fn warm_up(inner: Arc<Inner>, span_ms: i64) {
+pub(crate) async fn warm_up(core: Arc<Core>, span_ms: i64) {
     let started = Instant::now();
-    let start_ms = inner.options.clock.now_ms().saturating_sub(span_ms);
+    let start_ms = core.options.clock.now_ms().saturating_sub(span_ms);
     let first = partition_of_window(window_of(start_ms));
     let days: Vec<i64> =
-        inner.read_partitions(|all| all.range(first..).map(|(number, _)| *number).collect());
-    let mut bytes_left = block_bytes_max(&inner);
+        core.read_partitions(|all| all.range(first..).map(|(number, _)| *number).collect());
+    let mut bytes_left = block_bytes_max(&core);
     for day in days.iter().rev() {
-        if let Err(error) = warm_day(&inner, *day, &mut bytes_left).await {
+        if let Err(error) = warm_day(&core, *day, &mut bytes_left).await {
             tracing::error!(day, %error, "a day cannot be read ahead of queries");
         }
-        inner.index.trim();
+        core.index.trim();
         if bytes_left == 0 {
             break;
         }
@@ -40,46 +40,46 @@ pub(crate) async fn warm_up(inner: Arc<Inner>, span_ms: i64) {
     tracing::info!(
         days = days.len(),
         seconds = started.elapsed().as_secs_f64(),
-        bytes = inner.counters.warmed_bytes(),
+        bytes = core.counters.warmed_bytes(),
         "the caches are warm"
     );
 }
 
 /// Reads a day ahead, unless it has been deleted meanwhile.
-async fn warm_day(inner: &Arc<Inner>, day: i64, bytes_left: &mut u64) -> Result<(), SourceError> {
+async fn warm_day(core: &Arc<Core>, day: i64, bytes_left: &mut u64) -> Result<(), SourceError> {
     // As a selection does: what is deleted of the index stays until it has been read.
-    let pin = Pin::new(inner);
+    let pin = Pin::new(core);
     if partition_end_ms(day) <= pin.visible_min_ms {
         return Ok(());
     }
     let last_ms = partition_end_ms(day) - 1;
-    let (lsm, facts) = inner.partitions_between(last_ms, last_ms);
+    let (lsm, facts) = core.partitions_between(last_ms, last_ms);
     let [facts] = &facts[..] else { return Ok(()) };
-    warm_index(inner, &lsm, facts).await?;
+    warm_index(core, &lsm, facts).await?;
     drop(pin);
-    warm_blocks(inner, &lsm, facts, bytes_left).await
+    warm_blocks(core, &lsm, facts, bytes_left).await
 }
 
 /// So many bytes of blocks stay in the caches: of the one in memory, what is young.
-fn block_bytes_max(inner: &Inner) -> u64 {
-    let disk = inner.options.disk_cache.as_ref().map_or(0, |cache| cache.bytes_max);
-    disk.max(inner.options.cache_bytes_max as u64) / 2
+fn block_bytes_max(core: &Core) -> u64 {
+    let disk = core.options.disk_cache.as_ref().map_or(0, |cache| cache.bytes_max);
+    disk.max(core.options.cache_bytes_max as u64) / 2
 }
 
 /// Reads labels, their values and the runs of a day.
-async fn warm_index(inner: &Inner, lsm: &Lsm, facts: &Facts) -> Result<(), SourceError> {
+async fn warm_index(core: &Core, lsm: &Lsm, facts: &Facts) -> Result<(), SourceError> {
     if !facts.are_kept() {
         return Ok(());
     }
     let mut breather = Breather::new(&Budget::unlimited());
     for name in facts.names(lsm, &mut breather).await?.iter() {
-        if inner.index.is_full() {
+        if core.index.is_full() {
             return Ok(());
         }
         facts.table(lsm, name, &mut breather).await?;
     }
     let all = (0..facts.series_count).collect::<RoaringBitmap>() - &*facts.gone;
-    let labels = facts.labels_of(lsm, &inner.head, &all, &mut breather).await?;
+    let labels = facts.labels_of(lsm, &core.head, &all, &mut breather).await?;
     let mut metrics: Vec<u64> =
         labels.iter().map(|(_, labels)| keys::metric_hash(labels.metric_name())).collect();
     metrics.sort_unstable();
@@ -90,7 +90,7 @@ async fn warm_index(inner: &Inner, lsm: &Lsm, facts: &Facts) -> Result<(), Sourc
 
 /// Reads the blocks of a day, as many as the caches hold.
 async fn warm_blocks(
-    inner: &Inner,
+    core: &Core,
     lsm: &Lsm,
     facts: &Facts,
     bytes_left: &mut u64,
@@ -101,7 +101,7 @@ async fn warm_blocks(
     {
         let bytes = (key.len() + value.len()) as u64;
         *bytes_left = bytes_left.saturating_sub(bytes);
-        inner.counters.note_warmed(bytes);
+        core.counters.note_warmed(bytes);
     }
     Ok(())
 }

@@ -29,11 +29,11 @@ use std::sync::Arc;
 use super::leaving::{delete_left, give_back};
 use super::rewrite::clean_partition;
 use super::{State, Which, recover};
+use crate::core::Core;
 use crate::delete::{Snapshot, TOMBSTONES_MAX, Tombstone};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::store::Inner;
 
 /// So many tombstones are let go of by sealing what is in the log with them.
 const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
@@ -42,28 +42,28 @@ const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
 ///
 /// What cannot be cleaned keeps its tombstones, and keeps none of the rest from it; the first
 /// error is returned at the end.
-pub(crate) async fn clean_tombstones(inner: &Arc<Inner>) -> Result<bool, StoreError> {
-    if inner.tombstones.counts().0 >= TOMBSTONES_SEAL {
+pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreError> {
+    if core.tombstones.counts().0 >= TOMBSTONES_SEAL {
         // Else the log would keep them all.
-        super::seal(inner, Which::All).await?;
+        super::seal(core, Which::All).await?;
     }
     // One at a time: two would only write the same anew twice.
-    let _cleaning = inner.cleaning.lock().await;
+    let _cleaning = core.cleaning.lock().await;
     {
-        let mut state = inner.sealing.lock().await;
-        recover::drop_dead_log(inner, &mut state).await?;
+        let mut state = core.sealing.lock().await;
+        recover::drop_dead_log(core, &mut state).await?;
     }
-    tidy(inner).await?;
-    let tombstones = inner.tombstones.all();
+    tidy(core).await?;
+    let tombstones = core.tombstones.all();
     if tombstones.values().all(|tombstone| tombstone.is_cleaned) {
         return Ok(false);
     }
-    let partitions: Vec<i64> = inner.read_partitions(|all| all.keys().copied().collect());
+    let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
     let (mut has_changed, mut first_error) = (false, None);
     for partition in partitions {
         // Whoever waits to seal comes before the next day.
-        let mut state = inner.sealing.lock().await;
-        match clean_partition(inner, &mut state, &tombstones, partition).await {
+        let mut state = core.sealing.lock().await;
+        match clean_partition(core, &mut state, &tombstones, partition).await {
             Ok(changed) => has_changed |= changed,
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
@@ -72,17 +72,17 @@ pub(crate) async fn clean_tombstones(inner: &Arc<Inner>) -> Result<bool, StoreEr
             }
         }
     }
-    tidy(inner).await?;
+    tidy(core).await?;
     if let Some(error) = first_error {
         return Err(error);
     }
-    note_cleaned(inner, &tombstones).await?;
+    note_cleaned(core, &tombstones).await?;
     {
-        let _state = inner.sealing.lock().await;
-        let _log = inner.log_without_deleted().await;
-        inner.head.forget_deleted();
+        let _state = core.sealing.lock().await;
+        let _log = core.log_without_deleted().await;
+        core.head.forget_deleted();
     }
-    tidy(inner).await?;
+    tidy(core).await?;
     if has_changed {
         tracing::info!(tombstones = tombstones.len(), "deleted samples have been cleaned up");
     }
@@ -90,21 +90,21 @@ pub(crate) async fn clean_tombstones(inner: &Arc<Inner>) -> Result<bool, StoreEr
 }
 
 /// Deletes what cleaning has left for selections under way, and forgets tombstones that are spent.
-pub(crate) async fn tidy(inner: &Arc<Inner>) -> Result<(), StoreError> {
+pub(crate) async fn tidy(core: &Arc<Core>) -> Result<(), StoreError> {
     let mut shrunk = BTreeSet::new();
     let result = {
-        let mut state = inner.sealing.lock().await;
-        let deleted = delete_left(inner, &mut state, &mut shrunk).await;
-        deleted.and(forget_spent(inner, &state).await)
+        let mut state = core.sealing.lock().await;
+        let deleted = delete_left(core, &mut state, &mut shrunk).await;
+        deleted.and(forget_spent(core, &state).await)
     };
     if !shrunk.is_empty() {
-        tokio::spawn(give_back(Arc::clone(inner), shrunk));
+        tokio::spawn(give_back(Arc::clone(core), shrunk));
     }
     result
 }
 
 /// Notes that no run holds what tombstones cover.
-async fn note_cleaned(inner: &Inner, tombstones: &Snapshot) -> Result<(), StoreError> {
+async fn note_cleaned(core: &Core, tombstones: &Snapshot) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let cleaned = |tombstone: &Tombstone| Tombstone {
         selectors: tombstone.selectors.clone(),
@@ -116,16 +116,16 @@ async fn note_cleaned(inner: &Inner, tombstones: &Snapshot) -> Result<(), StoreE
         let bytes = crate::delete::encode(&key, &cleaned(tombstone));
         set.put(key, bytes);
     }
-    inner.lsm.commit(set).await?;
+    core.lsm.commit(set).await?;
     for tombstone in tombstones.values() {
-        inner.tombstones.put(cleaned(tombstone));
+        core.tombstones.put(cleaned(tombstone));
     }
     Ok(())
 }
 
 /// Forgets tombstones that cover nothing any more, neither in runs nor in the log.
-async fn forget_spent(inner: &Inner, state: &State) -> Result<(), StoreError> {
-    let all = inner.tombstones.all();
+async fn forget_spent(core: &Core, state: &State) -> Result<(), StoreError> {
+    let all = core.tombstones.all();
     let is_spent = |t: &&Arc<Tombstone>| t.is_cleaned && t.epoch < state.first_epoch;
     let spent: Vec<u32> = all.values().filter(is_spent).map(|t| t.epoch).collect();
     if spent.is_empty() {
@@ -136,9 +136,9 @@ async fn forget_spent(inner: &Inner, state: &State) -> Result<(), StoreError> {
         set.delete(&keys::tombstone(*epoch));
     }
     // No later epoch may have the number of one of them.
-    let epoch = inner.log.lock().await.epoch;
+    let epoch = core.log.lock().await.epoch;
     set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch, state.first_epoch));
-    inner.lsm.commit(set).await?;
-    spent.into_iter().for_each(|epoch| inner.tombstones.remove(epoch));
+    core.lsm.commit(set).await?;
+    spent.into_iter().for_each(|epoch| core.tombstones.remove(epoch));
     Ok(())
 }

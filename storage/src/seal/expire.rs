@@ -15,24 +15,24 @@
 
 use std::sync::{Arc, PoisonError};
 
+use crate::core::Core;
 use crate::delete::{self, Tombstone};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::retention::{Keeping, RetentionTime, Rule, are_same};
-use crate::store::Inner;
 use crate::window::{partition_of_window, window_of};
 
 /// Expires what rules do not keep any more. On return it is out of view for good.
 ///
 /// Errors: after one, whether it is is not known, and the log takes nothing more.
-pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
+pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
     // Before the rules are looked at: of two calls the later one sees the newer rules.
-    let mut log = inner.log.lock().await;
-    let time = inner.retention_time();
-    let keeping = inner.keeping();
+    let mut log = core.log.lock().await;
+    let time = core.retention_time();
+    let keeping = core.keeping();
     let bytes = keeping.encode(|rule| rule.border_ms(time));
-    if *inner.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) == bytes {
+    if *core.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) == bytes {
         return Ok(());
     }
     if let Some(error) = log.failed() {
@@ -45,7 +45,7 @@ pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
     }
     let (mut new, mut old) = (Vec::new(), Vec::new());
     for rule in &keeping.rules {
-        let Some(tombstone) = next_tombstone(inner, rule, time, log.epoch, &mut old) else {
+        let Some(tombstone) = next_tombstone(core, rule, time, log.epoch, &mut old) else {
             continue;
         };
         log.epoch += 1;
@@ -55,26 +55,26 @@ pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
         new.push(tombstone);
     }
     old.iter().for_each(|epoch| set.delete(&keys::tombstone(*epoch)));
-    if let Err(error) = inner.lsm.commit(set).await {
+    if let Err(error) = core.lsm.commit(set).await {
         log.fail(&error);
         return Err(error);
     }
     let ends: Vec<i64> = new.iter().map(|tombstone| tombstone.end_ms).collect();
     // Of a series that holds nothing open nothing is to be dropped: what it knows of its newest
     // sample is not asked for, since times that have expired are refused before.
-    let is_open = |t: &&Tombstone| !inner.head.is_beside(t.start_ms, t.end_ms);
+    let is_open = |t: &&Tombstone| !core.head.is_beside(t.start_ms, t.end_ms);
     let dropping: Vec<_> =
         new.iter().filter(is_open).map(|tombstone| log.begin_drop(tombstone)).collect();
-    inner.tombstones.exchange(new, &old);
+    core.tombstones.exchange(new, &old);
     keeping.rules.iter().for_each(|rule| rule.set_expired_before(rule.border_ms(time)));
-    *inner.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+    *core.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     drop(log);
     let mut result = Ok(());
     for dropped in dropping {
-        result = result.and(inner.drop_deleted(dropped).await);
+        result = result.and(core.drop_deleted(dropped).await);
     }
     for end_ms in ends {
-        inner.head.changes.note_expired_before(end_ms.saturating_add(1));
+        core.head.changes.note_expired_before(end_ms.saturating_add(1));
     }
     result
 }
@@ -82,7 +82,7 @@ pub(crate) async fn expire(inner: &Arc<Inner>) -> Result<(), StoreError> {
 /// The tombstone of what a rule has expired since it was looked at, if there may be something;
 /// those that it stands for are added to `old`.
 fn next_tombstone(
-    inner: &Inner,
+    core: &Core,
     rule: &Rule,
     time: RetentionTime,
     epoch: u32,
@@ -95,11 +95,11 @@ fn next_tombstone(
     let end_ms = border_ms - 1;
     let partitions =
         partition_of_window(window_of(start_ms))..=partition_of_window(window_of(end_ms));
-    let is_any_sealed = inner.read_partitions(|all| all.range(partitions).next().is_some());
-    if !is_any_sealed && inner.head.is_beside(start_ms, end_ms) {
+    let is_any_sealed = core.read_partitions(|all| all.range(partitions).next().is_some());
+    if !is_any_sealed && core.head.is_beside(start_ms, end_ms) {
         return None;
     }
-    for tombstone in inner.tombstones.all().values() {
+    for tombstone in core.tombstones.all().values() {
         if !tombstone.is_cleaned && tombstone.end_ms <= end_ms && is_of(tombstone, rule) {
             start_ms = start_ms.min(tombstone.start_ms);
             old.push(tombstone.epoch);
@@ -116,9 +116,9 @@ fn is_of(tombstone: &Tombstone, rule: &Rule) -> bool {
 
 /// Whether rules have expired the end of a day that is still in files. Within a day it waits: each
 /// time, the files of the whole day are written anew.
-pub(crate) fn is_cleaning_due(inner: &Inner, keeping: &Keeping) -> bool {
+pub(crate) fn is_cleaning_due(core: &Core, keeping: &Keeping) -> bool {
     let day = |time_ms: i64| partition_of_window(window_of(time_ms));
-    inner.tombstones.all().values().any(|tombstone| {
+    core.tombstones.all().values().any(|tombstone| {
         !tombstone.is_cleaned
             && day(tombstone.start_ms) < day(tombstone.end_ms.saturating_add(1))
             && keeping

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{State, recover, sweep};
+use crate::core::Core;
 use crate::error::StoreError;
-use crate::store::Inner;
 
 /// What a failure, or a selection under way, has left behind of a day.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ impl Leaving {
 }
 
 /// Notes days of which nothing is left, and which a crash has left all the same.
-pub(crate) async fn note_emptied(inner: &Inner) {
-    let mut state = inner.sealing.lock().await;
-    let partitions: Vec<i64> = inner.read_partitions(|all| all.keys().copied().collect());
-    for partition in partitions.into_iter().filter(|number| inner.index.has_gone(*number)) {
-        let Some(facts) = inner.partition(partition) else { continue };
+pub(crate) async fn note_emptied(core: &Core) {
+    let mut state = core.sealing.lock().await;
+    let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
+    for partition in partitions.into_iter().filter(|number| core.index.has_gone(*number)) {
+        let Some(facts) = core.partition(partition) else { continue };
         if facts.gone.len() == u64::from(facts.series_count) {
             state.leaving.push_back(Leaving::ids(0, partition));
         }
@@ -51,20 +51,20 @@ pub(crate) async fn note_emptied(inner: &Inner) {
 
 /// Deletes what no selection reads any more, and notes of which days.
 pub(super) async fn delete_left(
-    inner: &Inner,
+    core: &Core,
     state: &mut State,
     shrunk: &mut BTreeSet<i64>,
 ) -> Result<(), StoreError> {
     while let Some(leaving) = state.leaving.front()
-        && inner.selections.have_ended_before(leaving.unread_from)
+        && core.selections.have_ended_before(leaving.unread_from)
     {
         for intent in &leaving.intents {
-            if let Some(bytes) = inner.lsm.get(intent).await? {
-                recover::undo_intent(&inner.lsm, intent, &bytes).await?;
+            if let Some(bytes) = core.lsm.get(intent).await? {
+                recover::undo_intent(&core.lsm, intent, &bytes).await?;
             }
         }
         if leaving.ids {
-            match sweep::sweep_index(inner, leaving.partition).await {
+            match sweep::sweep_index(core, leaving.partition).await {
                 // It takes room and is not read; it keeps nothing else from being done.
                 Err(error @ StoreError::Corrupt { .. }) => {
                     tracing::error!(%error, "what is left of deleted series in an index stays");
@@ -80,9 +80,9 @@ pub(super) async fn delete_left(
 
 /// Has the files of partitions merged. That waits for as long as the object store takes no files,
 /// and nobody waits for it.
-pub(super) async fn give_back(inner: Arc<Inner>, partitions: BTreeSet<i64>) {
-    match super::write_out(&inner).await {
-        Ok(()) => partitions.into_iter().for_each(|partition| inner.lsm.shrink(partition)),
+pub(super) async fn give_back(core: Arc<Core>, partitions: BTreeSet<i64>) {
+    match super::write_out(&core).await {
+        Ok(()) => partitions.into_iter().for_each(|partition| core.lsm.shrink(partition)),
         Err(error) => tracing::warn!(%error, "deleted samples still take room in files"),
     }
 }

@@ -7,6 +7,7 @@ use model::{Labels, SampleBatch, SourceError};
 
 use super::publish::frames_of;
 use crate::block::{self, BlockBuilder, BlockEntry};
+use crate::core::Core;
 use crate::delete::{Masks, kept_parts};
 use crate::error::StoreError;
 use crate::index::runs::Run;
@@ -14,12 +15,11 @@ use crate::keys;
 use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Frame, Part, Parts};
 use crate::samples::scratch::Scratch;
-use crate::store::Inner;
 use crate::value;
 
 /// The series of some runs of a metric's window, by id.
 pub(super) struct Merging<'a> {
-    inner: &'a Inner,
+    core: &'a Core,
     masks: &'a Masks,
     /// The earlier run first.
     runs: Vec<Unread>,
@@ -39,7 +39,7 @@ struct Unread {
 impl<'a> Merging<'a> {
     /// Of these runs, the earlier one first.
     pub(super) fn new(
-        inner: &'a Inner,
+        core: &'a Core,
         metric: u64,
         window: i64,
         runs: &[Run],
@@ -51,7 +51,7 @@ impl<'a> Merging<'a> {
             Unread { run: run.run, blocks, series: VecDeque::new(), key: Bytes::new() }
         };
         let runs = runs.iter().map(unread).collect();
-        Merging { inner, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
+        Merging { core, masks, runs, batch: SampleBatch::new(), scratch: Scratch::new() }
     }
 
     /// Adds what is left of the next series to a block; false where there is no series.
@@ -60,7 +60,7 @@ impl<'a> Merging<'a> {
         builder: &mut BlockBuilder,
     ) -> Result<bool, StoreError> {
         for run in &mut self.runs {
-            run.open(self.inner).await?;
+            run.open(self.core).await?;
         }
         let next = self.runs.iter().filter_map(|run| Some(run.series.front()?.0)).min();
         let Some(id) = next else { return Ok(false) };
@@ -88,11 +88,11 @@ impl<'a> Merging<'a> {
 
 impl Unread {
     /// Reads the next block, if the one before is at its end.
-    async fn open(&mut self, inner: &Inner) -> Result<(), StoreError> {
+    async fn open(&mut self, core: &Core) -> Result<(), StoreError> {
         while self.series.is_empty()
             && let Some(key) = self.blocks.pop_front()
         {
-            let bytes = inner.lsm.get(&key).await?;
+            let bytes = core.lsm.get(&key).await?;
             let bytes = bytes.ok_or_else(|| value::corrupt(&key, "block is missing"))?;
             let series = block::decode_block(&key, &bytes)?.into_iter();
             self.series = series.map(|(id, frames)| (id, bytes.slice(frames))).collect();

@@ -36,12 +36,12 @@ use std::sync::atomic::Ordering;
 
 use model::{Labels, SourceError};
 
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::head::commit::Log;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::parallel::shares::in_shares;
-use crate::store::Inner;
 use crate::window::{WINDOW_MS, partition_end_ms, window_of};
 
 pub(crate) use clean::{clean_tombstones, tidy};
@@ -163,13 +163,13 @@ struct Item {
 ///
 /// Says whether there was anything. A window that cannot be sealed keeps none of the others from
 /// it; its samples stay in the log. The first error is returned at the end.
-pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, StoreError> {
-    let mut state = inner.sealing.lock().await;
-    let now_ms = inner.options.clock.now_ms();
+pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreError> {
+    let mut state = core.sealing.lock().await;
+    let now_ms = core.options.clock.now_ms();
     let closed_window = window_of(now_ms.saturating_sub(GRACE_MS)) - 1;
     let (epoch, windows) = {
         // Its runs have later numbers than tombstones of now.
-        let mut log = inner.log_without_deleted().await;
+        let mut log = core.log_without_deleted().await;
         let mut open = BTreeMap::new();
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
             *open.entry(*window).or_default() += samples;
@@ -187,13 +187,13 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
     let mut first_error = None;
     let is_any = !windows.is_empty();
     if is_any {
-        condense(inner, &windows, epoch).await?;
+        condense(core, &windows, epoch).await?;
     }
     for window in windows {
-        if inner.is_closing.load(Ordering::Relaxed) {
+        if core.is_closing.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        match publish::seal_window(inner, &mut state, window, epoch).await {
+        match publish::seal_window(core, &mut state, window, epoch).await {
             Ok(()) => {}
             Err(error) if error.ends_writes() => return Err(error),
             Err(error) => {
@@ -202,7 +202,7 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
             }
         }
     }
-    forget_idle(inner, now_ms).await;
+    forget_idle(core, now_ms).await;
     match first_error {
         Some(error) => Err(error),
         None => {
@@ -214,13 +214,13 @@ pub(crate) async fn seal(inner: &Arc<Inner>, which: Which) -> Result<bool, Store
 
 /// Lets no sample of epochs that have ended stay raw, those of windows that are not due included,
 /// and makes what is due as short as it gets: on all cores.
-async fn condense(inner: &Arc<Inner>, due: &BTreeSet<i64>, epoch: u32) -> Result<(), StoreError> {
-    let (shared, due) = (Arc::clone(inner), due.clone());
+async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: u32) -> Result<(), StoreError> {
+    let (shared, due) = (Arc::clone(core), due.clone());
     let share = move |slots| {
         shared.head.condense(slots, &due, epoch);
         Ok::<_, SourceError>(())
     };
-    let condensed = in_shares(inner.head.slot_count(), share).await;
+    let condensed = in_shares(core.head.slot_count(), share).await;
     condensed.map(drop).map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 
@@ -230,16 +230,16 @@ async fn condense(inner: &Arc<Inner>, due: &BTreeSet<i64>, epoch: u32) -> Result
 ///
 /// Keeps nobody from anything while the object store takes no files.
 /// Errors: it takes none for a minute.
-pub(crate) async fn write_out(inner: &Inner) -> Result<(), StoreError> {
-    inner.lsm.flush_to_files().await?;
+pub(crate) async fn write_out(core: &Core) -> Result<(), StoreError> {
+    core.lsm.flush_to_files().await?;
     {
-        let state = inner.sealing.lock().await;
-        let epoch = inner.log.lock().await.epoch;
+        let state = core.sealing.lock().await;
+        let epoch = core.log.lock().await.epoch;
         let mut set = WriteSet::default();
         set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch, state.first_epoch));
-        inner.lsm.commit(set).await?;
+        core.lsm.commit(set).await?;
     }
-    inner.lsm.flush_to_files().await
+    core.lsm.flush_to_files().await
 }
 
 /// Series whose newest sample is older may be forgotten once they hold nothing.
@@ -249,11 +249,11 @@ pub(crate) fn idle_since_ms(now_ms: i64, newest_ms: i64) -> i64 {
 
 /// Lets go of series that hold nothing and have had no sample for a while; of all that hold
 /// nothing, where memory is short.
-async fn forget_idle(inner: &Inner, now_ms: i64) {
-    let log = inner.log.lock().await;
+async fn forget_idle(core: &Core, now_ms: i64) {
+    let log = core.log.lock().await;
     let idle_since_ms = idle_since_ms(now_ms, log.newest_ms);
-    let is_short = inner.head.bytes() >= inner.head.limits().bytes_max / 2;
-    inner.head.forget(|series| is_short || series.newest_ms < idle_since_ms);
+    let is_short = core.head.bytes() >= core.head.limits().bytes_max / 2;
+    core.head.forget(|series| is_short || series.newest_ms < idle_since_ms);
 }
 
 /// Runs something that takes a while where it holds nobody up.
@@ -265,9 +265,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// The series that hold something of a window, by metric and id.
-fn gather(inner: &Inner, window: i64, epoch: u32, partition: i64) -> Vec<Item> {
+fn gather(core: &Core, window: i64, epoch: u32, partition: i64) -> Vec<Item> {
     let mut items = Vec::new();
-    inner.head.for_each(|slot, series| {
+    core.head.for_each(|slot, series| {
         if series.holds_window(window, epoch) {
             if series.partition != partition {
                 series.partition = partition;

@@ -10,13 +10,13 @@ use super::recover::put_intent;
 use super::{Item, State, blocking, gather, recover, register};
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts};
 use crate::samples::scratch::Scratch;
-use crate::store::Inner;
 use crate::value;
 use crate::window::partition_of_window;
 
@@ -37,13 +37,13 @@ struct Blocks {
 ///
 /// Errors: blocks that have been written by then count for nobody, and go with the next tidying.
 pub(super) async fn seal_window(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     state: &mut State,
     window: i64,
     epoch: u32,
 ) -> Result<(), StoreError> {
     let mut intents = Vec::new();
-    let sealed = write_window(inner, state, (window, epoch), &mut intents).await;
+    let sealed = write_window(core, state, (window, epoch), &mut intents).await;
     if sealed.is_err() && !intents.is_empty() {
         state.leaving.push_back(Leaving::unpublished(partition_of_window(window), intents));
     }
@@ -52,15 +52,15 @@ pub(super) async fn seal_window(
 
 /// The same; adds the intents of blocks that have been written by themselves.
 async fn write_window(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     state: &mut State,
     (window, epoch): (i64, u32),
     intents: &mut Vec<Vec<u8>>,
 ) -> Result<(), StoreError> {
     let partition = partition_of_window(window);
-    let shared = Arc::clone(inner);
+    let shared = Arc::clone(core);
     let mut items = blocking(move || gather(&shared, window, epoch, partition)).await?;
-    register::register(inner, partition, &mut items).await?;
+    register::register(core, partition, &mut items).await?;
     items.sort_unstable_by_key(|item| (item.metric, item.id));
     let items = Arc::new(items);
 
@@ -68,7 +68,7 @@ async fn write_window(
     let mut set = WriteSet::default();
     let (mut next, mut block_count, mut block_bytes) = (0, 0, 0);
     while next < items.len() {
-        let (shared, list) = (Arc::clone(inner), Arc::clone(&items));
+        let (shared, list) = (Arc::clone(core), Arc::clone(&items));
         let built = blocking(move || build_blocks(&shared, &list, next, window, epoch)).await??;
         next = built.next;
         let block_keys: Vec<Vec<u8>> = built.blocks.iter().map(|(key, _)| key.clone()).collect();
@@ -84,7 +84,7 @@ async fn write_window(
             let intent = put_intent(&mut set, epoch, &mut state.intent_count, &block_keys);
             // Before it is written: whether it is is not known if that fails.
             intents.push(intent);
-            inner.lsm.commit(std::mem::take(&mut set)).await?;
+            core.lsm.commit(std::mem::take(&mut set)).await?;
         }
     }
     for (metric, entries) in directories {
@@ -93,23 +93,23 @@ async fn write_window(
         set.put(key, bytes);
     }
     intents.iter().for_each(|intent| set.delete(intent));
-    publish(inner, state, set, window, epoch).await?;
-    forget(inner, window, epoch, &items);
-    inner.counters.note_seal(block_count, block_bytes);
+    publish(core, state, set, window, epoch).await?;
+    forget(core, window, epoch, &items);
+    core.counters.note_seal(block_count, block_bytes);
     tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
-    recover::drop_dead_log(inner, state).await
+    recover::drop_dead_log(core, state).await
 }
 
 /// Makes the blocks of a window count, and its log records not.
 async fn publish(
-    inner: &Inner,
+    core: &Core,
     state: &mut State,
     mut set: WriteSet,
     window: i64,
     epoch: u32,
 ) -> Result<(), StoreError> {
     let (first_epoch, has_left) = {
-        let log = inner.log.lock().await;
+        let log = core.log.lock().await;
         let is_needed = |(number, info): (&u32, &crate::head::commit::EpochInfo)| {
             (*number > epoch || info.windows.keys().any(|w| *w != window)).then_some(*number)
         };
@@ -132,10 +132,10 @@ async fn publish(
     if has_left {
         set.delete(keys::KEPT_FROM);
     }
-    let committed = inner.lsm.commit(set).await;
+    let committed = core.lsm.commit(set).await;
     // Before the head forgets: who finds nothing there any more must find the new runs. After a
     // failure it is not known what is there.
-    inner.index.published(partition_of_window(window));
+    core.index.published(partition_of_window(window));
     committed?;
     state.first_epoch = first_epoch;
     if has_left {
@@ -145,26 +145,26 @@ async fn publish(
     for other in &outdated {
         state.watermarks.remove(other);
     }
-    let mut log = inner.log.lock().await;
+    let mut log = core.log.lock().await;
     for (_, info) in log.epochs.range_mut(..=epoch) {
         info.windows.remove(&window);
     }
-    inner.head.set_open(log.open_windows());
+    core.head.set_open(log.open_windows());
     Ok(())
 }
 
-fn forget(inner: &Inner, window: i64, epoch: u32, items: &[Item]) {
+fn forget(core: &Core, window: i64, epoch: u32, items: &[Item]) {
     for item in items {
-        if let Some(series) = inner.head.shard(item.slot).series(item.slot) {
-            inner.head.note_shrunk(series.drop_window(window, epoch));
-            inner.head.deactivate_if_empty(series);
+        if let Some(series) = core.head.shard(item.slot).series(item.slot) {
+            core.head.note_shrunk(series.drop_window(window, epoch));
+            core.head.deactivate_if_empty(series);
         }
     }
 }
 
 /// Blocks of the items from `next` on, as many as go into one write.
 fn build_blocks(
-    inner: &Inner,
+    core: &Core,
     items: &[Item],
     mut next: usize,
     window: i64,
@@ -181,7 +181,7 @@ fn build_blocks(
         {
             frames.clear();
             let room = (&mut frames, &mut *batch, &mut scratch);
-            let times = frames_of_item(inner, item, (window, epoch), room);
+            let times = frames_of_item(core, item, (window, epoch), room);
             if let Some((min_ms, max_ms)) = times.map_err(|error| damaged(&error))? {
                 builder.push(item.id, &frames, min_ms, max_ms);
             }
@@ -201,12 +201,12 @@ fn build_blocks(
 
 /// Puts what the head holds of a series and a window into `frames`; its first and last time.
 fn frames_of_item(
-    inner: &Inner,
+    core: &Core,
     item: &Item,
     (window, epoch): (i64, u32),
     (frames, batch, scratch): (&mut Vec<u8>, &mut SampleBatch, &mut Scratch),
 ) -> Result<Option<(i64, i64)>, SourceError> {
-    let parts = match inner.head.shard(item.slot).series(item.slot) {
+    let parts = match core.head.shard(item.slot).series(item.slot) {
         Some(series) => match series.copy_condensed(window, epoch, frames) {
             Some(times) => return Ok(Some(times)),
             None => series.parts_of_window(window, epoch),

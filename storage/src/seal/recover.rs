@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use roaring::RoaringBitmap;
 
 use super::State;
+use crate::core::Core;
 use crate::delete::{self, Tombstone};
 use crate::error::StoreError;
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::retention::Keeping;
-use crate::store::Inner;
 use crate::value;
 use crate::varint::{push_varint, take_count, take_varint};
 
@@ -213,9 +213,9 @@ pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<
 
 /// Lets go of log epochs of which nothing is open any more, and of the border of deleted days once
 /// there is nothing before it.
-pub(crate) async fn drop_dead_log(inner: &Inner, state: &mut State) -> Result<(), StoreError> {
+pub(crate) async fn drop_dead_log(core: &Core, state: &mut State) -> Result<(), StoreError> {
     let (current, first, has_left) = {
-        let mut log = inner.log.lock().await;
+        let mut log = core.log.lock().await;
         let current = log.epoch;
         // In order: what counts is everything from the first epoch on.
         while let Some((epoch, info)) = log.epochs.first_key_value()
@@ -224,7 +224,7 @@ pub(crate) async fn drop_dead_log(inner: &Inner, state: &mut State) -> Result<()
         {
             log.epochs.pop_first();
         }
-        inner.counters.note_log(log.bytes(), log.newest_ms);
+        core.counters.note_log(log.bytes(), log.newest_ms);
         let first = log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch);
         (current, first.max(state.first_epoch), state.has_left(&log, first))
     };
@@ -235,12 +235,12 @@ pub(crate) async fn drop_dead_log(inner: &Inner, state: &mut State) -> Result<()
     if has_left {
         set.delete(keys::KEPT_FROM);
     }
-    inner.lsm.commit(set).await?;
+    core.lsm.commit(set).await?;
     state.first_epoch = first;
     if has_left {
         state.kept_from = None;
     }
-    inner.lsm.drop_log_before(state.first_epoch);
+    core.lsm.drop_log_before(state.first_epoch);
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use roaring::RoaringBitmap;
 
 use super::Item;
 use crate::block::{self, PAGE_IDS};
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::index::encode_postings;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::store::Inner;
 use crate::value;
 
 /// Series that are registered in one write; few in tests, so that there are several writes.
@@ -21,7 +21,7 @@ const REGISTER_SERIES: usize = if cfg!(test) { 7 } else { 4096 };
 
 /// Gives every item its id in the partition.
 pub(super) async fn register(
-    inner: &Inner,
+    core: &Core,
     partition: i64,
     items: &mut [Item],
 ) -> Result<(), StoreError> {
@@ -31,23 +31,23 @@ pub(super) async fn register(
         .filter(|(_, item)| item.id == NONE)
         .map(|(at, item)| (item.labels.clone(), at))
         .collect();
-    let mut series_count = inner.series_count(partition);
+    let mut series_count = core.series_count(partition);
     if series_count > 0 && !unknown.is_empty() {
-        find_known(inner, partition, series_count, &mut unknown, items).await?;
+        find_known(core, partition, series_count, &mut unknown, items).await?;
     }
     let mut new: Vec<usize> = unknown.into_values().collect();
     new.sort_unstable_by(|a, b| items[*a].labels.cmp(&items[*b].labels));
     for group in new.chunks(REGISTER_SERIES) {
         let labels: Vec<&Labels> = group.iter().map(|at| &items[*at].labels).collect();
-        write_group(inner, partition, series_count, &labels).await?;
+        write_group(core, partition, series_count, &labels).await?;
         for at in group {
             items[*at].id = series_count;
             series_count += 1;
         }
-        inner.set_series_count(partition, series_count);
+        core.set_series_count(partition, series_count);
     }
     for item in items.iter() {
-        if let Some(series) = inner.head.shard(item.slot).series(item.slot) {
+        if let Some(series) = core.head.shard(item.slot).series(item.slot) {
             series.partition = partition;
             series.partition_id = item.id;
         }
@@ -57,14 +57,14 @@ pub(super) async fn register(
 
 /// Takes from `unknown` those that the partition has registered before.
 async fn find_known(
-    inner: &Inner,
+    core: &Core,
     partition: i64,
     series_count: u32,
     unknown: &mut HashMap<Labels, usize>,
     items: &mut [Item],
 ) -> Result<(), StoreError> {
-    let gone = inner.partition(partition).map(|facts| Arc::clone(&facts.gone)).unwrap_or_default();
-    let mut scan = inner.lsm.scan_prefix(&keys::forward(partition)).await?;
+    let gone = core.partition(partition).map(|facts| Arc::clone(&facts.gone)).unwrap_or_default();
+    let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
@@ -83,7 +83,7 @@ async fn find_known(
 
 /// Files new series, their ids counting from `base_id`.
 async fn write_group(
-    inner: &Inner,
+    core: &Core,
     partition: i64,
     base_id: u32,
     labels: &[&Labels],
@@ -94,7 +94,7 @@ async fn write_group(
     let mut before = Vec::new();
     if !base_id.is_multiple_of(PAGE_IDS) {
         let key = keys::forward_page(partition, first_page);
-        let bytes = inner.lsm.get(&key).await?;
+        let bytes = core.lsm.get(&key).await?;
         let bytes = bytes.ok_or_else(|| value::corrupt(&key, "page is missing"))?;
         before = block::decode_page(&key, &bytes)?;
         before.truncate((base_id % PAGE_IDS) as usize);
@@ -120,5 +120,5 @@ async fn write_group(
     let key = keys::partition_entry(partition);
     let bytes = value::encode_u32(&key, end_id);
     set.put(key, bytes);
-    inner.lsm.commit(set).await
+    core.lsm.commit(set).await
 }

@@ -5,11 +5,11 @@ use std::sync::PoisonError;
 
 use super::{State, recover};
 use crate::block;
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::store::Inner;
 use crate::value;
 use crate::window::{PARTITION_WINDOWS, date_of, partition_end_ms, partition_of_window, window_of};
 
@@ -21,33 +21,33 @@ const DELETE_KEYS: usize = 10_000;
 /// They are out of view first, for a start in the middle as well; the entry of a partition goes
 /// last, so that a deletion that was cut off is begun again. Times that only a previous retention
 /// excluded are not deleted, but released.
-pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
-    let keeping = inner.keeping();
-    let mut state = inner.sealing.lock().await;
-    let by_time = inner.floor_partition(inner.retention_time());
-    let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(inner, bytes_max));
+pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
+    let keeping = core.keeping();
+    let mut state = core.sealing.lock().await;
+    let by_time = core.floor_partition(core.retention_time());
+    let by_size = keeping.bytes.and_then(|bytes_max| first_that_fits(core, bytes_max));
     let leaving = state.leaving_before.map(|(first_kept, _)| first_kept);
     let Some(first_kept) = by_time.max(by_size).max(leaving) else {
-        release(inner, &state);
+        release(core, &state);
         return Ok(());
     };
-    inner.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+    core.head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
     if let Some(by_size) = by_size {
-        inner.head.changes.note_deleted_by_size_before(partition_end_ms(by_size - 1));
+        core.head.changes.note_deleted_by_size_before(partition_end_ms(by_size - 1));
     }
     // Selections that have begun before see what is before the border, and see all of it.
     let (first_kept, unread_from) =
-        *state.leaving_before.get_or_insert_with(|| (first_kept, inner.selections.next()));
-    if !inner.selections.have_ended_before(unread_from) {
+        *state.leaving_before.get_or_insert_with(|| (first_kept, core.selections.next()));
+    if !core.selections.have_ended_before(unread_from) {
         return Ok(());
     }
     let first_window = first_kept.saturating_mul(PARTITION_WINDOWS);
     let expired: Vec<i64> = {
-        let partitions = inner.partitions.read().unwrap_or_else(PoisonError::into_inner);
+        let partitions = core.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.range(..first_kept).map(|(number, _)| *number).collect()
     };
     let has_open = {
-        let mut log = inner.log.lock().await;
+        let mut log = core.log.lock().await;
         let mut has_open = false;
         for info in log.epochs.values_mut() {
             let before = info.windows.len();
@@ -55,10 +55,10 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
             has_open |= info.windows.len() < before;
         }
         if has_open {
-            inner.head.set_open(log.open_windows());
-            inner.head.for_each(|_, series| {
+            core.head.set_open(log.open_windows());
+            core.head.for_each(|_, series| {
                 series.drop_before(first_window);
-                inner.head.deactivate_if_empty(series);
+                core.head.deactivate_if_empty(series);
             });
             // Records of the deleted days are in epochs that end with them.
             if log.epochs.contains_key(&log.epoch) {
@@ -76,60 +76,60 @@ pub(crate) async fn delete_expired(inner: &Inner) -> Result<(), StoreError> {
             let bytes = recover::encode_kept_by_size(by_size.min(first_kept), bytes_max);
             set.put(keys::KEPT_BY_SIZE.to_vec(), bytes);
         }
-        inner.lsm.commit(set).await?;
+        core.lsm.commit(set).await?;
     }
     for partition in &expired {
         let partition = *partition;
         let first_window = partition.saturating_mul(PARTITION_WINDOWS);
         let windows = first_window..first_window + PARTITION_WINDOWS;
         let watermarks: Vec<Vec<u8>> = windows.map(keys::watermark).collect();
-        delete_partition(inner, partition, &watermarks).await?;
-        inner.remove_partition(partition);
-        inner.counters.note_deleted();
+        delete_partition(core, partition, &watermarks).await?;
+        core.remove_partition(partition);
+        core.counters.note_deleted();
         tracing::info!(day = date_of(partition), "a day beyond the retention has been deleted");
     }
-    inner.lsm.drop_partitions_before(first_kept);
+    core.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
     state.leaving_before = None;
-    recover::drop_dead_log(inner, &mut state).await?;
-    release(inner, &state);
+    recover::drop_dead_log(core, &mut state).await?;
+    release(core, &state);
     Ok(())
 }
 
 /// Lets hidden and deleted days be read and written again that the retention keeps now.
 ///
 /// Not as long as the log has records of deleted ones, which a start would bring back.
-fn release(inner: &Inner, state: &State) {
-    let Some(border_ms) = releasable_from_ms(inner).filter(|_| state.kept_from.is_none()) else {
+fn release(core: &Core, state: &State) {
+    let Some(border_ms) = releasable_from_ms(core).filter(|_| state.kept_from.is_none()) else {
         return;
     };
     // Before anything is written: files of deleted days go without being looked at.
-    inner.lsm.keep_partitions_from(partition_of_window(window_of(border_ms)));
-    inner.head.for_each(|_, series| series.partition_id = NONE);
-    inner.head.changes.release_deleted(border_ms);
+    core.lsm.keep_partitions_from(partition_of_window(window_of(border_ms)));
+    core.head.for_each(|_, series| series.partition_id = NONE);
+    core.head.changes.release_deleted(border_ms);
     tracing::info!("days that an earlier retention excluded can be read and written again");
 }
 
 /// Returns the start of the times that the retention by time keeps now, if some of them are hidden
 /// and may be released; `None` while a limit by time is set and not confirmed.
-fn releasable_from_ms(inner: &Inner) -> Option<i64> {
-    let time = inner.retention_time();
-    if inner.keeping().time_ms.is_some() && time.reference_ms.is_none() {
+fn releasable_from_ms(core: &Core) -> Option<i64> {
+    let time = core.retention_time();
+    if core.keeping().time_ms.is_some() && time.reference_ms.is_none() {
         return None;
     }
-    let first_kept = inner.floor_partition(time);
+    let first_kept = core.floor_partition(time);
     let border_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
-    let changes = &inner.head.changes;
+    let changes = &core.head.changes;
     (changes.first_writable_ms(border_ms) < changes.kept_from_ms()).then_some(border_ms)
 }
 
 /// Returns whether the log has records of deleted days while there are days to release: until they
 /// are sealed, nothing is released.
-pub(crate) async fn has_deleted_records(inner: &Inner) -> bool {
-    let state = inner.sealing.lock().await;
+pub(crate) async fn has_deleted_records(core: &Core) -> bool {
+    let state = core.sealing.lock().await;
     state.leaving_before.is_none()
         && state.kept_from.is_some()
-        && releasable_from_ms(inner).is_some()
+        && releasable_from_ms(core).is_some()
 }
 
 /// Hides what the bound of files has deleted before a start, and what it is about to delete; nothing
@@ -137,21 +137,21 @@ pub(crate) async fn has_deleted_records(inner: &Inner) -> bool {
 ///
 /// Says whether that is of no use any more: there is no such bound, or it has been raised, so that
 /// what was deleted may be written again.
-pub(crate) fn hide_by_size(inner: &Inner, kept: Option<(i64, u64)>) -> bool {
-    let bytes_max = inner.keeping().bytes;
+pub(crate) fn hide_by_size(core: &Core, kept: Option<(i64, u64)>) -> bool {
+    let bytes_max = core.keeping().bytes;
     let is_in_force = |of_bytes: u64| bytes_max.is_some_and(|bytes_max| bytes_max <= of_bytes);
     let deleted = kept.filter(|(_, of_bytes)| is_in_force(*of_bytes)).map(|(first, _)| first);
-    let due = bytes_max.and_then(|bytes_max| first_that_fits(inner, bytes_max));
+    let due = bytes_max.and_then(|bytes_max| first_that_fits(core, bytes_max));
     if let Some(first_kept) = deleted.max(due) {
-        inner.head.changes.note_deleted_by_size_before(partition_end_ms(first_kept - 1));
+        core.head.changes.note_deleted_by_size_before(partition_end_ms(first_kept - 1));
     }
     kept.is_some() && deleted.is_none()
 }
 
 /// The first partition that is kept, if all files take more than so many bytes: without those
 /// before it they do not, or it is the newest.
-fn first_that_fits(inner: &Inner, bytes_max: u64) -> Option<i64> {
-    let (partitions, others) = inner.lsm.live_bytes();
+fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
+    let (partitions, others) = core.lsm.live_bytes();
     let mut bytes = others + partitions.values().sum::<u64>();
     let (newest, _) = partitions.last_key_value()?;
     let mut first_kept = None;
@@ -167,40 +167,40 @@ fn first_that_fits(inner: &Inner, bytes_max: u64) -> Option<i64> {
 
 /// Deletes everything in a partition; its entry goes last, and some other keys with it.
 pub(super) async fn delete_partition(
-    inner: &Inner,
+    core: &Core,
     partition: i64,
     with_entry: &[Vec<u8>],
 ) -> Result<(), StoreError> {
     let mut set = WriteSet::default();
     let mut count = 0;
-    let mut scan = inner.lsm.scan_prefix(&keys::postings(partition)).await?;
+    let mut scan = core.lsm.scan_prefix(&keys::postings(partition)).await?;
     while let Some((key, _)) = scan.next().await? {
         let (name, label_value) = keys::parse_postings(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed postings key"))?;
         set.delete(&keys::dictionary_entry(&name, &label_value, partition));
         count += 1;
         if count % DELETE_KEYS == 0 {
-            inner.lsm.commit(std::mem::take(&mut set)).await?;
+            core.lsm.commit(std::mem::take(&mut set)).await?;
         }
     }
-    inner.lsm.commit(set).await?;
-    delete_blocks(inner, partition).await?;
+    core.lsm.commit(set).await?;
+    delete_blocks(core, partition).await?;
     let start = keys::directories(partition);
     let end = keys::partition(partition + 1);
-    recover::delete_range(&inner.lsm, &start, &end).await?;
+    recover::delete_range(&core.lsm, &start, &end).await?;
     let mut set = WriteSet::default();
     set.delete(&keys::partition_entry(partition));
     set.delete(&keys::gone(partition));
     with_entry.iter().for_each(|key| set.delete(key));
-    inner.lsm.commit(set).await
+    core.lsm.commit(set).await
 }
 
 /// Deletes the blocks that the run directories list, without reading them.
-async fn delete_blocks(inner: &Inner, partition: i64) -> Result<(), StoreError> {
+async fn delete_blocks(core: &Core, partition: i64) -> Result<(), StoreError> {
     let first_window = partition.saturating_mul(PARTITION_WINDOWS);
     let mut set = WriteSet::default();
     let mut count = 0;
-    let mut scan = inner.lsm.scan_prefix(&keys::directories(partition)).await?;
+    let mut scan = core.lsm.scan_prefix(&keys::directories(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let (metric, place, run) = keys::parse_directory(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
@@ -209,9 +209,9 @@ async fn delete_blocks(inner: &Inner, partition: i64) -> Result<(), StoreError> 
             count += 1;
         }
         if count >= DELETE_KEYS {
-            inner.lsm.commit(std::mem::take(&mut set)).await?;
+            core.lsm.commit(std::mem::take(&mut set)).await?;
             count = 0;
         }
     }
-    inner.lsm.commit(set).await
+    core.lsm.commit(set).await
 }

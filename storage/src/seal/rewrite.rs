@@ -13,6 +13,7 @@ use super::publish::WRITE_BYTES;
 use super::recover::put_intent;
 use super::{State, recover};
 use crate::block::{self, BlockBuilder, BlockEntry};
+use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::series::NONE;
@@ -21,7 +22,6 @@ use crate::index::runs::Run;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::parallel::breather::Breather;
-use crate::store::Inner;
 use crate::value;
 
 /// What the entries of a run take in a write beside its blocks.
@@ -29,18 +29,18 @@ const KEY_BYTES: usize = 64;
 
 /// Cleans one day, if tombstones cover something of it. Says whether anything was written anew.
 pub(super) async fn clean_partition(
-    inner: &Arc<Inner>,
+    core: &Arc<Core>,
     state: &mut State,
     tombstones: &Snapshot,
     partition: i64,
 ) -> Result<bool, StoreError> {
-    let Some(facts) = inner.partition(partition) else { return Ok(false) };
-    if masks_of(inner, &facts, tombstones).await?.is_empty() {
+    let Some(facts) = core.partition(partition) else { return Ok(false) };
+    if masks_of(core, &facts, tombstones).await?.is_empty() {
         return Ok(false);
     }
-    let (run, tombstones) = reserve(inner).await?;
-    let masks = masks_of(inner, &facts, &tombstones).await?;
-    let mut cleaning = Cleaning { inner, partition, run, intents: 0, pending: Pending::default() };
+    let (run, tombstones) = reserve(core).await?;
+    let masks = masks_of(core, &facts, &tombstones).await?;
+    let mut cleaning = Cleaning { core, partition, run, intents: 0, pending: Pending::default() };
     let result = cleaning.clean(state, &facts, &tombstones, &masks).await;
     let left = std::mem::take(&mut cleaning.pending.written);
     if !left.is_empty() {
@@ -51,8 +51,8 @@ pub(super) async fn clean_partition(
 
 /// Reserves the number of runs that are written anew, and gives the deletes that they are to be
 /// without: all that it would not tell apart from what was written later.
-async fn reserve(inner: &Inner) -> Result<(u32, Snapshot), StoreError> {
-    let mut log = inner.log.lock().await;
+async fn reserve(core: &Core) -> Result<(u32, Snapshot), StoreError> {
+    let mut log = core.log.lock().await;
     if let Some(error) = log.failed() {
         return Err(error);
     }
@@ -60,26 +60,22 @@ async fn reserve(inner: &Inner) -> Result<(u32, Snapshot), StoreError> {
     let run = log.epoch + 1;
     log.epoch = run + 2;
     // Under the lock: a delete that has ended an epoch before this number is among them.
-    Ok((run, inner.tombstones.all()))
+    Ok((run, core.tombstones.all()))
 }
 
 /// What tombstones cover of a partition.
-async fn masks_of(
-    inner: &Inner,
-    facts: &Facts,
-    tombstones: &Snapshot,
-) -> Result<Masks, StoreError> {
+async fn masks_of(core: &Core, facts: &Facts, tombstones: &Snapshot) -> Result<Masks, StoreError> {
     let budget = Budget::unlimited();
     let mut breather = Breather::new(&budget);
-    let all = facts.resolve(&inner.lsm, &[], &mut breather).await.map_err(unreadable)?;
+    let all = facts.resolve(&core.lsm, &[], &mut breather).await.map_err(unreadable)?;
     let range = (i64::MIN, i64::MAX);
-    let masks = Masks::of(&inner.lsm, facts, tombstones, range, &all, &mut breather).await;
+    let masks = Masks::of(&core.lsm, facts, tombstones, range, &all, &mut breather).await;
     masks.map_err(unreadable)
 }
 
 /// The cleaning of one day.
 struct Cleaning<'a> {
-    inner: &'a Arc<Inner>,
+    core: &'a Arc<Core>,
     partition: i64,
     /// The number of the new runs.
     run: u32,
@@ -114,8 +110,8 @@ impl Cleaning<'_> {
     ) -> Result<bool, StoreError> {
         let budget = Budget::unlimited();
         let mut breather = Breather::new(&budget);
-        let lsm = &self.inner.lsm;
-        let labels = facts.labels_of(lsm, &self.inner.head, masks.ids(), &mut breather).await;
+        let lsm = &self.core.lsm;
+        let labels = facts.labels_of(lsm, &self.core.head, masks.ids(), &mut breather).await;
         let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
         for (id, labels) in labels.map_err(unreadable)? {
             let metric = keys::metric_hash(labels.metric_name());
@@ -132,7 +128,7 @@ impl Cleaning<'_> {
                 if !runs.iter().any(|run| is_covered(run, ids, tombstones)) {
                     continue;
                 }
-                if self.inner.is_closing.load(Ordering::Relaxed) {
+                if self.core.is_closing.load(Ordering::Relaxed) {
                     return Err(StoreError::Closed);
                 }
                 match self.merge((*metric, window), &runs, masks).await {
@@ -163,8 +159,8 @@ impl Cleaning<'_> {
         runs: &[Run],
         masks: &Masks,
     ) -> Result<(), StoreError> {
-        let inner = self.inner;
-        let mut merging = Merging::new(inner, metric, window, runs, masks);
+        let core = self.core;
+        let mut merging = Merging::new(core, metric, window, runs, masks);
         let mut entries: Vec<BlockEntry> = Vec::new();
         let (mut blocks, mut bytes) = (Vec::new(), 0);
         let mut written = Vec::new();
@@ -184,7 +180,7 @@ impl Cleaning<'_> {
                 blocks.drain(..).for_each(|(key, block)| set.put(key, block));
                 // Before it is written: whether it is is not known if that fails.
                 self.pending.written.push(intent.clone());
-                inner.lsm.commit(set).await?;
+                core.lsm.commit(set).await?;
                 written.push(intent);
                 bytes = 0;
             }
@@ -209,7 +205,7 @@ impl Cleaning<'_> {
 
     /// Makes what is pending count in place of what it stands for.
     async fn publish(&mut self, state: &mut State) -> Result<(), StoreError> {
-        let inner = self.inner;
+        let core = self.core;
         if !self.pending.is_some {
             return Ok(());
         }
@@ -217,11 +213,11 @@ impl Cleaning<'_> {
         self.pending.written = written;
         let epochs = recover::encode_epochs(self.run + 2, state.first_epoch);
         set.put(keys::EPOCH.to_vec(), epochs);
-        let committed = inner.lsm.commit(set).await;
+        let committed = core.lsm.commit(set).await;
         // As in a seal: after a failure it is not known what is there.
-        inner.index.published(self.partition);
+        core.index.published(self.partition);
         committed?;
-        let unread_from = inner.selections.next();
+        let unread_from = core.selections.next();
         state.leaving.push_back(Leaving::blocks(unread_from, self.partition, intents));
         Ok(())
     }
@@ -232,8 +228,8 @@ impl Cleaning<'_> {
         state: &mut State,
         metrics: &BTreeMap<u64, RoaringBitmap>,
     ) -> Result<(), StoreError> {
-        let (inner, partition) = (self.inner, self.partition);
-        let Some(facts) = inner.partition(partition) else { return Ok(()) };
+        let (core, partition) = (self.core, self.partition);
+        let Some(facts) = core.partition(partition) else { return Ok(()) };
         let mut gone = RoaringBitmap::new();
         for (metric, ids) in metrics {
             gone |= self.without_blocks(&facts, *metric, ids).await?;
@@ -246,14 +242,14 @@ impl Cleaning<'_> {
         let bytes = crate::index::encode_postings(&key, &all);
         let mut set = WriteSet::default();
         set.put(key, bytes);
-        inner.lsm.commit(set).await?;
-        inner.set_gone(partition, all);
-        inner.head.for_each(|_, series| {
+        core.lsm.commit(set).await?;
+        core.set_gone(partition, all);
+        core.head.for_each(|_, series| {
             if series.partition == partition && gone.contains(series.partition_id) {
                 series.partition_id = NONE;
             }
         });
-        state.leaving.push_back(Leaving::ids(inner.selections.next(), partition));
+        state.leaving.push_back(Leaving::ids(core.selections.next(), partition));
         Ok(())
     }
 
@@ -264,7 +260,7 @@ impl Cleaning<'_> {
         metric: u64,
         ids: &RoaringBitmap,
     ) -> Result<RoaringBitmap, StoreError> {
-        let lsm = &self.inner.lsm;
+        let lsm = &self.core.lsm;
         let mut missing = ids.clone();
         let runs = facts.runs_of(lsm, &[metric]).await?.pop().unwrap_or_default();
         for run in runs.iter() {

@@ -8,11 +8,11 @@ use roaring::RoaringBitmap;
 
 use super::retention;
 use crate::block::{self, PAGE_IDS};
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::WriteSet;
-use crate::store::Inner;
 use crate::value;
 
 /// Keys that go in one write.
@@ -22,28 +22,28 @@ const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
 
 /// Takes the ids of which nothing is left out of the index of a partition, or deletes it where no
 /// others are left. Whoever calls keeps series from being registered.
-pub(super) async fn sweep_index(inner: &Inner, partition: i64) -> Result<(), StoreError> {
-    let Some(facts) = inner.partition(partition) else { return Ok(()) };
+pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), StoreError> {
+    let Some(facts) = core.partition(partition) else { return Ok(()) };
     if facts.gone.len() == u64::from(facts.series_count) {
         // Its watermarks stay: the log may still have records of it.
-        retention::delete_partition(inner, partition, &[]).await?;
-        inner.remove_partition(partition);
-        inner.counters.note_deleted();
+        retention::delete_partition(core, partition, &[]).await?;
+        core.remove_partition(partition);
+        core.counters.note_deleted();
         tracing::info!(partition, "a day of which nothing is left has been deleted");
         return Ok(());
     }
-    sweep_postings(inner, partition, &facts.gone).await?;
-    sweep_labels(inner, partition, &facts.gone).await
+    sweep_postings(core, partition, &facts.gone).await?;
+    sweep_labels(core, partition, &facts.gone).await
 }
 
 /// Deletes postings of nothing but such ids, and what the dictionary says of them.
 async fn sweep_postings(
-    inner: &Inner,
+    core: &Core,
     partition: i64,
     gone: &RoaringBitmap,
 ) -> Result<(), StoreError> {
     let (mut set, mut count) = (WriteSet::default(), 0);
-    let mut scan = inner.lsm.scan_prefix(&keys::postings(partition)).await?;
+    let mut scan = core.lsm.scan_prefix(&keys::postings(partition)).await?;
     let mut pair: Option<((String, String), bool)> = None;
     loop {
         let next = scan.next().await?;
@@ -62,7 +62,7 @@ async fn sweep_postings(
                 set.delete(&keys::dictionary_entry(&name, &label_value, partition));
             }
             if count >= DELETE_KEYS {
-                inner.lsm.commit(std::mem::take(&mut set)).await?;
+                core.lsm.commit(std::mem::take(&mut set)).await?;
                 count = 0;
             }
         }
@@ -75,17 +75,13 @@ async fn sweep_postings(
             *is_left = true;
         }
     }
-    inner.lsm.commit(set).await
+    core.lsm.commit(set).await
 }
 
 /// Writes pages of the forward index anew without the labels of such ids.
-async fn sweep_labels(
-    inner: &Inner,
-    partition: i64,
-    gone: &RoaringBitmap,
-) -> Result<(), StoreError> {
+async fn sweep_labels(core: &Core, partition: i64, gone: &RoaringBitmap) -> Result<(), StoreError> {
     let (mut set, mut bytes_of_set) = (WriteSet::default(), 0);
-    let mut scan = inner.lsm.scan_prefix(&keys::forward(partition)).await?;
+    let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
@@ -107,9 +103,9 @@ async fn sweep_labels(
             set.put(key.to_vec(), page);
         }
         if bytes_of_set >= WRITE_BYTES {
-            inner.lsm.commit(std::mem::take(&mut set)).await?;
+            core.lsm.commit(std::mem::take(&mut set)).await?;
             bytes_of_set = 0;
         }
     }
-    inner.lsm.commit(set).await
+    core.lsm.commit(set).await
 }

@@ -8,40 +8,40 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::head::commit::Log;
 
-use super::Inner;
+use crate::core::Core;
 
 /// Deletes samples: durable, then dropped and masked, then acknowledged.
 pub(super) async fn delete(
-    inner: Arc<Inner>,
+    core: Arc<Core>,
     selectors: Vec<Vec<Matcher>>,
     start_ms: i64,
     end_ms: i64,
 ) -> Result<(), StoreError> {
-    let dropped = match begin_delete(&inner, selectors, (start_ms, end_ms)).await {
-        Ok(dropped) => inner.drop_deleted(dropped).await,
+    let dropped = match begin_delete(&core, selectors, (start_ms, end_ms)).await {
+        Ok(dropped) => core.drop_deleted(dropped).await,
         Err(error) => Err(error),
     };
     // Last, as for a write.
-    inner.head.changes.note(start_ms);
+    core.head.changes.note(start_ms);
     dropped
 }
 
 /// Makes a delete durable, and has it masked; the head drops what it covers in turns.
 pub(crate) async fn begin_delete(
-    inner: &Inner,
+    core: &Core,
     selectors: Vec<Vec<Matcher>>,
     range: (i64, i64),
 ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
-    let mut log = inner.log.lock().await;
-    inner.tombstones.admit(&selectors)?;
-    let tombstone = log.end_epoch(&inner.lsm, selectors, range).await?;
+    let mut log = core.log.lock().await;
+    core.tombstones.admit(&selectors)?;
+    let tombstone = log.end_epoch(&core.lsm, selectors, range).await?;
     let dropped = log.begin_drop(&tombstone);
     // Before the head drops anything: what a seal under way has taken from it is masked.
-    inner.tombstones.put(tombstone);
+    core.tombstones.put(tombstone);
     Ok(dropped)
 }
 
-impl Inner {
+impl Core {
     /// Has the head drop what has been deleted, in turns with whoever commits.
     ///
     /// Errors: something in memory cannot be read; it stays, the rest goes.

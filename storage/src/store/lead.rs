@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::error::StoreError;
 use crate::head::commit::{Done, Pending};
 
-use super::Inner;
 use super::maintain::is_head_large;
+use crate::core::Core;
 
 /// Refuses everyone who waits if the leader ends in the middle.
 struct Leading {
-    inner: Arc<Inner>,
+    core: Arc<Core>,
     /// Whether it ended by itself; then another may lead already.
     is_done: bool,
 }
@@ -19,53 +19,53 @@ impl Drop for Leading {
     fn drop(&mut self) {
         if !self.is_done {
             let detail = "the task that commits has ended".to_owned();
-            self.inner.queue.fail(&StoreError::Unavailable(detail));
+            self.core.queue.fail(&StoreError::Unavailable(detail));
         }
-        self.inner.idle.notify_waiters();
+        self.core.idle.notify_waiters();
     }
 }
 
 /// Commits group by group until nobody waits.
-pub(super) async fn lead(inner: Arc<Inner>) {
-    let mut leading = Leading { inner: Arc::clone(&inner), is_done: false };
+pub(super) async fn lead(core: Arc<Core>) {
+    let mut leading = Leading { core: Arc::clone(&core), is_done: false };
     loop {
-        let mut log = inner.log.lock().await;
+        let mut log = core.log.lock().await;
         let pause = log
             .committed_at
-            .and_then(|at| inner.options.commit_interval_min.checked_sub(at.elapsed()));
+            .and_then(|at| core.options.commit_interval_min.checked_sub(at.elapsed()));
         if let Some(pause) = pause
             && !pause.is_zero()
         {
             // Seals and deletes have the log meanwhile.
             drop(log);
             tokio::time::sleep(pause).await;
-            log = inner.log.lock().await;
+            log = core.log.lock().await;
         }
-        let group = inner.queue.take();
+        let group = core.queue.take();
         if group.is_empty() {
             leading.is_done = true;
             return;
         }
         let weight = group.iter().map(Pending::weight).sum();
         let done = |committed: Option<Done>| {
-            inner.queue.release(weight);
+            core.queue.release(weight);
             if let Some(done) = committed {
-                note(&inner, done);
+                note(&core, done);
             }
         };
-        let (keeping, time) = (inner.keeping(), inner.retention_time());
-        let bounds = (inner.bounds(&keeping, time), &keeping.borders(time));
-        let result = log.commit(&inner.lsm, &inner.head, bounds, group, done).await;
+        let (keeping, time) = (core.keeping(), core.retention_time());
+        let bounds = (core.bounds(&keeping, time), &keeping.borders(time));
+        let result = log.commit(&core.lsm, &core.head, bounds, group, done).await;
         if let Err(error) = result {
             tracing::error!(%error, "a write to the log has failed; the store takes no more");
-            inner.queue.fail(&error);
+            core.queue.fail(&error);
         }
     }
 }
 
-fn note(inner: &Inner, done: Done) {
-    inner.counters.note_commit(done);
-    if done.log_bytes_open > inner.options.log_bytes_max || is_head_large(inner) {
-        inner.log_is_large.notify_one();
+fn note(core: &Core, done: Done) {
+    core.counters.note_commit(done);
+    if done.log_bytes_open > core.options.log_bytes_max || is_head_large(core) {
+        core.log_is_large.notify_one();
     }
 }

@@ -8,7 +8,7 @@ use crate::delete::TOMBSTONES_MAX;
 use crate::error::StoreError;
 use crate::seal;
 
-use super::Inner;
+use crate::core::Core;
 
 /// How often the background task looks for something to seal or to delete.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
@@ -16,43 +16,43 @@ const MAINTAIN_INTERVAL: Duration = Duration::from_secs(15);
 const CLEAN_AGAIN_MS: i64 = 3_600_000;
 
 /// Says whether anything has been sealed.
-pub(super) async fn maintain(inner: &Arc<Inner>) -> Result<bool, StoreError> {
-    inner.lsm.collect_orphans().await;
-    seal::expire(inner).await?;
-    if seal::has_deleted_records(inner).await {
-        seal::seal(inner, seal::Which::All).await?;
+pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
+    core.lsm.collect_orphans().await;
+    seal::expire(core).await?;
+    if seal::has_deleted_records(core).await {
+        seal::seal(core, seal::Which::All).await?;
     }
-    seal::delete_expired(inner).await?;
-    seal::tidy(inner).await?;
+    seal::delete_expired(core).await?;
+    seal::tidy(core).await?;
     let is_large =
-        inner.log.lock().await.bytes() > inner.options.log_bytes_max || is_head_large(inner);
+        core.log.lock().await.bytes() > core.options.log_bytes_max || is_head_large(core);
     let which = if is_large { seal::Which::All } else { seal::Which::Closed };
-    let has_sealed = seal::seal(inner, which).await?;
-    clean_if_due(inner).await?;
+    let has_sealed = seal::seal(core, which).await?;
+    clean_if_due(core).await?;
     Ok(has_sealed)
 }
 
 /// Whether what is open takes so much memory that it is sealed early.
-pub(super) fn is_head_large(inner: &Inner) -> bool {
-    inner.head.bytes() >= inner.head.limits().seal_bytes_min()
+pub(super) fn is_head_large(core: &Core) -> bool {
+    core.head.bytes() >= core.head.limits().seal_bytes_min()
 }
 
 /// Cleans up where many deletes wait, or rules have expired what is left of a day. What cannot be
 /// cleaned must not keep anything else from being done, and is not tried again soon.
-async fn clean_if_due(inner: &Arc<Inner>) -> Result<(), StoreError> {
-    let now_ms = inner.options.clock.now_ms();
-    let is_wanted = inner.tombstones.counts().0 >= TOMBSTONES_MAX / 2
-        || seal::is_cleaning_due(inner, &inner.keeping());
-    let is_due = is_wanted && now_ms >= inner.clean_from_ms.load(Ordering::Relaxed);
-    if !is_due || inner.is_closing.load(Ordering::Relaxed) {
+async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
+    let now_ms = core.options.clock.now_ms();
+    let is_wanted = core.tombstones.counts().0 >= TOMBSTONES_MAX / 2
+        || seal::is_cleaning_due(core, &core.keeping());
+    let is_due = is_wanted && now_ms >= core.clean_from_ms.load(Ordering::Relaxed);
+    if !is_due || core.is_closing.load(Ordering::Relaxed) {
         return Ok(());
     }
-    match seal::clean_tombstones(inner).await {
-        Err(StoreError::Closed) if inner.is_closing.load(Ordering::Relaxed) => Ok(()),
+    match seal::clean_tombstones(core).await {
+        Err(StoreError::Closed) if core.is_closing.load(Ordering::Relaxed) => Ok(()),
         Err(error) if error.ends_writes() => Err(error),
         Err(error) => {
             tracing::error!(%error, "deletes cannot be cleaned up; it is tried again in an hour");
-            inner.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
+            core.clean_from_ms.store(now_ms.saturating_add(CLEAN_AGAIN_MS), Ordering::Relaxed);
             Ok(())
         }
         Ok(_) => Ok(()),
@@ -60,30 +60,30 @@ async fn clean_if_due(inner: &Arc<Inner>) -> Result<(), StoreError> {
 }
 
 /// Expires what rules do not keep any more, soon after its time has come.
-pub(super) async fn expire_forever(inner: Arc<Inner>) {
+pub(super) async fn expire_forever(core: Arc<Core>) {
     loop {
-        match seal::expire(&inner).await {
+        match seal::expire(&core).await {
             Ok(()) => {}
             Err(error) if error.ends_writes() => return,
             Err(error) => tracing::error!(%error, "rules of the retention cannot be applied"),
         }
         tokio::select! {
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
-            () = inner.has_retention.notified() => {}
+            () = core.has_retention.notified() => {}
         }
     }
 }
 
-pub(super) async fn maintain_forever(inner: Arc<Inner>) {
+pub(super) async fn maintain_forever(core: Arc<Core>) {
     let mut has_failed = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
             // What has just failed is not tried again at the rate of commits.
-            () = inner.log_is_large.notified(), if !has_failed => {}
+            () = core.log_is_large.notified(), if !has_failed => {}
         }
-        let result = match maintain(&inner).await {
-            Ok(true) => seal::write_out(&inner).await,
+        let result = match maintain(&core).await {
+            Ok(true) => seal::write_out(&core).await,
             other => other.map(drop),
         };
         has_failed = result.is_err();

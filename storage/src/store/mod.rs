@@ -1,7 +1,6 @@
 //! The store: opens, appends, deletes and closes; reading is in [`crate::read`].
 
 mod delete;
-mod inner;
 mod lead;
 mod maintain;
 mod open;
@@ -15,6 +14,7 @@ use model::{Batch, Budget, BudgetError, Matcher, Watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::core::Core;
 use crate::error::StoreError;
 use crate::follow::{Behind, Follower, Progress};
 use crate::head::cardinality::Cardinality;
@@ -29,11 +29,10 @@ use crate::window::{WINDOW_MS, partition_end_ms};
 
 #[cfg(test)]
 pub(crate) use delete::begin_delete;
-pub(crate) use inner::Inner;
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
 pub struct Store {
-    inner: Arc<Inner>,
+    core: Arc<Core>,
     background: Mutex<Vec<JoinHandle<()>>>,
     /// Reads ahead of queries.
     warming: Option<JoinHandle<()>>,
@@ -51,31 +50,31 @@ impl Store {
     /// Why this process may no longer write to the store, as soon as that is known: another one has
     /// it, or it is gone. What is read here is not complete any more.
     pub fn lost(&self) -> Option<StoreError> {
-        self.inner.lsm.lost()
+        self.core.lsm.lost()
     }
 
     /// Waits until this process may no longer write to the store, and returns why. A store that is
     /// only read is never lost.
     pub async fn wait_until_lost(&self) -> StoreError {
-        self.inner.lsm.wait_until_lost().await
+        self.core.lsm.wait_until_lost().await
     }
 
     /// Why every write is refused at the moment, if it is.
     pub fn write_refusal(&self) -> Option<StoreError> {
-        let inner = &self.inner;
-        if let Err(error) = inner.check_writable() {
+        let core = &self.core;
+        if let Err(error) = core.check_writable() {
             return Some(error);
         }
-        if let Some(error) = inner.queue.refusal() {
+        if let Some(error) = core.queue.refusal() {
             return Some(error);
         }
-        let (bytes, limit) = (inner.head.bytes(), inner.head.limits().bytes_max);
+        let (bytes, limit) = (core.head.bytes(), core.head.limits().bytes_max);
         if bytes >= limit {
             return Some(StoreError::HeadFull { bytes, limit });
         }
-        let waited = inner.queue.stalled(inner.options.write_timeout)?;
+        let waited = core.queue.stalled(core.options.write_timeout)?;
         let error = StoreError::Stalled { waited, may_be_stored: false, reason: None };
-        Some(inner.with_reason(error))
+        Some(core.with_reason(error))
     }
 
     /// Takes in what another process has written by now. The background task calls this by itself,
@@ -101,7 +100,7 @@ impl Store {
     pub(crate) async fn has_other_files(&self, is_lost: bool) -> bool {
         match &self.progress {
             Some(progress) if is_lost => {
-                progress.take_other_files(self.inner.options.read_timeout).await;
+                progress.take_other_files(self.core.options.read_timeout).await;
                 true
             }
             _ => false,
@@ -124,24 +123,24 @@ impl Store {
         if batch.is_empty() {
             return Ok(AppendOutcome::default());
         }
-        self.inner.check_writable()?;
-        let (bytes, limit) = (self.inner.head.bytes(), self.inner.head.limits().bytes_max);
+        self.core.check_writable()?;
+        let (bytes, limit) = (self.core.head.bytes(), self.core.head.limits().bytes_max);
         if bytes >= limit {
-            return Err(self.inner.refused(StoreError::HeadFull { bytes, limit }));
+            return Err(self.core.refused(StoreError::HeadFull { bytes, limit }));
         }
         let (answer, outcome) = oneshot::channel();
-        let pending = Pending::new(&self.inner.head, batch, answer);
-        let patience = self.inner.options.write_timeout;
-        let queue = &self.inner.queue;
-        let pushed = queue.push(pending, self.inner.options.queue_samples_max, patience);
-        let (ticket, is_first) = pushed.map_err(|error| self.inner.refused(error))?;
+        let pending = Pending::new(&self.core.head, batch, answer);
+        let patience = self.core.options.write_timeout;
+        let queue = &self.core.queue;
+        let pushed = queue.push(pending, self.core.options.queue_samples_max, patience);
+        let (ticket, is_first) = pushed.map_err(|error| self.core.refused(error))?;
         if is_first {
-            tokio::spawn(lead::lead(Arc::clone(&self.inner)));
+            tokio::spawn(lead::lead(Arc::clone(&self.core)));
         }
         let Ok(outcome) = tokio::time::timeout(patience, outcome).await else {
             let may_be_stored = !queue.withdraw(ticket, patience);
             let error = StoreError::Stalled { waited: patience, may_be_stored, reason: None };
-            return Err(self.inner.refused(error));
+            return Err(self.core.refused(error));
         };
         outcome.unwrap_or_else(|_| {
             Err(StoreError::Unavailable("the task that commits has ended".to_owned()))
@@ -164,90 +163,90 @@ impl Store {
         if start_ms > end_ms || selectors.is_empty() {
             return Ok(());
         }
-        if let Some(error) = self.inner.queue.refusal() {
+        if let Some(error) = self.core.queue.refusal() {
             return Err(error);
         }
         // Goes on where the caller stops waiting: what is durable has to be applied.
         let deleting =
-            tokio::spawn(delete::delete(Arc::clone(&self.inner), selectors, start_ms, end_ms));
-        let patience = self.inner.options.write_timeout;
+            tokio::spawn(delete::delete(Arc::clone(&self.core), selectors, start_ms, end_ms));
+        let patience = self.core.options.write_timeout;
         match tokio::time::timeout(patience, deleting).await {
             Ok(deleted) => deleted.map_err(|error| StoreError::Unavailable(error.to_string()))?,
             Err(_) => {
                 let may_be_stored = true;
                 let error = StoreError::Stalled { waited: patience, may_be_stored, reason: None };
-                Err(self.inner.refused(error))
+                Err(self.core.refused(error))
             }
         }
     }
 
     /// Seals whatever the head holds, open windows included.
     pub async fn seal_all(&self) -> Result<(), StoreError> {
-        self.inner.check_writable()?;
-        seal::seal(&self.inner, seal::Which::All).await.map(drop)
+        self.core.check_writable()?;
+        seal::seal(&self.core, seal::Which::All).await.map(drop)
     }
 
     /// Seals whatever the head holds, writes it to files, and lets go of all series that hold
     /// nothing more: for those who write many series once, as an import does, and want to stay
     /// within a bound of memory.
     pub async fn seal_and_forget(&self) -> Result<(), StoreError> {
-        self.inner.check_writable()?;
-        seal::seal(&self.inner, seal::Which::All).await?;
+        self.core.check_writable()?;
+        seal::seal(&self.core, seal::Which::All).await?;
         {
             // No commit gives a slot away meanwhile.
-            let _log = self.inner.log.lock().await;
-            self.inner.head.forget(|_| true);
+            let _log = self.core.log.lock().await;
+            self.core.head.forget(|_| true);
         }
-        seal::write_out(&self.inner).await
+        seal::write_out(&self.core).await
     }
 
     /// The first and the last time that its samples may have, if there are some.
     pub async fn times(&self) -> Option<(i64, i64)> {
-        let sealed = self.inner.read_partitions(|partitions| {
+        let sealed = self.core.read_partitions(|partitions| {
             let first = partition_end_ms(partitions.first_key_value()?.0 - 1);
             Some((first, partition_end_ms(*partitions.last_key_value()?.0) - 1))
         });
-        let log = self.inner.log.lock().await;
+        let log = self.core.log.lock().await;
         let open = log.epochs.values().flat_map(|info| info.windows.keys());
         let open = open.map(|window| (window * WINDOW_MS, (window + 1) * WINDOW_MS - 1));
         let all = sealed.into_iter().chain(open);
         let all = all.reduce(|(a, b), (first, last)| (a.min(first), b.max(last)));
-        all.map(|(first, last)| (first.max(self.inner.visible_min_ms()), last))
+        all.map(|(first, last)| (first.max(self.core.visible_min_ms()), last))
     }
 
     /// Takes deleted samples out of the files, and gives their space back. Answers do not change.
     ///
     /// Errors: what cannot be read stays, and its deletes with it.
     pub async fn clean_tombstones(&self) -> Result<(), StoreError> {
-        self.inner.check_writable()?;
-        let inner = Arc::clone(&self.inner);
-        let cleaning = tokio::spawn(async move { seal::clean_tombstones(&inner).await });
+        self.core.check_writable()?;
+        let core = Arc::clone(&self.core);
+        let cleaning = tokio::spawn(async move { seal::clean_tombstones(&core).await });
         cleaning.await.map_err(|error| StoreError::Unavailable(error.to_string()))?.map(drop)
     }
 
     /// Seals windows that have closed, and deletes partitions beyond the retention. The
     /// background task calls this by itself, where there is one.
     pub async fn maintain(&self) -> Result<(), StoreError> {
-        self.inner.check_writable()?;
-        maintain::maintain(&self.inner).await.map(drop)
+        self.core.check_writable()?;
+        maintain::maintain(&self.core).await.map(drop)
     }
 
     /// What the store holds and has done.
     pub fn stats(&self) -> StoreStats {
-        let stats = self.inner.counters.stats(
-            self.inner.head.series_count(),
-            self.inner.queue.weight(),
-            self.inner.read_partitions(BTreeMap::len),
-            self.inner.head.exemplars.stats(),
-            self.inner.head.metadata.stats(),
-            self.inner.index.stats(),
+        let stats = self.core.counters.stats(
+            self.core.head.series_count(),
+            self.core.queue.weight(),
+            self.core.read_partitions(BTreeMap::len),
+            self.core.head.exemplars.stats(),
+            self.core.head.metadata.stats(),
+            self.core.index.stats(),
         );
         let follow = self.progress.as_ref().map(|progress| progress.stats());
-        let columns = self.inner.columns.stats();
-        let head = &self.inner.head;
-        let blocks = self.inner.lsm.block_cache_stats();
-        let disk = self.inner.lsm.disk_cache_stats();
-        let orphans = self.inner.lsm.orphan_stats();
+        let columns = self.core.columns.stats();
+        let head = &self.core.head;
+        let blocks = self.core.lsm.block_cache_stats();
+        let disk = self.core.lsm.disk_cache_stats();
+        let orphans = self.core.lsm.orphan_stats();
         StoreStats {
             follow,
             active_series: head.active_count(),
@@ -260,11 +259,11 @@ impl Store {
             disk_cache_misses: disk.misses,
             disk_cache_evicted: disk.evictions,
             disk_cache_failures: disk.failures,
-            file_bytes: self.inner.lsm.file_bytes(),
+            file_bytes: self.core.lsm.file_bytes(),
             orphans_deleted: orphans.files,
             orphan_bytes_deleted: orphans.bytes,
-            unmerged_segments: self.inner.lsm.unmerged_segments(),
-            object_store_reads: self.inner.lsm.read_counts(),
+            unmerged_segments: self.core.lsm.unmerged_segments(),
+            object_store_reads: self.core.lsm.read_counts(),
             columns_bytes: columns.bytes,
             columns_bytes_max: columns.bytes_max,
             columns_hits: columns.hits,
@@ -277,7 +276,7 @@ impl Store {
     /// What has been refused of series for which the head had no room, by metric and limit: some
     /// tens at most, those of other metrics together.
     pub fn refused_series(&self) -> Vec<RefusedSeries> {
-        self.inner.head.refused_series()
+        self.core.head.refused_series()
     }
 
     /// Which metrics, labels and values have the most series in memory, with at most so many
@@ -285,24 +284,24 @@ impl Store {
     ///
     /// Errors: those of the budget.
     pub fn cardinality(&self, limit: usize, budget: &Budget) -> Result<Cardinality, BudgetError> {
-        self.inner.head.cardinality(limit, &mut Watch::new(budget))
+        self.core.head.cardinality(limit, &mut Watch::new(budget))
     }
 
     /// The time of the store's clock, in ms since the epoch.
     pub fn now_ms(&self) -> i64 {
-        self.inner.options.clock.now_ms()
+        self.core.options.clock.now_ms()
     }
 
     /// The sealed days, the earliest first.
     pub fn days(&self) -> Vec<DayStats> {
-        let bytes = self.inner.lsm.partition_bytes();
+        let bytes = self.core.lsm.partition_bytes();
         let day = |(partition, series): (&i64, &u32)| DayStats {
             start_ms: partition_end_ms(partition - 1),
             end_ms: partition_end_ms(*partition),
             series: u64::from(*series),
             bytes: bytes.get(partition).copied().unwrap_or(0),
         };
-        self.inner.read_partitions(|partitions| partitions.iter().map(day).collect())
+        self.core.read_partitions(|partitions| partitions.iter().map(day).collect())
     }
 
     /// Commits what waits, writes everything out, and closes. Later writes are refused.
@@ -313,30 +312,30 @@ impl Store {
         let tasks = self.take_background();
         if !tasks.is_empty() {
             // Not in the middle of a window: that would be safe, but its work would be lost.
-            self.inner.is_closing.store(true, Ordering::Relaxed);
-            let _sealing = self.inner.sealing.lock().await;
+            self.core.is_closing.store(true, Ordering::Relaxed);
+            let _sealing = self.core.sealing.lock().await;
             tasks.iter().for_each(JoinHandle::abort);
         }
-        self.inner.queue.refuse(&StoreError::Closed);
+        self.core.queue.refuse(&StoreError::Closed);
         loop {
-            let idle = self.inner.idle.notified();
-            if !self.inner.queue.is_led() {
+            let idle = self.core.idle.notified();
+            if !self.core.queue.is_led() {
                 break;
             }
             idle.await;
         }
-        let failed = self.inner.log.lock().await.failed();
-        let disowned = if failed.is_none() && !self.inner.lsm.is_read_only() {
+        let failed = self.core.log.lock().await.failed();
+        let disowned = if failed.is_none() && !self.core.lsm.is_read_only() {
             let mut set = WriteSet::default();
             set.delete(keys::OWNER);
-            self.inner.lsm.commit(set).await
+            self.core.lsm.commit(set).await
         } else {
             Ok(())
         };
         if let Some(follower) = &self.follower {
             follower.lock().await.close().await;
         }
-        let closed = self.inner.lsm.close().await;
+        let closed = self.core.lsm.close().await;
         disowned.and(closed)
     }
 
@@ -345,7 +344,7 @@ impl Store {
     ///
     /// Panics: more rules than [`RETENTION_RULES_MAX`](crate::RETENTION_RULES_MAX).
     pub fn set_retention(&self, retention: Retention) {
-        self.inner.set_retention(retention);
+        self.core.set_retention(retention);
     }
 
     fn take_background(&self) -> Vec<JoinHandle<()>> {
@@ -353,8 +352,8 @@ impl Store {
     }
 
     /// What the tasks of the store share.
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 }
 
@@ -365,7 +364,7 @@ impl Drop for Store {
             task.abort();
         }
         // Tasks that end later may share what is open.
-        self.inner.lsm.unlock();
+        self.core.lsm.unlock();
     }
 }
 

@@ -26,8 +26,9 @@ use crate::stats::Counters;
 use crate::value;
 use crate::window::partition_end_ms;
 
+use super::Store;
 use super::maintain::{expire_forever, maintain_forever};
-use super::{Inner, Store};
+use crate::core::Core;
 
 impl Store {
     /// Opens or creates a store, and replays the log.
@@ -87,41 +88,41 @@ impl Store {
         }
         let (format, kept_by_size) = (meta.format, meta.kept_by_size);
         let background = options.background;
-        let (inner, ..) = Inner::open(lsm, meta, options).await?;
+        let (core, ..) = Core::open(lsm, meta, options).await?;
         // A log that still has records of deleted series brings them back without samples.
-        inner.head.forget_deleted();
+        core.head.forget_deleted();
         tracing::info!("this process writes to the store now");
         let mut set = WriteSet::default();
-        let owner = inner.options.owner.as_bytes();
+        let owner = core.options.owner.as_bytes();
         set.put(keys::OWNER.to_vec(), value::encode(keys::OWNER, owner));
         // A record that is missing behind all others of its epoch is missed by the next start.
         let records: Vec<(u32, u64)> =
-            inner.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
+            core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
         set.put(keys::RECORDS.to_vec(), seal::encode_records(&records));
         if format < seal::FORMAT {
             // Nothing is to be converted: what is new is in keys of its own.
             set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, seal::FORMAT));
         }
-        if seal::hide_by_size(&inner, kept_by_size) {
+        if seal::hide_by_size(&core, kept_by_size) {
             set.delete(keys::KEPT_BY_SIZE);
         }
-        inner.lsm.commit(set).await?;
-        seal::drop_dead_log(&inner, &mut *inner.sealing.lock().await).await?;
-        seal::note_emptied(&inner).await;
+        core.lsm.commit(set).await?;
+        seal::drop_dead_log(&core, &mut *core.sealing.lock().await).await?;
+        seal::note_emptied(&core).await;
         // What rules expire does not wait for what is being sealed.
         let tasks = match background {
             true => vec![
-                tokio::spawn(maintain_forever(Arc::clone(&inner))),
-                tokio::spawn(expire_forever(Arc::clone(&inner))),
+                tokio::spawn(maintain_forever(Arc::clone(&core))),
+                tokio::spawn(expire_forever(Arc::clone(&core))),
             ],
             false => Vec::new(),
         };
-        let warming = inner
+        let warming = core
             .options
             .warm_up_span_ms
-            .map(|span_ms| tokio::spawn(warm_up(Arc::clone(&inner), span_ms)));
+            .map(|span_ms| tokio::spawn(warm_up(Arc::clone(&core), span_ms)));
         let background = Mutex::new(tasks);
-        Ok(Store { inner, background, warming, follower: None, progress: None })
+        Ok(Store { core, background, warming, follower: None, progress: None })
     }
 
     /// Opens a store to read it as it is now, whoever writes to it. Nothing is written, and nothing
@@ -144,9 +145,9 @@ impl Store {
     ) -> Result<Store, StoreError> {
         let (lsm, _) = Lsm::open_to_read(location, &options, false).await?;
         let meta = seal::read_meta(&lsm).await?;
-        let (inner, ..) = Inner::open(lsm, meta, options).await?;
+        let (core, ..) = Core::open(lsm, meta, options).await?;
         let background = Mutex::default();
-        Ok(Store { inner, background, warming: None, follower: None, progress: None })
+        Ok(Store { core, background, warming: None, follower: None, progress: None })
     }
 
     /// Opens a store to read it, and follows whoever writes to it: what that has acknowledged is
@@ -174,36 +175,36 @@ impl Store {
         let (lsm, mut following) = Lsm::open_to_read(location, &options, true).await?;
         let rebuilt = async {
             let meta = seal::read_meta(&lsm).await?;
-            Inner::open(lsm, meta, options).await
+            Core::open(lsm, meta, options).await
         };
-        let (inner, replay, meta) = match rebuilt.await {
+        let (core, replay, meta) = match rebuilt.await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 following.close().await;
                 return Err(error);
             }
         };
-        let mut follower = Follower::new(Arc::clone(&inner), following, replay, meta, lag);
+        let mut follower = Follower::new(Arc::clone(&core), following, replay, meta, lag);
         let progress = Arc::clone(follower.progress());
         // What has been written while the log was replayed; later attempts may do better.
         let _ = follower.catch_up().await;
         let follower = Arc::new(tokio::sync::Mutex::new(follower));
         let follow = || tokio::spawn(follow_forever(Arc::clone(&follower)));
-        let background = Mutex::new(inner.options.background.then(follow).into_iter().collect());
-        let warm = |span_ms| tokio::spawn(warm_up(Arc::clone(&inner), span_ms));
-        let warming = inner.options.warm_up_span_ms.map(warm);
+        let background = Mutex::new(core.options.background.then(follow).into_iter().collect());
+        let warm = |span_ms| tokio::spawn(warm_up(Arc::clone(&core), span_ms));
+        let warming = core.options.warm_up_span_ms.map(warm);
         let (follower, progress) = (Some(follower), Some(progress));
-        Ok(Store { inner, background, warming, follower, progress })
+        Ok(Store { core, background, warming, follower, progress })
     }
 }
 
-impl Inner {
+impl Core {
     /// Rebuilds what was in memory from a tree that is open.
     async fn open(
         lsm: Lsm,
         mut meta: seal::Meta,
         options: StoreOptions,
-    ) -> Result<(Arc<Inner>, Replay, seal::Meta), StoreError> {
+    ) -> Result<(Arc<Core>, Replay, seal::Meta), StoreError> {
         let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
         let head = Head::new(exemplars, metadata, options.head_limits());
@@ -232,7 +233,7 @@ impl Inner {
         }
         let counters = Counters::default();
         counters.note_log(log.bytes(), log.newest_ms);
-        let inner = Arc::new(Inner {
+        let core = Arc::new(Core {
             lsm,
             head,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
@@ -255,6 +256,6 @@ impl Inner {
             stored_rules: Mutex::new(stored.encode(Rule::expired_before_ms)),
             options,
         });
-        Ok((inner, replay, meta))
+        Ok((core, replay, meta))
     }
 }

@@ -16,13 +16,13 @@ impl Store {
     ///
     /// Errors: the object store does not answer; then nothing is left of the copy.
     pub async fn snapshot(&self, name: &str, with_head: bool) -> Result<(), StoreError> {
-        self.inner.check_writable()?;
-        let (inner, name) = (Arc::clone(&self.inner), name.to_owned());
+        self.core.check_writable()?;
+        let (core, name) = (Arc::clone(&self.core), name.to_owned());
         let copying = tokio::spawn(async move {
-            let copy = inner.lsm.snapshot(&name).await?;
+            let copy = core.lsm.snapshot(&name).await?;
             // No record in the copy has a later epoch.
-            let next_epoch = inner.log.lock().await.epoch + 1;
-            let finished = finish_snapshot(&copy, &inner.options, next_epoch, with_head).await;
+            let next_epoch = core.log.lock().await.epoch + 1;
+            let finished = finish_snapshot(&copy, &core.options, next_epoch, with_head).await;
             match finished {
                 Ok(()) => copy.finish().await,
                 Err(error) => {

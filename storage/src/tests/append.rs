@@ -116,7 +116,7 @@ fn a_store_of_a_later_format_is_refused_and_left_alone() {
             set
         };
         store.append(batch(&labels(&[("a", "b")]), &[(1, 1.0)])).await.unwrap();
-        store.inner().lsm.commit(set(9)).await.unwrap();
+        store.core().lsm.commit(set(9)).await.unwrap();
         store.close().await.unwrap();
         let error = open(&objects).await.unwrap_err();
         assert_eq!(error, crate::StoreError::NewerFormat { found: 9, supported: 2 });
@@ -161,7 +161,7 @@ fn writes_beyond_the_queue_are_refused_as_overload() {
             async move { store.append(batch(&labels(&[("a", "b")]), &[(t, 1.0)])).await }
         };
         // Nobody commits as long as this is held.
-        let log = store.inner().log.lock().await;
+        let log = store.core().log.lock().await;
         let first = tokio::spawn(append(1));
         let second = tokio::spawn(append(2));
         while store.stats().queue_samples < 2 {
@@ -194,9 +194,9 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
         store.append(batch(&sealed, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
         store.append(batch(&both, &[(now_ms - PARTITION_MS, 1.0)])).await.unwrap();
         store.seal_all().await.unwrap();
-        store.inner().lsm.flush_to_files().await.unwrap();
+        store.core().lsm.flush_to_files().await.unwrap();
         let dead = crate::keys::partition(99);
-        assert!(store.inner().lsm.segments().contains(&bytes::Bytes::from(dead.clone())));
+        assert!(store.core().lsm.segments().contains(&bytes::Bytes::from(dead.clone())));
         store
             .append(batch(&both, &[(now_ms - PARTITION_MS + 1, 2.0), (now_ms, 3.0)]))
             .await
@@ -214,11 +214,11 @@ fn days_beyond_the_retention_go_out_of_view_and_out_of_the_store() {
             &crate::keys::partition(99)[..],
             &crate::keys::dictionary_of_pair("__name__", "sealed"),
         ] {
-            let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
+            let mut scan = store.core().lsm.scan_prefix(prefix).await.unwrap();
             assert_eq!(scan.next().await.unwrap(), None, "deleted");
         }
         // The files go as soon as the compactor comes round.
-        while store.inner().lsm.segments().contains(&bytes::Bytes::from(dead.clone())) {
+        while store.core().lsm.segments().contains(&bytes::Bytes::from(dead.clone())) {
             tokio::task::yield_now().await;
         }
         drop(store);
@@ -239,8 +239,8 @@ fn the_oldest_days_go_where_files_take_too_much() {
             store.append(batch(&series, &samples)).await.unwrap();
         }
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
-        let (partitions, others) = store.inner().lsm.live_bytes();
+        crate::seal::write_out(store.core()).await.unwrap();
+        let (partitions, others) = store.core().lsm.live_bytes();
         assert_eq!(partitions.len(), 4);
         store.close().await.unwrap();
         let first_two: u64 = partitions.range(..2).map(|(_, bytes)| bytes).sum();
@@ -291,7 +291,7 @@ fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
             store.append(batch(&series, &samples)).await.unwrap();
         }
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
+        crate::seal::write_out(store.core()).await.unwrap();
         store.close().await.unwrap();
         let is_taken = |store: Arc<Store>| {
             let late = batch(&series, &[(PARTITION_MS + 5, 1.0)]);
@@ -312,9 +312,9 @@ fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
         // A bound that is raised lets them be written again, and the first one does not come back.
         for bytes_max in [Some(10), None, Some(1 << 40)] {
             let store = Arc::new(open_with(&objects, bounded(bytes_max)).await.unwrap());
-            let is_in_files = store.inner().lsm.live_bytes().0.len() > 1;
+            let is_in_files = store.core().lsm.live_bytes().0.len() > 1;
             assert!(is_taken(Arc::clone(&store)).await || is_in_files, "{bytes_max:?}");
-            let kept = store.inner().lsm.get(crate::keys::KEPT_BY_SIZE).await.unwrap();
+            let kept = store.core().lsm.get(crate::keys::KEPT_BY_SIZE).await.unwrap();
             assert_eq!(kept, None);
             store.close().await.unwrap();
         }
@@ -426,12 +426,12 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             let (old, other) = (labels(&[("n", "old")]), labels(&[("n", "other")]));
             store.append(batch(&old, &[(1, 1.0)])).await.unwrap();
             store.seal_all().await.unwrap();
-            let inner = store.inner();
+            let core = store.core();
             let (answer, outcome) = tokio::sync::oneshot::channel();
-            let pending = Pending::new(&inner.head, batch(&old, &[(2, 2.0)]), answer);
+            let pending = Pending::new(&core.head, batch(&old, &[(2, 2.0)]), answer);
             {
-                let _log = inner.log.lock().await;
-                assert_eq!(inner.head.forget(|_| true), 1);
+                let _log = core.log.lock().await;
+                assert_eq!(core.head.forget(|_| true), 1);
             }
             let mut expected = vec![(old, vec![(1, 1.0_f64.to_bits()), (2, 2.0_f64.to_bits())])];
             if is_reused {
@@ -440,10 +440,10 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             }
             let bounds =
                 Bounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
-            let mut log = inner.log.lock().await;
+            let mut log = core.log.lock().await;
             let keeping = Keeping::default();
-            let bounds = (bounds, &keeping.borders(inner.retention_time()));
-            log.commit(&inner.lsm, &inner.head, bounds, vec![pending], |_| {}).await.unwrap();
+            let bounds = (bounds, &keeping.borders(core.retention_time()));
+            log.commit(&core.lsm, &core.head, bounds, vec![pending], |_| {}).await.unwrap();
             drop(log);
             let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };
             assert_eq!(outcome.await.unwrap(), Ok(accepted));
@@ -498,7 +498,7 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
         store.maintain().await.unwrap();
         let check = async |store: &Store| {
             let mut held = Vec::new();
-            store.inner().head.for_each(|_, series| {
+            store.core().head.for_each(|_, series| {
                 held.extend(times.map(|t| series.overlaps(t, t)));
             });
             assert_eq!(held, [false, true, true], "the last closed window stays for a while");
@@ -506,15 +506,15 @@ fn what_is_sealed_is_neither_kept_in_the_head_nor_replayed() {
         };
         check(&store).await;
         let partition = crate::keys::partition(0);
-        let has_blocks = || store.inner().lsm.segments().iter().any(|s| s[..] == partition[..]);
+        let has_blocks = || store.core().lsm.segments().iter().any(|s| s[..] == partition[..]);
         assert!(!has_blocks(), "they are in memory and in the log of the tree");
-        crate::seal::write_out(store.inner()).await.unwrap();
+        crate::seal::write_out(store.core()).await.unwrap();
         assert!(has_blocks());
         drop(store);
         let store = open_with(&objects, options).await.unwrap();
         check(&store).await;
-        store.inner().lsm.flush_to_files().await.unwrap();
-        let has_log = || store.inner().lsm.segments().iter().any(|s| s.starts_with(b"l"));
+        store.core().lsm.flush_to_files().await.unwrap();
+        let has_log = || store.core().lsm.segments().iter().any(|s| s.starts_with(b"l"));
         assert!(has_log());
         assert!(store.stats().file_bytes > 0, "files in use are counted");
         store.seal_all().await.unwrap();

@@ -38,7 +38,7 @@ async fn takes(store: &Store, timestamp_ms: i64) -> bool {
 }
 
 async fn names_border(store: &Store) -> bool {
-    store.inner().lsm.get(KEPT_FROM).await.unwrap().is_some()
+    store.core().lsm.get(KEPT_FROM).await.unwrap().is_some()
 }
 
 async fn times(store: &Store) -> Vec<i64> {
@@ -58,7 +58,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
 
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(!names_border(&store).await);
         assert!(!takes(&store, DELETED_MS + 1).await, "the retention is as it was");
@@ -83,7 +83,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
 
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(names_border(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
@@ -92,7 +92,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         let store = open(&objects, false, DELETED_AT_MS).await;
         for is_maintained in [false, true] {
             if is_maintained {
-                seal::delete_expired(store.inner()).await.unwrap();
+                seal::delete_expired(store.core()).await.unwrap();
             }
             let left = [KEPT_MS, DELETED_AT_MS];
             assert_eq!(times(&store).await, left, "maintained: {is_maintained}");
@@ -102,7 +102,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         assert!(!names_border(&store).await, "it goes with the last record");
         assert!(!takes(&store, DELETED_MS + 1).await, "what has been hidden once stays so");
         assert!(takes(&store, KEPT_MS + 1).await, "which begins a log epoch");
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert!(takes(&store, DELETED_MS + 1).await, "nothing is left of the day");
         let all = [DELETED_MS + 1, KEPT_MS, KEPT_MS + 1, DELETED_AT_MS];
         assert_eq!(times(&store).await, all);
@@ -124,7 +124,7 @@ fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
         // As stores have it that were written before it went in time.
         let mut set = WriteSet::default();
         set.put(KEPT_FROM.to_vec(), seal::encode_kept_from(100));
-        store.inner().lsm.commit(set).await.unwrap();
+        store.core().lsm.commit(set).await.unwrap();
         store.close().await.unwrap();
 
         let store = open(&objects, false, DELETED_AT_MS).await;
@@ -142,7 +142,7 @@ fn an_unconfirmed_retention_releases_nothing() {
         store.close().await.unwrap();
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert!(names_border(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
 
@@ -153,15 +153,15 @@ fn an_unconfirmed_retention_releases_nothing() {
             ..harness::options()
         };
         let store = open_with(&objects, options).await.unwrap();
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert!(names_border(&store).await);
-        assert!(!seal::has_deleted_records(store.inner()).await);
+        assert!(!seal::has_deleted_records(store.core()).await);
         store.seal_all().await.unwrap();
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert!(!names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
         // Without a limit by time there is nothing to confirm.
         store.set_retention(Retention::default());
-        seal::delete_expired(store.inner()).await.unwrap();
+        seal::delete_expired(store.core()).await.unwrap();
         assert!(takes(&store, DELETED_MS + 1).await);
     });
 }
@@ -184,11 +184,11 @@ fn days_deleted_by_size_are_not_sealed_for_in_vain() {
             store.seal_all().await.unwrap();
             // In an open window: its log epoch stays, with a record of the day that is deleted.
             assert!(takes(&store, DELETED_MS + 1).await && takes(&store, DELETED_AT_MS).await);
-            seal::write_out(store.inner()).await.unwrap();
-            seal::delete_expired(store.inner()).await.unwrap();
+            seal::write_out(store.core()).await.unwrap();
+            seal::delete_expired(store.core()).await.unwrap();
             assert_eq!(store.stats().partitions_deleted, 1);
             assert!(names_border(&store).await, "the log has a record of the day");
-            assert!(!seal::has_deleted_records(store.inner()).await);
+            assert!(!seal::has_deleted_records(store.core()).await);
             assert!(!takes(&store, DELETED_MS + 2).await);
         }
     });

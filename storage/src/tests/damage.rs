@@ -51,7 +51,7 @@ async fn read_through(store: &Store) -> Result<usize, SourceError> {
 }
 
 pub(super) async fn entries(store: &Store, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
+    let mut scan = store.core().lsm.scan_prefix(prefix).await.unwrap();
     let mut entries = Vec::new();
     while let Some((key, value)) = scan.next().await.unwrap() {
         entries.push((key.to_vec(), value.to_vec()));
@@ -62,7 +62,7 @@ pub(super) async fn entries(store: &Store, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u
 pub(super) async fn put(store: &Store, key: &[u8], value: Vec<u8>) {
     let mut set = WriteSet::default();
     set.put(key.to_vec(), value);
-    store.inner().lsm.commit(set).await.unwrap();
+    store.core().lsm.commit(set).await.unwrap();
 }
 
 /// The value with one bit flipped, and cut short, at some places.
@@ -118,7 +118,7 @@ fn nothing_is_kept_of_an_index_that_is_damaged() {
                 continue;
             }
             kinds.insert(key[9]);
-            store.inner().index.remove(0);
+            store.core().index.remove(0);
             for damaged in damages(&key, &value).into_iter().step_by(11) {
                 put(&store, &key, damaged).await;
                 match read_through(&store).await {
@@ -176,7 +176,7 @@ fn missing_blocks_and_pages_are_errors() {
             if key[9] == b'b' || key[9] == b'f' {
                 let mut set = WriteSet::default();
                 set.delete(&key);
-                store.inner().lsm.commit(set).await.unwrap();
+                store.core().lsm.commit(set).await.unwrap();
                 let result = read_through(&store).await;
                 assert!(matches!(result, Err(SourceError::Corrupt { .. })), "{result:?}");
                 put(&store, &key, value).await;
@@ -303,7 +303,7 @@ fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
             (0..SERIES).for_each(|number| all.push(&series(number), &samples));
             store.append(all).await.unwrap();
         }
-        store.inner().head.for_each(|_, held| {
+        store.core().head.for_each(|_, held| {
             if held.labels == series(SERIES - 1) {
                 held.damage(0);
             }
@@ -317,7 +317,7 @@ fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
             assert_eq!(count(keys::blocks(0)).await, BLOCKS + BLOCKS - 1);
             assert!(count(keys::INTENTS_PREFIX.to_vec()).await >= BLOCKS - 1);
         }
-        crate::seal::tidy(store.inner()).await.unwrap();
+        crate::seal::tidy(store.core()).await.unwrap();
         assert_eq!(count(keys::blocks(0)).await, BLOCKS, "those of the other window");
         assert_eq!(count(keys::INTENTS_PREFIX.to_vec()).await, 0);
         let found = read(store, vec![], WINDOW_MS, 2 * WINDOW_MS - 1).await.unwrap();

@@ -71,7 +71,7 @@ async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
     for times in [[1000, 2000], [3000, PARTITION_MS]] {
         write(&store, &times).await;
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
+        crate::seal::write_out(store.core()).await.unwrap();
     }
     write(&store, &[PARTITION_MS + 5000]).await;
     drop(store);
@@ -79,7 +79,7 @@ async fn killed() -> (InMemory, BTreeMap<String, &'static str>) {
     write(&store, &[PARTITION_MS + 9000]).await;
     // What has been merged is not read any more.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let files = store.inner().lsm.files().into_iter();
+    let files = store.core().lsm.files().into_iter();
     let kinds: BTreeMap<String, &'static str> = files
         .map(|(segment, name)| {
             let kind = match segment[0] {

@@ -93,7 +93,7 @@ fn deleted_samples_stay_away_over_seals_and_restarts() {
             }
             assert_eq!(read_all(&store).await.unwrap(), expected, "after step {step}");
         }
-        assert_eq!(store.inner().tombstones.counts(), (0, 0), "nothing is left to be covered");
+        assert_eq!(store.core().tombstones.counts(), (0, 0), "nothing is left to be covered");
     });
 }
 
@@ -232,20 +232,20 @@ fn selections_under_way_go_on_with_the_blocks_they_have_found() {
         store.append(batch(&series(1), &[(1000, 1.0), (2000, 2.0)])).await.unwrap();
         store.append(batch(&series(2), &[(1000, 1.0)])).await.unwrap();
         store.seal_all().await.unwrap();
-        let facts = store.inner().partition(0).unwrap();
+        let facts = store.core().partition(0).unwrap();
         let metric = crate::keys::metric_hash("a");
-        let old = facts.runs_of(&store.inner().lsm, &[metric]).await.unwrap().remove(0);
+        let old = facts.runs_of(&store.core().lsm, &[metric]).await.unwrap().remove(0);
         let key = crate::keys::block(metric, 0, old[0].run, old[0].blocks[0].first_id);
-        let selection = store.inner().selections.begin();
+        let selection = store.core().selections.begin();
         store.delete(of(1), 2000, 2000).await.unwrap();
         store.clean_tombstones().await.unwrap();
         let expected = contents(&[(1, &[(1000, 1.0)]), (2, &[(1000, 1.0)])]);
         assert_eq!(read_all(&store).await.unwrap(), expected);
         store.maintain().await.unwrap();
-        assert!(store.inner().lsm.get(&key).await.unwrap().is_some(), "it may be read");
+        assert!(store.core().lsm.get(&key).await.unwrap().is_some(), "it may be read");
         drop(selection);
         store.maintain().await.unwrap();
-        assert!(store.inner().lsm.get(&key).await.unwrap().is_none());
+        assert!(store.core().lsm.get(&key).await.unwrap().is_none());
         assert_eq!(read_all(&store).await.unwrap(), expected);
     });
 }
@@ -298,8 +298,8 @@ fn space_is_given_back() {
             store.append(batch(&series(number), &samples)).await.unwrap();
         }
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
-        let partition = || store.inner().lsm.live_bytes().0.get(&0).copied().unwrap_or_default();
+        crate::seal::write_out(store.core()).await.unwrap();
+        let partition = || store.core().lsm.live_bytes().0.get(&0).copied().unwrap_or_default();
         let before = partition();
         let selector = Matcher::new(MatchOp::Regex, "n", "[1-3].").unwrap();
         store.delete(vec![vec![selector]], i64::MIN, i64::MAX).await.unwrap();
@@ -368,7 +368,7 @@ fn a_delete_under_way_when_cleaning_begins_stays() {
         store.seal_all().await.unwrap();
         // The window of the next delete is rewritten for this one.
         store.delete(of(1), 1000, 1000).await.unwrap();
-        let log = store.inner().log.lock().await;
+        let log = store.core().log.lock().await;
         let release = async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
@@ -431,9 +431,9 @@ fn writes_and_seals_take_turns_with_a_delete_of_many_series() {
         }
         store.append(all).await.unwrap();
         let selectors = vec![vec![Matcher::equal("__name__", "a")]];
-        let dropped = begin_delete(store.inner(), selectors, (2000, 2000)).await.unwrap();
+        let dropped = begin_delete(store.core(), selectors, (2000, 2000)).await.unwrap();
         for _ in 0..=100 {
-            store.inner().take_turn(store.inner().log.lock().await).await;
+            store.core().take_turn(store.core().log.lock().await).await;
         }
         // What has been deleted is not held any more, whether the series has had its turn or not.
         let mut again = Batch::default();
@@ -442,10 +442,10 @@ fn writes_and_seals_take_turns_with_a_delete_of_many_series() {
         }
         let outcome = store.append(again).await.unwrap();
         assert_eq!((outcome.accepted, outcome.duplicates), (3, 0));
-        assert!(store.inner().log.lock().await.is_dropping(), "the write has waited for all turns");
+        assert!(store.core().log.lock().await.is_dropping(), "the write has waited for all turns");
         store.seal_all().await.unwrap();
-        assert!(!store.inner().log.lock().await.is_dropping(), "the seal has not waited");
-        store.inner().drop_deleted(dropped).await.unwrap();
+        assert!(!store.core().log.lock().await.is_dropping(), "the seal has not waited");
+        store.core().drop_deleted(dropped).await.unwrap();
         let samples = |number: i64| {
             let is_again = [0, 150, 299].contains(&number);
             let both = [(1000, 1.0_f64.to_bits()), (2000, 2.0_f64.to_bits())];
@@ -476,9 +476,9 @@ fn a_crash_in_the_middle_of_a_delete_of_many_series_brings_none_back() {
             all.push(&series(number), &[(1000, 1.0)]);
         }
         store.append(all).await.unwrap();
-        let _dropped = begin_delete(store.inner(), vec![vec![]], (0, 2000)).await.unwrap();
+        let _dropped = begin_delete(store.core(), vec![vec![]], (0, 2000)).await.unwrap();
         for _ in 0..=100 {
-            store.inner().take_turn(store.inner().log.lock().await).await;
+            store.core().take_turn(store.core().log.lock().await).await;
         }
         assert_eq!(read_all(&store).await.unwrap().len(), 200, "it is in the middle");
         store.append(batch(&series(299), &[(1500, 5.0)])).await.unwrap();
@@ -501,9 +501,9 @@ fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
             vec![Matcher::new(MatchOp::Regex, "n", "0|1").unwrap()],
             vec![Matcher::equal("n", "2")],
         ];
-        let dropped = begin_delete(store.inner(), selectors, (2000, 2000)).await.unwrap();
-        let (epoch, sought) = store.inner().log.lock().await.sought().unwrap();
-        let found = store.inner().head.covered(&sought);
+        let dropped = begin_delete(store.core(), selectors, (2000, 2000)).await.unwrap();
+        let (epoch, sought) = store.core().log.lock().await.sought().unwrap();
+        let found = store.core().head.covered(&sought);
         // Some are written to meanwhile, one of them twice, one is none of the delete's, one is new.
         let mut outcomes = Vec::new();
         for (number, value) in [(0, 2.0), (0, 2.0), (2, 5.0), (3, 2.0), (1000, 2.0)] {
@@ -511,9 +511,9 @@ fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
             outcomes.push((outcome.accepted, outcome.duplicates));
         }
         assert_eq!(outcomes, [(1, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
-        assert!(store.inner().log.lock().await.sought().is_some(), "a write has waited for it");
-        store.inner().log.lock().await.note_found(epoch, found);
-        store.inner().drop_deleted(dropped).await.unwrap();
+        assert!(store.core().log.lock().await.sought().is_some(), "a write has waited for it");
+        store.core().log.lock().await.note_found(epoch, found);
+        store.core().drop_deleted(dropped).await.unwrap();
         let left = read_all(&*store).await.unwrap();
         let expected = contents(&[
             (0, &[(1000, 1.0), (2000, 2.0)]),

@@ -372,7 +372,7 @@ fn days_that_go_are_never_there_in_part_after_a_crash() {
                     }
                 }
                 store.seal_all().await.unwrap();
-                crate::seal::write_out(store.inner()).await.unwrap();
+                crate::seal::write_out(store.core()).await.unwrap();
                 store.close().await.unwrap();
                 let faulty = Faulty::on(&objects, writes, last_lands);
                 let options = StoreOptions { retention_bytes: Some(1), ..harness::options() };

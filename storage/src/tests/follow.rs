@@ -37,7 +37,7 @@ async fn caught_up(reader: &Store) -> Contents {
 
 async fn seal(store: &Store) {
     store.seal_all().await.unwrap();
-    crate::seal::write_out(store.inner()).await.unwrap();
+    crate::seal::write_out(store.core()).await.unwrap();
 }
 
 /// Waits, but not for ever, until nothing is left to be merged.
@@ -112,11 +112,11 @@ fn what_a_reader_has_sealed_leaves_its_head() {
             assert!(reader.stats().log_bytes > 0);
             store.seal_all().await.unwrap();
             assert_eq!(caught_up(&reader).await, read_all(&store).await.unwrap());
-            let inner = reader.inner();
+            let core = reader.core();
             let mut open = 0;
-            inner.head.for_each(|_, series| open += usize::from(!series.is_empty()));
+            core.head.for_each(|_, series| open += usize::from(!series.is_empty()));
             assert_eq!(open, 0, "window {window}");
-            assert!(inner.log.lock().await.open_windows().is_none());
+            assert!(core.log.lock().await.open_windows().is_none());
         }
     });
 }
@@ -347,7 +347,7 @@ fn a_later_format_is_refused_at_the_start_and_on_the_way() {
         let mut set = lsm::WriteSet::default();
         let later = crate::value::encode_u32(crate::keys::FORMAT, crate::seal::FORMAT + 1);
         set.put(crate::keys::FORMAT.to_vec(), later);
-        store.inner().lsm.commit(set).await.unwrap();
+        store.core().lsm.commit(set).await.unwrap();
         let is_refused =
             |result: Result<(), StoreError>| matches!(result, Err(StoreError::NewerFormat { .. }));
         assert!(is_refused(on_the_way.catch_up().await));

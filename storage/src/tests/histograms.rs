@@ -275,7 +275,7 @@ fn histograms_weigh_what_they_take() {
             async move { store.append(histogram_batch(&series(), &[at(1, histogram(&counts))])).await }
         };
         // Nobody commits as long as this is held.
-        let log = store.inner().log.lock().await;
+        let log = store.core().log.lock().await;
         let first = tokio::spawn(write(vec![1; 60]));
         while store.stats().queue_samples == 0 {
             tokio::task::yield_now().await;
@@ -387,7 +387,7 @@ fn starts_are_kept_where_they_are_known_and_cost_nothing_elsewhere() {
         };
         check(&store).await;
         let mut encodings = Vec::new();
-        store.inner().head.for_each(|_, series| {
+        store.core().head.for_each(|_, series| {
             let (mut parts, mut room) = (Parts::new(), TailRoom::default());
             series.parts(0, i64::MAX, false, (&mut parts, &mut room));
             for part in parts {
@@ -417,7 +417,7 @@ fn a_log_of_the_version_before_is_replayed() {
         let record = [&crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat();
         let mut set = WriteSet::default();
         set.put(keys::log(0, 0), record);
-        store.inner().lsm.commit(set).await.unwrap();
+        store.core().lsm.commit(set).await.unwrap();
         drop(store);
         let store = open(&objects).await.unwrap();
         let expected: Vec<(i64, u64)> = vec![(1000, 1.5_f64.to_bits()), (2000, 2.5_f64.to_bits())];

@@ -29,15 +29,15 @@ async fn open_limited(limit: impl FnOnce(&mut StoreOptions)) -> Store {
 
 /// What the head says that it holds, and what it holds.
 fn accounts(store: &Store) -> [(usize, usize); 2] {
-    let inner = store.inner();
+    let core = store.core();
     let (mut active, mut bytes) = (0, 0);
-    inner.head.for_each(|_, series: &mut HeadSeries| {
+    core.head.for_each(|_, series: &mut HeadSeries| {
         assert_eq!(series.is_active, !series.is_empty());
         active += usize::from(series.is_active);
         bytes += series.bytes();
     });
     let stats = store.stats();
-    [(stats.active_series, active), (stats.head_bytes - inner.head.index_bytes(), bytes)]
+    [(stats.active_series, active), (stats.head_bytes - core.head.index_bytes(), bytes)]
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
         assert!(before - after > 32 * 16, "{before} {after}");
         check(&store, &all, "ended").await;
         // As where the second window is due and its seal takes a while.
-        let head = &store.inner().head;
+        let head = &store.core().head;
         head.condense(0..head.slot_count(), &BTreeSet::from([1]), u32::MAX);
         assert!(store.stats().head_bytes < after - 256, "{after} {}", store.stats().head_bytes);
         check(&store, &all, "condensed").await;

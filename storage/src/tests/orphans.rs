@@ -37,7 +37,7 @@ fn series() -> Labels {
 async fn write_file(store: &Store, number: i64) -> Result<(), StoreError> {
     store.append(batch(&series(), &[(number * WINDOW_MS, 1.0)])).await?;
     store.seal_all().await?;
-    crate::seal::write_out(store.inner()).await
+    crate::seal::write_out(store.core()).await
 }
 
 /// The files of merged data on an object store, with their bytes.
@@ -54,13 +54,13 @@ async fn names(objects: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
 
 /// The files that the tree of a store consists of.
 fn live(store: &Store) -> BTreeSet<String> {
-    store.inner().lsm.files().into_iter().map(|(_, name)| name).collect()
+    store.core().lsm.files().into_iter().map(|(_, name)| name).collect()
 }
 
 /// Has everything collected that there is.
 async fn collect(store: &Store) {
     let started = Instant::now();
-    while store.inner().lsm.has_orphans().await {
+    while store.core().lsm.has_orphans().await {
         assert!(started.elapsed() < PATIENCE, "what a crash has left stays");
         store.maintain().await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -280,7 +280,7 @@ fn a_copy_that_a_crash_cuts_off_leaves_no_links_on_a_disk() {
         let store = Store::open_at(&location, without_merges()).await.unwrap();
         write_file(&store, 1).await.unwrap();
         // As a crash leaves it: the checkpoint, and a link that has not got its name yet.
-        let copy = store.inner().lsm.snapshot("half").await.unwrap();
+        let copy = store.core().lsm.snapshot("half").await.unwrap();
         drop((copy, store));
         let copies = folder.0.join("snapshots");
         let link = copies.join("half/tessella/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst#0");

@@ -171,7 +171,7 @@ fn writes_are_refused_within_a_bound_and_none_is_lost_or_doubled() {
                 let store = Arc::clone(&store);
                 async move { write(&store, "b", 2).await }
             });
-            while !store.inner().is_committing() {
+            while !store.core().is_committing() {
                 tokio::task::yield_now().await;
             }
             let second = write(&store, "c", 3).await;
@@ -239,7 +239,7 @@ fn sealed_data_fails_within_a_bound_and_what_was_read_is_read_on() {
         let store = open(&absent).await;
         assert_eq!(write(&store, "a", 1).await, Ok(1));
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
+        crate::seal::write_out(store.core()).await.unwrap();
         drop(store);
         let store = open(&absent).await;
         let read_a = || {

@@ -23,7 +23,7 @@ fn a_store_is_read_as_it_is_while_it_is_written_to() {
         store.append(batch(&b, &[(1, 1.0)])).await.unwrap();
         // In files, in the log behind them, and in no files yet.
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
+        crate::seal::write_out(store.core()).await.unwrap();
         store.append(batch(&b, &[(2, 2.0)])).await.unwrap();
         store.seal_all().await.unwrap();
         store.append(batch(&a, &[(3, 3.0)])).await.unwrap();

@@ -99,7 +99,7 @@ fn rules_expire_windows_and_no_others_over_seals_and_restarts() {
             }
             assert_eq!(read_all(&store).await.unwrap(), expected, "step {step}, then");
         }
-        assert!(store.inner().tombstones.counts().0 < 6, "{:?}", store.inner().tombstones);
+        assert!(store.core().tombstones.counts().0 < 6, "{:?}", store.core().tombstones);
     });
 }
 
@@ -143,7 +143,7 @@ fn the_shortest_rule_counts_and_what_is_gone_stays_so() {
             store.maintain().await.unwrap();
             assert_eq!(read_all(&store).await.unwrap(), left(&all, gone));
         }
-        assert_eq!(store.inner().lsm.get(crate::keys::RULES).await.unwrap(), None);
+        assert_eq!(store.core().lsm.get(crate::keys::RULES).await.unwrap(), None);
         // What is written without the rule is there, and goes when the rule is there again.
         let old = samples(NOW_MS - 5 * WINDOW_MS, NOW_MS - 4 * WINDOW_MS);
         assert_eq!(append(&store, &old).await, []);
@@ -194,7 +194,7 @@ fn series_of_which_nothing_is_kept_are_not_listed() {
         let budget = Budget::unlimited();
         assert_eq!(store.series(&query, &budget).await.unwrap(), [other()]);
         assert_eq!(store.label_values("__name__", &query, &budget).await.unwrap(), ["x"]);
-        assert_eq!(store.inner().tombstones.counts().1, 0, "cleaned up, as the day is over");
+        assert_eq!(store.core().tombstones.counts().1, 0, "cleaned up, as the day is over");
     });
 }
 
@@ -217,8 +217,8 @@ fn space_of_expired_samples_is_given_back() {
             store.append(batch(&series, &samples)).await.unwrap();
         }
         store.seal_all().await.unwrap();
-        crate::seal::write_out(store.inner()).await.unwrap();
-        let day = || store.inner().lsm.live_bytes().0.get(&100).copied().unwrap_or_default();
+        crate::seal::write_out(store.core()).await.unwrap();
+        let day = || store.core().lsm.live_bytes().0.get(&100).copied().unwrap_or_default();
         let before = day();
         assert!(before > 40 * 1000 * 6, "{before} bytes");
         // Gone, but not all of the day yet.

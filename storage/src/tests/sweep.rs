@@ -35,7 +35,7 @@ async fn with_days(days: i64) -> Store {
 
 /// The keys that begin with a prefix.
 async fn keys_of(store: &Store, prefix: &[u8]) -> Vec<Vec<u8>> {
-    let mut scan = store.inner().lsm.scan_prefix(prefix).await.unwrap();
+    let mut scan = store.core().lsm.scan_prefix(prefix).await.unwrap();
     let mut found = Vec::new();
     while let Some((key, _)) = scan.next().await.unwrap() {
         found.push(key.to_vec());
@@ -64,7 +64,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
         };
         let before = postings().await;
         assert!(before.0 > 1 && before.1 > 1, "in several registrations: {before:?}");
-        let selection = store.inner().selections.begin();
+        let selection = store.core().selections.begin();
         store.delete(named("a"), i64::MIN, i64::MAX).await.unwrap();
         store.clean_tombstones().await.unwrap();
         assert_eq!(postings().await, before, "a selection may want them");
@@ -72,7 +72,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
         store.maintain().await.unwrap();
         assert_eq!(postings().await, (0, before.1));
         assert_eq!((dictionary("a").await, dictionary("b").await), (0, 1));
-        let mut scan = store.inner().lsm.scan_prefix(&keys::forward(0)).await.unwrap();
+        let mut scan = store.core().lsm.scan_prefix(&keys::forward(0)).await.unwrap();
         let mut left = 0;
         while let Some((key, bytes)) = scan.next().await.unwrap() {
             let page = crate::block::decode_page(&key, &bytes).unwrap();
@@ -93,7 +93,7 @@ fn the_index_forgets_series_once_no_selection_wants_them() {
             assert_eq!(names(&store).await, ["a", "b", "c"]);
             let absent = Matcher::new(MatchOp::NotEqual, "x", "y").unwrap();
             assert_eq!(read(&store, vec![absent], 0, i64::MAX).await.unwrap(), found);
-            store.inner().index.remove(0);
+            store.core().index.remove(0);
         }
     });
 }
@@ -106,15 +106,15 @@ fn a_day_of_which_nothing_is_left_goes_whole() {
         store.delete(vec![vec![]], PARTITION_MS, 2 * PARTITION_MS - 1).await.unwrap();
         store.clean_tombstones().await.unwrap();
         assert_eq!(keys_of(&store, &keys::partition(1)).await, Vec::<Vec<u8>>::new());
-        assert_eq!(store.inner().lsm.get(&keys::partition_entry(1)).await.unwrap(), None);
-        assert_eq!(store.inner().lsm.get(&keys::gone(1)).await.unwrap(), None);
+        assert_eq!(store.core().lsm.get(&keys::partition_entry(1)).await.unwrap(), None);
+        assert_eq!(store.core().lsm.get(&keys::gone(1)).await.unwrap(), None);
         assert_eq!(keys_of(&store, &keys::dictionary_of_pair("__name__", "a")).await.len(), 2);
         assert_eq!(store.stats().partitions, 2);
         // The merge runs by itself.
         let segment = bytes::Bytes::from(keys::partition(1));
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while store.inner().lsm.live_bytes().0.get(&1).is_some_and(|bytes| *bytes > 0) {
-            let segments = store.inner().lsm.segments();
+        while store.core().lsm.live_bytes().0.get(&1).is_some_and(|bytes| *bytes > 0) {
+            let segments = store.core().lsm.segments();
             assert!(std::time::Instant::now() < limit, "{}", segments.contains(&segment));
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }

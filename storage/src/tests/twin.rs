@@ -355,7 +355,7 @@ async fn run(
                 }
             }
             Op::Garbage => {
-                crate::seal::write_out(store.inner()).await.unwrap();
+                crate::seal::write_out(store.core()).await.unwrap();
                 lsm::collect_garbage(&lsm::Location::on(Arc::clone(&objects))).await;
                 for reader in &readers {
                     // What it was before, whatever has gone.

@@ -47,7 +47,7 @@ fn a_day_that_is_read_ahead_is_deleted_behind_it() {
     run(async {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let store = with_day(&clock).await;
-        let mut warming = Box::pin(warm_up(Arc::clone(store.inner()), KEPT_MS));
+        let mut warming = Box::pin(warm_up(Arc::clone(store.core()), KEPT_MS));
         assert!(poll!(&mut warming).is_pending(), "it waits for the object store");
         pass_to(&clock, &store, NOW_MS + KEPT_MS).await;
         store.maintain().await.unwrap();
@@ -65,11 +65,11 @@ fn a_day_that_is_about_to_be_deleted_is_not_read_ahead() {
         let clock = Arc::new(ManualClock::new(NOW_MS));
         let store = with_day(&clock).await;
         // A selection that goes on keeps it from being deleted.
-        let selection = store.inner().selections.begin();
+        let selection = store.core().selections.begin();
         pass_to(&clock, &store, NOW_MS + KEPT_MS).await;
         store.maintain().await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 0);
-        warm_up(Arc::clone(store.inner()), 2 * KEPT_MS).await;
+        warm_up(Arc::clone(store.core()), 2 * KEPT_MS).await;
         assert_eq!(store.stats().warmed_bytes, 0);
         drop(selection);
         store.maintain().await.unwrap();

@@ -339,9 +339,9 @@ impl Lives<'_> {
     fn set_clock(&self, process: &Process, skew_ms: i64) {
         let machine = &process.machine;
         let before_ms = machine.skew_ms.load(Ordering::Relaxed);
-        process.store.inner().retention_time();
+        process.store.core().retention_time();
         machine.skew_ms.store(skew_ms, Ordering::Relaxed);
-        process.store.inner().retention_time();
+        process.store.core().retention_time();
         if skew_ms.abs_diff(before_ms) >= 60_000 {
             let suspension = self.world.options.retention_confirmation * 6;
             let until_ms = self.world.time.now_ms() + suspension.as_millis() as i64;
@@ -580,7 +580,7 @@ impl Lives<'_> {
             tokio::time::sleep(Duration::from_secs(rest)).await;
         }
         self.check(process).await;
-        if process.store.inner().lsm.has_orphans().await {
+        if process.store.core().lsm.has_orphans().await {
             lock(&self.world.known).violated("what crashes have left stays");
         }
     }
@@ -610,7 +610,7 @@ async fn settle(tasks: &mut JoinSet<()>) {
 async fn come_to_rest(process: &Process) {
     let at_rest = async {
         // A delete that is durable goes on in turns, between which the log is free.
-        while process.store.inner().log.lock().await.is_dropping() {
+        while process.store.core().log.lock().await.is_dropping() {
             tokio::task::yield_now().await;
         }
     };
@@ -714,7 +714,7 @@ async fn append(known: Arc<Mutex<Known>>, process: Arc<Process>, samples: Vec<(C
 }
 
 fn known_to_expire(process: &Process) -> bool {
-    let options = &process.store.inner().options;
+    let options = &process.store.core().options;
     options.retention_ms.is_some() || options.retention_bytes.is_some()
 }
 
@@ -747,7 +747,7 @@ async fn chore(known: Arc<Mutex<Known>>, process: Arc<Process>, chore: Chore) {
         Chore::Seal => store.seal_all().await,
         Chore::Maintain => store.maintain().await,
         Chore::Clean => store.clean_tombstones().await,
-        Chore::WriteOut => crate::seal::write_out(store.inner()).await,
+        Chore::WriteOut => crate::seal::write_out(store.core()).await,
     };
     must_be_fine(&known, &process, &format!("{chore:?}"), &result);
 }

@@ -1,4 +1,4 @@
-//! What the tasks of a store share, and what of it is in view.
+//! State that the tasks of a store share, and the part of it that is in view.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -29,16 +29,16 @@ use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_win
 const REASON_SPAN_MIN: Duration = Duration::from_secs(5);
 
 /// What the tasks of a store share.
-pub(crate) struct Inner {
+pub(crate) struct Core {
     pub(crate) lsm: Lsm,
     pub(crate) head: Head,
     /// Decoded floats of what has been read.
     pub(crate) columns: Arc<ColumnCache>,
     pub(crate) options: StoreOptions,
     /// How long samples are kept now.
-    pub(super) keeping: RwLock<Arc<Keeping>>,
+    pub(crate) keeping: RwLock<Arc<Keeping>>,
     /// The time that the retention is measured against.
-    pub(super) reference: ReferenceTime,
+    pub(crate) reference: ReferenceTime,
     /// What the store says of rules: the value of its key.
     pub(crate) stored_rules: Mutex<Option<Vec<u8>>>,
     /// Selections under way: what they may still want stays.
@@ -59,20 +59,20 @@ pub(crate) struct Inner {
     /// Set once the store is to be closed: a seal ends before its next window.
     pub(crate) is_closing: AtomicBool,
     /// When deletes may be cleaned up by themselves again, after it has failed.
-    pub(super) clean_from_ms: AtomicI64,
-    pub(super) queue: Queue,
+    pub(crate) clean_from_ms: AtomicI64,
+    pub(crate) queue: Queue,
     /// Told when nobody leads any more.
-    pub(super) idle: Notify,
+    pub(crate) idle: Notify,
     /// Told when maintenance is wanted at once: the log has grown too large, or the head, or the
     /// clock has been set back.
-    pub(super) log_is_large: Notify,
+    pub(crate) log_is_large: Notify,
     /// Told when the retention has been set anew.
-    pub(super) has_retention: Notify,
+    pub(crate) has_retention: Notify,
 }
 
-impl Inner {
+impl Core {
     /// Errors: [`StoreError::ReadOnly`].
-    pub(super) fn check_writable(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         if self.lsm.is_read_only() { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
@@ -142,7 +142,7 @@ impl Inner {
         Arc::clone(&self.keeping.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn set_retention(&self, retention: Retention) {
+    pub(crate) fn set_retention(&self, retention: Retention) {
         assert!(retention.rules.len() <= RETENTION_RULES_MAX, "too many rules of the retention");
         // Times hidden by the previous setting stay hidden until maintenance releases those that the
         // new one keeps.
@@ -212,7 +212,7 @@ impl Inner {
     }
 
     /// Counts a write that is refused, and adds why the object store takes none.
-    pub(super) fn refused(&self, error: StoreError) -> StoreError {
+    pub(crate) fn refused(&self, error: StoreError) -> StoreError {
         match &error {
             StoreError::Stalled { .. } => self.counters.note_stalled(),
             StoreError::HeadFull { .. } => self.counters.note_head_full(),
@@ -222,14 +222,14 @@ impl Inner {
     }
 
     /// Adds to an error why the object store takes no writes, where it has said so.
-    pub(super) fn with_reason(&self, mut error: StoreError) -> StoreError {
+    pub(crate) fn with_reason(&self, mut error: StoreError) -> StoreError {
         if let StoreError::Stalled { waited, reason, .. } = &mut error {
             *reason = self.lsm.write_failure((*waited).max(REASON_SPAN_MIN));
         }
         error
     }
 
-    pub(super) fn bounds(&self, keeping: &Keeping, time: RetentionTime) -> Bounds {
+    pub(crate) fn bounds(&self, keeping: &Keeping, time: RetentionTime) -> Bounds {
         let floor_ms = keeping.floor_ms(time).unwrap_or(TIME_MIN_MS);
         let ahead = self.options.ahead_max_ms;
         Bounds {
