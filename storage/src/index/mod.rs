@@ -11,9 +11,8 @@ pub(crate) mod cache;
 pub(crate) mod facts;
 mod ids;
 mod labels;
-pub(crate) mod partition;
 mod prune;
-mod results;
+pub(crate) mod results;
 pub(crate) mod runs;
 
 use std::ops::Deref;

@@ -116,7 +116,7 @@ impl Results {
 
 impl Resolved {
     /// Series, ascending by id.
-    pub(super) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
+    pub(crate) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
         let metrics = by_metric(&labels);
         Resolved { labels: Arc::new(labels), metrics }
     }

@@ -7,6 +7,7 @@ pub(crate) mod blocks;
 mod names;
 mod newest;
 mod order;
+mod partition;
 pub(crate) mod select;
 mod series;
 pub(crate) mod set;

@@ -14,13 +14,13 @@ use model::{
 use super::names;
 use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{Found, Ordered, order};
+use super::partition::{self, Unwanted};
 use super::series;
 use super::set::{Charge, LoadedSet};
 use crate::core::Core;
 use crate::delete::Snapshot;
 use crate::head::Matching;
 use crate::index::facts::Facts;
-use crate::index::partition::{self, Unwanted};
 use crate::index::prune;
 use crate::lsm::{Lsm, OBJECT_STORE, Read};
 use crate::parallel::shares::{SERIES_HERE, apart, in_shares};

@@ -6,11 +6,11 @@ use model::watch::sort_by;
 use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
 
 use super::order::{Found, merge};
+use super::partition::{self, Wanted};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
 use crate::core::Core;
 use crate::head::series::HeadSeries;
-use crate::index::partition::{self, Wanted};
 use crate::index::prune;
 use crate::parallel::breather::Breather;
 use crate::samples::part::Parts;

@@ -8,19 +8,19 @@ use model::watch::sort_by;
 use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, Watch};
 use roaring::RoaringBitmap;
 
-use super::facts::{Facts, Order};
-use super::results::Resolved;
-use super::runs::Run;
+use super::blocks::{self, Place, Want, WantedRun};
+use super::set::Charge;
 use crate::block::BlockEntry;
 use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
+use crate::index::facts::{Facts, Order};
+use crate::index::results::Resolved;
+use crate::index::runs::Run;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::parallel::shares::apart;
-use crate::read::blocks::{self, Place, Want, WantedRun};
-use crate::read::set::Charge;
 use crate::samples::part::{Part, Parts};
 use crate::window::window_of;
 
