@@ -29,7 +29,8 @@ use crate::head::commit::Log;
 use crate::head::replay::Replay;
 use crate::keys;
 use crate::lsm::{Following, Lsm, Row, Step};
-use crate::seal::{self, Meta};
+use crate::meta::{self, Meta};
+use crate::seal;
 use crate::window::{PARTITION_WINDOWS, partition_end_ms};
 
 /// How often it is looked whether selections have ended that read days which are to go.
@@ -246,7 +247,7 @@ impl Follower {
         let has_gap = std::mem::replace(&mut self.is_torn, true) || step.has_gap;
         let lsm = self.core.lsm.at(&step);
         let has_meta = step.rows.iter().any(|row| keys::is_meta(&row.key));
-        let meta = if has_gap || has_meta { Some(seal::read_meta(&lsm).await?) } else { None };
+        let meta = if has_gap || has_meta { Some(meta::read_meta(&lsm).await?) } else { None };
         if has_gap {
             self.progress.gaps.fetch_add(1, Ordering::Relaxed);
             self.core.head.exemplars.read_anew(&lsm).await?;

@@ -21,6 +21,7 @@ mod head;
 mod index;
 mod keys;
 mod lsm;
+mod meta;
 mod metadata;
 mod notes;
 mod options;

@@ -7,8 +7,8 @@ use crate::exemplar;
 use crate::head::record::Columns;
 use crate::index::decode_postings;
 use crate::keys;
+use crate::meta;
 use crate::metadata;
-use crate::seal;
 use crate::value;
 
 use model::{Advance, SampleBatch};
@@ -25,7 +25,7 @@ pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
             keys::parse_dictionary_pair(key).ok_or_else(|| corrupt("malformed key"))?;
             if bytes.is_empty() { Ok(()) } else { Err(corrupt("a value where none is written")) }
         }
-        Some(b'm') => seal::check_entry(key, bytes),
+        Some(b'm') => meta::check_entry(key, bytes),
         Some(b'n') => metadata::check_entry(key, bytes),
         Some(b'x') => exemplar::check_entry(key, bytes),
         Some(b'p') => match key.get(9) {

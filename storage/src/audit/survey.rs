@@ -9,8 +9,8 @@ use crate::error::StoreError;
 use crate::head::record::Columns;
 use crate::keys;
 use crate::lsm::{Location, Lsm};
+use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
-use crate::seal::{self, Meta};
 use crate::window::window_of;
 
 /// What a store holds.
@@ -103,7 +103,7 @@ async fn survey_tree(
     on_progress: OnProgress<'_>,
 ) -> Result<StoreSurvey, StoreError> {
     let lsm = opened.lsm.clone();
-    let meta = seal::read_meta(&lsm).await?;
+    let meta = meta::read_meta(&lsm).await?;
     let (files, _, file_bytes) = lsm.files_of(&[]);
     let mut survey = StoreSurvey {
         format: meta.format,

@@ -6,8 +6,8 @@ use crate::error::StoreError;
 use crate::head::record::Columns;
 use crate::keys;
 use crate::lsm::{Location, Lsm, Objects};
+use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
-use crate::seal::{self, Meta};
 
 /// What is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +130,7 @@ async fn tree(
     on_damage: OnDamage<'_>,
 ) {
     let mut done = total;
-    let meta = match seal::read_meta(&opened.lsm).await {
+    let meta = match meta::read_meta(&opened.lsm).await {
         Ok(meta) => meta,
         Err(error) => return on_damage(Damage::of_error(&error)),
     };

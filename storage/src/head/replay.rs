@@ -13,8 +13,8 @@ use crate::delete::{Snapshot, Tombstone, Tombstones};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
+use crate::meta::Meta;
 use crate::samples::scratch::Scratch;
-use crate::seal::Meta;
 use crate::window::window_of;
 
 /// How far the log has been replayed.

@@ -34,6 +34,7 @@ use crate::delete::{Snapshot, TOMBSTONES_MAX, Tombstone};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::meta;
 
 /// So many tombstones are let go of by sealing what is in the log with them.
 const TOMBSTONES_SEAL: usize = TOMBSTONES_MAX / 4;
@@ -137,7 +138,7 @@ async fn forget_spent(core: &Core, state: &State) -> Result<(), StoreError> {
     }
     // No later epoch may have the number of one of them.
     let epoch = core.log.lock().await.epoch;
-    set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch, state.first_epoch));
+    set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch, state.first_epoch));
     core.lsm.commit(set).await?;
     spent.into_iter().for_each(|epoch| core.tombstones.remove(epoch));
     Ok(())

@@ -41,19 +41,15 @@ use crate::error::StoreError;
 use crate::head::commit::Log;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::meta::{self, Meta};
 use crate::parallel::shares::in_shares;
 use crate::window::{WINDOW_MS, partition_end_ms, window_of};
 
 pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use expire::{expire, is_cleaning_due};
 pub(crate) use leaving::note_emptied;
-pub(crate) use recover::{
-    FORMAT, Meta, check_entry, drop_dead_log, encode_epochs, encode_records, read_meta, recover,
-};
+pub(crate) use recover::{drop_dead_log, recover};
 pub(crate) use retention::{delete_expired, has_deleted_records, hide_by_size};
-
-#[cfg(test)]
-pub(crate) use recover::encode_kept_from;
 
 /// How long after its end a window stays open for samples that come a little late.
 const GRACE_MS: i64 = 30 * 60 * 1000;
@@ -236,7 +232,7 @@ pub(crate) async fn write_out(core: &Core) -> Result<(), StoreError> {
         let state = core.sealing.lock().await;
         let epoch = core.log.lock().await.epoch;
         let mut set = WriteSet::default();
-        set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch, state.first_epoch));
+        set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch, state.first_epoch));
         core.lsm.commit(set).await?;
     }
     core.lsm.flush_to_files().await

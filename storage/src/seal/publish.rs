@@ -6,7 +6,6 @@ use std::sync::Arc;
 use model::{Cursor, HistogramSample, SampleBatch, SourceError};
 
 use super::leaving::Leaving;
-use super::recover::put_intent;
 use super::{Item, State, blocking, gather, recover, register};
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
@@ -14,6 +13,7 @@ use crate::core::Core;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::meta::{self, put_intent};
 use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts};
 use crate::samples::scratch::Scratch;
@@ -128,7 +128,7 @@ async fn publish(
     for other in &outdated {
         set.delete(&keys::watermark(*other));
     }
-    set.put(keys::EPOCH.to_vec(), recover::encode_epochs(epoch + 1, first_epoch));
+    set.put(keys::EPOCH.to_vec(), meta::encode_epochs(epoch + 1, first_epoch));
     if has_left {
         set.delete(keys::KEPT_FROM);
     }

@@ -10,6 +10,7 @@ use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::meta;
 use crate::value;
 use crate::window::{PARTITION_WINDOWS, date_of, partition_end_ms, partition_of_window, window_of};
 
@@ -70,10 +71,10 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     if !expired.is_empty() || has_open {
         state.kept_from = Some(first_kept);
         let mut set = WriteSet::default();
-        set.put(keys::KEPT_FROM.to_vec(), recover::encode_kept_from(first_kept));
+        set.put(keys::KEPT_FROM.to_vec(), meta::encode_kept_from(first_kept));
         if let (Some(by_size), Some(bytes_max)) = (by_size, keeping.bytes) {
             // Once they are gone, the files do not tell any more that they took too much.
-            let bytes = recover::encode_kept_by_size(by_size.min(first_kept), bytes_max);
+            let bytes = meta::encode_kept_by_size(by_size.min(first_kept), bytes_max);
             set.put(keys::KEPT_BY_SIZE.to_vec(), bytes);
         }
         core.lsm.commit(set).await?;

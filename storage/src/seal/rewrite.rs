@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use model::Budget;
 use roaring::RoaringBitmap;
 
+use super::State;
 use super::leaving::Leaving;
 use super::merge::{Merging, unreadable};
 use super::publish::WRITE_BYTES;
-use super::recover::put_intent;
-use super::{State, recover};
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
@@ -21,6 +20,7 @@ use crate::index::facts::Facts;
 use crate::index::runs::Run;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::meta::{self, put_intent};
 use crate::parallel::breather::Breather;
 use crate::value;
 
@@ -211,7 +211,7 @@ impl Cleaning<'_> {
         }
         let Pending { mut set, old: intents, written, .. } = std::mem::take(&mut self.pending);
         self.pending.written = written;
-        let epochs = recover::encode_epochs(self.run + 2, state.first_epoch);
+        let epochs = meta::encode_epochs(self.run + 2, state.first_epoch);
         set.put(keys::EPOCH.to_vec(), epochs);
         let committed = core.lsm.commit(set).await;
         // As in a seal: after a failure it is not known what is there.

@@ -16,6 +16,7 @@ use crate::head::replay::{Replay, replay};
 use crate::index::cache::IndexCache;
 use crate::keys;
 use crate::lsm::{Location, Lsm, Reads, SharedMemory, WriteSet};
+use crate::meta;
 use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::read::warm::warm_up;
@@ -98,10 +99,10 @@ impl Store {
         // A record that is missing behind all others of its epoch is missed by the next start.
         let records: Vec<(u32, u64)> =
             core.log.lock().await.epochs.iter().map(|(e, info)| (*e, info.record_count)).collect();
-        set.put(keys::RECORDS.to_vec(), seal::encode_records(&records));
-        if format < seal::FORMAT {
+        set.put(keys::RECORDS.to_vec(), meta::encode_records(&records));
+        if format < meta::FORMAT {
             // Nothing is to be converted: what is new is in keys of its own.
-            set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, seal::FORMAT));
+            set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, meta::FORMAT));
         }
         if seal::hide_by_size(&core, kept_by_size) {
             set.delete(keys::KEPT_BY_SIZE);
@@ -144,7 +145,7 @@ impl Store {
         options: StoreOptions,
     ) -> Result<Store, StoreError> {
         let (lsm, _) = Lsm::open_to_read(location, &options, false).await?;
-        let meta = seal::read_meta(&lsm).await?;
+        let meta = meta::read_meta(&lsm).await?;
         let (core, ..) = Core::open(lsm, meta, options).await?;
         let background = Mutex::default();
         Ok(Store { core, background, warming: None, follower: None, progress: None })
@@ -174,7 +175,7 @@ impl Store {
     ) -> Result<Store, StoreError> {
         let (lsm, mut following) = Lsm::open_to_read(location, &options, true).await?;
         let rebuilt = async {
-            let meta = seal::read_meta(&lsm).await?;
+            let meta = meta::read_meta(&lsm).await?;
             Core::open(lsm, meta, options).await
         };
         let (core, replay, meta) = match rebuilt.await {
@@ -202,9 +203,9 @@ impl Core {
     /// Rebuilds what was in memory from a tree that is open.
     async fn open(
         lsm: Lsm,
-        mut meta: seal::Meta,
+        mut meta: meta::Meta,
         options: StoreOptions,
-    ) -> Result<(Arc<Core>, Replay, seal::Meta), StoreError> {
+    ) -> Result<(Arc<Core>, Replay, meta::Meta), StoreError> {
         let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
         let head = Head::new(exemplars, metadata, options.head_limits());

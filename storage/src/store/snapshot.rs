@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, Snapshot, WriteSet};
+use crate::meta;
 use crate::options::StoreOptions;
-use crate::seal;
 
 use super::Store;
 
@@ -48,7 +48,7 @@ async fn finish_snapshot(
     let mut set = WriteSet::default();
     set.delete(keys::OWNER);
     if !with_head {
-        set.put(keys::EPOCH.to_vec(), seal::encode_epochs(next_epoch, next_epoch));
+        set.put(keys::EPOCH.to_vec(), meta::encode_epochs(next_epoch, next_epoch));
         lsm.drop_log_before(next_epoch);
     }
     let committed = lsm.commit(set).await;

@@ -8,6 +8,7 @@ use slatedb::object_store::ObjectStore;
 use super::harness::{self, batch, labels, open_with, read_all};
 use crate::keys::KEPT_FROM;
 use crate::lsm::WriteSet;
+use crate::meta;
 use crate::seal;
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{Clock, ManualClock, RETENTION_CONFIRMATION, Retention, Store, StoreOptions};
@@ -123,7 +124,7 @@ fn a_border_that_a_store_has_kept_for_nothing_goes_with_a_start() {
         assert!(takes(&store, KEPT_MS).await);
         // As stores have it that were written before it went in time.
         let mut set = WriteSet::default();
-        set.put(KEPT_FROM.to_vec(), seal::encode_kept_from(100));
+        set.put(KEPT_FROM.to_vec(), meta::encode_kept_from(100));
         store.core().lsm.commit(set).await.unwrap();
         store.close().await.unwrap();
 

@@ -1,0 +1,260 @@
+//! Records of the store about itself, below the letter `m`: format, owner, log epochs, watermarks of
+//! windows, registered series, intents.
+
+use std::collections::BTreeMap;
+
+use roaring::RoaringBitmap;
+
+use crate::delete::{self, Tombstone};
+use crate::error::StoreError;
+use crate::index::decode_postings;
+use crate::keys;
+use crate::lsm::{Lsm, WriteSet};
+use crate::retention::Keeping;
+use crate::value;
+use crate::varint::{push_varint, take_count, take_varint};
+
+/// The format that is written. 1 was without the marker; 2 has deletes, which a version that does
+/// not know them would take back.
+pub(crate) const FORMAT: u32 = 2;
+
+/// What the store says of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Meta {
+    /// In which format it has been written.
+    pub(crate) format: u32,
+    /// Who wrote to the store last, if it was not closed.
+    pub(crate) owner: Option<String>,
+    /// The first log epoch whose records count.
+    pub(crate) first_epoch: u32,
+    /// An epoch that no run and no record has.
+    pub(crate) next_epoch: u32,
+    /// How many records log epochs had at the start before.
+    pub(crate) records: Vec<(u32, u64)>,
+    /// The epoch up to which a window is sealed.
+    pub(crate) watermarks: BTreeMap<i64, u32>,
+    /// How many series are registered in each partition.
+    pub(crate) partitions: BTreeMap<i64, u32>,
+    /// The first partition that is kept, if the deletion of those before it was cut off, or the log
+    /// may have had records of them.
+    pub(crate) kept_from: Option<i64>,
+    /// What has been deleted.
+    pub(crate) tombstones: Vec<Tombstone>,
+    /// The first partition that is kept because the files took more than so many bytes.
+    pub(crate) kept_by_size: Option<(i64, u64)>,
+    /// What rules of the retention have expired.
+    pub(crate) rules: Keeping,
+    /// Ids of which nothing is left, by partition.
+    pub(crate) gone: BTreeMap<i64, RoaringBitmap>,
+}
+
+impl Meta {
+    /// Whether what a log epoch holds of a window is in no file yet.
+    pub(crate) fn is_open(&self, window: i64, epoch: u32) -> bool {
+        epoch >= self.first_epoch
+            && self.watermarks.get(&window).is_none_or(|sealed| *sealed < epoch)
+    }
+
+    /// How many records the last start has found in each log epoch that still counts.
+    pub(crate) fn known_records(&self) -> Vec<(u32, u64)> {
+        let counts = |(epoch, count): &&(u32, u64)| *epoch >= self.first_epoch && *count > 0;
+        self.records.iter().filter(counts).copied().collect()
+    }
+}
+
+/// Reads what the store says of itself.
+///
+/// Errors: [`StoreError::NewerFormat`].
+pub(crate) async fn read_meta(lsm: &Lsm) -> Result<Meta, StoreError> {
+    let mut meta = Meta { format: 1, ..Meta::default() };
+    if let Some(bytes) = lsm.get(keys::FORMAT).await? {
+        meta.format = value::decode_u32(keys::FORMAT, &bytes)?;
+        if meta.format > FORMAT {
+            return Err(StoreError::NewerFormat { found: meta.format, supported: FORMAT });
+        }
+    }
+    if let Some(bytes) = lsm.get(keys::OWNER).await? {
+        let owner = value::decode(keys::OWNER, &bytes)?;
+        meta.owner = Some(String::from_utf8_lossy(owner).into_owned());
+    }
+    if let Some(bytes) = lsm.get(keys::EPOCH).await? {
+        (meta.next_epoch, meta.first_epoch) = decode_epochs(&bytes)?;
+    }
+    if let Some(bytes) = lsm.get(keys::KEPT_FROM).await? {
+        meta.kept_from = Some(decode_kept_from(&bytes)?);
+    }
+    if let Some(bytes) = lsm.get(keys::KEPT_BY_SIZE).await? {
+        meta.kept_by_size = Some(decode_kept_by_size(&bytes)?);
+    }
+    if let Some(bytes) = lsm.get(keys::RULES).await? {
+        meta.rules = Keeping::decode(&bytes)?;
+    }
+    if let Some(bytes) = lsm.get(keys::RECORDS).await? {
+        meta.records = decode_records(&bytes)?;
+    }
+    meta.partitions = read_numbers(lsm, keys::PARTITIONS_PREFIX).await?;
+    meta.watermarks = read_numbers(lsm, keys::WATERMARKS_PREFIX).await?;
+    let mut scan = lsm.scan_prefix(keys::TOMBSTONES_PREFIX).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        meta.tombstones.push(delete::decode(&key, &bytes)?);
+    }
+    let mut scan = lsm.scan_prefix(keys::GONE_PREFIX).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let partition = keys::parse_ordered(&key, keys::GONE_PREFIX)
+            .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
+        meta.gone.insert(partition, decode_postings(&key, &bytes)?);
+    }
+    Ok(meta)
+}
+
+/// The value of [`keys::KEPT_FROM`].
+pub(crate) fn encode_kept_from(partition: i64) -> Vec<u8> {
+    value::encode(keys::KEPT_FROM, &partition.to_le_bytes())
+}
+
+fn decode_kept_from(bytes: &[u8]) -> Result<i64, StoreError> {
+    let body = value::decode(keys::KEPT_FROM, bytes)?;
+    let body = body.try_into().map_err(|_| value::corrupt(keys::KEPT_FROM, "not 8 bytes"))?;
+    Ok(i64::from_le_bytes(body))
+}
+
+/// The value of [`keys::KEPT_BY_SIZE`]: a partition and the bytes that files may take, 8 bytes each,
+/// little endian.
+pub(crate) fn encode_kept_by_size(partition: i64, bytes_max: u64) -> Vec<u8> {
+    let body = [partition.to_le_bytes(), bytes_max.to_le_bytes()].concat();
+    value::encode(keys::KEPT_BY_SIZE, &body)
+}
+
+fn decode_kept_by_size(bytes: &[u8]) -> Result<(i64, u64), StoreError> {
+    let body = value::decode(keys::KEPT_BY_SIZE, bytes)?;
+    match body.as_chunks::<8>() {
+        ([partition, bytes_max], []) => {
+            Ok((i64::from_le_bytes(*partition), u64::from_le_bytes(*bytes_max)))
+        }
+        _ => Err(value::corrupt(keys::KEPT_BY_SIZE, "not 16 bytes")),
+    }
+}
+
+/// The value of [`keys::RECORDS`]: how many epochs, and of each its number and its records.
+pub(crate) fn encode_records(records: &[(u32, u64)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    push_varint(&mut body, records.len() as u64);
+    for (epoch, count) in records {
+        push_varint(&mut body, u64::from(*epoch));
+        push_varint(&mut body, *count);
+    }
+    value::encode(keys::RECORDS, &body)
+}
+
+fn decode_records(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
+    let mut rest = value::decode(keys::RECORDS, bytes)?;
+    let mut read = || {
+        (0..take_count(&mut rest)?)
+            .map(|_| {
+                let epoch = take_varint(&mut rest)?;
+                let epoch = u32::try_from(epoch).map_err(|_| "not an epoch".to_owned())?;
+                Ok((epoch, take_varint(&mut rest)?))
+            })
+            .collect::<Result<Vec<_>, String>>()
+    };
+    read().map_err(|detail| value::corrupt(keys::RECORDS, detail))
+}
+
+/// Checks a key of what the store says of itself, and its value.
+pub(crate) fn check_entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+    let malformed = || value::corrupt(key, "malformed key");
+    let numbered = |prefix: &[u8]| keys::parse_ordered(key, prefix).ok_or_else(malformed);
+    match key.get(..2).unwrap_or_default() {
+        _ if key == keys::EPOCH => decode_epochs(bytes).map(drop),
+        _ if key == keys::FORMAT => value::decode_u32(key, bytes).map(drop),
+        _ if key == keys::OWNER => value::decode(key, bytes).map(drop),
+        _ if key == keys::KEPT_FROM => decode_kept_from(bytes).map(drop),
+        _ if key == keys::KEPT_BY_SIZE => decode_kept_by_size(bytes).map(drop),
+        _ if key == keys::RECORDS => decode_records(bytes).map(drop),
+        _ if key == keys::RULES => Keeping::decode(bytes).map(drop),
+        keys::PARTITIONS_PREFIX => {
+            numbered(keys::PARTITIONS_PREFIX)?;
+            value::decode_u32(key, bytes).map(drop)
+        }
+        keys::WATERMARKS_PREFIX => {
+            numbered(keys::WATERMARKS_PREFIX)?;
+            value::decode_u32(key, bytes).map(drop)
+        }
+        keys::GONE_PREFIX => {
+            numbered(keys::GONE_PREFIX)?;
+            decode_postings(key, bytes).map(drop)
+        }
+        keys::INTENTS_PREFIX => decode_intent(key, bytes).map(drop),
+        keys::TOMBSTONES_PREFIX => delete::decode(key, bytes).map(drop),
+        keys::NOTES_PREFIX => {
+            keys::parse_note(key).ok_or_else(malformed)?;
+            value::decode(key, bytes).map(drop)
+        }
+        _ => Err(value::corrupt(key, "a key of no kind that is known")),
+    }
+}
+
+async fn read_numbers(lsm: &Lsm, prefix: &[u8]) -> Result<BTreeMap<i64, u32>, StoreError> {
+    let mut numbers = BTreeMap::new();
+    let mut scan = lsm.scan_prefix(prefix).await?;
+    while let Some((key, bytes)) = scan.next().await? {
+        let of = keys::parse_ordered(&key, prefix)
+            .ok_or_else(|| value::corrupt(&key, "malformed key"))?;
+        numbers.insert(of, value::decode_u32(&key, &bytes)?);
+    }
+    Ok(numbers)
+}
+
+/// The value of [`keys::EPOCH`]: both numbers, 4 bytes each, little endian.
+pub(crate) fn encode_epochs(next: u32, first: u32) -> Vec<u8> {
+    value::encode(keys::EPOCH, &[next.to_le_bytes(), first.to_le_bytes()].concat())
+}
+
+fn decode_epochs(bytes: &[u8]) -> Result<(u32, u32), StoreError> {
+    let body = value::decode(keys::EPOCH, bytes)?;
+    match body.as_chunks::<4>() {
+        ([next, first], []) => Ok((u32::from_le_bytes(*next), u32::from_le_bytes(*first))),
+        _ => Err(value::corrupt(keys::EPOCH, format!("expected 8 bytes, found {}", body.len()))),
+    }
+}
+
+/// Lists blocks that do not count yet, or any more. Returns the key.
+pub(crate) fn put_intent(
+    set: &mut WriteSet,
+    run: u32,
+    count: &mut u32,
+    blocks: &[Vec<u8>],
+) -> Vec<u8> {
+    let key = keys::intent(run, *count);
+    *count += 1;
+    let bytes = encode_intent(&key, blocks);
+    set.put(key.clone(), bytes);
+    key
+}
+
+/// The value of an intent: how many keys, and each with its length in front, as varints.
+fn encode_intent(key: &[u8], blocks: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    push_varint(&mut body, blocks.len() as u64);
+    for block in blocks {
+        push_varint(&mut body, block.len() as u64);
+        body.extend_from_slice(block);
+    }
+    value::encode(key, &body)
+}
+
+pub(crate) fn decode_intent(key: &[u8], bytes: &[u8]) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut rest = value::decode(key, bytes)?;
+    let mut read = || {
+        let rest = &mut rest;
+        (0..take_count(rest)?)
+            .map(|_| {
+                let len = take_count(rest)?;
+                let (block, tail) = rest.split_at_checked(len).ok_or("cut short in a key")?;
+                *rest = tail;
+                Ok(block.to_vec())
+            })
+            .collect::<Result<Vec<_>, String>>()
+    };
+    read().map_err(|detail| value::corrupt(key, detail))
+}
