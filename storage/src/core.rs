@@ -11,9 +11,10 @@ use tokio::sync::Notify;
 use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::head::Head;
-use crate::head::commit::{Bounds, Log, Queue};
 use crate::index::cache::IndexCache;
 use crate::index::facts::Facts;
+use crate::log::commit::Log;
+use crate::log::queue::Queue;
 use crate::lsm::{Lsm, Reads};
 use crate::options::StoreOptions;
 use crate::retention::{
@@ -22,7 +23,9 @@ use crate::retention::{
 use crate::samples::columns::ColumnCache;
 use crate::seal;
 use crate::stats::Counters;
-use crate::window::{TIME_MAX_MS, TIME_MIN_MS, partition_end_ms, partition_of_window, window_of};
+use crate::window::{
+    TIME_MAX_MS, TIME_MIN_MS, TimeBounds, partition_end_ms, partition_of_window, window_of,
+};
 
 /// How long ago a write may have failed that tells why others wait: longer than the tree takes to
 /// repeat one.
@@ -229,10 +232,10 @@ impl Core {
         error
     }
 
-    pub(crate) fn bounds(&self, keeping: &Keeping, time: RetentionTime) -> Bounds {
+    pub(crate) fn bounds(&self, keeping: &Keeping, time: RetentionTime) -> TimeBounds {
         let floor_ms = keeping.floor_ms(time).unwrap_or(TIME_MIN_MS);
         let ahead = self.options.ahead_max_ms;
-        Bounds {
+        TimeBounds {
             min_ms: floor_ms.max(self.head.changes.kept_from_ms()).max(TIME_MIN_MS),
             max_ms: ahead.map_or(TIME_MAX_MS, |ms| time.now_ms.saturating_add(ms)).min(TIME_MAX_MS),
             out_of_order_window_ms: self.options.out_of_order_window_ms,

@@ -25,9 +25,9 @@ use tokio::sync::Notify;
 
 use crate::core::Core;
 use crate::error::StoreError;
-use crate::head::commit::Log;
-use crate::head::replay::Replay;
 use crate::keys;
+use crate::log::commit::Log;
+use crate::log::replay::Replay;
 use crate::lsm::{Following, Lsm, Row, Step};
 use crate::meta::{self, Meta};
 use crate::seal;

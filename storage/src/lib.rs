@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`Store`] is the whole of it to others; it is read through [`model::Source`]. Keys are in
-//! `keys`, values in `head::record`, `block` and `value`, chunks in [`chunk`].
+//! `keys`, values in `log::record`, `block` and `value`, chunks in [`chunk`].
 
 pub mod audit;
 mod block;
@@ -20,6 +20,7 @@ mod follow;
 mod head;
 mod index;
 mod keys;
+mod log;
 mod lsm;
 mod meta;
 mod metadata;

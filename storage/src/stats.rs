@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::exemplar::RingStats;
 use crate::follow::FollowStats;
-use crate::head::commit::Done;
 use crate::index::cache::IndexCacheStats;
+use crate::log::commit::Done;
 use crate::lsm::{ReadCount, Reader};
 use crate::metadata::TableStats;
 

@@ -40,6 +40,17 @@ pub(crate) fn partition_end_ms(partition: i64) -> i64 {
     partition.saturating_add(1).saturating_mul(PARTITION_MS)
 }
 
+/// Times that samples may have at the moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeBounds {
+    /// The earliest time within the retention.
+    pub(crate) min_ms: i64,
+    /// The latest time.
+    pub(crate) max_ms: i64,
+    /// How far behind the newest sample one may lie; `None` for any distance.
+    pub(crate) out_of_order_window_ms: Option<i64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

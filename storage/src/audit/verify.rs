@@ -3,8 +3,8 @@
 use super::partition::{self, Depth};
 use super::{OnProgress, Opened, objects};
 use crate::error::StoreError;
-use crate::head::record::Columns;
 use crate::keys;
+use crate::log::record::Columns;
 use crate::lsm::{Location, Lsm, Objects};
 use crate::meta::{self, Meta};
 use crate::options::StoreOptions;

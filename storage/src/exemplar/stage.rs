@@ -8,8 +8,8 @@ use model::{Batch, Exemplar, Labels};
 use super::ring::Ring;
 use super::{Exemplars, Taken};
 use crate::head::Head;
-use crate::head::commit::Bounds;
 use crate::outcome::{AppendOutcome, REJECTIONS_MAX};
+use crate::window::TimeBounds;
 
 /// Exemplars that have been taken and are not durable yet.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Stage {
         &mut self,
         exemplars: &Exemplars,
         head: &Head,
-        bounds: Bounds,
+        bounds: TimeBounds,
         batch: &Batch,
         outcome: &mut AppendOutcome,
     ) {

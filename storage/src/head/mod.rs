@@ -1,16 +1,12 @@
-//! What is still open for appends: the series in memory, in shards, and the log behind them.
+//! Series that are open for appends, in memory and in shards.
 //!
 //! Samples are in the log before they are here. One task at a time changes the head, in the
-//! order of the log ([`commit`]); any number read it.
+//! order of the log ([`crate::log`]); any number read it.
 
 mod active;
 pub(crate) mod cardinality;
-pub(crate) mod commit;
-mod decide;
 mod drop;
 mod order;
-pub(crate) mod record;
-pub(crate) mod replay;
 pub(crate) mod series;
 mod window;
 

@@ -38,8 +38,8 @@ use model::{Labels, SourceError};
 
 use crate::core::Core;
 use crate::error::StoreError;
-use crate::head::commit::Log;
 use crate::keys;
+use crate::log::commit::Log;
 use crate::lsm::WriteSet;
 use crate::meta::{self, Meta};
 use crate::parallel::shares::in_shares;

@@ -110,7 +110,7 @@ async fn publish(
 ) -> Result<(), StoreError> {
     let (first_epoch, has_left) = {
         let log = core.log.lock().await;
-        let is_needed = |(number, info): (&u32, &crate::head::commit::EpochInfo)| {
+        let is_needed = |(number, info): (&u32, &crate::log::commit::EpochInfo)| {
             (*number > epoch || info.windows.keys().any(|w| *w != window)).then_some(*number)
         };
         let first_epoch = log.epochs.iter().find_map(is_needed).unwrap_or(epoch + 1);

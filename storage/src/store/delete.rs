@@ -6,7 +6,7 @@ use model::Matcher;
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
-use crate::head::commit::Log;
+use crate::log::commit::Log;
 
 use crate::core::Core;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::StoreError;
-use crate::head::commit::{Done, Pending};
+use crate::log::commit::Done;
+use crate::log::queue::Pending;
 
 use super::maintain::is_head_large;
 use crate::core::Core;

@@ -6,9 +6,10 @@ use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceE
 
 use super::harness::{self, batch, labels, open, open_with, read_all};
 use crate::audit::verify_at;
-use crate::head::commit::{Bounds, Pending};
+use crate::log::queue::Pending;
 use crate::lsm::Location;
 use crate::retention::Keeping;
+use crate::window::TimeBounds;
 use crate::window::{PARTITION_MS, WINDOW_MS};
 use crate::{AppendOutcome, Clock, ManualClock, RejectReason, Store, StoreError, StoreOptions};
 
@@ -439,7 +440,7 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
                 expected.push((other, vec![(1, 5.0_f64.to_bits())]));
             }
             let bounds =
-                Bounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
+                TimeBounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
             let mut log = core.log.lock().await;
             let keeping = Keeping::default();
             let bounds = (bounds, &keeping.borders(core.retention_time()));

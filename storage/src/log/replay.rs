@@ -1,21 +1,20 @@
 //! Replaying the log: all of it at a start, and record by record where another process writes it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use model::Labels;
 
-use super::Head;
-use super::commit::{EpochInfo, Log};
+use super::apply::{apply, ends};
+use super::commit::Log;
 use super::record::Columns;
-use super::series::HeadSeries;
 use crate::delete::{Snapshot, Tombstone, Tombstones};
 use crate::error::StoreError;
+use crate::head::Head;
+use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::meta::Meta;
-use crate::samples::scratch::Scratch;
-use crate::window::window_of;
 
 /// How far the log has been replayed.
 #[derive(Default)]
@@ -157,97 +156,6 @@ impl Replay {
         log.newest_ms = log.newest_ms.max(newest_ms);
         log.epoch = log.epoch.max(epoch + 1);
         Ok(earliest_ms)
-    }
-}
-
-/// Adds the samples of a record to the series in the given slots, but for those in windows
-/// that are not wanted. Returns the latest time.
-pub(super) fn apply(
-    head: &Head,
-    epoch: u32,
-    columns: &Columns,
-    slots: &[u32],
-    is_wanted: impl FnMut(i64) -> bool,
-    info: &mut EpochInfo,
-    scratch: &mut Scratch,
-) -> i64 {
-    let (mut float_at, mut histogram_at) = (0, 0);
-    let mut newest_ms = i64::MIN;
-    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
-    for (slot, run) in slots.iter().zip(&columns.runs) {
-        let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
-        let range = *at..*at + run.count as usize;
-        *at = range.end;
-        let mut shard = head.shard(*slot);
-        let Some(series) = shard.series(*slot) else { continue };
-        // A replay has not decided on it, and a seal may have found it empty since it was.
-        head.activate(series);
-        if run.is_histograms {
-            for decided in &columns.histograms[range] {
-                newest_ms = newest_ms.max(decided.sample.timestamp_ms);
-                if wanted.has(decided.sample.timestamp_ms) {
-                    series.append_histogram(epoch, decided, scratch);
-                } else {
-                    series.note_newest_histogram(&decided.sample);
-                }
-            }
-            continue;
-        }
-        let starts = columns.starts.get(range.start..).unwrap_or_default();
-        let samples = columns.timestamps[range.clone()].iter().zip(&columns.values[range]);
-        for (at, (timestamp_ms, value)) in samples.enumerate() {
-            newest_ms = newest_ms.max(*timestamp_ms);
-            if wanted.has(*timestamp_ms) {
-                let start_ms = starts.get(at).copied().unwrap_or(0);
-                series.append(epoch, *timestamp_ms, *value, start_ms, scratch);
-            } else {
-                series.note_newest(*timestamp_ms, *value);
-            }
-        }
-    }
-    wanted.note();
-    head.note_grown(std::mem::take(&mut scratch.grown_bytes));
-    newest_ms
-}
-
-/// The first and the last of some windows.
-pub(super) fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
-    Some((*windows.first_key_value()?.0, *windows.last_key_value()?.0))
-}
-
-/// Which windows are wanted; counts the samples of those that are.
-struct Wanted<'a, F> {
-    is_wanted: F,
-    windows: &'a mut BTreeMap<i64, u64>,
-    /// The last window that was asked for, and the answer.
-    recent: Option<(i64, bool)>,
-    /// Samples of that window that are not in `windows` yet.
-    count: u64,
-}
-
-impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
-    #[inline]
-    fn has(&mut self, timestamp_ms: i64) -> bool {
-        let window = window_of(timestamp_ms);
-        match self.recent {
-            Some((recent, is_wanted)) if recent == window => {
-                self.count += 1;
-                is_wanted
-            }
-            _ => {
-                self.note();
-                let is_wanted = (self.is_wanted)(window);
-                self.recent = Some((window, is_wanted));
-                self.count = 1;
-                is_wanted
-            }
-        }
-    }
-
-    fn note(&mut self) {
-        if let Some((window, true)) = self.recent {
-            *self.windows.entry(window).or_default() += self.count;
-        }
     }
 }
 

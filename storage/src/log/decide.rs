@@ -11,17 +11,19 @@ use std::sync::Arc;
 use model::histogram::decide_hint;
 use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Labels, ResetHint};
 
-use super::Head;
-use super::commit::{Bounds, Log, Pending};
+use super::commit::Log;
+use super::queue::Pending;
 use super::record::RunHead;
-use super::series::HeadSeries;
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
+use crate::head::Head;
+use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::outcome::{AppendOutcome, RejectReason, Rejection, SampleKind};
 use crate::retention::Borders;
 use crate::samples::decided::Decided;
 use crate::samples::part::histogram_bytes;
+use crate::window::TimeBounds;
 
 /// How far behind the newest sample Prometheus' head takes a sample in order.
 /// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
@@ -58,7 +60,7 @@ impl Log {
     pub(super) fn decide(
         &mut self,
         head: &Head,
-        (bounds, borders): (Bounds, &Borders<'_>),
+        (bounds, borders): (TimeBounds, &Borders<'_>),
         pending: &mut Pending,
         out_of_order: &mut usize,
     ) -> AppendOutcome {
@@ -332,7 +334,7 @@ fn refuse_series(
     }
 }
 
-impl Bounds {
+impl TimeBounds {
     /// The bounds of one series of a batch: rules may keep it for a shorter time.
     fn with_rules(
         self,
@@ -340,7 +342,7 @@ impl Bounds {
         batch: &Batch,
         index: usize,
         histograms: &[HistogramSample],
-    ) -> Bounds {
+    ) -> TimeBounds {
         let has_expired = |time_ms: &i64| *time_ms < borders.latest_ms;
         let floats = &batch.timestamps[batch.samples(index)];
         // Most samples are newer than anything that a rule has expired.
@@ -349,7 +351,7 @@ impl Bounds {
         {
             return self;
         }
-        Bounds { min_ms: self.min_ms.max(borders.min_ms(&batch.labels(index))), ..self }
+        TimeBounds { min_ms: self.min_ms.max(borders.min_ms(&batch.labels(index))), ..self }
     }
 }
 
@@ -386,7 +388,7 @@ fn decide_reset(
 struct Run<'a> {
     batch: &'a Batch,
     index: usize,
-    bounds: Bounds,
+    bounds: TimeBounds,
     /// Its histograms.
     histograms: &'a mut [HistogramSample],
 }
@@ -408,7 +410,7 @@ fn decide_sample(
     timestamp_ms: i64,
     holds: impl FnOnce(&HeadSeries) -> Option<bool>,
     head_newest_ms: i64,
-    bounds: Bounds,
+    bounds: TimeBounds,
 ) -> Decision {
     if timestamp_ms < bounds.min_ms || timestamp_ms > bounds.max_ms {
         return Decision::Reject(RejectReason::OutOfBounds);

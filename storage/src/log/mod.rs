@@ -1,0 +1,11 @@
+//! The log: writes wait in a [`queue`], are decided on sample by sample ([`decide`]), share one
+//! [`record`] ([`commit`]), and are applied to the head once that is durable ([`apply`]). A start,
+//! and a reader, apply the same records again ([`replay`]).
+
+mod apply;
+pub(crate) mod commit;
+mod decide;
+mod drop;
+pub(crate) mod queue;
+pub(crate) mod record;
+pub(crate) mod replay;
