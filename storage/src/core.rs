@@ -10,12 +10,14 @@ use tokio::sync::Notify;
 
 use crate::delete::Tombstones;
 use crate::error::StoreError;
+use crate::exemplar::Exemplars;
 use crate::head::Head;
 use crate::index::cache::IndexCache;
 use crate::index::facts::Facts;
-use crate::log::commit::Log;
+use crate::log::commit::{Log, LogTarget};
 use crate::log::queue::Queue;
 use crate::lsm::{Lsm, Reads};
+use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
@@ -35,6 +37,10 @@ const REASON_SPAN_MIN: Duration = Duration::from_secs(5);
 pub(crate) struct Core {
     pub(crate) lsm: Lsm,
     pub(crate) head: Head,
+    /// Exemplars, of series that may have left the head since.
+    pub(crate) exemplars: Exemplars,
+    /// Metadata of metrics.
+    pub(crate) metadata: Metadata,
     /// Decoded floats of what has been read.
     pub(crate) columns: Arc<ColumnCache>,
     pub(crate) options: StoreOptions,
@@ -77,6 +83,12 @@ impl Core {
     /// Errors: [`StoreError::ReadOnly`].
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         if self.lsm.is_read_only() { Err(StoreError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Returns the places that a commit writes to.
+    pub(crate) fn log_target(&self) -> LogTarget<'_> {
+        let Core { lsm, head, exemplars, metadata, .. } = self;
+        LogTarget { lsm, head, exemplars, metadata }
     }
 
     /// The earliest time that is still shown: the start of the first partition kept.

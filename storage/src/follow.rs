@@ -250,8 +250,8 @@ impl Follower {
         let meta = if has_gap || has_meta { Some(meta::read_meta(&lsm).await?) } else { None };
         if has_gap {
             self.progress.gaps.fetch_add(1, Ordering::Relaxed);
-            self.core.head.exemplars.read_anew(&lsm).await?;
-            self.core.head.metadata.read_anew(&lsm).await?;
+            self.core.exemplars.read_anew(&lsm).await?;
+            self.core.metadata.read_anew(&lsm).await?;
         } else {
             self.take_exemplars_and_metadata(&step.rows);
         }
@@ -273,15 +273,14 @@ impl Follower {
     }
 
     fn take_exemplars_and_metadata(&self, rows: &[Row]) {
-        let head = &self.core.head;
         for Row { key, value, .. } in rows {
             if key.starts_with(keys::EXEMPLARS_PREFIX) {
                 // Those that go from the store have left the ring, or are about to.
                 if let Some(value) = value {
-                    head.exemplars.follow(key, value);
+                    self.core.exemplars.follow(key, value);
                 }
             } else if key.starts_with(keys::METADATA_PREFIX) {
-                head.metadata.follow(key, value.as_ref());
+                self.core.metadata.follow(key, value.as_ref());
             }
         }
     }

@@ -7,7 +7,7 @@ use model::{Batch, Exemplar, Labels};
 
 use super::ring::Ring;
 use super::{Exemplars, Taken};
-use crate::head::Head;
+use crate::index::KnownLabels;
 use crate::outcome::{AppendOutcome, REJECTIONS_MAX};
 use crate::window::TimeBounds;
 
@@ -78,7 +78,7 @@ impl Stage {
     pub(crate) fn decide(
         &mut self,
         exemplars: &Exemplars,
-        head: &Head,
+        head: &impl KnownLabels,
         bounds: TimeBounds,
         batch: &Batch,
         outcome: &mut AppendOutcome,

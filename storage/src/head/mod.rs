@@ -21,9 +21,7 @@ use hashbrown::HashTable;
 use model::{BudgetError, Labels, Matcher, Watch, prefetch};
 
 use crate::changes::Changes;
-use crate::exemplar::Exemplars;
-use crate::index::{LabelIndex, is_restricted};
-use crate::metadata::Metadata;
+use crate::index::{KnownLabels, LabelIndex, is_restricted};
 use crate::outcome::{Overflow, RefusedSeries, RejectReason};
 use crate::samples::scratch::Scratch;
 use crate::window::window_of;
@@ -65,10 +63,6 @@ pub(crate) struct Head {
     limits: HeadLimits,
     /// Which times have changed since when.
     pub(crate) changes: Changes,
-    /// Exemplars, of series that may have left the head since.
-    pub(crate) exemplars: Exemplars,
-    /// What metrics are.
-    pub(crate) metadata: Metadata,
 }
 
 struct SlotEntry {
@@ -108,9 +102,16 @@ impl Shard<'_> {
     }
 }
 
+impl KnownLabels for Head {
+    /// Returns the labels of a series that is in the head, shared with it.
+    fn labels_of(&self, labels: &[u8]) -> Option<Labels> {
+        self.find_entry(labels, |entry| entry.labels.clone())
+    }
+}
+
 impl Head {
     /// A head without series.
-    pub(crate) fn new(exemplars: Exemplars, metadata: Metadata, limits: HeadLimits) -> Head {
+    pub(crate) fn new(limits: HeadLimits) -> Head {
         Head {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             slots: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
@@ -125,8 +126,6 @@ impl Head {
             index_bytes: AtomicUsize::new(0),
             limits,
             changes: Changes::default(),
-            exemplars,
-            metadata,
         }
     }
 
@@ -134,11 +133,6 @@ impl Head {
     #[inline]
     pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
         self.find_entry(labels, |entry| entry.slot)
-    }
-
-    /// The labels of a series that is in the head, shared with it.
-    pub(crate) fn labels_of(&self, labels: &[u8]) -> Option<Labels> {
-        self.find_entry(labels, |entry| entry.labels.clone())
     }
 
     #[inline]

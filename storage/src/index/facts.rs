@@ -22,10 +22,9 @@ use super::cache::Usage;
 use super::ids::Ids;
 use super::results::{MatcherRef, Resolved, Results};
 use super::runs::RunFacts;
-use super::{Lookup, Term, combine, term, wants};
+use super::{KnownLabels, Lookup, Term, combine, term, wants};
 use crate::block::{self, PAGE_IDS};
 use crate::error::StoreError;
-use crate::head::Head;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
@@ -396,7 +395,7 @@ impl Facts {
     pub(crate) async fn series(
         &self,
         lsm: &Lsm,
-        head: &Head,
+        known: &impl KnownLabels,
         matchers: &[Matcher],
         breather: &mut Breather,
     ) -> Result<Arc<Resolved>, SourceError> {
@@ -405,17 +404,17 @@ impl Facts {
             return Ok(known);
         }
         let ids = self.resolve(lsm, matchers, breather).await?;
-        let labels = self.labels_of(lsm, head, &ids, breather).await?;
+        let labels = self.labels_of(lsm, known, &ids, breather).await?;
         let series = Arc::new(Resolved::new(labels));
         self.keep(|results| results.keep_series(matchers, Arc::clone(&series)));
         Ok(series)
     }
 
-    /// The labels of some ids, ascending by id; shared with the head where it has the series.
+    /// The labels of some ids, ascending by id; shared with those that are known already.
     pub(crate) async fn labels_of(
         &self,
         lsm: &Lsm,
-        head: &Head,
+        known: &impl KnownLabels,
         ids: &RoaringBitmap,
         breather: &mut Breather,
     ) -> Result<Vec<(u32, Labels)>, SourceError> {
@@ -432,7 +431,7 @@ impl Facts {
         let missing: Vec<u32> =
             pages.iter().filter(|(_, labels)| labels.is_none()).map(|(page, _)| *page).collect();
         self.note(missing.is_empty());
-        let mut read = self.read_pages(lsm, head, &missing, breather).await?.into_iter();
+        let mut read = self.read_pages(lsm, known, &missing, breather).await?.into_iter();
         let mut found = Vec::with_capacity(ids.len() as usize);
         let mut ids = ids.iter().peekable();
         for (page, labels) in pages {
@@ -473,7 +472,7 @@ impl Facts {
     async fn read_pages(
         &self,
         lsm: &Lsm,
-        head: &Head,
+        known: &impl KnownLabels,
         pages: &[u32],
         breather: &mut Breather,
     ) -> Result<Vec<Arc<[Labels]>>, SourceError> {
@@ -493,7 +492,7 @@ impl Facts {
                 let page = keys::parse_forward_page(&key)
                     .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
                 if wanted.next_if_eq(&page).is_some() {
-                    found.push(self.keep_page(head, page, &key, &bytes)?);
+                    found.push(self.keep_page(known, page, &key, &bytes)?);
                 }
             }
             if let Some(page) = wanted.next() {
@@ -508,7 +507,7 @@ impl Facts {
             while let Some((page, key, bytes)) = reads.try_next().await? {
                 breather.work(PAGE_IDS as usize).await?;
                 let bytes = bytes.ok_or_else(|| missing(page))?;
-                found.push(self.keep_page(head, page, &key, &bytes)?);
+                found.push(self.keep_page(known, page, &key, &bytes)?);
             }
         }
         Ok(found)
@@ -516,14 +515,14 @@ impl Facts {
 
     fn keep_page(
         &self,
-        head: &Head,
+        known: &impl KnownLabels,
         page: u32,
         key: &[u8],
         bytes: &[u8],
     ) -> Result<Arc<[Labels]>, StoreError> {
         let end = (self.series_count - page * PAGE_IDS).min(PAGE_IDS) as usize;
         let labels = block::decode_page(key, bytes)?.into_iter().take(end);
-        let shared = labels.map(|own| head.labels_of(own.as_bytes()).unwrap_or(own));
+        let shared = labels.map(|own| known.labels_of(own.as_bytes()).unwrap_or(own));
         let labels: Arc<[Labels]> = shared.collect();
         let mut pages = lock(&self.index.pages);
         let page = page as usize;

@@ -17,13 +17,19 @@ pub(crate) mod runs;
 
 use std::ops::Deref;
 
-use model::Matcher;
+use model::{Labels, Matcher};
 use roaring::RoaringBitmap;
 
 pub(crate) use facts::{decode_postings, encode_postings};
 pub(crate) use ids::{Ids, bitmap_bytes};
 pub(crate) use labels::LabelIndex;
 pub(crate) use prune::prune;
+
+/// Labels in memory, which others share.
+pub(crate) trait KnownLabels: Sync {
+    /// Returns labels by their packed bytes, if they are known.
+    fn labels_of(&self, labels: &[u8]) -> Option<Labels>;
+}
 
 /// What becomes of the series that a matcher's term names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

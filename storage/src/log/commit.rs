@@ -22,13 +22,15 @@ use super::drop::Dropping;
 use super::queue::Pending;
 use super::record::Columns;
 use crate::error::StoreError;
+use crate::exemplar::{self, Exemplars};
 use crate::head::Head;
+use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
+use crate::metadata::{self, Metadata};
 use crate::outcome::ExemplarCounts;
 use crate::retention::Borders;
 use crate::samples::scratch::Scratch;
 use crate::window::TimeBounds;
-use crate::{exemplar, keys, metadata};
 
 /// What a log epoch holds.
 #[derive(Debug, Default, Clone)]
@@ -75,6 +77,14 @@ pub(crate) struct Log {
     /// Exemplars and metadata that are written with the record.
     pub(super) exemplars: exemplar::Stage,
     pub(super) metadata: metadata::Stage,
+}
+
+/// Places that a commit writes to: the store, and what is in memory of it.
+pub(crate) struct LogTarget<'a> {
+    pub(crate) lsm: &'a Lsm,
+    pub(crate) head: &'a Head,
+    pub(crate) exemplars: &'a Exemplars,
+    pub(crate) metadata: &'a Metadata,
 }
 
 /// What a commit has done, for the counters.
@@ -152,8 +162,7 @@ impl Log {
     /// answers.
     pub(crate) async fn commit(
         &mut self,
-        lsm: &Lsm,
-        head: &Head,
+        target: &LogTarget<'_>,
         (bounds, borders): (TimeBounds, &Borders<'_>),
         mut group: Vec<Pending>,
         done: impl FnOnce(Option<Done>),
@@ -166,14 +175,20 @@ impl Log {
                 let mut out_of_order = 0;
                 for pending in &mut group {
                     let mut outcome =
-                        self.decide(head, (bounds, borders), pending, &mut out_of_order);
+                        self.decide(target.head, (bounds, borders), pending, &mut out_of_order);
                     let batch = &pending.batch;
-                    self.exemplars.decide(&head.exemplars, head, bounds, batch, &mut outcome);
-                    self.metadata.decide(&head.metadata, batch, &mut outcome);
+                    self.exemplars.decide(
+                        target.exemplars,
+                        target.head,
+                        bounds,
+                        batch,
+                        &mut outcome,
+                    );
+                    self.metadata.decide(target.metadata, batch, &mut outcome);
                     outcomes.push(outcome);
                 }
                 let histograms = self.columns.histograms.len();
-                let log_bytes = self.write(lsm, head).await;
+                let log_bytes = self.write(target).await;
                 log_bytes.map(|log_bytes| Done {
                     histograms,
                     out_of_order,
@@ -213,7 +228,8 @@ impl Log {
 
     /// Makes the record durable with what goes beside it, then applies both. Returns the length
     /// of the record.
-    async fn write(&mut self, lsm: &Lsm, head: &Head) -> Result<usize, StoreError> {
+    async fn write(&mut self, target: &LogTarget<'_>) -> Result<usize, StoreError> {
+        let LogTarget { lsm, head, exemplars, metadata } = *target;
         let has_record = !self.columns.runs.is_empty();
         if !has_record && self.exemplars.is_empty() && self.metadata.is_empty() {
             return Ok(0);
@@ -226,12 +242,12 @@ impl Log {
             log_bytes = record.len();
             set.put(keys::log(self.epoch, sequence), record);
         }
-        let exemplar_bytes = head.exemplars.put(&self.exemplars, &mut set);
-        head.metadata.put(&self.metadata, &mut set);
+        let exemplar_bytes = exemplars.put(&self.exemplars, &mut set);
+        metadata.put(&self.metadata, &mut set);
         self.committed_at = Some(Instant::now());
         lsm.commit(set).await?;
-        head.exemplars.apply(&mut self.exemplars, exemplar_bytes);
-        head.metadata.apply(&mut self.metadata);
+        exemplars.apply(&mut self.exemplars, exemplar_bytes);
+        metadata.apply(&mut self.metadata);
         if !has_record {
             return Ok(0);
         }

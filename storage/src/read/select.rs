@@ -112,11 +112,11 @@ impl Source for Store {
         query: &ExemplarQuery,
         budget: &Budget,
     ) -> Result<Answer<SeriesExemplars>, SourceError> {
-        Ok(self.core().head.exemplars.select(query, budget)?)
+        Ok(self.core().exemplars.select(query, budget)?)
     }
 
     fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
-        self.core().head.metadata.list(metric, limit)
+        self.core().metadata.list(metric, limit)
     }
 }
 

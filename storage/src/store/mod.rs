@@ -237,8 +237,8 @@ impl Store {
             self.core.head.series_count(),
             self.core.queue.weight(),
             self.core.read_partitions(BTreeMap::len),
-            self.core.head.exemplars.stats(),
-            self.core.head.metadata.stats(),
+            self.core.exemplars.stats(),
+            self.core.metadata.stats(),
             self.core.index.stats(),
         );
         let follow = self.progress.as_ref().map(|progress| progress.stats());

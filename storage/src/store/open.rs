@@ -208,7 +208,7 @@ impl Core {
     ) -> Result<(Arc<Core>, Replay, meta::Meta), StoreError> {
         let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
-        let head = Head::new(exemplars, metadata, options.head_limits());
+        let head = Head::new(options.head_limits());
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
         let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
         tracing::info!(
@@ -237,6 +237,8 @@ impl Core {
         let core = Arc::new(Core {
             lsm,
             head,
+            exemplars,
+            metadata,
             columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
             log: tokio::sync::Mutex::new(log),
             selections: Reads::default(),

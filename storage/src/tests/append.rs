@@ -444,7 +444,7 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             let mut log = core.log.lock().await;
             let keeping = Keeping::default();
             let bounds = (bounds, &keeping.borders(core.retention_time()));
-            log.commit(&core.lsm, &core.head, bounds, vec![pending], |_| {}).await.unwrap();
+            log.commit(&core.log_target(), bounds, vec![pending], |_| {}).await.unwrap();
             drop(log);
             let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };
             assert_eq!(outcome.await.unwrap(), Ok(accepted));
