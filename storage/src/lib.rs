@@ -22,6 +22,7 @@ mod index;
 mod keys;
 mod log;
 mod lsm;
+mod matchers;
 mod meta;
 mod metadata;
 mod notes;

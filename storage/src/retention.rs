@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use model::{Labels, MatchOp, Matcher};
 
-use crate::delete::{push_matchers, take_matchers};
 use crate::error::StoreError;
+use crate::matchers::{push_matchers, take_matchers};
 use crate::varint::{push_varint, take_count, take_varint, unzigzag, zigzag};
 use crate::window::{TIME_MIN_MS, WINDOW_MS, window_of};
 use crate::{keys, value};

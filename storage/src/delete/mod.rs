@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use model::Matcher;
 
 pub(crate) use mask::{Kept, Masks, kept_parts};
-pub(crate) use value::{decode, encode, push_matchers, take_matchers};
+pub(crate) use value::{decode, encode};
 
 use crate::error::StoreError;
 

@@ -8,15 +8,13 @@
 //!
 //! *Op*: 0 `=`, 1 `!=`, 2 `=~`, 3 `!~`. Everything without a width is a LEB128 varint.
 
-use model::{MatchOp, Matcher};
-
 use super::Tombstone;
 use crate::error::StoreError;
+use crate::matchers::{push_matchers, take_matchers};
 use crate::varint::{push_varint, take_count, take_varint, unzigzag, zigzag};
 use crate::{keys, value};
 
 const VERSION: u8 = 1;
-const OPS: [MatchOp; 4] = [MatchOp::Equal, MatchOp::NotEqual, MatchOp::Regex, MatchOp::NotRegex];
 
 /// The value of a tombstone.
 pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
@@ -26,19 +24,6 @@ pub(crate) fn encode(key: &[u8], tombstone: &Tombstone) -> Vec<u8> {
     push_varint(&mut body, tombstone.selectors.len() as u64);
     tombstone.selectors.iter().for_each(|matchers| push_matchers(&mut body, matchers));
     value::encode(key, &body)
-}
-
-/// Appends the matchers of one selector.
-pub(crate) fn push_matchers(body: &mut Vec<u8>, matchers: &[Matcher]) {
-    push_varint(body, matchers.len() as u64);
-    for matcher in matchers {
-        let op = OPS.iter().position(|op| *op == matcher.op());
-        body.push(op.unwrap_or_default() as u8);
-        for text in [matcher.name(), matcher.value()] {
-            push_varint(body, text.len() as u64);
-            body.extend_from_slice(text.as_bytes());
-        }
-    }
 }
 
 /// The tombstone of a key and its value.
@@ -69,29 +54,10 @@ pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Result<Tombstone, StoreError> 
     read().map_err(|detail| value::corrupt(key, detail))
 }
 
-/// Takes the matchers of one selector.
-pub(crate) fn take_matchers(rest: &mut &[u8]) -> Result<Vec<Matcher>, String> {
-    (0..take_count(rest)?).map(|_| take_matcher(rest)).collect()
-}
-
-fn take_matcher(rest: &mut &[u8]) -> Result<Matcher, String> {
-    let (op, tail) = rest.split_first().ok_or("cut short in a matcher")?;
-    *rest = tail;
-    let op = *OPS.get(usize::from(*op)).ok_or_else(|| format!("unknown operator {op}"))?;
-    let name = take_text(rest)?;
-    let value = take_text(rest)?;
-    Matcher::new(op, name, value).map_err(|error| error.to_string())
-}
-
-fn take_text(rest: &mut &[u8]) -> Result<String, String> {
-    let len = take_count(rest)?;
-    let (bytes, tail) = rest.split_at_checked(len).ok_or("cut short in a text")?;
-    *rest = tail;
-    String::from_utf8(bytes.to_vec()).map_err(|_| "a text is not UTF-8".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use model::{MatchOp, Matcher};
+
     use super::*;
 
     fn tombstone() -> Tombstone {
