@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::head::HeadLimits;
 use crate::remote::RemoteOptions;
 use crate::retention::{Retention, RetentionRule};
 
@@ -184,15 +183,6 @@ pub struct DiskCacheOptions {
 }
 
 impl StoreOptions {
-    pub(crate) fn head_limits(&self) -> HeadLimits {
-        let bound = |max: usize| if max == 0 { usize::MAX } else { max };
-        HeadLimits {
-            series_max: bound(self.active_series_max),
-            series_per_metric_max: bound(self.active_series_per_metric_max),
-            bytes_max: bound(self.head_bytes_max),
-        }
-    }
-
     /// How long samples are kept.
     pub(crate) fn retention(&self) -> Retention {
         Retention {

@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use model::Labels;
 
 use crate::keys::metric_hash;
+use crate::options::StoreOptions;
 use crate::outcome::{Overflow, RefusedSeries, RejectReason};
 
 /// How many offenders are told apart; of the others only the samples are counted.
@@ -36,6 +37,16 @@ pub(crate) struct HeadLimits {
 }
 
 impl HeadLimits {
+    /// Returns the limits that options set.
+    pub(crate) fn new(options: &StoreOptions) -> HeadLimits {
+        let bound = |max: usize| if max == 0 { usize::MAX } else { max };
+        HeadLimits {
+            series_max: bound(options.active_series_max),
+            series_per_metric_max: bound(options.active_series_per_metric_max),
+            bytes_max: bound(options.head_bytes_max),
+        }
+    }
+
     /// Bytes from which on new series are refused, so that those that are known go on.
     pub(crate) fn new_series_bytes_max(&self) -> usize {
         self.bytes_max / 8 * NEW_SERIES_EIGHTHS

@@ -10,7 +10,7 @@ use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::exemplar::Exemplars;
 use crate::follow::{Follower, follow_forever};
-use crate::head::Head;
+use crate::head::{Head, HeadLimits};
 use crate::index::cache::IndexCache;
 use crate::keys;
 use crate::log::queue::Queue;
@@ -208,7 +208,7 @@ impl Core {
     ) -> Result<(Arc<Core>, Replay, meta::Meta), StoreError> {
         let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
-        let head = Head::new(options.head_limits());
+        let head = Head::new(HeadLimits::new(&options));
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
         let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
         tracing::info!(
