@@ -4,11 +4,11 @@
 //! twice, which the cursor merges into one, and never missed.
 
 pub(crate) mod blocks;
-mod names;
+pub(crate) mod names;
 mod newest;
 mod order;
 mod partition;
 pub(crate) mod select;
-mod series;
+pub(crate) mod series;
 pub(crate) mod set;
 pub(crate) mod warm;

@@ -31,7 +31,7 @@ enum Wanted<'a> {
 }
 
 /// The names of the labels of matching series, sorted.
-pub(super) async fn label_names(
+pub(crate) async fn label_names(
     core: &Core,
     pin: &Pin,
     query: &MetadataQuery,
@@ -41,7 +41,7 @@ pub(super) async fn label_names(
 }
 
 /// The values of a label among matching series, sorted.
-pub(super) async fn label_values(
+pub(crate) async fn label_values(
     core: &Core,
     pin: &Pin,
     name: &str,

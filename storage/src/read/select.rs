@@ -1,4 +1,4 @@
-//! Resolving and loading: `model::Source` for the store.
+//! Resolving and loading of a selection.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,15 +7,12 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::watch::sort_by;
 use model::{
-    Answer, BoxFuture, Budget, BudgetError, ExemplarQuery, KnownMetric, Labels, Matcher,
-    MetadataQuery, Selection, SeriesExemplars, SeriesSet, Source, SourceError, Watch,
+    BoxFuture, Budget, BudgetError, Labels, Matcher, Selection, SeriesSet, SourceError, Watch,
 };
 
-use super::names;
 use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{Found, Ordered, order};
 use super::partition::{self, Unwanted};
-use super::series;
 use super::set::{Charge, LoadedSet};
 use crate::core::Core;
 use crate::delete::Snapshot;
@@ -25,7 +22,6 @@ use crate::index::prune;
 use crate::lsm::{Lsm, OBJECT_STORE, Read};
 use crate::parallel::shares::{SERIES_HERE, apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
-use crate::store::Store;
 
 /// Bytes that a series counts beside its samples.
 pub(super) const SERIES_BYTES: usize = 128;
@@ -34,95 +30,9 @@ const PARTITIONS_AT_ONCE: usize = 16;
 /// Series that are visited, copied and charged for together.
 const VISITED_AT_ONCE: usize = 64;
 
-impl Source for Store {
-    fn select<'a>(
-        &'a self,
-        selection: &'a Selection,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
-        // All selections of a query are made before the first is polled: they see one border.
-        let pin = Pin::new(self.core());
-        Box::pin(async move {
-            let read = select(self.core(), pin, selection, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            select(self.core(), Pin::new(self.core()), selection, budget).await
-        })
-    }
-
-    fn series<'a>(
-        &'a self,
-        query: &'a MetadataQuery,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
-        let pin = Pin::new(self.core());
-        Box::pin(async move {
-            let read = series::series(self.core(), &pin, query, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            series::series(self.core(), &Pin::new(self.core()), query, budget).await
-        })
-    }
-
-    fn label_names<'a>(
-        &'a self,
-        query: &'a MetadataQuery,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        let pin = Pin::new(self.core());
-        Box::pin(async move {
-            let read = names::label_names(self.core(), &pin, query, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            names::label_names(self.core(), &Pin::new(self.core()), query, budget).await
-        })
-    }
-
-    fn label_values<'a>(
-        &'a self,
-        name: &'a str,
-        query: &'a MetadataQuery,
-        budget: &'a Budget,
-    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        let pin = Pin::new(self.core());
-        Box::pin(async move {
-            let read = names::label_values(self.core(), &pin, name, query, budget).await;
-            if !self.has_other_files(is_lost(&read)).await {
-                return read;
-            }
-            names::label_values(self.core(), &Pin::new(self.core()), name, query, budget).await
-        })
-    }
-
-    fn version(&self) -> Option<u64> {
-        Some(self.core().head.changes.version())
-    }
-
-    fn unchanged_since(&self, version: u64) -> Range<i64> {
-        let changes = &self.core().head.changes;
-        let start_ms = self.core().visible_min_ms().max(changes.expired_since(version));
-        start_ms..changes.earliest_since(version)
-    }
-
-    fn exemplars(
-        &self,
-        query: &ExemplarQuery,
-        budget: &Budget,
-    ) -> Result<Answer<SeriesExemplars>, SourceError> {
-        Ok(self.core().exemplars.select(query, budget)?)
-    }
-
-    fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
-        self.core().metadata.list(metric, limit)
-    }
-}
-
 /// What a selection holds on to until it has loaded everything: nothing that it sees is deleted
 /// meanwhile.
-pub(super) struct Pin {
+pub(crate) struct Pin {
     /// The earliest time that is shown to it.
     pub(super) visible_min_ms: i64,
     _read: Read,
@@ -130,7 +40,7 @@ pub(super) struct Pin {
 
 impl Pin {
     /// Holds on to what is shown now.
-    pub(super) fn new(core: &Core) -> Pin {
+    pub(crate) fn new(core: &Core) -> Pin {
         // In this order: what the border hides may go once all who began before have ended.
         let read = core.selections.begin();
         Pin { visible_min_ms: core.visible_min_ms(), _read: read }
@@ -138,11 +48,11 @@ impl Pin {
 }
 
 /// Whether a read has found a file of the tree missing, or damaged.
-fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
+pub(crate) fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
     matches!(read, Err(SourceError::Corrupt { location, .. }) if location == OBJECT_STORE)
 }
 
-async fn select(
+pub(crate) async fn select(
     core: &Arc<Core>,
     pin: Pin,
     selection: &Selection,

@@ -19,7 +19,7 @@ use crate::samples::part::Parts;
 const VISITED_AT_ONCE: usize = 256;
 
 /// The label sets that pass any of the selectors, sorted, each once, at most so many.
-pub(super) async fn series(
+pub(crate) async fn series(
     core: &Arc<Core>,
     pin: &Pin,
     query: &MetadataQuery,

@@ -5,6 +5,7 @@ mod lead;
 mod maintain;
 mod open;
 mod snapshot;
+mod source;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -1,0 +1,100 @@
+//! The store as a source of queries.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::{
+    Answer, BoxFuture, Budget, ExemplarQuery, KnownMetric, Labels, MetadataQuery, Selection,
+    SeriesExemplars, SeriesSet, Source, SourceError,
+};
+
+use super::Store;
+use crate::read::names;
+use crate::read::select::{Pin, is_lost, select};
+use crate::read::series;
+
+impl Source for Store {
+    fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>> {
+        // All selections of a query are made before the first is polled: they see one border.
+        let pin = Pin::new(&self.core);
+        Box::pin(async move {
+            let read = select(&self.core, pin, selection, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            select(&self.core, Pin::new(&self.core), selection, budget).await
+        })
+    }
+
+    fn series<'a>(
+        &'a self,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
+        let pin = Pin::new(&self.core);
+        Box::pin(async move {
+            let read = series::series(&self.core, &pin, query, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            series::series(&self.core, &Pin::new(&self.core), query, budget).await
+        })
+    }
+
+    fn label_names<'a>(
+        &'a self,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        let pin = Pin::new(&self.core);
+        Box::pin(async move {
+            let read = names::label_names(&self.core, &pin, query, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            names::label_names(&self.core, &Pin::new(&self.core), query, budget).await
+        })
+    }
+
+    fn label_values<'a>(
+        &'a self,
+        name: &'a str,
+        query: &'a MetadataQuery,
+        budget: &'a Budget,
+    ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
+        let pin = Pin::new(&self.core);
+        Box::pin(async move {
+            let read = names::label_values(&self.core, &pin, name, query, budget).await;
+            if !self.has_other_files(is_lost(&read)).await {
+                return read;
+            }
+            names::label_values(&self.core, &Pin::new(&self.core), name, query, budget).await
+        })
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.core.head.changes.version())
+    }
+
+    fn unchanged_since(&self, version: u64) -> Range<i64> {
+        let changes = &self.core.head.changes;
+        let start_ms = self.core.visible_min_ms().max(changes.expired_since(version));
+        start_ms..changes.earliest_since(version)
+    }
+
+    fn exemplars(
+        &self,
+        query: &ExemplarQuery,
+        budget: &Budget,
+    ) -> Result<Answer<SeriesExemplars>, SourceError> {
+        Ok(self.core.exemplars.select(query, budget)?)
+    }
+
+    fn metadata(&self, metric: Option<&str>, limit: usize) -> Answer<KnownMetric> {
+        self.core.metadata.list(metric, limit)
+    }
+}
