@@ -2,7 +2,7 @@
 //!
 //! Lookback, `offset`, `@` and subquery grids live here and nowhere else.
 
-use model::Windows;
+use model::{TimeRange, Windows};
 
 /// The evaluation times of a query or of a subquery: `start_ms + i * step_ms`.
 ///
@@ -105,9 +105,10 @@ impl LookTimes {
     }
 
     /// The first and last time of samples that any step can see, both inclusive.
-    pub fn reach(&self, reach: Reach) -> (i64, i64) {
+    pub fn reach(&self, reach: Reach) -> TimeRange {
         let start = i128::from(self.first_ms) - i128::from(reach.back_ms) + 1;
-        (clamped(start), clamped(i128::from(self.last_ms()) + i128::from(reach.ahead_ms)))
+        let end = i128::from(self.last_ms()) + i128::from(reach.ahead_ms);
+        TimeRange::new(clamped(start), clamped(end))
     }
 }
 
@@ -189,7 +190,8 @@ mod tests {
     fn absurd_times_are_clamped() {
         let steps = Steps { start_ms: i64::MAX - 10, step_ms: 1, count: 5 };
         let times = LookTimes::new(steps, Some(i64::MAX), i64::MIN);
-        let (start, end) = times.reach(Reach { back_ms: i64::MAX, ahead_ms: i64::MAX });
+        let TimeRange { start_ms: start, end_ms: end } =
+            times.reach(Reach { back_ms: i64::MAX, ahead_ms: i64::MAX });
         assert!(start <= end);
         assert_eq!(subquery_grid(times, i64::MAX, 1).map(|grid| grid.step_ms), None);
     }
@@ -199,6 +201,6 @@ mod tests {
         let steps = Steps { start_ms: 1000, step_ms: 10, count: 3 };
         let times = LookTimes::new(steps, Some(500), 20);
         assert_eq!([times.time(0), times.time(2)], [480, 480]);
-        assert_eq!(times.reach(Reach { back_ms: 100, ahead_ms: 0 }), (381, 480));
+        assert_eq!(times.reach(Reach { back_ms: 100, ahead_ms: 0 }), TimeRange::new(381, 480));
     }
 }

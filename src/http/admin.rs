@@ -10,6 +10,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use storage::{Store, StoreError};
 
+use model::TimeRange;
+
 use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::labels;
@@ -28,7 +30,7 @@ pub(super) async fn delete_series(
     if !params.has("match[]") {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
-    let (start_ms, end_ms) = labels::times(&params)?;
+    let TimeRange { start_ms, end_ms } = labels::times(&params)?;
     let texts = params.selectors();
     let selectors = shared.queries.compute_apart(move || texts.parse_any()).await?;
     let selectors = selectors.map_err(|error| ApiError::invalid_parameter("match[]", error))?;

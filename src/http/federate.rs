@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use model::{
     Advance, Budget, Labels, Matcher, SampleBatch, Selection, SeriesSet, Source, SourceError,
-    is_stale,
+    TimeRange, is_stale,
 };
 use wire::exposition::{Escaping, Exposed, ExpositionEncoder, ExpositionFormat};
 
@@ -63,7 +63,7 @@ async fn answer(
     let end_ms = Time::now().lookup_ms();
     let start_ms = end_ms.saturating_sub(millis(shared.args.lookback_delta));
     let lookup = shared.queries.begin_lookup(params.request()).await?;
-    let sets = find(&source, selectors, (start_ms, end_ms), &lookup);
+    let sets = find(&source, selectors, TimeRange::new(start_ms, end_ms), &lookup);
     let sets = match tokio::time::timeout(lookup.timeout, sets).await {
         Ok(sets) => sets?,
         Err(_) => return Err(ApiError::timed_out("series lookup")),
@@ -89,7 +89,7 @@ fn protobuf_type(encoding: &str) -> String {
 async fn find(
     source: &Arc<dyn Source>,
     selectors: Vec<Vec<Matcher>>,
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     lookup: &Lookup,
 ) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
     let mut sets = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use model::{Matcher, MetadataQuery, SourceError};
+use model::{Matcher, MetadataQuery, SourceError, TimeRange};
 
 use super::error::ApiError;
 use super::json::body::{LabelsPieces, TextPieces, answer};
@@ -53,7 +53,7 @@ pub(super) async fn series(
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
     let limit = params.limit()?;
-    let (start_ms, end_ms) = times(&params)?;
+    let TimeRange { start_ms, end_ms } = times(&params)?;
     let selectors = selectors(&shared, &params)
         .await?
         .map_err(|error| ApiError::invalid_parameter("match[]", error))?;
@@ -78,7 +78,7 @@ pub(super) async fn in_time<T>(
 /// What a lookup asks for, and the limit as the client gave it.
 async fn wanted(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
     let limit = params.limit()?;
-    let (start_ms, end_ms) = times(params)?;
+    let TimeRange { start_ms, end_ms } = times(params)?;
     let selectors = selectors(shared, params).await?.map_err(ApiError::bad_data)?;
     Ok((MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) }, limit))
 }
@@ -99,10 +99,10 @@ pub(super) async fn selectors(
 }
 
 /// The range of time of a request.
-pub(super) fn times(params: &Params) -> Result<(i64, i64), ApiError> {
+pub(super) fn times(params: &Params) -> Result<TimeRange, ApiError> {
     let start = params.time_or("start", MIN)?;
     let end = params.time_or("end", MAX)?;
-    Ok((start.lookup_ms(), end.lookup_ms()))
+    Ok(TimeRange::new(start.lookup_ms(), end.lookup_ms()))
 }
 
 /// One more than is wanted, so that it shows whether there are more; 0 stays for all.

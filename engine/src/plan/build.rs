@@ -1,6 +1,6 @@
 //! The walk from syntax tree to plan.
 
-use model::{BudgetError, Selection, SourceError};
+use model::{BudgetError, Selection, SourceError, TimeRange};
 
 use crate::annotations::Annotations;
 use crate::catalog::{Function, FunctionId, Histograms, QueryTimeFunction};
@@ -328,7 +328,7 @@ impl Planner<'_> {
         }
         let times = LookTimes::new(scope.steps, shift.at_ms, shift.offset_ms);
         let reach = Reach { back_ms: self.options.lookback_ms, ahead_ms: 0 };
-        let (start_ms, end_ms) = times.reach(reach);
+        let TimeRange { start_ms, end_ms } = times.reach(reach);
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
         let only_newest = false;
         self.selections.push(Selection { matchers, start_ms, end_ms, only_newest });
@@ -558,7 +558,7 @@ impl Planner<'_> {
     ) -> usize {
         let look = BucketlessLook { times, back_ms: reach.back_ms };
         self.bucketless.push((buckets == BucketUse::Ignored).then_some(look));
-        let (start_ms, end_ms) = times.reach(reach);
+        let TimeRange { start_ms, end_ms } = times.reach(reach);
         let matchers = selector.matchers.clone();
         let only_newest = false;
         self.selections.push(Selection { matchers, start_ms, end_ms, only_newest });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use model::Labels;
+use model::{Labels, TimeRange};
 use serde::Deserialize;
 
 use super::chunk::{ChunkReader, ChunkSample};
@@ -65,8 +65,8 @@ pub struct Series {
     pub labels: Labels,
     /// Its chunks.
     pub chunks: Vec<ChunkPlace>,
-    /// What is deleted of it: times, both ends included.
-    deleted: Vec<(i64, i64)>,
+    /// Deleted times.
+    deleted: Vec<TimeRange>,
 }
 
 /// An open block.
@@ -141,8 +141,8 @@ impl Block {
         chunk: &ChunkPlace,
         mut take: impl FnMut(ChunkSample) -> Result<(), E>,
     ) -> Result<(), E> {
-        let is_covered = |(from, to): &(i64, i64)| *from <= chunk.min_ms && chunk.max_ms <= *to;
-        if series.deleted.iter().any(is_covered) {
+        let times = TimeRange::new(chunk.min_ms, chunk.max_ms);
+        if series.deleted.iter().any(|deleted| deleted.covers(times)) {
             return Ok(());
         }
         let file = self.segment(chunk.place)?;
@@ -168,7 +168,7 @@ impl Block {
                 let bounds = format!("{} to {}", chunk.min_ms, chunk.max_ms);
                 return Err(in_series(&format!("a sample at {at_ms} in a chunk of {bounds}")));
             }
-            if !series.deleted.iter().any(|(from, to)| (*from..=*to).contains(&at_ms)) {
+            if !series.deleted.iter().any(|deleted| deleted.contains(at_ms)) {
                 take(sample)?;
             }
         }

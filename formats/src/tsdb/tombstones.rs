@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use model::TimeRange;
+
 use super::file::{WindowedFile, take_signed_varint, take_varint};
 use crate::error::FormatError;
 
@@ -15,7 +17,7 @@ pub const TOMBSTONES_BYTES_MAX: u64 = 64 << 20;
 
 /// Deleted times by the reference of the series, both ends included.
 #[derive(Debug, Default)]
-pub(super) struct Tombstones(HashMap<u64, Vec<(i64, i64)>>);
+pub(super) struct Tombstones(HashMap<u64, Vec<TimeRange>>);
 
 impl Tombstones {
     /// Reads a file; one that is not there deletes nothing.
@@ -52,11 +54,13 @@ impl Tombstones {
     }
 
     /// What is deleted of a series.
-    pub(super) fn of(&self, reference: u32) -> &[(i64, i64)] {
+    pub(super) fn of(&self, reference: u32) -> &[TimeRange] {
         self.0.get(&u64::from(reference)).map_or(&[], |intervals| intervals)
     }
 }
 
-fn take_stone(rest: &mut &[u8]) -> Option<(u64, (i64, i64))> {
-    Some((take_varint(rest)?.0, (take_signed_varint(rest)?, take_signed_varint(rest)?)))
+fn take_stone(rest: &mut &[u8]) -> Option<(u64, TimeRange)> {
+    let reference = take_varint(rest)?.0;
+    let (start_ms, end_ms) = (take_signed_varint(rest)?, take_signed_varint(rest)?);
+    Some((reference, TimeRange { start_ms, end_ms }))
 }

@@ -26,9 +26,15 @@ pub(super) struct Groups {
     memory_bytes_max: u64,
     /// How many series are tried next.
     size: usize,
-    /// From where on the first series is still to be loaded, and how much of it is tried, where it
-    /// is too large as a whole.
-    part: Option<(i64, i64)>,
+    /// Next part of the first series, if it is too large to be loaded as a whole.
+    part: Option<SeriesPart>,
+}
+
+/// Part of a series that is loaded at once.
+#[derive(Debug, Clone, Copy)]
+struct SeriesPart {
+    start_ms: i64,
+    span_ms: i64,
 }
 
 /// A group that is in memory, and perhaps others with it.
@@ -64,8 +70,7 @@ impl Groups {
     pub(super) async fn next(&mut self, store: &Store) -> Result<Option<Loaded>, ToolError> {
         while !self.series.is_empty() {
             let len = if self.part.is_some() { 1 } else { self.size.min(self.series.len()) };
-            let (start_ms, span_ms) =
-                self.part.unwrap_or((self.start_ms, self.end_ms.saturating_sub(self.start_ms)));
+            let SeriesPart { start_ms, span_ms } = self.part.unwrap_or_else(|| self.whole());
             let end_ms = start_ms.saturating_add(span_ms).min(self.end_ms);
             let group: Vec<&Labels> = self.series.iter().take(len).collect();
             let matchers = matchers(&group);
@@ -79,7 +84,7 @@ impl Groups {
                     self.size = len / 2;
                 }
                 Err(SourceError::Budget(BudgetError::Exceeded { .. })) if span_ms > SPAN_MIN_MS => {
-                    self.part = Some((start_ms, span_ms / 2));
+                    self.part = Some(SeriesPart { start_ms, span_ms: span_ms / 2 });
                 }
                 Err(SourceError::Budget(BudgetError::Exceeded { reached, .. })) => {
                     return Err(ToolError::Incomplete(format!(
@@ -94,14 +99,19 @@ impl Groups {
         Ok(None)
     }
 
+    fn whole(&self) -> SeriesPart {
+        let span_ms = self.end_ms.saturating_sub(self.start_ms);
+        SeriesPart { start_ms: self.start_ms, span_ms }
+    }
+
     fn loaded(&mut self, set: SharedSet, len: usize, end_ms: i64) -> Loaded {
-        let is_continued = self.part.is_some_and(|(start_ms, _)| start_ms > self.start_ms);
+        let is_continued = self.part.is_some_and(|part| part.start_ms > self.start_ms);
         let is_small = (set.encoded_bytes() as u64) < self.memory_bytes_max / 4;
         match self.part {
-            Some((start_ms, span_ms)) if end_ms < self.end_ms => {
+            Some(SeriesPart { start_ms, span_ms }) if end_ms < self.end_ms => {
                 let wanted = HashSet::from([self.series[0].clone()]);
                 let span_ms = if is_small { span_ms.saturating_mul(2) } else { span_ms };
-                self.part = Some((end_ms.max(start_ms) + 1, span_ms));
+                self.part = Some(SeriesPart { start_ms: end_ms.max(start_ms) + 1, span_ms });
                 return Loaded { set, wanted, is_continued };
             }
             _ => self.part = None,

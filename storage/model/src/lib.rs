@@ -18,6 +18,7 @@ pub mod number_text;
 pub mod re2;
 pub mod sample;
 pub mod source;
+mod time_range;
 pub mod watch;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
@@ -36,4 +37,5 @@ pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
 pub use source::{
     Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source, SourceError,
 };
+pub use time_range::TimeRange;
 pub use watch::Watch;

@@ -132,15 +132,20 @@ impl<'t> ScopeLabels<'t> {
     }
 }
 
-/// The first and the last time of a resource's data points, in ns.
-#[derive(Default)]
-pub(super) struct Span(pub(super) Option<(i64, i64)>);
+/// First and last time of a resource's data points, in ns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PointTimes {
+    pub(super) first_ns: i64,
+    pub(super) last_ns: i64,
+}
 
-impl Span {
-    pub(super) fn add(&mut self, time_ns: u64) {
-        // Times have been checked to have 63 bits.
+impl PointTimes {
+    /// Adds a time; times have been checked to have 63 bits.
+    pub(super) fn add(times: &mut Option<PointTimes>, time_ns: u64) {
         let time_ns = time_ns as i64;
-        let (first, last) = self.0.unwrap_or((time_ns, time_ns));
-        self.0 = Some((first.min(time_ns), last.max(time_ns)));
+        let PointTimes { first_ns, last_ns } =
+            times.unwrap_or(PointTimes { first_ns: time_ns, last_ns: time_ns });
+        *times =
+            Some(PointTimes { first_ns: first_ns.min(time_ns), last_ns: last_ns.max(time_ns) });
     }
 }

@@ -41,7 +41,7 @@ use super::message::{
     SummaryPoint,
 };
 use super::naming::{NameKind, metric_name, unit_name};
-use super::resource::{ResourceLabels, ScopeLabels, Span};
+use super::resource::{PointTimes, ResourceLabels, ScopeLabels};
 use super::{Settings, exemplar, histogram};
 use crate::careful::check_lengths;
 use crate::filling::{Filling, Mark};
@@ -118,12 +118,12 @@ impl<'t> Translation<'t, '_> {
                 return Ok(());
             }
         };
-        let mut span = Span::default();
+        let mut times = None;
         for scope in resource.scopes() {
             match ScopeLabels::of(scope, settings, &self.names, limits) {
                 Ok(scope_labels) => {
                     for metric in &scope.metrics {
-                        self.metric(metric, &labels, &scope_labels, &mut span)?;
+                        self.metric(metric, &labels, &scope_labels, &mut times)?;
                     }
                 }
                 Err((reason, text)) => {
@@ -132,7 +132,7 @@ impl<'t> Translation<'t, '_> {
                 }
             }
         }
-        self.target_info(&resource.attributes, &labels, &span)
+        self.target_info(&resource.attributes, &labels, times)
     }
 
     /// Leaves out data points, and names what is wrong with them.
@@ -152,7 +152,7 @@ impl<'t> Translation<'t, '_> {
         metric: &'t Metric<'t>,
         resource: &ResourceLabels<'t>,
         scope: &ScopeLabels<'t>,
-        span: &mut Span,
+        times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let temporality = temporality(&metric.data);
         let name = match self.check_metric(metric, temporality) {
@@ -170,27 +170,27 @@ impl<'t> Translation<'t, '_> {
             Data::Empty => {}
             Data::Gauge(numbers) => {
                 for point in &numbers.points {
-                    self.number(point, &[], &family, span)?;
+                    self.number(point, &[], &family, times)?;
                 }
             }
             Data::Sum(numbers) => {
                 for point in &numbers.points {
-                    self.number(point, &point.exemplars, &family, span)?;
+                    self.number(point, &point.exemplars, &family, times)?;
                 }
             }
             Data::Histogram(histograms) => {
                 for point in &histograms.points {
-                    self.explicit_histogram(point, &family, span)?;
+                    self.explicit_histogram(point, &family, times)?;
                 }
             }
             Data::Exponential(exponentials) => {
                 for point in &exponentials.points {
-                    self.exponential_histogram(point, &family, span)?;
+                    self.exponential_histogram(point, &family, times)?;
                 }
             }
             Data::Summary(summaries) => {
                 for point in &summaries.points {
-                    self.summary(point, &family, span)?;
+                    self.summary(point, &family, times)?;
                 }
             }
         }
@@ -297,11 +297,11 @@ impl<'t> Translation<'t, '_> {
         point: &'t NumberPoint<'t>,
         exemplars: &'t [Exemplar<'t>],
         family: &Family<'_, 't>,
-        span: &mut Span,
+        times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { floats: 1, ..Counts::default() };
         let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
-        span.add(point.point.time_ns);
+        PointTimes::add(times, point.point.time_ns);
         let series = Series { base: &base, point: &point.point, metric: family.name, more: None };
         self.float(&series, point.value, exemplars)
     }
@@ -310,12 +310,12 @@ impl<'t> Translation<'t, '_> {
         &mut self,
         point: &'t HistogramPoint<'t>,
         family: &Family<'_, 't>,
-        span: &mut Span,
+        times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         if self.settings.to_custom_buckets {
             let hint = family.reset_hint;
             let made = histogram::of_explicit(point, hint, &mut self.shared_bounds);
-            return self.native_histogram(made, &point.point, &point.exemplars, family, span);
+            return self.native_histogram(made, &point.point, &point.exemplars, family, times);
         }
         let HistogramPoint { count, sum, bucket_counts, explicit_bounds, exemplars, .. } = point;
         let buckets = bucket_counts.len().min(explicit_bounds.len());
@@ -326,7 +326,7 @@ impl<'t> Translation<'t, '_> {
             self.refuse([counts], Reason::Histogram, text);
             return Ok(());
         }
-        span.add(point.point.time_ns);
+        PointTimes::add(times, point.point.time_ns);
         let [sums, counts, metric] =
             ["sum", "count", "bucket"].map(|suffix| format!("{}_{suffix}", family.name));
         let named = |metric| Series { base: &base, point: &point.point, metric, more: None };
@@ -354,10 +354,10 @@ impl<'t> Translation<'t, '_> {
         &mut self,
         point: &'t ExponentialPoint<'t>,
         family: &Family<'_, 't>,
-        span: &mut Span,
+        times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let made = histogram::of_exponential(point, family.reset_hint);
-        self.native_histogram(made, &point.point, &point.exemplars, family, span)
+        self.native_histogram(made, &point.point, &point.exemplars, family, times)
     }
 
     fn native_histogram(
@@ -366,7 +366,7 @@ impl<'t> Translation<'t, '_> {
         point: &'t Point<'t>,
         exemplars: &'t [Exemplar<'t>],
         family: &Family<'_, 't>,
-        span: &mut Span,
+        times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { histograms: 1, ..Counts::default() };
         let Some(base) = self.base(point, family, counts)? else { return Ok(()) };
@@ -378,7 +378,7 @@ impl<'t> Translation<'t, '_> {
                 return Ok(());
             }
         };
-        span.add(point.time_ns);
+        PointTimes::add(times, point.time_ns);
         let series = Series { base: &base, point, metric: family.name, more: None };
         let mark = self.filling.mark();
         self.spend(&series)?;
@@ -400,11 +400,11 @@ impl<'t> Translation<'t, '_> {
         &mut self,
         point: &'t SummaryPoint<'t>,
         family: &Family<'_, 't>,
-        span: &mut Span,
+        times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { floats: 2 + point.quantiles.len() as u64, ..Counts::default() };
         let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
-        span.add(point.point.time_ns);
+        PointTimes::add(times, point.point.time_ns);
         let [sums, counts] = ["sum", "count"].map(|suffix| format!("{}_{suffix}", family.name));
         let named = |metric| Series { base: &base, point: &point.point, metric, more: None };
         self.float(&named(&sums), point.sum, &[])?;

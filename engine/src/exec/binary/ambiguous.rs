@@ -110,9 +110,23 @@ fn active_steps(
 
 /// A step that cannot be answered; the least one is reported.
 struct Refusal {
-    /// Step, phase and place within it.
-    order: (usize, u8, u32),
+    order: RefusalOrder,
     message: String,
+}
+
+/// Position of a refusal; Prometheus reports the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RefusalOrder {
+    step: usize,
+    phase: u8,
+    place: u32,
+}
+
+/// A match group at a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct GroupStep {
+    group: usize,
+    step: usize,
 }
 
 struct Evaluation<'a> {
@@ -123,8 +137,8 @@ struct Evaluation<'a> {
     /// One bit a step: whether it is carried out at all.
     active: Vec<u64>,
     results: FoundRows,
-    /// The group and step of the latest value of each result.
-    latest: Vec<Option<(usize, usize)>>,
+    /// Group and step of the latest value of each result.
+    latest: Vec<Option<GroupStep>>,
     refusal: Option<Refusal>,
     notes: StepNotes,
     watch: Watch,
@@ -168,14 +182,15 @@ impl<'a> Evaluation<'a> {
                 let Some(many) = Input::at(self.many, *index, step) else { continue };
                 let partner = one.or(self.operation.matching.fill_right.map(Input::fill));
                 if let Some(partner) = partner {
-                    has_met |= self.meet((group, step), many, partner, has_met, &mut slots)?;
+                    has_met |=
+                        self.meet(GroupStep { group, step }, many, partner, has_met, &mut slots)?;
                 }
             }
             if let (Some(one), Some(value)) = (one, self.operation.matching.fill_left)
                 && !has_met
             {
                 let many = Input::fill(value);
-                self.meet((group, step), many, one, false, &mut slots)?;
+                self.meet(GroupStep { group, step }, many, one, false, &mut slots)?;
             }
         }
         Ok(())
@@ -188,7 +203,7 @@ impl<'a> Evaluation<'a> {
             let Some(input) = Input::at(self.one, *index, step) else { continue };
             if let Some(Input { series: Some(earlier), .. }) = found {
                 let message = self.duplicate_message(*index, earlier);
-                self.refuse((step, 0, *index), message);
+                self.refuse(RefusalOrder { step, phase: 0, place: *index }, message);
                 return None;
             }
             found = Some(input);
@@ -214,13 +229,13 @@ impl<'a> Evaluation<'a> {
     /// there. Gives whether the two have met.
     fn meet(
         &mut self,
-        at: (usize, usize),
+        at: GroupStep,
         many: Input<'_>,
         one: Input<'_>,
         has_met: bool,
         slots: &mut HashMap<(Option<u32>, Option<u32>), u32, foldhash::fast::RandomState>,
     ) -> Result<bool, QueryError> {
-        let (group, step) = at;
+        let GroupStep { group, step } = at;
         // At an instant Prometheus looks for label sets that several groups give only when
         // names have been removed.
         let is_checked_later = self.ctx.delayed_name_removal && self.many.steps().count == 1;
@@ -255,12 +270,18 @@ impl<'a> Evaluation<'a> {
         if is_one_to_one && has_met {
             let message = "multiple matches for labels: many-to-one matching must be explicit \
                            (group_left/group_right)";
-            self.refuse((step, 1 + place.0, place.1), message.to_owned());
+            self.refuse(
+                RefusalOrder { step, phase: 1 + place.0, place: place.1 },
+                message.to_owned(),
+            );
             return Ok(true);
         }
         if self.met_at(slot, at) {
             let message = "multiple matches for labels: grouping labels must ensure unique matches";
-            self.refuse((step, 1 + place.0, place.1), message.to_owned());
+            self.refuse(
+                RefusalOrder { step, phase: 1 + place.0, place: place.1 },
+                message.to_owned(),
+            );
             return Ok(true);
         }
         let value = if binary.is_bool {
@@ -277,7 +298,7 @@ impl<'a> Evaluation<'a> {
             }
         };
         if !is_first {
-            self.refuse((step, 3, 0), SAME_LABELSET.to_owned());
+            self.refuse(RefusalOrder { step, phase: 3, place: 0 }, SAME_LABELSET.to_owned());
         }
         Ok(true)
     }
@@ -299,7 +320,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Notes a result of a group at a step; says whether it is not the first.
-    fn met_at(&mut self, slot: u32, at: (usize, usize)) -> bool {
+    fn met_at(&mut self, slot: u32, at: GroupStep) -> bool {
         let slot = slot as usize;
         if self.latest.len() <= slot {
             self.latest.resize(slot + 1, None);
@@ -309,10 +330,10 @@ impl<'a> Evaluation<'a> {
 
     /// Whether an earlier step is refused already, so that this one no longer matters.
     fn is_refused_before(&self, step: usize) -> bool {
-        self.refusal.as_ref().is_some_and(|refusal| refusal.order.0 < step)
+        self.refusal.as_ref().is_some_and(|refusal| refusal.order.step < step)
     }
 
-    fn refuse(&mut self, order: (usize, u8, u32), message: String) {
+    fn refuse(&mut self, order: RefusalOrder, message: String) {
         if self.refusal.as_ref().is_none_or(|refusal| order < refusal.order) {
             self.refusal = Some(Refusal { order, message });
         }

@@ -1,5 +1,7 @@
 //! The samples of one series that ranges can still see, and the loop that moves ranges over them.
 
+use std::ops::Range;
+
 use model::{SampleBatch, Windows, is_any_stale, is_stale};
 
 use crate::error::QueryError;
@@ -273,13 +275,14 @@ impl Buffer {
         Samples { times: &self.times, values: &self.values, base: self.base }
     }
 
-    /// The first sample of the current range, and one past the last.
-    pub(super) fn place(&self) -> (usize, usize) {
-        (self.lo, self.hi)
+    /// Indices of the samples of the current range.
+    pub(super) fn place(&self) -> Range<usize> {
+        self.lo..self.hi
     }
 
     /// Makes these samples the current range.
-    pub(super) fn move_to(&mut self, (lo, hi): (usize, usize)) {
+    pub(super) fn move_to(&mut self, place: Range<usize>) {
+        let Range { start: lo, end: hi } = place;
         assert!(lo <= hi && hi <= self.times.len());
         (self.lo, self.hi) = (lo, hi);
     }

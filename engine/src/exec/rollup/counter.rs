@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use model::TimeRange;
+
 use crate::exec::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
@@ -43,13 +45,12 @@ impl Kernel for Extrapolated {
         let mut rise = values[last] - first_value;
         if !self.resets.is_empty() {
             self.resets.forget_up_to(frame.samples.number(frame.lo));
-            rise = self.resets.add_to(rise, (frame.start_ms, frame.end_ms));
+            rise = self.resets.add_to(rise, TimeRange::new(frame.start_ms, frame.end_ms));
         }
         let span = self.span(
-            (times[frame.lo], times[last]),
+            TimeRange::new(times[frame.lo], times[last]),
             last - frame.lo,
-            frame.start_ms,
-            frame.end_ms,
+            TimeRange::new(frame.start_ms, frame.end_ms),
         );
         Some(rise * self.factor(&span, first_value, rise))
     }
@@ -63,8 +64,9 @@ impl Kernel for Extrapolated {
             return false;
         }
         let moved = ranges.moved();
-        let times = (samples.times[first.start], samples.times[last]);
-        let span = self.span(times, last - first.start, ranges.start_ms, ranges.end_ms);
+        let times = TimeRange::new(samples.times[first.start], samples.times[last]);
+        let range = TimeRange::new(ranges.start_ms, ranges.end_ms);
+        let span = self.span(times, last - first.start, range);
         let factor = self.whole_factor(span.to_start, &span);
         let firsts = &samples.values[first.start..first.start + moved + 1];
         let lasts = &samples.values[last..last + moved + 1];
@@ -135,7 +137,7 @@ impl Extrapolated {
             }
             let moved_ms = samples.times[lo] - samples.times[first.start];
             let first_value = samples.values[lo];
-            let range = (ranges.start_ms + moved_ms, ranges.end_ms + moved_ms);
+            let range = TimeRange::new(ranges.start_ms + moved_ms, ranges.end_ms + moved_ms);
             let rise = samples.values[hi - 1] - first_value;
             let rise = self.resets.add_some(rise, some.clone(), range);
             *out = rise * self.factor(span, first_value, rise);
@@ -146,15 +148,10 @@ impl Extrapolated {
     /// How the samples of a range lie in it, of which are known the first and the last time and
     /// how many distances there are.
     #[inline]
-    fn span(
-        &self,
-        (first_ms, last_ms): (i64, i64),
-        distances: usize,
-        start_ms: i64,
-        end_ms: i64,
-    ) -> Sampled {
-        let mut to_start = (first_ms - start_ms) as f64 / 1000.0;
-        let mut to_end = (end_ms - last_ms) as f64 / 1000.0;
+    fn span(&self, sampled: TimeRange, distances: usize, range: TimeRange) -> Sampled {
+        let TimeRange { start_ms: first_ms, end_ms: last_ms } = sampled;
+        let mut to_start = (first_ms - range.start_ms) as f64 / 1000.0;
+        let mut to_end = (range.end_ms - last_ms) as f64 / 1000.0;
         let sampled = (last_ms - first_ms) as f64 / 1000.0;
         let average = sampled / distances as f64;
         let threshold = average * 1.1;
@@ -272,7 +269,7 @@ impl Resets {
     }
 
     /// A rise with the values before all resets added to it; those of a range.
-    pub(super) fn add_to(&mut self, rise: f64, range: (i64, i64)) -> f64 {
+    pub(super) fn add_to(&mut self, rise: f64, range: TimeRange) -> f64 {
         self.add_some(rise, 0..self.entries.len(), range)
     }
 
@@ -281,8 +278,9 @@ impl Resets {
     pub(super) fn add_between(
         &mut self,
         rise: f64,
-        (after, before): (u64, u64),
-        range: (i64, i64),
+        after: u64,
+        before: u64,
+        range: TimeRange,
     ) -> f64 {
         self.add_some(rise, self.between(after, before), range)
     }
@@ -309,7 +307,7 @@ impl Resets {
     }
 
     #[inline(never)]
-    fn add_some(&mut self, rise: f64, some: Range<usize>, (start_ms, end_ms): (i64, i64)) -> f64 {
+    fn add_some(&mut self, rise: f64, some: Range<usize>, range: TimeRange) -> f64 {
         let Resets { entries, base, halves } = self;
         let in_order = |entries: &VecDeque<Reset>| {
             entries.range(some.clone()).fold(rise, |sum, reset| sum + reset.value)
@@ -318,7 +316,7 @@ impl Resets {
             return in_order(entries);
         }
         let number = |place: usize| *base + place as u64;
-        let border_ms = halves.border_ms(start_ms, end_ms);
+        let border_ms = halves.border_ms(range);
         // A reset across the border comes in when the sample behind it does, but leaves when the
         // one before it does: it belongs before the border, which was found without it.
         // It may have left already, where the ranges between held too few resets for sums to be asked.

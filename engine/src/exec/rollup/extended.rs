@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use model::TimeRange;
+
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::counter::{Neighbours, Resets};
 
@@ -34,7 +36,7 @@ pub(super) struct Extent {
 pub(super) fn extent(
     times: &[i64],
     values: &[f64],
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     is_smoothed: bool,
     is_counter: bool,
 ) -> Option<Extent> {
@@ -48,7 +50,7 @@ pub(super) fn extent(
         return None;
     }
     let between = |at: usize, time_ms: i64| {
-        interpolate((times[at], values[at]), (times[at + 1], values[at + 1]), time_ms, is_counter)
+        interpolate(&times[at..at + 2], &values[at..at + 2], time_ms, is_counter)
     };
     let left = if is_smoothed && times[first] < start_ms {
         between(first, start_ms)
@@ -67,12 +69,12 @@ pub(super) fn extent(
     Some(Extent { first, end: end.max(first), left, right })
 }
 
-/// The value at a time between two samples; a counter that fell is taken to start at 0.
+/// Returns the value at a time between two samples; a counter that fell is taken to start at 0.
 ///
 /// Source: `interpolate` of Prometheus.
-fn interpolate(a: (i64, f64), b: (i64, f64), time_ms: i64, is_counter: bool) -> f64 {
-    let low = if is_counter && b.1 < a.1 { 0.0 } else { a.1 };
-    low + (b.1 - low) * (time_ms - a.0) as f64 / (b.0 - a.0) as f64
+fn interpolate(times: &[i64], values: &[f64], time_ms: i64, is_counter: bool) -> f64 {
+    let low = if is_counter && values[1] < values[0] { 0.0 } else { values[0] };
+    low + (values[1] - low) * (time_ms - times[0]) as f64 / (times[1] - times[0]) as f64
 }
 
 impl Kernel for ExtendedRate {
@@ -85,11 +87,11 @@ impl Kernel for ExtendedRate {
 
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let (times, values) = (frame.times(), frame.values());
-        let borders = (frame.start_ms, frame.end_ms);
+        let range = TimeRange::new(frame.start_ms, frame.end_ms);
         if self.is_smoothed && times.first().is_some_and(|first| *first > frame.end_ms) {
             return None;
         }
-        let extent = extent(times, values, borders, self.is_smoothed, self.is_counter)?;
+        let extent = extent(times, values, range, self.is_smoothed, self.is_counter)?;
         let mut rise = extent.right - extent.left;
         if self.is_counter {
             rise += self.correction(frame, &extent);
@@ -117,8 +119,9 @@ impl ExtendedRate {
         let number = |at: usize| frame.samples.number(frame.lo + at);
         let correction = self.resets.add_between(
             lost(extent.left, *first),
-            (number(extent.first), number(extent.end)),
-            (frame.start_ms, frame.end_ms),
+            number(extent.first),
+            number(extent.end),
+            TimeRange::new(frame.start_ms, frame.end_ms),
         );
         correction + lost(*last, extent.right)
     }
@@ -181,13 +184,10 @@ impl Kernel for SmoothedInstant {
             return Some(values[at]);
         }
         let before = at.checked_sub(1)?;
-        let Some(next_ms) = times.get(at) else { return Some(values[before]) };
-        Some(interpolate(
-            (times[before], values[before]),
-            (*next_ms, values[at]),
-            frame.end_ms,
-            false,
-        ))
+        if at == times.len() {
+            return Some(values[before]);
+        }
+        Some(interpolate(&times[before..=at], &values[before..=at], frame.end_ms, false))
     }
 }
 
@@ -197,18 +197,18 @@ impl Kernel for SmoothedInstant {
 pub(super) fn extended_samples(
     times: &[i64],
     values: &[f64],
-    borders: (i64, i64),
+    range: TimeRange,
     is_smoothed: bool,
 ) -> (Vec<i64>, Vec<f64>) {
-    let Some(extent) = extent(times, values, borders, is_smoothed, false) else {
+    let Some(extent) = extent(times, values, range, is_smoothed, false) else {
         return (Vec::new(), Vec::new());
     };
     let inside = extent.first..extent.end;
-    let mut shown_times = vec![borders.0];
+    let mut shown_times = vec![range.start_ms];
     let mut shown_values = vec![extent.left];
     shown_times.extend_from_slice(&times[inside.clone()]);
     shown_values.extend_from_slice(&values[inside]);
-    shown_times.push(borders.1);
+    shown_times.push(range.end_ms);
     shown_values.push(extent.right);
     (shown_times, shown_values)
 }

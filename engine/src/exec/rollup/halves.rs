@@ -18,6 +18,8 @@
 
 use std::ops::Range;
 
+use model::TimeRange;
+
 use crate::exec::rollup::buffer::Frame;
 
 /// Sums over the items of a moving range.
@@ -52,7 +54,7 @@ impl<P: Copy + Default> Halves<P> {
     ) -> Both<P> {
         let samples = frame.samples;
         let numbers = samples.number(frame.lo)..samples.number(frame.hi);
-        let border_ms = self.border_ms(frame.start_ms, frame.end_ms);
+        let border_ms = self.border_ms(TimeRange::new(frame.start_ms, frame.end_ms));
         let border = || {
             let before = frame.times().partition_point(|time_ms| *time_ms <= border_ms);
             samples.number(frame.lo + before)
@@ -114,7 +116,8 @@ impl<P: Copy + Default> Halves<P> {
 
     /// The last border before the end of a range.
     #[inline]
-    pub(super) fn border_ms(&self, start_ms: i64, end_ms: i64) -> i64 {
+    pub(super) fn border_ms(&self, range: TimeRange) -> i64 {
+        let TimeRange { start_ms, end_ms } = range;
         let range_ms = end_ms.saturating_sub(start_ms).max(1);
         let is_same = self.border.is_some()
             && self.border_ms < end_ms

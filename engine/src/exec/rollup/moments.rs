@@ -159,12 +159,19 @@ impl MovingVariance {
     }
 }
 
+/// Sample from which times and values are counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Origin {
+    time_ms: i64,
+    value: f64,
+}
+
 /// Sums of times in seconds, of values, and of their products.
 #[derive(Debug, Clone, Copy, Default)]
 struct Products {
     count: f64,
     /// What times and values are counted from: the first sample.
-    origin: (i64, f64),
+    origin: Origin,
     x: Sum,
     y: Sum,
     xy: Sum,
@@ -174,9 +181,9 @@ struct Products {
 impl Products {
     #[inline]
     fn plus(self, time_ms: i64, value: f64) -> Products {
-        let origin = if self.count == 0.0 { (time_ms, value) } else { self.origin };
-        let x = time_ms.wrapping_sub(origin.0) as f64 / 1e3;
-        let y = value - origin.1;
+        let origin = if self.count == 0.0 { Origin { time_ms, value } } else { self.origin };
+        let x = time_ms.wrapping_sub(origin.time_ms) as f64 / 1e3;
+        let y = value - origin.value;
         Products {
             count: self.count + 1.0,
             origin,
@@ -208,7 +215,7 @@ impl Products {
 /// How some samples lie about their means.
 struct Scatter {
     count: f64,
-    origin: (i64, f64),
+    origin: Origin,
     /// The means of times and values, counted from the origin.
     x: f64,
     y: f64,
@@ -225,8 +232,9 @@ impl Scatter {
     fn merged(self, other: &Scatter) -> Scatter {
         let count = self.count + other.count;
         let share = other.count / count;
-        let x_apart = other.origin.0.wrapping_sub(self.origin.0) as f64 / 1e3 + (other.x - self.x);
-        let y_apart = (other.origin.1 - self.origin.1) + (other.y - self.y);
+        let x_apart = other.origin.time_ms.wrapping_sub(self.origin.time_ms) as f64 / 1e3
+            + (other.x - self.x);
+        let y_apart = (other.origin.value - self.origin.value) + (other.y - self.y);
         let weight = self.count * share;
         let between = x_apart * y_apart * weight;
         Scatter {
@@ -308,8 +316,8 @@ impl MovingLine {
             Both { front, back } => front.or(back)?.scatter(),
         };
         // What Prometheus' sums are, which count times from the intercept and values from 0.
-        let theirs_x = x - intercept_ms.wrapping_sub(origin.0) as f64 / 1e3;
-        let theirs_y = y + origin.1;
+        let theirs_x = x - intercept_ms.wrapping_sub(origin.time_ms) as f64 / 1e3;
+        let theirs_y = y + origin.value;
         let lost = lost.max((theirs_x * theirs_y * n).abs());
         let lost_of_x = lost_of_x.max(theirs_x * theirs_x * n);
         let condition = (lost / covariance.abs()).max(lost_of_x / variance).max(1.0);

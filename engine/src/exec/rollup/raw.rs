@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::Histogram;
+use model::{Histogram, TimeRange};
 
 use crate::error::QueryError;
 use crate::exec::charge::Charge;
@@ -60,7 +60,7 @@ pub fn raw_series(
             RangeMode::Anchored | RangeMode::Smoothed => extended::extended_samples(
                 seen_times,
                 seen_values,
-                (start_ms, end_ms),
+                TimeRange::new(start_ms, end_ms),
                 input.mode == RangeMode::Smoothed,
             ),
         };

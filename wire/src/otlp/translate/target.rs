@@ -9,7 +9,7 @@ use crate::DecodeError;
 use crate::limits::SAMPLES_FLAG;
 use crate::otlp::labels::LabelSet;
 use crate::otlp::message::{Attribute, Point};
-use crate::otlp::resource::{ResourceLabels, Span};
+use crate::otlp::resource::{PointTimes, ResourceLabels};
 use crate::rejects::Reason;
 
 /// The name of the metric.
@@ -27,9 +27,9 @@ impl<'t> Translation<'t, '_> {
         &mut self,
         attributes: &'t [Attribute<'t>],
         resource: &ResourceLabels<'t>,
-        span: &Span,
+        times: Option<PointTimes>,
     ) -> Result<(), DecodeError> {
-        let Some(span) = span.0 else { return Ok(()) };
+        let Some(times) = times else { return Ok(()) };
         let (settings, limits) = (self.settings, self.filling.limits);
         let base = match resource.target_info(attributes, settings, &mut self.names, limits) {
             Ok(Some(labels)) => labels,
@@ -41,7 +41,7 @@ impl<'t> Translation<'t, '_> {
         };
         let mark = self.filling.mark();
         self.filling.budget.spend(SAMPLE_BYTES + base.packed_bytes())?;
-        self.target_info_samples(&base, span)?;
+        self.target_info_samples(&base, times)?;
         let point = Point::default();
         self.close(mark, &Series { base: &base, point: &point, metric: TARGET_INFO, more: None });
         self.metadata(TARGET_INFO.to_owned(), MetricKind::Gauge, "Target metadata", "")
@@ -51,7 +51,7 @@ impl<'t> Translation<'t, '_> {
     fn target_info_samples(
         &mut self,
         base: &LabelSet<'_>,
-        (first, last): (i64, i64),
+        PointTimes { first_ns: first, last_ns: last }: PointTimes,
     ) -> Result<(), DecodeError> {
         let step = (self.settings.lookback_ns / 2).max(NS_PER_MS) as i64;
         let hash = self.hasher.hash_one(base);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Histogram, ResetHint};
+use model::{Histogram, ResetHint, TimeRange};
 
 use crate::exec::rollup::counter::Resets;
 use crate::exec::rollup::mixed::history::Entry;
@@ -84,7 +84,7 @@ impl Rate {
         let mut rise = values[last] - values[0];
         let first_number = frame.samples.number(frame.float_lo);
         self.resets.forget_up_to(first_number);
-        rise = self.resets.add_to(rise, (frame.start_ms, frame.end_ms));
+        rise = self.resets.add_to(rise, TimeRange::new(frame.start_ms, frame.end_ms));
         let overlaps = self.last_overlap.is_some_and(|number| number > first_number);
         remarks.add_if(overlaps, Remark::Overlap);
         let sampled =

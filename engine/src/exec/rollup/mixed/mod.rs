@@ -14,6 +14,7 @@ pub(super) mod neighbours;
 mod remark;
 mod starts;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::{Histogram, HistogramSample, ResetHint, SampleBatch, is_stale};
@@ -210,9 +211,9 @@ impl Mixed {
             reported: Remarks::default(),
             overlap_count: 0,
         };
-        let (lo, hi) = buffer.place();
+        let Range { start: lo, end: hi } = buffer.place();
         for at in lo..hi {
-            let frame = mixed.history.frame(buffer.samples(), &[], (lo, at + 1));
+            let frame = mixed.history.frame(buffer.samples(), &[], lo..at + 1);
             mixed.kernel.enter(&frame, Entered::Float(at), mixed.entered);
             mixed.entered += 1;
         }
@@ -286,7 +287,7 @@ impl Mixed {
             buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
         }
         let samples = buffer.samples();
-        let (mut lo, mut hi) = place;
+        let Range { start: mut lo, end: mut hi } = place;
         for index in 0..tile.steps() {
             let end_ms = ranges.times.time(first_step + index);
             let start_ms = end_ms.saturating_sub(ranges.range_ms);
@@ -294,7 +295,7 @@ impl Mixed {
             let after_ms = start_ms.saturating_sub(ranges.margin.back_ms);
             self.enter_up_to(until_ms, samples, lo, &mut hi);
             self.leave_up_to(after_ms, samples, &mut lo, hi);
-            let mut frame = self.history.frame(samples, &self.starts, (lo, hi));
+            let mut frame = self.history.frame(samples, &self.starts, lo..hi);
             (frame.start_ms, frame.end_ms, frame.first) = (start_ms, end_ms, self.left);
             let answer = match frame.kinds() {
                 (false, false) => continue,
@@ -314,7 +315,7 @@ impl Mixed {
             };
             write(answer, tile, row, index);
         }
-        buffer.move_to((lo, hi));
+        buffer.move_to(lo..hi);
         Ok(())
     }
 
@@ -332,7 +333,7 @@ impl Mixed {
                 Entered::Float(_) => *hi += 1,
                 Entered::Histogram(_) => self.history.hi += 1,
             }
-            let frame = self.history.frame(samples, &self.starts, (lo, *hi));
+            let frame = self.history.frame(samples, &self.starts, lo..*hi);
             self.kernel.enter(&frame, sample, self.entered);
             self.entered += 1;
         }
@@ -379,13 +380,13 @@ impl History {
         &'a self,
         samples: Samples<'a>,
         starts: &'a [i64],
-        (float_lo, float_hi): (usize, usize),
+        floats: Range<usize>,
     ) -> MixedFrame<'a> {
         MixedFrame {
             samples,
             starts,
-            float_lo,
-            float_hi,
+            float_lo: floats.start,
+            float_hi: floats.end,
             all_entries: &self.entries,
             entries_base: self.base,
             entry_lo: self.lo,
