@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use model::SourceError;
+use model::{SourceError, TimeRange};
 use storage::{Cardinality, Counted, DayStats, StoreStats};
 
 use super::admin::opened;
@@ -52,7 +52,8 @@ fn limit(text: &str) -> Result<usize, ApiError> {
 
 fn tsdb_json(found: &Cardinality) -> Vec<u8> {
     // Where there are no samples, Prometheus shows what its comparisons begin with.
-    let (min_ms, max_ms) = found.times_ms.unwrap_or((i64::MAX, i64::MIN));
+    let none = TimeRange::new(i64::MAX, i64::MIN);
+    let TimeRange { start_ms: min_ms, end_ms: max_ms } = found.times_ms.unwrap_or(none);
     let mut json = format!(
         "{{\"headStats\":{{\"numSeries\":{},\"numLabelPairs\":{},\"chunkCount\":{},\
          \"minTime\":{min_ms},\"maxTime\":{max_ms}}}",

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
+use model::TimeRange;
 use serde_json::{Value, json};
 use storage::audit::{self, EncodingSurvey, PartitionSurvey, StoreSurvey};
 
@@ -54,7 +55,7 @@ pub(super) async fn run(args: InspectArgs) -> Result<(), ToolError> {
 }
 
 fn to_json(survey: &StoreSurvey) -> Value {
-    let times = |times: Option<(i64, i64)>| json!(times.map(|(min, max)| [min, max]));
+    let times = |times: Option<TimeRange>| json!(times.map(|range| [range.start_ms, range.end_ms]));
     let encoding = |(name, of): (&&str, &EncodingSurvey)| {
         let of = json!({"frames": of.frames, "samples": of.samples, "bytes": of.bytes});
         ((*name).to_owned(), of)
@@ -137,7 +138,7 @@ fn table(survey: &StoreSurvey) -> String {
     line("tombstones", survey.tombstones.len().to_string());
     for tombstone in &survey.tombstones {
         let cleaned = if tombstone.is_cleaned { ", cleaned" } else { "" };
-        let times = span((tombstone.start_ms, tombstone.end_ms));
+        let times = span(TimeRange::new(tombstone.start_ms, tombstone.end_ms));
         line("", format!("{} {times}{cleaned}", tombstone.selectors.join(" or ")));
     }
     let days = &survey.partitions;
@@ -202,8 +203,8 @@ fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     out
 }
 
-fn span((min_ms, max_ms): (i64, i64)) -> String {
-    format!("{} to {}", instant(min_ms), instant(max_ms))
+fn span(times: TimeRange) -> String {
+    format!("{} to {}", instant(times.start_ms), instant(times.end_ms))
 }
 
 /// A time as RFC 3339, or in ms before the epoch; beyond what is stored, in words.

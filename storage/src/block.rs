@@ -28,7 +28,7 @@
 
 use std::ops::Range;
 
-use model::Labels;
+use model::{Labels, TimeRange};
 
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::error::StoreError;
@@ -66,16 +66,15 @@ pub(crate) struct BlockBuilder {
     /// Id and length of the frames of each series.
     series: Vec<(u32, usize)>,
     frames: Vec<u8>,
-    times: Option<(i64, i64)>,
+    times: Option<TimeRange>,
 }
 
 impl BlockBuilder {
     /// Adds a series: ids ascend. `frames` stand end to end.
-    pub(crate) fn push(&mut self, id: u32, frames: &[u8], min_ms: i64, max_ms: i64) {
+    pub(crate) fn push(&mut self, id: u32, frames: &[u8], times: TimeRange) {
         self.series.push((id, frames.len()));
         self.frames.extend_from_slice(frames);
-        let (min, max) = self.times.unwrap_or((min_ms, max_ms));
-        self.times = Some((min.min(min_ms), max.max(max_ms)));
+        self.times = Some(self.times.map_or(times, |all| all.join(times)));
     }
 
     /// The first id, if there is a series.
@@ -105,7 +104,8 @@ impl BlockBuilder {
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(&self.frames);
         bytes.extend_from_slice(&[0; CHUNK_PADDING_BYTES]);
-        let (min_ms, max_ms) = self.times.unwrap_or_default();
+        let times = self.times.unwrap_or(TimeRange::new(0, 0));
+        let TimeRange { start_ms: min_ms, end_ms: max_ms } = times;
         let first_id = self.first_id().unwrap_or_default();
         let last_id = self.series.last().map_or(first_id, |(id, _)| *id);
         let entry = BlockEntry { first_id, last_id, bytes: bytes.len() as u32, min_ms, max_ms };

@@ -158,8 +158,8 @@ impl Keeping {
         let borders: Vec<(&RetentionRule, i64)> =
             self.rules.iter().map(|rule| (&rule.rule, rule.border_ms(time))).collect();
         let latest_ms = borders.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN);
-        let all = self.floor_ms(time).zip(self.time_ms);
-        Borders { all, borders, latest_ms }
+        let floor_ms = self.floor_ms(time);
+        Borders { floor_ms, time_ms: self.time_ms, borders, latest_ms }
     }
 
     /// The value of [`keys::RULES`], with borders of some rules in place of what has expired; none
@@ -210,8 +210,10 @@ impl Keeping {
 /// Up to when rules expire samples, at one time.
 #[derive(Debug)]
 pub(crate) struct Borders<'a> {
-    /// The earliest time that is kept of all series, and how long they are kept.
-    all: Option<(i64, i64)>,
+    /// Earliest time that is kept of all series.
+    floor_ms: Option<i64>,
+    /// Retention of all series.
+    time_ms: Option<i64>,
     borders: Vec<(&'a RetentionRule, i64)>,
     /// No rule says anything of this time and later ones.
     pub(crate) latest_ms: i64,
@@ -248,7 +250,7 @@ impl Borders<'_> {
             let limit = RetentionLimit::Rule(selector, rule.time_ms);
             return Some(RetentionFloor { floor_ms, limit });
         }
-        match self.all {
+        match self.floor_ms.zip(self.time_ms) {
             Some((floor_ms, time_ms)) if is_before(floor_ms) => {
                 Some(RetentionFloor { floor_ms, limit: RetentionLimit::Time(time_ms) })
             }

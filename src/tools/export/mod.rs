@@ -17,7 +17,7 @@ use engine::parse::{parse_selector, require_condition};
 use formats::open_metrics::Writer;
 use model::{
     Advance, Budget, Exemplar, ExemplarQuery, Labels, METRIC_NAME, MatchOp, Matcher, MetadataQuery,
-    MetricMetadata, SampleBatch, SeriesSet, Source, is_stale,
+    MetricMetadata, SampleBatch, SeriesSet, Source, TimeRange, is_stale,
 };
 use storage::Store;
 
@@ -134,7 +134,7 @@ async fn write(store: &Store, args: &ExportArgs, out: impl Write) -> Result<Tota
         writer: Writer::new(out),
         batch: SampleBatch::new(),
     };
-    if let Some((first_ms, last_ms)) = store.times().await {
+    if let Some(TimeRange { start_ms: first_ms, end_ms: last_ms }) = store.times().await {
         let start_ms = args.start_ms.unwrap_or(i64::MIN).max(first_ms);
         let end_ms = args.end_ms.unwrap_or(i64::MAX).min(last_ms);
         if start_ms <= end_ms {

@@ -3,7 +3,7 @@
 /// Times from `start_ms` to `end_ms`, both inclusive; empty if `end_ms < start_ms`.
 ///
 /// Units: ms since the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeRange {
     /// First time.
     pub start_ms: i64,
@@ -18,6 +18,15 @@ impl TimeRange {
     /// Times from `start_ms` to `end_ms`, both inclusive.
     pub fn new(start_ms: i64, end_ms: i64) -> TimeRange {
         TimeRange { start_ms, end_ms }
+    }
+
+    /// Smallest range with the times of two ranges, which are not empty.
+    #[inline]
+    pub fn join(self, other: TimeRange) -> TimeRange {
+        TimeRange {
+            start_ms: self.start_ms.min(other.start_ms),
+            end_ms: self.end_ms.max(other.end_ms),
+        }
     }
 
     /// Returns whether the range has a time.

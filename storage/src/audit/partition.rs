@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::Labels;
+use model::{Labels, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::verify::{Damage, OnDamage};
@@ -40,7 +40,7 @@ pub struct PartitionSurvey {
     /// Its first ms since the epoch.
     pub start_ms: i64,
     /// The times of its samples, if it has some.
-    pub times_ms: Option<(i64, i64)>,
+    pub times_ms: Option<TimeRange>,
     /// Series that are registered.
     pub series: u32,
     /// Of these, the ones of which cleaning has left nothing.
@@ -240,7 +240,7 @@ fn block(
         return Err(format!("series {} to {} are listed", entry.first_id, entry.last_id));
     }
     let window_ms = (number * PARTITION_WINDOWS + i64::from(window)) * WINDOW_MS;
-    let mut times: Option<(i64, i64)> = None;
+    let mut times: Option<TimeRange> = None;
     for (id, range) in series {
         for frame in frames(&bytes[range]) {
             let Ok((_, header)) = frame else { continue };
@@ -248,20 +248,19 @@ fn block(
             of.frames += 1;
             of.samples += u64::from(header.count);
             of.bytes += header.frame_len() as u64;
-            let (min_ms, max_ms) = times.unwrap_or((header.min_ms, header.max_ms));
-            times = Some((min_ms.min(header.min_ms), max_ms.max(header.max_ms)));
+            let of_frame = TimeRange::new(header.min_ms, header.max_ms);
+            times = Some(times.map_or(of_frame, |times| times.join(of_frame)));
             if header.min_ms < window_ms || header.max_ms >= window_ms + WINDOW_MS {
                 return Err(format!("series {id} has samples outside of the window"));
             }
         }
     }
-    let Some((min_ms, max_ms)) = times else { return Ok(()) };
-    let (earliest, latest) = survey.times_ms.unwrap_or((min_ms, max_ms));
-    survey.times_ms = Some((earliest.min(min_ms), latest.max(max_ms)));
-    if (min_ms, max_ms) != (entry.min_ms, entry.max_ms) {
+    let Some(times) = times else { return Ok(()) };
+    survey.times_ms = Some(survey.times_ms.map_or(times, |all| all.join(times)));
+    if times != TimeRange::new(entry.min_ms, entry.max_ms) {
         return Err(format!(
-            "times {} to {} are listed, {min_ms} to {max_ms} found",
-            entry.min_ms, entry.max_ms
+            "times {} to {} are listed, {} to {} found",
+            entry.min_ms, entry.max_ms, times.start_ms, times.end_ms
         ));
     }
     Ok(())

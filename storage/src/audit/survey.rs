@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use model::TimeRange;
+
 use super::partition::{self, Depth, PartitionSurvey};
 use super::verify::Damage;
 use super::{OnProgress, Opened};
@@ -56,7 +58,7 @@ pub struct LogSurvey {
     /// Series in them.
     pub series: u64,
     /// The times of the samples that are not sealed, if there are some.
-    pub times_ms: Option<(i64, i64)>,
+    pub times_ms: Option<TimeRange>,
 }
 
 /// A delete.
@@ -188,8 +190,8 @@ async fn log(
         let of_histograms = columns.histograms.iter().map(|decided| decided.sample.timestamp_ms);
         for time_ms in columns.timestamps.iter().copied().chain(of_histograms).filter(is_open) {
             survey.samples += 1;
-            let (min_ms, max_ms) = survey.times_ms.unwrap_or((time_ms, time_ms));
-            survey.times_ms = Some((min_ms.min(time_ms), max_ms.max(time_ms)));
+            let time = TimeRange::new(time_ms, time_ms);
+            survey.times_ms = Some(survey.times_ms.map_or(time, |times| times.join(time)));
         }
     }
     // Each epoch defines its series anew.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use model::{
     Advance, Cursor, HistogramSample, Labels, Matcher, ResetHint, SampleBatch, SourceError,
+    TimeRange,
 };
 use roaring::RoaringBitmap;
 
@@ -43,7 +44,7 @@ impl Masks {
         lsm: &Lsm,
         facts: &Facts,
         tombstones: &Snapshot,
-        (start_ms, end_ms): (i64, i64),
+        TimeRange { start_ms, end_ms }: TimeRange,
         ids: &RoaringBitmap,
         breather: &mut Breather,
     ) -> Result<Masks, SourceError> {
@@ -81,20 +82,20 @@ impl Masks {
     }
 
     /// The times that are deleted of a series in a run, in order, none touching the next.
-    pub(crate) fn times(&self, id: u32, run: u32) -> Vec<(i64, i64)> {
+    pub(crate) fn times(&self, id: u32, run: u32) -> Vec<TimeRange> {
         if !self.ids.contains(id) {
             return Vec::new();
         }
         let covers =
             |(deleted, ids): &&(Deleted, RoaringBitmap)| deleted.epoch >= run && ids.contains(id);
         let of_run = self.of_tombstones.iter().filter(covers);
-        let mut times: Vec<(i64, i64)> =
-            of_run.map(|(deleted, _)| (deleted.start_ms, deleted.end_ms)).collect();
+        let mut times: Vec<TimeRange> =
+            of_run.map(|(deleted, _)| TimeRange::new(deleted.start_ms, deleted.end_ms)).collect();
         times.sort_unstable();
         times.dedup_by(|next, before| {
-            let touches = next.0 <= before.1.saturating_add(1);
+            let touches = next.start_ms <= before.end_ms.saturating_add(1);
             if touches {
-                before.1 = before.1.max(next.1);
+                before.end_ms = before.end_ms.max(next.end_ms);
             }
             touches
         });
@@ -122,17 +123,17 @@ async fn covered(
 /// Of a histogram behind a gap nothing is known of a reset. Errors: damaged bytes.
 pub(crate) fn kept_parts(
     parts: Parts,
-    deleted: &[(i64, i64)],
+    deleted: &[TimeRange],
     labels: &Labels,
 ) -> Result<Parts, SourceError> {
     let mut kept = Parts::new();
     for part in parts {
         let is_readable = !matches!(&part, Part::Frame(frame) if frame.header.is_err());
-        let (min_ms, max_ms) = part.times();
-        if !is_readable || deleted.iter().all(|(start, end)| *start > max_ms || *end < min_ms) {
+        let times = part.times();
+        if !is_readable || !deleted.iter().any(|range| range.overlaps(times)) {
             // One that cannot be read is for its reader to report.
             kept.push(part);
-        } else if !deleted.iter().any(|(start, end)| *start <= min_ms && *end >= max_ms) {
+        } else if !deleted.iter().any(|range| range.covers(times)) {
             let parts = SeriesParts::new(Parts::from_iter([part]), i64::MIN, i64::MAX, labels)?;
             let Kept { floats, histograms } = Kept::of(&parts, deleted, labels)?;
             kept.extend((!floats.samples.is_empty()).then_some(Part::Floats(Box::new(floats))));
@@ -153,10 +154,10 @@ impl Kept {
     /// Those of parts.
     pub(crate) fn of(
         parts: &SeriesParts,
-        deleted: &[(i64, i64)],
+        deleted: &[TimeRange],
         labels: &Labels,
     ) -> Result<Kept, SourceError> {
-        let is_deleted = |time_ms: i64| deleted.iter().any(|(s, e)| (*s..=*e).contains(&time_ms));
+        let is_deleted = |time_ms: i64| deleted.iter().any(|range| range.contains(time_ms));
         let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX, None);
         let mut batch = SampleBatch::new();
         let mut kept = Kept::default();

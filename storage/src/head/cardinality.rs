@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use model::{BudgetError, METRIC_NAME, Watch};
+use model::{BudgetError, METRIC_NAME, TimeRange, Watch};
 
 use crate::head::Head;
 use crate::index::LabelIndex;
@@ -23,7 +23,7 @@ pub struct Cardinality {
     /// Windows of series that are open.
     pub chunks: u64,
     /// The earliest and the latest time of a sample, ms since the epoch; `None` without any.
-    pub times_ms: Option<(i64, i64)>,
+    pub times_ms: Option<TimeRange>,
     /// Metrics by their series.
     pub series_by_metric: Counted,
     /// Labels by their values.
@@ -48,8 +48,8 @@ impl Head {
             found.series += 1;
             for window in &series.windows {
                 found.chunks += 1;
-                let (min_ms, max_ms) = found.times_ms.unwrap_or((i64::MAX, i64::MIN));
-                found.times_ms = Some((min_ms.min(window.min_ms), max_ms.max(window.max_ms)));
+                let times = TimeRange::new(window.min_ms, window.max_ms);
+                found.times_ms = Some(found.times_ms.map_or(times, |all| all.join(times)));
             }
         });
         Ok(found)

@@ -1,7 +1,7 @@
 //! Dropping deleted samples from the head. Nothing is appended to an epoch that has ended, so a
 //! window of it is built anew from what is left.
 
-use model::{HistogramSample, Labels, Matcher, ResetHint, SourceError, Watch};
+use model::{HistogramSample, Labels, Matcher, ResetHint, SourceError, TimeRange, Watch};
 
 use roaring::RoaringBitmap;
 
@@ -26,7 +26,7 @@ impl Head {
         for slot in self.covered(&tombstone.selectors)? {
             let mut shard = self.shard(slot);
             let Some(series) = shard.series(slot) else { continue };
-            let range = (tombstone.start_ms, tombstone.end_ms);
+            let range = TimeRange::new(tombstone.start_ms, tombstone.end_ms);
             result = self.drop_of(series, range, tombstone.epoch, &mut scratch).and(result);
         }
         result
@@ -48,7 +48,7 @@ impl Head {
     pub(crate) fn drop_of(
         &self,
         series: &mut HeadSeries,
-        range: (i64, i64),
+        range: TimeRange,
         epoch: u32,
         scratch: &mut Scratch,
     ) -> Result<(), StoreError> {
@@ -69,7 +69,7 @@ impl HeadSeries {
     /// Drops the samples in a range of time, of epochs up to one.
     fn delete(
         &mut self,
-        (start_ms, end_ms): (i64, i64),
+        TimeRange { start_ms, end_ms }: TimeRange,
         epoch: u32,
         s: &mut Scratch,
     ) -> Result<(), SourceError> {
@@ -136,7 +136,8 @@ impl OpenWindow {
         self.parts(i64::MIN, i64::MAX, false, (&mut parts, &mut room));
         room.settle(parts.iter_mut());
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, labels)?;
-        let Kept { floats, histograms } = Kept::of(&parts, &[(start_ms, end_ms)], labels)?;
+        let Kept { floats, histograms } =
+            Kept::of(&parts, &[TimeRange { start_ms, end_ms }], labels)?;
         if floats.samples.is_empty() && histograms.is_empty() {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Histogram, HistogramSample, Labels, prefetch};
+use model::{Histogram, HistogramSample, Labels, TimeRange, prefetch};
 
 use super::window::OpenWindow;
 use crate::samples::decided::{Decided, has_same_value};
@@ -285,10 +285,10 @@ impl HeadSeries {
         window: i64,
         epoch_max: u32,
         out: &mut Vec<u8>,
-    ) -> Option<(i64, i64)> {
+    ) -> Option<TimeRange> {
         let mut all = self.windows.iter().filter(|w| w.window == window && w.epoch <= epoch_max);
         let open = all.next().filter(|open| all.next().is_none() && open.copy_condensed(out))?;
-        Some((open.min_ms, open.max_ms))
+        Some(TimeRange::new(open.min_ms, open.max_ms))
     }
 
     /// Forgets one window up to an epoch: it has been sealed. Returns its bytes.

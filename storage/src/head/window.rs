@@ -17,7 +17,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use model::{HistogramSample, ResetHint, prefetch};
+use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::samples::columns::{Place, Slot};
@@ -388,7 +388,7 @@ impl OpenWindow {
         }
         let extra = self.extra.as_deref();
         let starts = extra.map_or(&[][..], |extra| &extra.starts);
-        push_floats(&self.tail, starts, (start_ms, end_ms), (parts, room));
+        push_floats(&self.tail, starts, TimeRange { start_ms, end_ms }, (parts, room));
         if let Some(encoder) = extra.and_then(|extra| extra.histograms.as_ref())
             && encoder.min_ms() <= end_ms
             && encoder.max_ms() >= start_ms
@@ -398,7 +398,7 @@ impl OpenWindow {
         if let Some(late) = self.late.as_deref() {
             push_frames(&late.frames, start_ms, end_ms, parts);
             let Floats { samples, starts } = sorted_later_wins(&late.floats);
-            push_floats(&samples, &starts, (start_ms, end_ms), (parts, room));
+            push_floats(&samples, &starts, TimeRange { start_ms, end_ms }, (parts, room));
             let mut histograms = sorted(&late.histograms);
             histograms.retain(|s| (start_ms..=end_ms).contains(&s.timestamp_ms));
             if !histograms.is_empty() {
@@ -484,7 +484,7 @@ fn push_frames(frames: &[Bytes], start_ms: i64, end_ms: i64, parts: &mut Parts) 
 fn push_floats(
     samples: &[(i64, f64)],
     starts: &[i64],
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     (parts, room): (&mut Parts, &mut TailRoom),
 ) {
     let start = samples.partition_point(|(t, _)| *t < start_ms);

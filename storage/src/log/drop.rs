@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use model::{Labels, Matcher};
+use model::{Labels, Matcher, TimeRange};
 use roaring::RoaringBitmap;
 use tokio::sync::oneshot;
 
@@ -133,7 +133,7 @@ impl Log {
             let mut shard = head.shard(slot);
             let Some(series) = shard.series(slot) else { continue };
             bytes += series.bytes();
-            let range = (dropping.start_ms, dropping.end_ms);
+            let range = TimeRange::new(dropping.start_ms, dropping.end_ms);
             if let Err(error) = head.drop_of(series, range, dropping.epoch, scratch) {
                 dropping.result = Err(error);
             }
@@ -152,7 +152,7 @@ impl Log {
     pub(super) fn drop_before_write(&mut self, head: &Head, slot: u32, series: &mut HeadSeries) {
         for dropping in &mut self.dropping {
             if dropping.series.take(slot, &series.labels) {
-                let range = (dropping.start_ms, dropping.end_ms);
+                let range = TimeRange::new(dropping.start_ms, dropping.end_ms);
                 if let Err(error) = head.drop_of(series, range, dropping.epoch, &mut self.scratch) {
                     dropping.result = Err(error);
                 }
@@ -168,7 +168,7 @@ impl Log {
         &mut self,
         lsm: &Lsm,
         selectors: Vec<Vec<Matcher>>,
-        (start_ms, end_ms): (i64, i64),
+        TimeRange { start_ms, end_ms }: TimeRange,
     ) -> Result<Tombstone, StoreError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use model::{Labels, SourceError};
+use model::{Labels, SourceError, TimeRange};
 
 use crate::block::{self, BlockEntry};
 use crate::chunk::{self, ChunkError, Encoding, FrameHeader};
@@ -88,7 +88,7 @@ pub(crate) async fn load(
     place: &Place<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
     labels: &Arc<Vec<(u32, Labels)>>,
-    range: (i64, i64),
+    range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
@@ -133,7 +133,7 @@ pub(crate) async fn load(
                     Want::Nothing => {}
                     Want::Columns(kept) => {
                         let overlapping = kept.iter().filter(|(_, column)| {
-                            column.min_ms() <= range.1 && column.max_ms() >= range.0
+                            column.min_ms() <= range.end_ms && column.max_ms() >= range.start_ms
                         });
                         for (at, column) in overlapping {
                             let part = Part::Column(Arc::clone(column));
@@ -175,7 +175,7 @@ async fn all_kept(
     columns: &ColumnCache,
     runs: &[(u64, Vec<WantedRun>)],
     labels: &Arc<Vec<(u32, Labels)>>,
-    range: (i64, i64),
+    range: TimeRange,
 ) -> Result<Option<Kept>, SourceError> {
     let mut blocks = Vec::new();
     for (metric, runs) in runs {
@@ -208,7 +208,7 @@ async fn all_kept(
 fn kept_of_share(
     blocks: &[Arc<BlockSlots>],
     labels: &[(u32, Labels)],
-    range: (i64, i64),
+    range: TimeRange,
 ) -> Option<Kept> {
     let mut kept = Kept::default();
     kept.parts.extend(labels.iter().map(|_| Parts::new()));
@@ -216,7 +216,7 @@ fn kept_of_share(
         for (index, column) in kept_columns(block, labels)? {
             kept.bytes += column.bytes();
             kept.column_count += 1;
-            if column.min_ms() <= range.1 && column.max_ms() >= range.0 {
+            if column.min_ms() <= range.end_ms && column.max_ms() >= range.start_ms {
                 kept.parts[index].push(Part::Column(column));
             }
         }
@@ -254,7 +254,7 @@ struct ReadBlock<'a> {
     bytes: Bytes,
     block_key: BlockKey,
     labels: &'a [(u32, Labels)],
-    range: (i64, i64),
+    range: TimeRange,
 }
 
 impl ReadBlock<'_> {
@@ -304,7 +304,7 @@ impl ReadBlock<'_> {
         let damaged = |error: ChunkError| {
             error.at(labels.to_string(), format!("key {}", keys::printable(&self.key)))
         };
-        let (start_ms, end_ms) = self.range;
+        let TimeRange { start_ms, end_ms } = self.range;
         let is_wanted = |header: &FrameHeader| header.min_ms <= end_ms && header.max_ms >= start_ms;
         let headers: Vec<(usize, FrameHeader)> =
             chunk::frames(frames).collect::<Result<_, _>>().map_err(damaged)?;

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use model::{Budget, BudgetError, Labels, SourceError, Watch};
+use model::{Budget, BudgetError, Labels, SourceError, TimeRange, Watch};
 
 use crate::parallel::shares::{on_each, share_count};
 use crate::samples::cursor::SeriesParts;
@@ -33,7 +33,7 @@ pub(super) struct Ordered {
 /// Errors: a frame whose header cannot be read; those of the budget.
 pub(super) async fn order(
     lists: Vec<Vec<Found>>,
-    range: (i64, i64),
+    range: TimeRange,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let series_count = lists.iter().map(Vec::len).sum();
@@ -69,7 +69,7 @@ fn split(mut lists: Vec<Vec<Found>>, share_count: usize) -> Vec<Vec<Vec<Found>>>
 
 fn order_share(
     lists: Vec<Vec<Found>>,
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let mut watch = Watch::new(budget);

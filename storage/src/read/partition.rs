@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use model::watch::sort_by;
-use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, Watch};
+use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, TimeRange, Watch};
 use roaring::RoaringBitmap;
 
 use super::blocks::{self, Place, Want, WantedRun};
@@ -21,7 +21,7 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::parallel::shares::apart;
-use crate::samples::part::{Part, Parts};
+use crate::samples::part::Parts;
 use crate::window::window_of;
 
 /// What has been loaded of a partition.
@@ -47,12 +47,12 @@ pub(crate) async fn load(
     core: &Core,
     (lsm, facts): (&Lsm, &Arc<Facts>),
     tombstones: &Snapshot,
-    (matchers, range, unwanted): (&[Matcher], (i64, i64), &Unwanted<'_>),
+    (matchers, range, unwanted): (&[Matcher], TimeRange, &Unwanted<'_>),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
     let mut breather = Breather::new(budget);
-    let windows = window_of(range.0)..=window_of(range.1);
+    let windows = window_of(range.start_ms)..=window_of(range.end_ms);
     let sealed_ms = latest_of(lsm, facts, matchers, &windows, range, &mut breather).await?;
     let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
     let unwanted = unwanted(sealed_ms);
@@ -87,7 +87,7 @@ async fn load_parts(
     place: &Place<'_>,
     facts: &Facts,
     resolved: &Resolved,
-    (windows, range): (&RangeInclusive<i64>, (i64, i64)),
+    (windows, range): (&RangeInclusive<i64>, TimeRange),
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
@@ -100,7 +100,7 @@ async fn masks_of(
     lsm: &Lsm,
     facts: &Facts,
     tombstones: &Snapshot,
-    range: (i64, i64),
+    range: TimeRange,
     labels: &[(u32, Labels)],
     breather: &mut Breather,
 ) -> Result<Masks, SourceError> {
@@ -119,7 +119,7 @@ async fn latest_of(
     facts: &Facts,
     matchers: &[Matcher],
     windows: &RangeInclusive<i64>,
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     breather: &mut Breather,
 ) -> Result<Option<i64>, SourceError> {
     let equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
@@ -169,7 +169,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) facts: &'a Arc<Facts>,
     pub(crate) tombstones: &'a Snapshot,
     pub(crate) matchers: &'a [Matcher],
-    pub(crate) range: (i64, i64),
+    pub(crate) range: TimeRange,
 }
 
 /// The labels of the series of a partition that match, in order; without those of which
@@ -195,16 +195,12 @@ pub(crate) async fn matching_labels(
         charge(masks.bytes())?;
         let doubtful = facts.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
-        let windows = window_of(range.0)..=window_of(range.1);
+        let windows = window_of(range.start_ms)..=window_of(range.end_ms);
         let wanted = (&windows, range);
         let place = Place { lsm, columns: &core.columns, masks: &masks };
         let parts = load_parts(&place, facts, &doubtful, wanted, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
-            let overlaps = |part: &Part| {
-                let (min_ms, max_ms) = part.times();
-                min_ms <= range.1 && max_ms >= range.0
-            };
-            if !parts.iter().any(overlaps) {
+            if !parts.iter().any(|part| part.times().overlaps(range)) {
                 without.insert(*id);
             }
         }
@@ -230,7 +226,7 @@ async fn wanted_runs(
     facts: &Facts,
     metrics: &BTreeMap<u64, RoaringBitmap>,
     windows: &RangeInclusive<i64>,
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
 ) -> Result<Vec<(u64, Vec<WantedRun>)>, StoreError> {
     let hashes: Vec<u64> = metrics.keys().copied().collect();
     let runs = facts.runs_of(lsm, &hashes).await?;

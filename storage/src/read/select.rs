@@ -7,7 +7,8 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::watch::sort_by;
 use model::{
-    BoxFuture, Budget, BudgetError, Labels, Matcher, Selection, SeriesSet, SourceError, Watch,
+    BoxFuture, Budget, BudgetError, Labels, Matcher, Selection, SeriesSet, SourceError, TimeRange,
+    Watch,
 };
 
 use super::newest::{self, Newest, NewestSample, NewestSet};
@@ -58,17 +59,16 @@ pub(crate) async fn select(
     selection: &Selection,
     budget: &Budget,
 ) -> Result<Arc<dyn SeriesSet>, SourceError> {
-    let (start_ms, end_ms) = (selection.start_ms.max(pin.visible_min_ms), selection.end_ms);
+    let range = TimeRange::new(selection.start_ms.max(pin.visible_min_ms), selection.end_ms);
+    let TimeRange { start_ms, end_ms } = range;
     // Before the head: what a delete takes from that later, it masks later too.
     let tombstones = core.tombstones.all();
     let mut charge = Charge::new(budget);
-    let InHead { found, newest } =
-        select_head(core, selection, (start_ms, end_ms), &mut charge, budget).await?;
+    let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
     let mut lists = Vec::new();
     let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
     let lsm = lsm.for_query(budget);
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
-    let range = (start_ms, end_ms);
     let loads: Vec<BoxFuture<'_, _>> = partitions
         .iter()
         .map(|facts| {
@@ -91,7 +91,7 @@ pub(crate) async fn select(
     // Last: the earlier partition comes before the later one, and what is sealed before the head.
     lists.push(found);
     lists.push(newest::found(newest));
-    let Ordered { series, encoded_bytes } = order(lists, (start_ms, end_ms), budget).await?;
+    let Ordered { series, encoded_bytes } = order(lists, range, budget).await?;
     budget.charge_series(series.len() as u64)?;
     let columns = Arc::clone(&core.columns);
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
@@ -103,7 +103,7 @@ async fn load_partition(
     core: &Arc<Core>,
     from: (&Lsm, &Arc<Facts>),
     tombstones: &Snapshot,
-    (selection, range, newest): (&Selection, (i64, i64), &[Newest]),
+    (selection, range, newest): (&Selection, TimeRange, &[Newest]),
     budget: &Budget,
 ) -> Result<(Vec<Found>, Charge), SourceError> {
     budget.check()?;
@@ -146,7 +146,7 @@ struct InHead {
 async fn select_head(
     core: &Arc<Core>,
     selection: &Selection,
-    range: (i64, i64),
+    range: TimeRange,
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<InHead, SourceError> {
@@ -175,7 +175,7 @@ fn visit_head(
     matching: &Matching,
     places: Range<usize>,
     selection: &Selection,
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     budget: &Budget,
 ) -> Result<(InHead, Charge), BudgetError> {
     let mut charge = Charge::new(budget);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::watch::sort_by;
-use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, Watch};
+use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, TimeRange, Watch};
 
 use super::order::{Found, merge};
 use super::partition::{self, Wanted};
@@ -26,7 +26,7 @@ pub(crate) async fn series(
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
     let (start_ms, end_ms) = (query.start_ms.max(pin.visible_min_ms), query.end_ms);
-    let range = (start_ms, end_ms);
+    let range = TimeRange { start_ms, end_ms };
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let mut charge = Charge::new(budget);
     let tombstones = core.tombstones.all();
@@ -62,7 +62,7 @@ fn bare(labels: Labels) -> Found {
 async fn of_head(
     core: &Arc<Core>,
     matchers: &[Matcher],
-    (start_ms, end_ms): (i64, i64),
+    TimeRange { start_ms, end_ms }: TimeRange,
     charge: &mut Charge,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {

@@ -19,7 +19,8 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use model::{
-    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, Windows,
+    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, TimeRange,
+    Windows,
 };
 
 use super::columns::{Column, ColumnCache, KeptColumn};
@@ -60,7 +61,7 @@ impl SeriesParts {
             {
                 return Err(error.at(series.to_string(), location(frame.key.as_deref())));
             }
-            let (min_ms, max_ms) = part.times();
+            let TimeRange { start_ms: min_ms, end_ms: max_ms } = part.times();
             all_overlap &= min_ms <= end_ms && max_ms >= start_ms;
             is_chain &= before_ms.is_none_or(|before_ms| before_ms < min_ms);
             has_histograms |= part.is_histograms();
@@ -68,7 +69,7 @@ impl SeriesParts {
         }
         if !all_overlap {
             parts.retain(|part| {
-                let (min_ms, max_ms) = part.times();
+                let TimeRange { start_ms: min_ms, end_ms: max_ms } = part.times();
                 min_ms <= end_ms && max_ms >= start_ms
             });
             has_histograms = parts.iter().any(Part::is_histograms);
@@ -77,7 +78,7 @@ impl SeriesParts {
             return Ok(SeriesParts { parts, ranks: None, has_histograms });
         }
         let mut ranked: Vec<(u32, Part)> = (0..).zip(parts).collect();
-        ranked.sort_by_key(|(_, part)| part.times().0);
+        ranked.sort_by_key(|(_, part)| part.times().start_ms);
         let (ranks, parts) = ranked.into_iter().unzip();
         Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
@@ -112,14 +113,13 @@ impl SeriesParts {
     }
 
     /// Earliest and latest time.
-    pub(crate) fn times(&self) -> Option<(i64, i64)> {
-        let (min_ms, _) = self.parts.first()?.times();
-        Some((min_ms, self.parts.iter().map(|part| part.times().1).max()?))
+    pub(crate) fn times(&self) -> Option<TimeRange> {
+        self.parts.iter().map(Part::times).reduce(TimeRange::join)
     }
 
     /// Whether no two parts overlap.
     pub(crate) fn is_chain(&self) -> bool {
-        self.parts.windows(2).all(|pair| pair[0].times().1 < pair[1].times().0)
+        self.parts.windows(2).all(|pair| pair[0].times().end_ms < pair[1].times().start_ms)
     }
 
     /// The parts, by their first time.
@@ -143,9 +143,9 @@ impl SeriesParts {
         if self.ranks.is_none() {
             return end;
         }
-        let mut max_ms = self.parts[start].times().1;
-        while end < self.parts.len() && self.parts[end].times().0 <= max_ms {
-            max_ms = max_ms.max(self.parts[end].times().1);
+        let mut max_ms = self.parts[start].times().end_ms;
+        while end < self.parts.len() && self.parts[end].times().start_ms <= max_ms {
+            max_ms = max_ms.max(self.parts[end].times().end_ms);
             end += 1;
         }
         end
@@ -258,7 +258,7 @@ impl<'a> PartsCursor<'a> {
     fn open_part(&self, index: usize) -> Result<Open<'a>, SourceError> {
         let part = &self.parts.parts[index];
         let damaged = |error| self.damaged(part, error);
-        let starts_inside = part.times().0 < self.start_ms;
+        let starts_inside = part.times().start_ms < self.start_ms;
         Ok(match part {
             Part::Column(column) => self.open_column(Held::Loaded(column)),
             Part::Run(run) => match self.columns {
@@ -460,7 +460,7 @@ impl Cursor for PartsCursor<'_> {
                     let Some(next) = self.parts.parts.get(self.next) else {
                         return Ok(Advance::End);
                     };
-                    if next.times().0 > until_ms {
+                    if next.times().start_ms > until_ms {
                         return Ok(self.reached(until_ms));
                     }
                     if batch.is_full() {

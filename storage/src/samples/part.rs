@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Histogram, HistogramSample, prefetch};
+use model::{Histogram, HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::columns::{KeptColumn, Place};
@@ -133,16 +133,19 @@ impl Part {
 
     /// Earliest and latest time; 0 for what cannot be read.
     #[inline]
-    pub(crate) fn times(&self) -> (i64, i64) {
+    pub(crate) fn times(&self) -> TimeRange {
         match self {
-            Part::Column(column) => (column.min_ms(), column.max_ms()),
+            Part::Column(column) => TimeRange::new(column.min_ms(), column.max_ms()),
             Part::Tail(tail) => times_of(tail.samples()),
             Part::Floats(floats) => times_of(&floats.samples),
-            Part::Frame(frame) => frame.header.as_ref().map_or((0, 0), |h| (h.min_ms, h.max_ms)),
-            Part::Run(run) => (run.min_ms, run.max_ms),
+            Part::Frame(frame) => {
+                let of_header = |h: &FrameHeader| TimeRange::new(h.min_ms, h.max_ms);
+                frame.header.as_ref().map_or(TimeRange::new(0, 0), of_header)
+            }
+            Part::Run(run) => TimeRange::new(run.min_ms, run.max_ms),
             Part::Histograms(samples) => match (samples.first(), samples.last()) {
-                (Some(first), Some(last)) => (first.timestamp_ms, last.timestamp_ms),
-                _ => (0, 0),
+                (Some(first), Some(last)) => TimeRange::new(first.timestamp_ms, last.timestamp_ms),
+                _ => TimeRange::new(0, 0),
             },
         }
     }
@@ -159,10 +162,10 @@ impl Part {
 }
 
 /// First and last time; 0 where there is nothing.
-fn times_of(samples: &[(i64, f64)]) -> (i64, i64) {
+fn times_of(samples: &[(i64, f64)]) -> TimeRange {
     match (samples.first(), samples.last()) {
-        (Some((min_ms, _)), Some((max_ms, _))) => (*min_ms, *max_ms),
-        _ => (0, 0),
+        (Some((min_ms, _)), Some((max_ms, _))) => TimeRange::new(*min_ms, *max_ms),
+        _ => TimeRange::new(0, 0),
     }
 }
 

@@ -77,9 +77,9 @@ impl<'a> Merging<'a> {
             parts.extend(kept.map_err(unreadable)?);
         }
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, &labels).map_err(unreadable)?;
-        if let Some((min_ms, max_ms)) = parts.times() {
+        if let Some(times) = parts.times() {
             let frames = frames_of(&parts, &labels, &mut self.batch, &mut self.scratch);
-            builder.push(id, &frames.map_err(unreadable)?, min_ms, max_ms);
+            builder.push(id, &frames.map_err(unreadable)?, times);
         }
         tokio::task::yield_now().await;
         Ok(true)

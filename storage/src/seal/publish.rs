@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Cursor, HistogramSample, SampleBatch, SourceError};
+use model::{Cursor, HistogramSample, SampleBatch, SourceError, TimeRange};
 
 use super::leaving::Leaving;
 use super::{Item, State, blocking, gather, recover, register};
@@ -182,8 +182,8 @@ fn build_blocks(
             frames.clear();
             let room = (&mut frames, &mut *batch, &mut scratch);
             let times = frames_of_item(core, item, (window, epoch), room);
-            if let Some((min_ms, max_ms)) = times.map_err(|error| damaged(&error))? {
-                builder.push(item.id, &frames, min_ms, max_ms);
+            if let Some(times) = times.map_err(|error| damaged(&error))? {
+                builder.push(item.id, &frames, times);
             }
             next += 1;
         }
@@ -205,7 +205,7 @@ fn frames_of_item(
     item: &Item,
     (window, epoch): (i64, u32),
     (frames, batch, scratch): (&mut Vec<u8>, &mut SampleBatch, &mut Scratch),
-) -> Result<Option<(i64, i64)>, SourceError> {
+) -> Result<Option<TimeRange>, SourceError> {
     let parts = match core.head.shard(item.slot).series(item.slot) {
         Some(series) => match series.copy_condensed(window, epoch, frames) {
             Some(times) => return Ok(Some(times)),

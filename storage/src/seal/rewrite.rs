@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::Budget;
+use model::{Budget, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::State;
@@ -68,8 +68,7 @@ async fn masks_of(core: &Core, facts: &Facts, tombstones: &Snapshot) -> Result<M
     let budget = Budget::unlimited();
     let mut breather = Breather::new(&budget);
     let all = facts.resolve(&core.lsm, &[], &mut breather).await.map_err(unreadable)?;
-    let range = (i64::MIN, i64::MAX);
-    let masks = Masks::of(&core.lsm, facts, tombstones, range, &all, &mut breather).await;
+    let masks = Masks::of(&core.lsm, facts, tombstones, TimeRange::ALL, &all, &mut breather).await;
     masks.map_err(unreadable)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::Matcher;
+use model::{Matcher, TimeRange};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -17,7 +17,7 @@ pub(super) async fn delete(
     start_ms: i64,
     end_ms: i64,
 ) -> Result<(), StoreError> {
-    let dropped = match begin_delete(&core, selectors, (start_ms, end_ms)).await {
+    let dropped = match begin_delete(&core, selectors, TimeRange { start_ms, end_ms }).await {
         Ok(dropped) => core.drop_deleted(dropped).await,
         Err(error) => Err(error),
     };
@@ -30,7 +30,7 @@ pub(super) async fn delete(
 pub(crate) async fn begin_delete(
     core: &Core,
     selectors: Vec<Vec<Matcher>>,
-    range: (i64, i64),
+    range: TimeRange,
 ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
     let mut log = core.log.lock().await;
     core.tombstones.admit(&selectors)?;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{Batch, Budget, BudgetError, Matcher, Watch};
+use model::{Batch, Budget, BudgetError, Matcher, TimeRange, Watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -202,17 +202,18 @@ impl Store {
     }
 
     /// The first and the last time that its samples may have, if there are some.
-    pub async fn times(&self) -> Option<(i64, i64)> {
+    pub async fn times(&self) -> Option<TimeRange> {
         let sealed = self.core.read_partitions(|partitions| {
             let first = partition_end_ms(partitions.first_key_value()?.0 - 1);
-            Some((first, partition_end_ms(*partitions.last_key_value()?.0) - 1))
+            let last = partition_end_ms(*partitions.last_key_value()?.0) - 1;
+            Some(TimeRange::new(first, last))
         });
         let log = self.core.log.lock().await;
         let open = log.epochs.values().flat_map(|info| info.windows.keys());
-        let open = open.map(|window| (window * WINDOW_MS, (window + 1) * WINDOW_MS - 1));
-        let all = sealed.into_iter().chain(open);
-        let all = all.reduce(|(a, b), (first, last)| (a.min(first), b.max(last)));
-        all.map(|(first, last)| (first.max(self.core.visible_min_ms()), last))
+        let of_window =
+            |window: &i64| TimeRange::new(window * WINDOW_MS, (window + 1) * WINDOW_MS - 1);
+        let all = sealed.into_iter().chain(open.map(of_window)).reduce(TimeRange::join)?;
+        Some(TimeRange::new(all.start_ms.max(self.core.visible_min_ms()), all.end_ms))
     }
 
     /// Takes deleted samples out of the files, and gives their space back. Answers do not change.

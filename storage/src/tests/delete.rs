@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source};
+use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
 
 use super::harness::{
     self, Contents, at, batch, histogram, histogram_batch, labels, open, open_with, read, read_all,
@@ -431,7 +431,8 @@ fn writes_and_seals_take_turns_with_a_delete_of_many_series() {
         }
         store.append(all).await.unwrap();
         let selectors = vec![vec![Matcher::equal("__name__", "a")]];
-        let dropped = begin_delete(store.core(), selectors, (2000, 2000)).await.unwrap();
+        let dropped =
+            begin_delete(store.core(), selectors, TimeRange::new(2000, 2000)).await.unwrap();
         for _ in 0..=100 {
             store.core().take_turn(store.core().log.lock().await).await;
         }
@@ -476,7 +477,8 @@ fn a_crash_in_the_middle_of_a_delete_of_many_series_brings_none_back() {
             all.push(&series(number), &[(1000, 1.0)]);
         }
         store.append(all).await.unwrap();
-        let _dropped = begin_delete(store.core(), vec![vec![]], (0, 2000)).await.unwrap();
+        let _dropped =
+            begin_delete(store.core(), vec![vec![]], TimeRange::new(0, 2000)).await.unwrap();
         for _ in 0..=100 {
             store.core().take_turn(store.core().log.lock().await).await;
         }
@@ -501,7 +503,8 @@ fn writes_do_not_wait_until_the_series_of_a_delete_are_found() {
             vec![Matcher::new(MatchOp::Regex, "n", "0|1").unwrap()],
             vec![Matcher::equal("n", "2")],
         ];
-        let dropped = begin_delete(store.core(), selectors, (2000, 2000)).await.unwrap();
+        let dropped =
+            begin_delete(store.core(), selectors, TimeRange::new(2000, 2000)).await.unwrap();
         let (epoch, sought) = store.core().log.lock().await.sought().unwrap();
         let found = store.core().head.covered(&sought);
         // Some are written to meanwhile, one of them twice, one is none of the delete's, one is new.

@@ -352,7 +352,7 @@ async fn check_survey(url: &str, options: &StoreOptions, name: &str) {
     let days: Vec<i64> = survey.partitions.iter().map(|p| p.start_ms / DAY_MS).collect();
     assert_eq!(days, [4, 5], "{name}");
     assert!(survey.partitions.iter().all(|p| p.series_gone > 0 && p.runs > 1), "{name}");
-    let first_ms = survey.log.times_ms.unwrap().0;
+    let first_ms = survey.log.times_ms.unwrap().start_ms;
     assert!(first_ms < END_MS - KEPT_MS, "{name}: the log has nothing of days that are gone");
 }
 
