@@ -1,5 +1,7 @@
 //! What numbers, durations and strings mean. The lexer has seen to their form.
 
+use model::duration::parse_duration_ns;
+
 use super::duration::is_out_of_range;
 use super::quote::quoted;
 
@@ -58,56 +60,13 @@ fn are_underscores_between_digits(text: &str) -> bool {
     })
 }
 
-/// Units from large to small, with their nanoseconds.
-const UNITS: [(&str, u64); 7] = [
-    ("y", 365 * 24 * 3_600_000_000_000),
-    ("w", 7 * 24 * 3_600_000_000_000),
-    ("d", 24 * 3_600_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("m", 60_000_000_000),
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-];
-
 /// The seconds of a duration.
 ///
 /// Errors: a unit that does not exist, units out of order, more than 292 years.
-/// Source: `ParseDuration` of Prometheus' common library.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
-    let invalid = || format!("not a valid duration string: {}", quoted(text));
-    let out_of_range = || "duration out of range".to_owned();
-    let mut rest = text;
-    let mut total: u64 = 0;
-    let mut unit_min = 0;
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let count: u64 = rest[..digits].parse().map_err(|_| invalid())?;
-        rest = &rest[digits..];
-        let letters = rest.bytes().take_while(|b| !b.is_ascii_digit()).count();
-        let unit = &rest[..letters];
-        rest = &rest[letters..];
-        if unit.is_empty() {
-            return Err(invalid());
-        }
-        let position = UNITS
-            .iter()
-            .position(|(name, _)| *name == unit)
-            .ok_or_else(|| format!("unknown unit {} in duration {}", quoted(unit), quoted(text)))?;
-        if position < unit_min {
-            return Err(invalid());
-        }
-        unit_min = position + 1;
-        let nanoseconds = UNITS[position].1;
-        if count > (1 << 63) / nanoseconds {
-            return Err(out_of_range());
-        }
-        total = total.checked_add(count * nanoseconds).ok_or_else(out_of_range)?;
-        if total > i64::MAX as u64 {
-            return Err(out_of_range());
-        }
-    }
+    let total_ns = parse_duration_ns(text)?;
     // As Go's `Duration.Seconds` splits it, so that the last bit is the same.
-    let seconds = (total / 1_000_000_000) as f64 + (total % 1_000_000_000) as f64 / 1e9;
+    let seconds = (total_ns / 1_000_000_000) as f64 + (total_ns % 1_000_000_000) as f64 / 1e9;
     debug_assert!(!is_out_of_range(seconds));
     Ok(seconds)
 }

@@ -5,6 +5,7 @@
 use std::fmt::{self, Display, Write as _};
 
 use model::MatchOp;
+use model::duration::write_duration;
 use model::labels::{is_legacy_label_name, write_quoted};
 
 use super::ast::{
@@ -55,7 +56,7 @@ impl Lines {
 impl Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            ExprKind::Number { value, is_duration: true } => write_duration(f, value_ms(*value)),
+            ExprKind::Number { value, is_duration: true } => write_signed_duration(f, value_ms(*value)),
             ExprKind::Number { value, .. } => write_number(f, *value),
             ExprKind::String(text) => write_quoted(f, text),
             ExprKind::Selector(selector) => write_selector(f, selector),
@@ -99,7 +100,7 @@ impl Display for DurationExpr {
         }
         match &self.kind {
             DurationKind::Literal { seconds, is_duration: true } => {
-                write_duration(f, value_ms(*seconds))?;
+                write_signed_duration(f, value_ms(*seconds))?;
             }
             DurationKind::Literal { seconds, .. } => write_number(f, *seconds)?,
             DurationKind::Unary { is_minus, operand } => {
@@ -151,41 +152,18 @@ pub(super) fn write_scientific(out: &mut impl fmt::Write, value: f64) -> fmt::Re
     write!(out, "{mantissa}e{sign}{digits:0>2}")
 }
 
-/// A duration in the units that divide it: `1h30m`.
-///
-/// Source: `Duration.String` of Prometheus' common library.
-fn write_duration(out: &mut impl fmt::Write, ms: i64) -> fmt::Result {
-    const DAY: u64 = 86_400_000;
-    if ms == 0 {
-        return out.write_str("0s");
-    }
+/// A duration in the units that divide it: `1h30m`, with its sign.
+fn write_signed_duration(out: &mut impl fmt::Write, ms: i64) -> fmt::Result {
     if ms < 0 {
         out.write_str("-")?;
     }
-    let mut rest = ms.unsigned_abs();
-    // Years and weeks only where nothing remains: 90d reads better than 12w6d.
-    for (unit, size, is_exact) in [
-        ("y", 365 * DAY, true),
-        ("w", 7 * DAY, true),
-        ("d", DAY, false),
-        ("h", 3_600_000, false),
-        ("m", 60_000, false),
-        ("s", 1000, false),
-        ("ms", 1, false),
-    ] {
-        if rest < size || is_exact && !rest.is_multiple_of(size) {
-            continue;
-        }
-        write!(out, "{}{unit}", rest / size)?;
-        rest %= size;
-    }
-    Ok(())
+    write_duration(out, ms.unsigned_abs())
 }
 
 /// A duration as a range or an offset: a literal in units, however it was written.
 fn write_span(out: &mut impl fmt::Write, duration: &DurationExpr) -> fmt::Result {
     match duration.kind {
-        DurationKind::Literal { seconds, .. } => write_duration(out, literal_ms(seconds)),
+        DurationKind::Literal { seconds, .. } => write_signed_duration(out, literal_ms(seconds)),
         _ => write!(out, "{duration}"),
     }
 }
@@ -197,7 +175,7 @@ fn write_offset(out: &mut impl fmt::Write, offset: Option<&DurationExpr>) -> fmt
         && seconds < 0.0
     {
         out.write_str("-")?;
-        return write_duration(out, literal_ms(-seconds));
+        return write_signed_duration(out, literal_ms(-seconds));
     }
     write_span(out, offset)
 }

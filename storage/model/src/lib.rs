@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod budget;
 pub mod cursor;
+pub mod duration;
 pub mod exemplar;
 pub mod hash;
 pub mod histogram;
