@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use model::calendar::{Date, Moment};
 use model::number_text::parse_float;
 
 use crate::units::{parse_duration, quoted};
@@ -150,8 +151,9 @@ fn parse_rfc3339(text: &str) -> Option<Time> {
     }
     let field = |from: usize, to: usize, max: u32| number(bytes.get(from..to)?, max);
     let (year, month, day) = (field(0, 4, 9999)?, field(5, 7, 12)?, field(8, 10, 31)?);
+    let date = Date { year: year.into(), month: month.into(), day: day.into() };
     let (hour, minute, second) = (field(11, 13, 23)?, field(14, 16, 59)?, field(17, 19, 59)?);
-    if month == 0 || day == 0 || day > days_of_month(year, month) {
+    if month == 0 || day == 0 || date.day > date.days_in_month() {
         return None;
     }
     let (nanos, zone) = split_fraction(&bytes[19..])?;
@@ -164,7 +166,7 @@ fn parse_rfc3339(text: &str) -> Option<Time> {
         _ => return None,
     };
     let seconds_of_day = i64::from(hour * 3600 + minute * 60 + second);
-    let seconds = days_from_epoch(year, month, day) * 86_400 + seconds_of_day - offset_seconds;
+    let seconds = date.day_since_epoch() * 86_400 + seconds_of_day - offset_seconds;
     Some(Time { seconds, nanos })
 }
 
@@ -196,33 +198,11 @@ fn number(digits: &[u8], max: u32) -> Option<u32> {
     (number <= max).then_some(number)
 }
 
-fn days_of_month(year: u32, month: u32) -> u32 {
-    let is_leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    match month {
-        2 if is_leap => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Days since 1970-01-01 in the Gregorian calendar. Years are counted from March, so that
-/// the leap day comes last.
-fn days_from_epoch(year: u32, month: u32, day: u32) -> i64 {
-    let (year, month) = (i64::from(year), i64::from(month));
-    let march_year = if month <= 2 { year - 1 } else { year };
-    let march_month = (month + 9) % 12;
-    let days_before_month = (153 * march_month + 2) / 5;
-    let leap_days =
-        march_year.div_euclid(4) - march_year.div_euclid(100) + march_year.div_euclid(400);
-    march_year * 365 + leap_days + days_before_month + i64::from(day) - 1 - 719_468
-}
-
 /// Writes a time of the clock as `2006-01-02T15:04:05.678Z`.
 pub(crate) fn format_rfc3339(time: std::time::SystemTime) -> String {
     let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = date_of_day(days);
+    let moment = Moment::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    let (Date { year, month, day }, seconds) = (Date::of(moment), moment.second_of_day);
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
         seconds / 3600,
@@ -230,19 +210,6 @@ pub(crate) fn format_rfc3339(time: std::time::SystemTime) -> String {
         seconds % 60,
         since.subsec_millis()
     )
-}
-
-/// The date of a day since 1970-01-01: the way back from [`days_from_epoch`].
-fn date_of_day(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
-use crate::calendar::rfc3339;
 use crate::number_text::{general, general_rounded};
 use crate::span::{Span, row_and_column};
+use model::calendar::rfc3339;
 
 /// At most so many annotations of a kind are shown; what is beyond is counted.
 pub const ANNOTATIONS_MAX: usize = 10;

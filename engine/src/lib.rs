@@ -4,7 +4,6 @@
 //! `model` crate, and executed over tiles ([`exec`]). Async stops once the bytes are in memory.
 
 pub mod annotations;
-mod calendar;
 pub mod catalog;
 mod engine;
 pub mod error;

@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod budget;
+pub mod calendar;
 pub mod cursor;
 pub mod duration;
 pub mod exemplar;

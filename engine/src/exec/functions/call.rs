@@ -5,7 +5,6 @@ use std::sync::Arc;
 use hashbrown::HashSet;
 
 use crate::annotations::Cause;
-use crate::calendar::Moment;
 use crate::catalog::{
     BoundFunction, DateFunction, Function, FunctionId, HistogramFunction, LabelFunction,
     SortFunction,
@@ -19,6 +18,7 @@ use crate::number_text::open_metrics;
 use crate::parse::ast::{Call, Expr, ExprKind, Span};
 use crate::plan::InfoSelector;
 use crate::window::Steps;
+use model::calendar::Moment;
 
 use super::classic_histogram::{self, Question, Request};
 use super::info;

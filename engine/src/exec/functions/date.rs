@@ -1,8 +1,8 @@
 //! Functions of calendar and clock, in UTC.
 
-use crate::calendar::{Date, Moment};
 use crate::catalog::DateFunction;
 use crate::exec::elementwise::RowKernel;
+use model::calendar::{Date, Moment};
 
 /// Returns what a function asks of a time.
 pub(super) fn question(function: DateFunction) -> fn(Moment) -> f64 {

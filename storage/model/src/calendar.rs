@@ -2,10 +2,11 @@
 
 /// A time in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// Days since the epoch, rounded down.
-    pub(crate) day: i64,
-    pub(crate) second_of_day: i64,
+    pub day: i64,
+    /// From 0.
+    pub second_of_day: i64,
 }
 
 impl Moment {
@@ -13,7 +14,7 @@ impl Moment {
     ///
     /// Go counts seconds in 64 unsigned bits from 1 March of the year -292277022400, and
     /// goes around at both ends.
-    pub(crate) fn from_seconds(seconds: i64) -> Moment {
+    pub fn from_seconds(seconds: i64) -> Moment {
         const GO_ZERO_DAYS: u64 = 292_277_022_400 / 400 * 146_097 + 719_468;
         let from_go_zero = (seconds as u64).wrapping_add(GO_ZERO_DAYS * 86_400);
         Moment {
@@ -24,14 +25,14 @@ impl Moment {
 
     /// A time in seconds since the epoch, cut to whole ones. What does not fit, and NaN,
     /// becomes what the x86 instruction makes of it, as in Prometheus.
-    pub(crate) fn from_float(seconds: f64) -> Moment {
+    pub fn from_float(seconds: f64) -> Moment {
         let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&seconds);
         Moment::from_seconds(if fits { seconds as i64 } else { i64::MIN })
     }
 }
 
 /// `2006-01-02T15:04:05Z` of a time in ms, cut to seconds towards 1970 as Prometheus cuts.
-pub(crate) fn rfc3339(time_ms: i64) -> String {
+pub fn rfc3339(time_ms: i64) -> String {
     let moment = Moment::from_seconds(time_ms / 1000);
     let date = Date::of(moment);
     let clock = moment.second_of_day;
@@ -47,19 +48,20 @@ pub(crate) fn rfc3339(time_ms: i64) -> String {
 }
 
 /// A date in the Gregorian calendar.
-pub(crate) struct Date {
-    pub(crate) year: i64,
+pub struct Date {
+    /// The year; 0 is the one before 1.
+    pub year: i64,
     /// From 1.
-    pub(crate) month: i64,
+    pub month: i64,
     /// From 1.
-    pub(crate) day: i64,
+    pub day: i64,
 }
 
 impl Date {
     /// The date of a time in the Gregorian calendar, carried back to before it began.
     ///
     /// Years are counted from 1 March, so that the leap day is the last of its year.
-    pub(crate) fn of(moment: Moment) -> Date {
+    pub fn of(moment: Moment) -> Date {
         let days = moment.day + 719_468;
         let era = days.div_euclid(146_097);
         let day_of_era = days.rem_euclid(146_097);
@@ -73,12 +75,21 @@ impl Date {
         Date { year, month, day }
     }
 
+    /// Returns the days from the epoch to the date.
+    pub fn day_since_epoch(&self) -> i64 {
+        let year = if self.month <= 2 { self.year - 1 } else { self.year };
+        let month_from_march = (self.month + 9) % 12;
+        let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+        let days_before_month = (153 * month_from_march + 2) / 5;
+        year * 365 + leap_days + days_before_month + self.day - 1 - 719_468
+    }
+
     fn is_leap_year(&self) -> bool {
         self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0)
     }
 
     /// Returns the length of its month.
-    pub(crate) fn days_in_month(&self) -> i64 {
+    pub fn days_in_month(&self) -> i64 {
         match self.month {
             2 => 28 + i64::from(self.is_leap_year()),
             4 | 6 | 9 | 11 => 30,
@@ -87,7 +98,7 @@ impl Date {
     }
 
     /// Returns its number in its year, from 1.
-    pub(crate) fn day_of_year(&self) -> i64 {
+    pub fn day_of_year(&self) -> i64 {
         const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
         let leap_day = i64::from(self.month > 2 && self.is_leap_year());
         BEFORE[(self.month - 1) as usize] + leap_day + self.day
@@ -114,6 +125,7 @@ mod tests {
         #[test]
         fn days_follow_each_other(day in -1_000_000_000i64..1_000_000_000) {
             let (today, tomorrow) = (date_of_day(day), date_of_day(day + 1));
+            prop_assert_eq!(today.day_since_epoch(), day);
             if today.day < today.days_in_month() {
                 prop_assert_eq!(tomorrow.day, today.day + 1);
                 prop_assert_eq!(tomorrow.day_of_year(), today.day_of_year() + 1);
