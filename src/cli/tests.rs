@@ -17,7 +17,7 @@ fn parse(args: &[&str]) -> Result<Args, clap::Error> {
 
 #[test]
 fn every_flag_is_listed_with_its_value() {
-    let listed: Vec<_> = parse(&[]).unwrap().flags().iter().map(|(name, _)| *name).collect();
+    let listed: Vec<_> = parse(&[]).unwrap().flags().into_iter().map(|(name, _)| name).collect();
     let command = Args::command();
     let mut declared: Vec<_> = command.get_arguments().filter_map(|a| a.get_long()).collect();
     declared.retain(|name| !matches!(*name, "help" | "version"));
@@ -265,7 +265,7 @@ fn features_set_flags_or_are_accepted_with_a_notice() {
                 let flag = own.get_arguments().find(|arg| arg.get_long() == Some(to)).unwrap();
                 assert_eq!(flag.get_value_names().unwrap(), ["BOOL"], "{to}");
                 let flags = read.unwrap().command_line.server.flags();
-                assert!(flags.contains(&(to, "true".to_owned())), "{to}");
+                assert!(flags.contains(&(to.to_owned(), "true".to_owned())), "{to}");
             }
             Treatment::Unneeded(_) => assert_eq!(read.unwrap().notices.len(), 1),
             Treatment::Missing(instead) => {

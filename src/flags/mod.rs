@@ -20,6 +20,7 @@ use crate::units::{parse_bytes, parse_count, parse_duration};
 pub use external::ExternalUrl;
 use external::parse_external_url;
 pub(crate) use external::parse_path;
+use list::ListedFlags;
 use object_store::ObjectStoreArgs;
 use remote_write::RemoteWriteArgs;
 
@@ -43,6 +44,10 @@ pub(crate) const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m,
     next_line_help = true
 )]
 pub struct Args {
+    /// Read before the others, which take their values out of what is parsed.
+    #[command(flatten)]
+    listed: ListedFlags,
+
     /// Whether the process writes to the store, or reads one that another process writes to. Of
     /// readers there may be any number.
     #[arg(long = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Writer)]
@@ -360,15 +365,12 @@ impl std::fmt::Display for ListenAddress {
 
 /// The origins whose pages may read the API.
 #[derive(Debug, Clone)]
-pub struct Origin {
-    source: String,
-    pattern: Regex,
-}
+pub struct Origin(Regex);
 
 impl Origin {
     /// Whether pages of an origin may.
     pub fn is_match(&self, origin: &str) -> bool {
-        self.pattern.is_match(origin)
+        self.0.is_match(origin)
     }
 }
 
@@ -419,8 +421,7 @@ pub(crate) fn parse_address(text: &str) -> Result<ListenAddress, String> {
 }
 
 fn parse_origin(text: &str) -> Result<Origin, String> {
-    let pattern = Regex::new(&format!("^(?s:{text})$")).map_err(|error| error.to_string())?;
-    Ok(Origin { source: text.to_owned(), pattern })
+    Regex::new(&format!("^(?s:{text})$")).map(Origin).map_err(|error| error.to_string())
 }
 
 pub(crate) fn parse_positive_duration(text: &str) -> Result<Duration, String> {

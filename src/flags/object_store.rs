@@ -77,29 +77,6 @@ impl ObjectStoreArgs {
             },
         }
     }
-
-    /// The flags with their values; empty where they are not set.
-    pub(super) fn flags(&self) -> [(&'static str, String); 9] {
-        let text = |value: &Option<String>| {
-            storage::without_credentials(value.as_deref().unwrap_or_default())
-        };
-        let choice = |value: Option<bool>| value.map(|v| v.to_string()).unwrap_or_default();
-        let file = self.gcs_service_account_file.as_ref();
-        [
-            ("storage.azure.account", text(&self.azure_account)),
-            ("storage.azure.allow-http", choice(self.azure_allow_http)),
-            ("storage.azure.endpoint", text(&self.azure_endpoint)),
-            ("storage.gcs.endpoint", text(&self.gcs_endpoint)),
-            (
-                "storage.gcs.service-account-file",
-                file.map(|path| path.display().to_string()).unwrap_or_default(),
-            ),
-            ("storage.s3.allow-http", choice(self.s3_allow_http)),
-            ("storage.s3.endpoint", text(&self.s3_endpoint)),
-            ("storage.s3.path-style", choice(self.s3_path_style)),
-            ("storage.s3.region", text(&self.s3_region)),
-        ]
-    }
 }
 
 #[cfg(test)]
