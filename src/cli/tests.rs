@@ -26,6 +26,39 @@ fn every_flag_is_listed_with_its_value() {
 }
 
 #[test]
+fn listed_values_have_one_form_by_kind() {
+    let flags = parse(&[
+        "--query.timeout=90s",
+        "--query.max-memory=2GB",
+        "--query.max-samples=5e7",
+        "--web.listen-address=:0",
+        "--web.enable-lifecycle",
+        "--web.external-url=https://example.com/a/",
+        "--storage.url=s3://user:secret@bucket/a",
+        "--storage.s3.endpoint=http://key:secret@host",
+    ])
+    .unwrap()
+    .flags();
+    for (name, value) in [
+        ("query.timeout", "1m30s"),
+        ("query.max-memory", "2GiB"),
+        ("query.max-samples", "50000000"),
+        ("query.max-queue", "500"),
+        ("web.listen-address", "0.0.0.0:0"),
+        ("web.enable-lifecycle", "true"),
+        ("web.external-url", "https://example.com/a"),
+        ("web.route-prefix", "/a"),
+        ("storage.url", "s3://bucket/a"),
+        ("storage.s3.endpoint", "http://host"),
+        ("storage.s3.allow-http", ""),
+        ("storage.retention.time", ""),
+        ("mode", "writer"),
+    ] {
+        assert!(flags.contains(&(name.to_owned(), value.to_owned())), "{name}: {flags:?}");
+    }
+}
+
+#[test]
 fn flags_alone_are_those_of_the_server_and_tools_have_their_own() {
     let parse = |args: &[&str]| Ok::<_, clap::Error>(arguments(args)?.command_line);
     let server = parse(&["--storage.url=x", "--self-metrics=false"]).unwrap();

@@ -56,7 +56,9 @@ impl Lines {
 impl Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            ExprKind::Number { value, is_duration: true } => write_signed_duration(f, value_ms(*value)),
+            ExprKind::Number { value, is_duration: true } => {
+                write_signed_duration(f, value_ms(*value))
+            }
             ExprKind::Number { value, .. } => write_number(f, *value),
             ExprKind::String(text) => write_quoted(f, text),
             ExprKind::Selector(selector) => write_selector(f, selector),
