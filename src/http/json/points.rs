@@ -49,6 +49,11 @@ impl Times {
         Times { steps, held }
     }
 
+    /// Time of a step, in ms.
+    pub(super) fn time(&self, step: usize) -> i64 {
+        self.steps.time(step)
+    }
+
     /// Writes the points of those cells of a row that are present, a comma before each; before
     /// the first of the row, which sets `has_points`, there is a bracket instead.
     ///
@@ -56,7 +61,8 @@ impl Times {
     pub(super) fn push_points(
         &self,
         out: &mut Vec<u8>,
-        (values, presence): (&[f64], &[u64]),
+        values: &[f64],
+        presence: &[u64],
         cells: Range<usize>,
         has_points: &mut bool,
     ) {
@@ -141,7 +147,7 @@ mod tests {
             for times in [Times::new(steps), Times { steps, held: Vec::new() }] {
                 let mut out = Vec::new();
                 let mut has_points = has_points;
-                times.push_points(&mut out, (&values, &presence), 0..cells.len(), &mut has_points);
+                times.push_points(&mut out, &values, &presence, 0..cells.len(), &mut has_points);
                 prop_assert_eq!(String::from_utf8(out).unwrap(), expected.as_str());
                 prop_assert_eq!(has_points, separator == ",");
             }

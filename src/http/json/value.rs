@@ -135,8 +135,7 @@ impl Pieces for ValuePieces {
                     return false;
                 };
                 let times = self.times.get_or_insert_with(|| Times::new(*steps));
-                let grid = (steps, &*times);
-                push_row(out, series_index, row, grid, self.point_index, &mut self.has_points)
+                push_row(out, series_index, row, times, self.point_index, &mut self.has_points)
             }
             Value::Samples(series) => {
                 let Some(series) = series.get(series_index) else {
@@ -238,19 +237,19 @@ fn push_row(
     out: &mut Vec<u8>,
     series_index: usize,
     row: &Row,
-    (steps, times): (&Steps, &Times),
+    times: &Times,
     first: usize,
     has_points: &mut bool,
 ) -> Option<usize> {
     let count = row.values.len();
     let push = |out: &mut Vec<u8>, cells: Range<usize>, has_points: &mut bool| {
         if cells.start < count {
-            return times.push_points(out, (&row.values, &row.presence), cells, has_points);
+            return times.push_points(out, &row.values, &row.presence, cells, has_points);
         }
         for step_index in cells.start - count..cells.end - count {
             if let Some(histogram) = &row.histograms[step_index] {
                 push_separator(out, has_points);
-                push_histogram_point(out, steps.time(step_index), histogram);
+                push_histogram_point(out, times.time(step_index), histogram);
             }
         }
     };
@@ -260,7 +259,7 @@ fn push_row(
         floats_end: count,
         histograms: if row.iter_histograms().next().is_some() { count } else { 0 },
     };
-    push_points(out, (series_index, &row.labels), kinds, first, has_points, push)
+    push_points(out, series_index, &row.labels, kinds, first, has_points, push)
 }
 
 fn push_raw(
@@ -284,7 +283,7 @@ fn push_raw(
         }
     };
     let kinds = Kinds { floats: count, floats_end: count, histograms: series.histograms.len() };
-    push_points(out, (series_index, &series.labels), kinds, first, has_points, push)
+    push_points(out, series_index, &series.labels, kinds, first, has_points, push)
 }
 
 /// How many cells of a series may hold points: floats first, histograms behind `floats_end`.
@@ -299,7 +298,8 @@ struct Kinds {
 /// where there is any.
 fn push_points(
     out: &mut Vec<u8>,
-    (series_index, labels): (usize, &Labels),
+    series_index: usize,
+    labels: &Labels,
     kinds: Kinds,
     first: usize,
     has_points: &mut bool,

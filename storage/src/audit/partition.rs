@@ -195,7 +195,7 @@ async fn blocks(
         };
         survey.blocks += 1;
         survey.block_bytes += bytes.len() as u64;
-        if let Err(detail) = block(&bytes, &key, entry, (number, window), survey) {
+        if let Err(detail) = block(&bytes, &key, entry, number, window, survey) {
             on_damage(Damage::in_tree(&key, detail));
         }
         let Ok(series) = block::decode_block(&key, &bytes) else { continue };
@@ -227,7 +227,8 @@ fn block(
     bytes: &[u8],
     key: &[u8],
     entry: BlockEntry,
-    (number, window): (i64, u8),
+    number: i64,
+    window: u8,
     survey: &mut PartitionSurvey,
 ) -> Result<(), String> {
     if entry.bytes as usize != bytes.len() {

@@ -224,14 +224,14 @@ impl<'a> Decoder<'a> {
             Ok(()) => batch.len += taken,
             Err(_) => {
                 batch.starts.truncate(starts_before);
-                self.restore(before);
+                self.restore(before.0, before.1);
             }
         }
         result
     }
 
     /// Goes back to where it stood, so that asking again fails again.
-    fn restore(&mut self, (floats, starts): (Floats<'a>, Option<StartsReader<'a>>)) {
+    fn restore(&mut self, floats: Floats<'a>, starts: Option<StartsReader<'a>>) {
         self.floats = floats;
         self.starts = starts.map(Box::new);
     }
@@ -259,7 +259,7 @@ impl<'a> Decoder<'a> {
                 let before = (self.floats.clone(), self.starts.as_deref().cloned());
                 let result = self.read_starts(&timestamps[..taken], |_| {});
                 if result.is_err() {
-                    self.restore(before);
+                    self.restore(before.0, before.1);
                     return result;
                 }
             }

@@ -105,7 +105,7 @@ impl HeadSeries {
             return Ok(());
         };
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
-        self.parts(newest_ms, newest_ms, false, (&mut parts, &mut room));
+        self.parts(newest_ms, newest_ms, false, &mut parts, &mut room);
         room.settle(parts.iter_mut());
         let labels = self.labels.clone();
         let parts = SeriesParts::new(parts, newest_ms, newest_ms, &labels)?;
@@ -133,7 +133,7 @@ impl OpenWindow {
             return Ok(None);
         }
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
-        self.parts(i64::MIN, i64::MAX, false, (&mut parts, &mut room));
+        self.parts(i64::MIN, i64::MAX, false, &mut parts, &mut room);
         room.settle(parts.iter_mut());
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, labels)?;
         let Kept { floats, histograms } =

@@ -226,11 +226,12 @@ impl HeadSeries {
         start_ms: i64,
         end_ms: i64,
         are_columns_kept: bool,
-        (parts, room): (&mut Parts, &mut TailRoom),
+        parts: &mut Parts,
+        room: &mut TailRoom,
     ) {
         for open in &self.windows {
             if open.min_ms <= end_ms && open.max_ms >= start_ms {
-                open.parts(start_ms, end_ms, are_columns_kept, (parts, room));
+                open.parts(start_ms, end_ms, are_columns_kept, parts, room);
             }
         }
     }
@@ -240,7 +241,7 @@ impl HeadSeries {
         let (mut parts, mut room) = (Parts::new(), TailRoom::default());
         for open in &self.windows {
             if open.window == window && open.epoch <= epoch_max {
-                open.parts(i64::MIN, i64::MAX, false, (&mut parts, &mut room));
+                open.parts(i64::MIN, i64::MAX, false, &mut parts, &mut room);
             }
         }
         room.settle(parts.iter_mut());

@@ -379,7 +379,8 @@ impl OpenWindow {
         start_ms: i64,
         end_ms: i64,
         are_columns_kept: bool,
-        (parts, room): (&mut Parts, &mut TailRoom),
+        parts: &mut Parts,
+        room: &mut TailRoom,
     ) {
         if are_columns_kept && self.are_plain && !self.frames.is_empty() {
             self.push_column(start_ms, end_ms, parts);
@@ -388,7 +389,7 @@ impl OpenWindow {
         }
         let extra = self.extra.as_deref();
         let starts = extra.map_or(&[][..], |extra| &extra.starts);
-        push_floats(&self.tail, starts, TimeRange { start_ms, end_ms }, (parts, room));
+        push_floats(&self.tail, starts, TimeRange { start_ms, end_ms }, parts, room);
         if let Some(encoder) = extra.and_then(|extra| extra.histograms.as_ref())
             && encoder.min_ms() <= end_ms
             && encoder.max_ms() >= start_ms
@@ -398,7 +399,7 @@ impl OpenWindow {
         if let Some(late) = self.late.as_deref() {
             push_frames(&late.frames, start_ms, end_ms, parts);
             let Floats { samples, starts } = sorted_later_wins(&late.floats);
-            push_floats(&samples, &starts, TimeRange { start_ms, end_ms }, (parts, room));
+            push_floats(&samples, &starts, TimeRange { start_ms, end_ms }, parts, room);
             let mut histograms = sorted(&late.histograms);
             histograms.retain(|s| (start_ms..=end_ms).contains(&s.timestamp_ms));
             if !histograms.is_empty() {
@@ -485,7 +486,8 @@ fn push_floats(
     samples: &[(i64, f64)],
     starts: &[i64],
     TimeRange { start_ms, end_ms }: TimeRange,
-    (parts, room): (&mut Parts, &mut TailRoom),
+    parts: &mut Parts,
+    room: &mut TailRoom,
 ) {
     let start = samples.partition_point(|(t, _)| *t < start_ms);
     let end = samples.partition_point(|(t, _)| *t <= end_ms);

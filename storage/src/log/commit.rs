@@ -163,7 +163,8 @@ impl Log {
     pub(crate) async fn commit(
         &mut self,
         target: &LogTarget<'_>,
-        (bounds, borders): (TimeBounds, &Borders<'_>),
+        bounds: TimeBounds,
+        borders: &Borders<'_>,
         mut group: Vec<Pending>,
         done: impl FnOnce(Option<Done>),
     ) -> Result<(), StoreError> {
@@ -175,7 +176,7 @@ impl Log {
                 let mut out_of_order = 0;
                 for pending in &mut group {
                     let mut outcome =
-                        self.decide(target.head, (bounds, borders), pending, &mut out_of_order);
+                        self.decide(target.head, bounds, borders, pending, &mut out_of_order);
                     let batch = &pending.batch;
                     self.exemplars.decide(
                         target.exemplars,

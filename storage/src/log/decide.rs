@@ -60,7 +60,8 @@ impl Log {
     pub(super) fn decide(
         &mut self,
         head: &Head,
-        (bounds, borders): (TimeBounds, &Borders<'_>),
+        bounds: TimeBounds,
+        borders: &Borders<'_>,
         pending: &mut Pending,
         out_of_order: &mut usize,
     ) -> AppendOutcome {

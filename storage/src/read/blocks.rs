@@ -64,12 +64,13 @@ impl Place<'_> {
     fn push(
         &self,
         parts: Parts,
-        (id, labels): &(u32, Labels),
+        id: u32,
+        labels: &Labels,
         run: u32,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         found: &mut Parts,
     ) -> Result<(), SourceError> {
-        let deleted = self.masks.times(*id, run);
+        let deleted = self.masks.times(id, run);
         if deleted.is_empty() {
             found.extend(parts);
             return Ok(());
@@ -139,7 +140,8 @@ pub(crate) async fn load(
                             let part = Part::Column(Arc::clone(column));
                             place.push(
                                 Parts::from_iter([part]),
-                                &labels[*at],
+                                labels[*at].0,
+                                &labels[*at].1,
                                 *run,
                                 charge,
                                 &mut parts[*at],
@@ -277,12 +279,12 @@ impl ReadBlock<'_> {
                 let (series, run) = (&self.labels[index], self.block_key.run);
                 let found = &mut parts[index];
                 if place.masks.is_empty() {
-                    self.push_frames(&series.1, &frames, (slots.as_ref(), at), found)?;
+                    self.push_frames(&series.1, &frames, slots.as_ref(), at, found)?;
                     continue;
                 }
                 let mut of_block = Parts::new();
-                self.push_frames(&series.1, &frames, (slots.as_ref(), at), &mut of_block)?;
-                place.push(of_block, series, run, charge, found)?;
+                self.push_frames(&series.1, &frames, slots.as_ref(), at, &mut of_block)?;
+                place.push(of_block, series.0, &series.1, run, charge, found)?;
             }
         }
         Ok(())
@@ -298,7 +300,8 @@ impl ReadBlock<'_> {
         &self,
         labels: &Labels,
         frames: &Bytes,
-        (slots, at): (Option<&Arc<BlockSlots>>, usize),
+        slots: Option<&Arc<BlockSlots>>,
+        at: usize,
         parts: &mut Parts,
     ) -> Result<(), SourceError> {
         let damaged = |error: ChunkError| {

@@ -25,7 +25,7 @@ pub(super) struct NewestSample {
 impl NewestSample {
     /// The newest float of a series.
     #[inline]
-    pub(super) fn new(series: &HeadSeries, (timestamp_ms, value): (i64, f64)) -> NewestSample {
+    pub(super) fn new(series: &HeadSeries, timestamp_ms: i64, value: f64) -> NewestSample {
         let partition = i32::try_from(series.partition);
         let id = if partition.is_ok() { series.partition_id } else { NONE };
         NewestSample { timestamp_ms, value, partition: partition.unwrap_or_default(), id }

@@ -45,12 +45,12 @@ pub(crate) type Unwanted<'a> = dyn Fn(i64) -> RoaringBitmap + Sync + 'a;
 /// `charge` is told of the bytes of the blocks before they are read.
 pub(crate) async fn load(
     core: &Core,
-    (lsm, facts): (&Lsm, &Arc<Facts>),
-    tombstones: &Snapshot,
-    (matchers, range, unwanted): (&[Matcher], TimeRange, &Unwanted<'_>),
+    wanted: &Wanted<'_>,
+    unwanted: &Unwanted<'_>,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
+    let Wanted { lsm, facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
     let windows = window_of(range.start_ms)..=window_of(range.end_ms);
     let sealed_ms = latest_of(lsm, facts, matchers, &windows, range, &mut breather).await?;
@@ -70,9 +70,9 @@ pub(crate) async fn load(
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     charge(masks.bytes())?;
-    let wanted = (&windows, range);
     let place = Place { lsm, columns: &core.columns, masks: &masks };
-    let parts = load_parts(&place, facts, &resolved, wanted, charge, &mut breather).await?;
+    let parts =
+        load_parts(&place, facts, &resolved, &windows, range, charge, &mut breather).await?;
     let found = labels
         .iter()
         .zip(parts)
@@ -87,7 +87,8 @@ async fn load_parts(
     place: &Place<'_>,
     facts: &Facts,
     resolved: &Resolved,
-    (windows, range): (&RangeInclusive<i64>, TimeRange),
+    windows: &RangeInclusive<i64>,
+    range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
@@ -163,7 +164,8 @@ async fn in_order<T>(
     Ok(found.into_iter().map(|(_, series)| series).collect())
 }
 
-/// Which series of a partition are listed.
+/// Series of a partition that are wanted.
+#[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) facts: &'a Arc<Facts>,
@@ -196,9 +198,9 @@ pub(crate) async fn matching_labels(
         let doubtful = facts.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.start_ms)..=window_of(range.end_ms);
-        let wanted = (&windows, range);
         let place = Place { lsm, columns: &core.columns, masks: &masks };
-        let parts = load_parts(&place, facts, &doubtful, wanted, charge, &mut breather).await?;
+        let parts =
+            load_parts(&place, facts, &doubtful, &windows, range, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
             if !parts.iter().any(|part| part.times().overlaps(range)) {
                 without.insert(*id);

@@ -13,14 +13,12 @@ use model::{
 
 use super::newest::{self, Newest, NewestSample, NewestSet};
 use super::order::{Found, Ordered, order};
-use super::partition::{self, Unwanted};
+use super::partition::{self, Wanted};
 use super::set::{Charge, LoadedSet};
 use crate::core::Core;
-use crate::delete::Snapshot;
 use crate::head::Matching;
-use crate::index::facts::Facts;
 use crate::index::prune;
-use crate::lsm::{Lsm, OBJECT_STORE, Read};
+use crate::lsm::{OBJECT_STORE, Read};
 use crate::parallel::shares::{SERIES_HERE, apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
 
@@ -72,9 +70,9 @@ pub(crate) async fn select(
     let loads: Vec<BoxFuture<'_, _>> = partitions
         .iter()
         .map(|facts| {
-            let from = (&lsm, facts);
-            let wanted = (selection, range, &newest[..]);
-            load_partition(core, from, &tombstones, wanted, budget).boxed()
+            let (lsm, tombstones, matchers) = (&lsm, &tombstones, &selection.matchers[..]);
+            let wanted = Wanted { lsm, facts, tombstones, matchers, range };
+            load_partition(core, wanted, &newest, budget).boxed()
         })
         .collect();
     let mut loads = stream::iter(loads).buffered(PARTITIONS_AT_ONCE);
@@ -101,17 +99,15 @@ pub(crate) async fn select(
 /// sample is later than all that is sealed in the range, nothing is wanted.
 async fn load_partition(
     core: &Arc<Core>,
-    from: (&Lsm, &Arc<Facts>),
-    tombstones: &Snapshot,
-    (selection, range, newest): (&Selection, TimeRange, &[Newest]),
+    wanted: Wanted<'_>,
+    newest: &[Newest],
     budget: &Budget,
 ) -> Result<(Vec<Found>, Charge), SourceError> {
     budget.check()?;
     let mut charge = Charge::new(budget);
     let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
-    let unwanted = |sealed_ms| newest::ids_after(newest, from.1.number, sealed_ms);
-    let wanted = (&selection.matchers[..], range, &unwanted as &Unwanted<'_>);
-    let loaded = partition::load(core, from, tombstones, wanted, &mut add, budget).await?;
+    let unwanted = |sealed_ms| newest::ids_after(newest, wanted.facts.number, sealed_ms);
+    let loaded = partition::load(core, &wanted, &unwanted, &mut add, budget).await?;
     Ok((loaded.series, charge))
 }
 
@@ -199,14 +195,14 @@ fn visit_head(
             if selection.only_newest
                 && let Some(sample) = series.newest_raw(start_ms, end_ms)
             {
-                newest.push((series.labels.clone(), NewestSample::new(series, sample)));
+                newest.push((series.labels.clone(), NewestSample::new(series, sample.0, sample.1)));
                 return;
             }
             if !series.overlaps(start_ms, end_ms) {
                 return;
             }
             let mut parts = Parts::new();
-            series.parts(start_ms, end_ms, are_columns_kept, (&mut parts, &mut room));
+            series.parts(start_ms, end_ms, are_columns_kept, &mut parts, &mut room);
             found.push((series.labels.clone(), parts));
         });
         let new = &mut found[found_before..];

@@ -55,8 +55,8 @@ pub(super) async fn lead(core: Arc<Core>) {
             }
         };
         let (keeping, time) = (core.keeping(), core.retention_time());
-        let bounds = (core.bounds(&keeping, time), &keeping.borders(time));
-        let result = log.commit(&core.log_target(), bounds, group, done).await;
+        let (bounds, borders) = (core.bounds(&keeping, time), keeping.borders(time));
+        let result = log.commit(&core.log_target(), bounds, &borders, group, done).await;
         if let Err(error) = result {
             tracing::error!(%error, "a write to the log has failed; the store takes no more");
             core.queue.fail(&error);

@@ -443,8 +443,8 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
                 TimeBounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
             let mut log = core.log.lock().await;
             let keeping = Keeping::default();
-            let bounds = (bounds, &keeping.borders(core.retention_time()));
-            log.commit(&core.log_target(), bounds, vec![pending], |_| {}).await.unwrap();
+            let borders = keeping.borders(core.retention_time());
+            log.commit(&core.log_target(), bounds, &borders, vec![pending], |_| {}).await.unwrap();
             drop(log);
             let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };
             assert_eq!(outcome.await.unwrap(), Ok(accepted));

@@ -389,7 +389,7 @@ fn starts_are_kept_where_they_are_known_and_cost_nothing_elsewhere() {
         let mut encodings = Vec::new();
         store.core().head.for_each(|_, series| {
             let (mut parts, mut room) = (Parts::new(), TailRoom::default());
-            series.parts(0, i64::MAX, false, (&mut parts, &mut room));
+            series.parts(0, i64::MAX, false, &mut parts, &mut room);
             for part in parts {
                 if let Part::Frame(frame) = part {
                     let has_starts = series.labels.get("a") == "starts";

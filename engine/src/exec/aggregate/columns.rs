@@ -224,7 +224,7 @@ impl Reducer<'_> {
                     self.quantiles(&here, phi, output, scratch)?;
                 }
                 Pick::Topk { k, is_top } if is_sieved && self.steps.count > 1 => {
-                    self.best(&here, (k, *is_top), output, scratch)?;
+                    self.best(&here, k, *is_top, output, scratch)?;
                 }
                 _ => self.reduce_columns(&here, output, scratch)?,
             }
@@ -296,7 +296,8 @@ impl Reducer<'_> {
     fn best(
         &self,
         here: &Here<'_>,
-        (k, is_top): (&[f64], bool),
+        k: &[f64],
+        is_top: bool,
         output: &mut Output,
         scratch: &mut Scratch,
     ) -> Result<(), QueryError> {

@@ -37,9 +37,9 @@ impl Histogram {
         let linear = self.has_custom_buckets();
         let mut kept = Kept::default();
         let positive = self.positive_buckets();
-        let (positive, has_positive) = trim_side(positive, value, keep, (true, linear), &mut kept);
+        let (positive, has_positive) = trim_side(positive, value, keep, true, linear, &mut kept);
         let negative = self.negative_buckets();
-        let (negative, has_negative) = trim_side(negative, value, keep, (false, linear), &mut kept);
+        let (negative, has_negative) = trim_side(negative, value, keep, false, linear, &mut kept);
         let zero = self.zero_bucket().filter(|bucket| bucket.count > 0.0);
         if let Some(mut bucket) = zero {
             match (has_negative, has_positive) {
@@ -68,7 +68,8 @@ fn trim_side(
     buckets: impl Iterator<Item = Bucket>,
     value: f64,
     keep: Keep,
-    (positive, linear): (bool, bool),
+    positive: bool,
+    linear: bool,
     kept: &mut Kept,
 ) -> (Vec<f64>, bool) {
     let mut populated = false;
