@@ -1,6 +1,8 @@
 //! Lets request targets through that people type: `/api/v1/query?query=up{job="a"} > 0` with
 //! its quotes and angle brackets as they are, as curl sends them and Go's server takes them.
 //! hyper refuses such a target before any handler sees it, so they are escaped on the way in.
+//! Prometheus documents requests of this form: the curl command of "Delete Series" in its API
+//! documentation names `match[]=…{job="prometheus"}` as it is.
 //!
 //! ```text
 //! head of a request ──▶ Target ──▶ Header* ──▶ Body(n) ──▶ next head
