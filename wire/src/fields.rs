@@ -1,24 +1,7 @@
 //! Writing protobuf fields. A field that has its default is left out, as proto3 has it; floats
 //! only where every bit of them is 0.
 
-/// Adds a varint.
-pub(crate) fn push_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// How many bytes a varint takes.
-pub(crate) fn varint_len(number: u64) -> usize {
-    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
-}
-
-/// A signed number as varints count them in `sint64`: 0, −1, 1, −2, ….
-pub(crate) fn zigzag(number: i64) -> u64 {
-    (number << 1 ^ number >> 63) as u64
-}
+use model::varint::{push_varint, varint_len, zigzag};
 
 /// Adds a number.
 pub fn push_integer(out: &mut Vec<u8>, field: u32, number: u64) {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use model::ResetHint;
 use model::histogram::{HISTOGRAM_BUCKETS_MAX, Histogram, HistogramError, Span};
 use model::histogram::{WireCounts, WireHistogram};
+use model::varint::unzigzag;
 
-use crate::protobuf::{Reader, WireError, zigzag, zigzag32};
+use crate::protobuf::{Reader, WireError, zigzag32};
 
 /// Of each list so many are kept until its message has been read.
 const LEN_MAX: usize = HISTOGRAM_BUCKETS_MAX + 1;
@@ -94,9 +95,9 @@ impl HistogramParts {
                 7 => self.zero_count = Count::Float(message.double(key)?),
                 8 => push(&mut self.negative.spans, span(message.nested(key)?)?),
                 11 => push(&mut self.positive.spans, span(message.nested(key)?)?),
-                9 => message.varints(key, |n| push(&mut self.negative.deltas, zigzag(n)))?,
+                9 => message.varints(key, |n| push(&mut self.negative.deltas, unzigzag(n)))?,
                 10 => message.doubles(key, LEN_MAX, &mut self.negative.counts)?,
-                12 => message.varints(key, |n| push(&mut self.positive.deltas, zigzag(n)))?,
+                12 => message.varints(key, |n| push(&mut self.positive.deltas, unzigzag(n)))?,
                 13 => message.doubles(key, LEN_MAX, &mut self.positive.counts)?,
                 14 => self.reset_hint = message.integer(key)? as i32,
                 15 => self.timestamp_ms = message.integer(key)? as i64,

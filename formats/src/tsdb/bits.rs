@@ -1,5 +1,7 @@
 //! Bits of a chunk, highest first.
 
+use model::varint::unzigzag;
+
 use super::chunk::ChunkError;
 
 /// A reader of bits that never goes past its bytes.
@@ -73,8 +75,7 @@ impl<'a> BitReader<'a> {
 
     /// The same of a number that is folded around zero.
     pub(super) fn varint(&mut self) -> Result<i64, ChunkError> {
-        let folded = self.unsigned_varint()?;
-        Ok((folded >> 1) as i64 ^ -((folded & 1) as i64))
+        Ok(unzigzag(self.unsigned_varint()?))
     }
 
     /// An integer in one of nine widths, told by the ones in front of it.

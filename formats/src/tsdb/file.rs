@@ -4,6 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use model::varint::take_varint;
+
 use crate::error::FormatError;
 
 /// Bytes that are read at once.
@@ -67,8 +69,9 @@ impl WindowedFile {
     /// A varint, and what follows it.
     pub(super) fn varint(&mut self, offset: u64) -> Result<(u64, u64), FormatError> {
         let len = self.len.saturating_sub(offset).min(10) as usize;
-        match take_varint(&mut self.bytes(offset, len)?) {
-            Some((value, len)) => Ok((value, offset + len as u64)),
+        let mut rest = self.bytes(offset, len)?;
+        match take_varint(&mut rest) {
+            Some(value) => Ok((value, offset + (len - rest.len()) as u64)),
             None => Err(self.damaged(offset, "a number is cut short")),
         }
     }
@@ -98,26 +101,4 @@ impl WindowedFile {
     pub(super) fn damaged(&self, offset: u64, detail: impl Into<String>) -> FormatError {
         FormatError::damaged(&self.path, offset, detail)
     }
-}
-
-/// Takes a varint off the front of bytes, with its length.
-pub(super) fn take_varint(rest: &mut &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for (position, byte) in rest.iter().enumerate().take(10) {
-        if position == 9 && *byte > 1 {
-            return None;
-        }
-        value |= u64::from(byte & 0x7f) << (7 * position);
-        if *byte < 0x80 {
-            *rest = &rest[position + 1..];
-            return Some((value, position + 1));
-        }
-    }
-    None
-}
-
-/// The same of a number that is folded around zero.
-pub(super) fn take_signed_varint(rest: &mut &[u8]) -> Option<i64> {
-    let (folded, _) = take_varint(rest)?;
-    Some((folded >> 1) as i64 ^ -((folded & 1) as i64))
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use model::Labels;
 use model::labels::{push_packed, quoted};
+use model::varint::{take_varint, unzigzag};
 
-use super::file::{WindowedFile, take_signed_varint, take_varint};
+use super::file::WindowedFile;
 use super::symbols::Symbols;
 use crate::error::FormatError;
 
@@ -189,31 +190,31 @@ fn read_postings(file: &mut WindowedFile, at: u64) -> Result<(u64, u32), FormatE
 }
 
 fn take_symbols(rest: &mut &[u8]) -> Option<Vec<(u32, u32)>> {
-    let count = take_varint(rest)?.0;
+    let count = take_varint(rest)?;
     if count > LABELS_MAX {
         return None;
     }
-    let mut number = || u32::try_from(take_varint(rest)?.0).ok();
+    let mut number = || u32::try_from(take_varint(rest)?).ok();
     // Each takes a byte at least; the list grows with them.
     (0..count).map(|_| Some((number()?, number()?))).collect()
 }
 
 fn take_chunks(rest: &mut &[u8]) -> Option<Vec<ChunkPlace>> {
-    let count = take_varint(rest)?.0;
+    let count = take_varint(rest)?;
     let mut chunks: Vec<ChunkPlace> = Vec::new();
     for _ in 0..count {
         let (min_ms, max_ms, place);
         match chunks.last() {
             None => {
-                min_ms = take_signed_varint(rest)?;
-                max_ms = min_ms.checked_add_unsigned(take_varint(rest)?.0)?;
-                place = take_varint(rest)?.0;
+                min_ms = unzigzag(take_varint(rest)?);
+                max_ms = min_ms.checked_add_unsigned(take_varint(rest)?)?;
+                place = take_varint(rest)?;
             }
             Some(before) => {
                 // A difference of two numbers, as unsigned: chunks that overlap wrap around.
-                min_ms = before.max_ms.wrapping_add(take_varint(rest)?.0 as i64);
-                max_ms = min_ms.checked_add_unsigned(take_varint(rest)?.0)?;
-                place = before.place.checked_add_signed(take_signed_varint(rest)?)?;
+                min_ms = before.max_ms.wrapping_add(take_varint(rest)? as i64);
+                max_ms = min_ms.checked_add_unsigned(take_varint(rest)?)?;
+                place = before.place.checked_add_signed(unzigzag(take_varint(rest)?))?;
             }
         }
         chunks.push(ChunkPlace { min_ms, max_ms, place });

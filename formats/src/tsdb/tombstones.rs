@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use model::TimeRange;
+use model::varint::{take_varint, unzigzag};
 
-use super::file::{WindowedFile, take_signed_varint, take_varint};
+use super::file::WindowedFile;
 use crate::error::FormatError;
 
 const MAGIC: u32 = 0x0130_ba30;
@@ -60,7 +61,7 @@ impl Tombstones {
 }
 
 fn take_stone(rest: &mut &[u8]) -> Option<(u64, TimeRange)> {
-    let reference = take_varint(rest)?.0;
-    let (start_ms, end_ms) = (take_signed_varint(rest)?, take_signed_varint(rest)?);
+    let reference = take_varint(rest)?;
+    let (start_ms, end_ms) = (unzigzag(take_varint(rest)?), unzigzag(take_varint(rest)?));
     Some((reference, TimeRange { start_ms, end_ms }))
 }

@@ -21,6 +21,7 @@ pub mod re2;
 pub mod sample;
 pub mod source;
 mod time_range;
+pub mod varint;
 pub mod watch;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};

@@ -7,6 +7,7 @@
 //! random; `io/prometheus/client/metrics.proto` of Prometheus' client model.
 
 use model::number_text::general;
+use model::varint::take_varint;
 
 use super::Kind;
 
@@ -185,19 +186,6 @@ fn values(mut bytes: &[u8], wanted: u64) -> impl Iterator<Item = Value<'_>> {
         }
         None
     })
-}
-
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 fn double(value: f64) -> String {

@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 
+use model::varint::{push_varint, zigzag};
 use model::{Histogram, Span};
 
 use super::{Exposed, Kind, classic_buckets};
-use crate::fields::{push_bytes, push_present_double, push_present_integer, push_varint, zigzag};
+use crate::fields::{push_bytes, push_present_double, push_present_integer};
 
 /// The family that is under way.
 #[derive(Debug, Default)]

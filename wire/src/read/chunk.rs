@@ -12,11 +12,11 @@
 //! Source: `tsdb/chunkenc/{xor,histogram,float_histogram,histogram_meta}.go` of Prometheus.
 
 use model::histogram::CUSTOM_BUCKETS_SCHEMA;
+use model::varint::{push_varint, zigzag};
 use model::{Histogram, ResetHint, Span};
 
 use super::bits::{Bits, XorFloat};
 use super::counts::{WholeCounts, deltas};
-use crate::fields::{push_varint, zigzag};
 
 /// So many samples are in a chunk at most.
 ///

@@ -1,12 +1,13 @@
 //! Answers to remote read, as they are sent.
 
+use model::varint::{push_varint, varint_len, zigzag};
 use model::{Histogram, Labels, ResetHint, Span};
 
 use super::chunk::EncodedChunk;
 use super::counts::{WholeCounts, deltas};
 use crate::fields::{
     push_bytes, push_double, push_doubles, push_integer, push_present_double, push_present_integer,
-    push_signed, push_varint, varint_len, zigzag,
+    push_signed,
 };
 
 /// Encodes one series with its samples for an answer of plain samples.

@@ -1,0 +1,90 @@
+//! LEB128 numbers, seven bits a byte, lowest first; and signed numbers folded around zero, as
+//! protobuf, Prometheus and Go write them.
+
+/// Adds a number.
+#[inline]
+pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Returns the bytes that a number takes.
+#[inline]
+pub fn varint_len(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// Takes a number off the front of bytes.
+///
+/// Returns `None` where it is cut short or has more than 64 bits.
+#[inline]
+pub fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for (index, byte) in rest.iter().enumerate().take(10) {
+        // The tenth byte holds the one bit that is left.
+        if index == 9 && *byte > 1 {
+            return None;
+        }
+        number |= u64::from(byte & 0x7f) << (7 * index);
+        if *byte < 0x80 {
+            *rest = &rest[index + 1..];
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Folds a signed number around zero: 0, −1, 1, −2, … become 0, 1, 2, 3, ….
+#[inline]
+pub fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// Returns the number that [`zigzag`] has folded.
+#[inline]
+pub fn unzigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_go_there_and_back(number: u64, shift in 0..64_u32) {
+            let number = number >> shift;
+            let mut bytes = Vec::new();
+            push_varint(&mut bytes, number);
+            prop_assert_eq!(bytes.len(), varint_len(number));
+            prop_assert_eq!(take_varint(&mut &bytes[..bytes.len() - 1]), None);
+            bytes.push(7);
+            let mut rest = &bytes[..];
+            prop_assert_eq!(take_varint(&mut rest), Some(number));
+            prop_assert_eq!(rest, [7]);
+            prop_assert_eq!(zigzag(unzigzag(number)), number);
+        }
+    }
+
+    #[test]
+    fn more_than_64_bits_are_refused() {
+        assert_eq!(take_varint(&mut &[0xff; 11][..]), None);
+        let mut bytes = [0xff; 10];
+        bytes[9] = 1;
+        assert_eq!(take_varint(&mut &bytes[..]), Some(u64::MAX));
+        bytes[9] = 2;
+        assert_eq!(take_varint(&mut &bytes[..]), None);
+    }
+
+    #[test]
+    fn zigzag_alternates_signs() {
+        assert_eq!(
+            [0, 1, 2, 3, u64::MAX - 1, u64::MAX].map(unzigzag),
+            [0, -1, 1, -2, i64::MAX, i64::MIN]
+        );
+    }
+}
