@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::channel::oneshot;
-use model::{Budget, BudgetLimits, SeriesSet, Source, Watch};
+use model::{Budget, BudgetLimits, Checkpoint, Reservation, SeriesSet, Source};
 
 use load::{load, load_one_by_one, may_have_histograms, without_buckets};
 use refresh::Refresh;
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::crew::Crew;
 use crate::exec::execute::execute;
 use crate::exec::measure::{Run, metered_sets};
@@ -309,7 +308,7 @@ impl Engine {
         let _guard = CancelOnDrop(budget.clone());
         let started = Instant::now();
         let Planned { plan, reach } = self.plan(query, plan_options, options).await?;
-        let scalars = Charge::new(&budget, plan.scalar_bytes)?;
+        let scalars = Reservation::new(&budget, plan.scalar_bytes)?;
         let mut stats = QueryStats {
             prepare_seconds: started.elapsed().as_secs_f64(),
             ..QueryStats::default()
@@ -529,10 +528,10 @@ impl Task {
     }
 
     fn explained(&self, meters: &Meters) -> Result<Explained, QueryError> {
-        let mut watch = Watch::new(&self.ctx.budget);
+        let mut checkpoint = Checkpoint::new(&self.ctx.budget);
         let mut loads = Vec::with_capacity(self.sets.len());
         for (set, cost) in self.sets.iter().zip(&self.loads) {
-            loads.push(LoadFigures::of(&**set, *cost, &mut watch)?);
+            loads.push(LoadFigures::of(&**set, *cost, &mut checkpoint)?);
         }
         shown(self.plan.explain(Some(&Figures { meters, loads })))
     }

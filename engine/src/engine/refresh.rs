@@ -12,12 +12,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Budget, Source};
+use model::{Budget, Reservation, Source};
 
 use super::{Engine, QueryOptions, Ran};
 use crate::annotations::Annotations;
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::result::{QueryOutput, QueryStats, Row, Value};
 use crate::results::{Found, Key, Piece, Results, Run};
 use crate::stack::STACK_BYTES_MIN;
@@ -184,7 +183,7 @@ fn finish(
     run.tidy();
     let budget = Budget::new(options.limits.clone());
     let row_bytes = size_of::<Row>() + (asked.count + asked.count.div_ceil(64)) * 8;
-    let _charge = Charge::new(&budget, (run.row_count_max() * row_bytes) as u64)?;
+    let _reservation = Reservation::new(&budget, (run.row_count_max() * row_bytes) as u64)?;
     let rows = run.rows(asked);
     Ok(Some(Finished { rows, run }))
 }

@@ -3,12 +3,13 @@
 //! Floats and native histograms go through kernels of their own, row by row. Where only floats
 //! come of histograms, these are read in low tiles of their own, so that few are held at once.
 
+use model::Checkpoint;
+
 use crate::catalog::Names;
 use crate::error::QueryError;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::unique::{Meeting, unique};
-use crate::exec::watch::Watch;
 use crate::tile::{HistogramCell, Tile, copy_bits};
 use crate::window::Steps;
 
@@ -80,10 +81,10 @@ pub fn elementwise_meeting(
     rule: HistogramRule,
     meeting: Meeting,
 ) -> Result<Operand, QueryError> {
-    let mut watch = Watch::new(&ctx.budget);
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let mut series = Vec::with_capacity(input.series().len());
     for meta in input.series() {
-        watch.work(meta.labels.as_bytes().len())?;
+        checkpoint.work(meta.labels.as_bytes().len())?;
         series.push(match name {
             Name::Keep => meta.clone(),
             Name::Drop => meta.dropping_name(ctx),

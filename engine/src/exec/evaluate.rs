@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use model::{Labels, SeriesSet};
+use model::{Checkpoint, Labels, Reservation, SeriesSet};
 
 use crate::catalog::{FunctionId, RollupFunction};
 use crate::error::QueryError;
 use crate::exec::aggregate::aggregate;
 use crate::exec::binary;
 use crate::exec::broadcast::broadcast;
-use crate::exec::charge::Charge;
 use crate::exec::functions;
 use crate::exec::matrix::materialize;
 use crate::exec::measure::{Run, metered};
@@ -19,7 +18,6 @@ use crate::exec::rollup::{Origin, RollupOperator};
 use crate::exec::scan::all_series;
 use crate::exec::select::InstantSelector;
 use crate::exec::unique::SAME_LABELSET;
-use crate::exec::watch::Watch;
 use crate::parse::ast::Span;
 use crate::plan::{
     Aggregation, Instant, InstantValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,
@@ -163,12 +161,13 @@ fn distinct(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Operand,
 
 /// Whether two of the listed series bear the same labels.
 fn repeats(ctx: &Context, series: &[SeriesMeta], listed: &[u32]) -> Result<bool, QueryError> {
-    let _charge = Charge::new(&ctx.budget, (listed.len() * 2 * size_of::<&Labels>()) as u64)?;
-    let mut watch = Watch::new(&ctx.budget);
+    let _reservation =
+        Reservation::new(&ctx.budget, (listed.len() * 2 * size_of::<&Labels>()) as u64)?;
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let mut seen: HashSet<&Labels, foldhash::fast::RandomState> = HashSet::default();
     for index in listed {
         let labels = &series[*index as usize].labels;
-        watch.work(labels.as_bytes().len())?;
+        checkpoint.work(labels.as_bytes().len())?;
         if !seen.insert(labels) {
             return Ok(true);
         }

@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use model::watch::sort_by;
-use model::{Labels, SeriesSet};
+use model::checkpoint::sort_by;
+use model::{Checkpoint, Labels, Reservation, SeriesSet};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::evaluate::{evaluate, origin};
 use crate::exec::matrix::{Matrix, into_matrix};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
@@ -17,7 +16,6 @@ use crate::exec::rollup::{Origin, raw_series};
 use crate::exec::scan::each_tile;
 use crate::exec::turn::Pace;
 use crate::exec::unique::{Meeting, SAME_LABELSET, unique};
-use crate::exec::watch::Watch;
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, SampleValue, Value};
 use crate::tile::{
@@ -90,13 +88,13 @@ fn named(
     if operator.series().iter().all(|meta| !meta.drop_name) {
         return answer(ctx, operator);
     }
-    let mut watch = Watch::new(&ctx.budget);
-    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
+    let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut series = Vec::with_capacity(operator.series().len());
     for meta in operator.series() {
         let label_bytes = meta.labels.as_bytes().len();
-        watch.work(label_bytes)?;
-        charge.grow((label_bytes + size_of::<SeriesMeta>()) as u64)?;
+        checkpoint.work(label_bytes)?;
+        reservation.grow((label_bytes + size_of::<SeriesMeta>()) as u64)?;
         series.push(finished(meta));
     }
     answer(ctx, Box::new(Rearranged::relabeled(operator, series)))
@@ -124,11 +122,11 @@ fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryE
         .map(indices.chunks(shape.series.min(stripe_rows(indices.len()))), |series, pace| {
             stripe(ctx, pace, operator, series, shape)
         })?;
-    let (stripes, _charges): (Vec<_>, Vec<Charge>) = stripes.into_iter().unzip();
+    let (stripes, _reservations): (Vec<_>, Vec<Reservation>) = stripes.into_iter().unzip();
     let rows: Vec<Row> = stripes.into_iter().flatten().collect();
-    let mut watch = Watch::new(&ctx.budget);
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let weight = |row: &Row| row.labels.as_bytes().len();
-    Ok(sort_by(rows, &mut watch, weight, |a, b| a.labels.cmp(&b.labels))?)
+    Ok(sort_by(rows, &mut checkpoint, weight, |a, b| a.labels.cmp(&b.labels))?)
 }
 
 fn stripe(
@@ -137,10 +135,10 @@ fn stripe(
     operator: &dyn VectorOperator,
     series: &[u32],
     shape: TileShape,
-) -> Result<(Vec<Row>, Charge), QueryError> {
+) -> Result<(Vec<Row>, Reservation), QueryError> {
     let steps = operator.steps();
     let words = steps.count.div_ceil(64);
-    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut rows: Vec<Option<Row>> = vec![None; series.len()];
     each_tile(ctx, pace, operator, series, shape, |step, width, tile| {
         ctx.budget.charge_answer(sample_count(tile))?;
@@ -154,7 +152,7 @@ fn stripe(
             let row = match row {
                 Some(row) => row,
                 None => {
-                    charge.grow(((steps.count + words) * 8 + size_of::<Row>()) as u64)?;
+                    reservation.grow(((steps.count + words) * 8 + size_of::<Row>()) as u64)?;
                     let labels = operator.series()[series[index] as usize].labels.clone();
                     let (values, presence) = (vec![0.0; steps.count], vec![0; words]);
                     row.insert(Row { labels, values, presence, histograms: Vec::new() })
@@ -164,20 +162,20 @@ fn stripe(
             copy_bits(&mut row.presence, step, presence, width);
             if has_histograms {
                 if row.histograms.is_empty() {
-                    charge.grow((steps.count * size_of::<HistogramCell>()) as u64)?;
+                    reservation.grow((steps.count * size_of::<HistogramCell>()) as u64)?;
                     row.histograms = vec![None; steps.count];
                 }
                 // The operator outlives this charge.
                 if !operator.holds_histograms() {
                     let last = step.checked_sub(1).and_then(|at| row.histograms[at].as_ref());
-                    charge.grow(histogram_bytes_behind(last, histograms))?;
+                    reservation.grow(histogram_bytes_behind(last, histograms))?;
                 }
                 row.histograms[step..step + width].clone_from_slice(histograms);
             }
         }
         Ok(())
     })?;
-    Ok((rows.into_iter().flatten().collect(), charge))
+    Ok((rows.into_iter().flatten().collect(), reservation))
 }
 
 /// Returns the number of floats and histograms of a tile.
@@ -199,7 +197,7 @@ fn samples(
     if let Origin::Operator(operator) = &mut origin {
         operator.become_answer();
     }
-    let (found, _charge) = raw_series(ctx, input, &origin)?;
+    let (found, _reservation) = raw_series(ctx, input, &origin)?;
     let series: Vec<RawSeries> = found
         .into_iter()
         .map(|raw| RawSeries {
@@ -209,13 +207,13 @@ fn samples(
             histograms: raw.histograms,
         })
         .collect();
-    let mut watch = Watch::new(&ctx.budget);
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let weight = |series: &RawSeries| series.labels.as_bytes().len();
-    let series = sort_by(series, &mut watch, weight, |a, b| a.labels.cmp(&b.labels))?;
+    let series = sort_by(series, &mut checkpoint, weight, |a, b| a.labels.cmp(&b.labels))?;
     let mut merged: Vec<RawSeries> = Vec::with_capacity(series.len());
     for next in series {
         match merged.last_mut() {
-            Some(last) if last.labels == next.labels => merge(last, &next, &mut watch)?,
+            Some(last) if last.labels == next.labels => merge(last, &next, &mut checkpoint)?,
             _ => merged.push(next),
         }
     }
@@ -223,16 +221,20 @@ fn samples(
 }
 
 /// Source: `mergeSeriesWithSameLabelset` of Prometheus.
-fn merge(series: &mut RawSeries, other: &RawSeries, watch: &mut Watch) -> Result<(), QueryError> {
+fn merge(
+    series: &mut RawSeries,
+    other: &RawSeries,
+    checkpoint: &mut Checkpoint,
+) -> Result<(), QueryError> {
     let mine = series.timestamps.iter().zip(&series.values);
     let floats: Vec<(i64, f64)> = mine
         .chain(other.timestamps.iter().zip(&other.values))
         .map(|(time_ms, value)| (*time_ms, *value))
         .collect();
-    let floats = sort_by(floats, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
+    let floats = sort_by(floats, checkpoint, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
     let mut histograms = std::mem::take(&mut series.histograms);
     histograms.extend_from_slice(&other.histograms);
-    let histograms = sort_by(histograms, watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
+    let histograms = sort_by(histograms, checkpoint, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
     // Floats and histograms of one time stay, both of them.
     let repeats_float = floats.windows(2).any(|pair| pair[0].0 == pair[1].0);
     if repeats_float || histograms.windows(2).any(|pair| pair[0].0 == pair[1].0) {

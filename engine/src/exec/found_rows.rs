@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use model::watch::sort_by;
-use model::{Histogram, Labels};
+use model::checkpoint::sort_by;
+use model::{Checkpoint, Histogram, Labels, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta};
-use crate::exec::watch::Watch;
 use crate::tile::{HistogramCell, is_present, set_present};
 use crate::window::Steps;
 
@@ -20,7 +18,7 @@ use crate::window::Steps;
 /// rows apart); the rows' bytes are charged to the query's budget.
 pub struct FoundRows {
     steps: Steps,
-    charge: Charge,
+    reservation: Reservation,
     slot_of: HashMap<(Labels, u32), u32, foldhash::fast::RandomState>,
     rows: Vec<FoundRow>,
 }
@@ -42,8 +40,8 @@ struct FoundRow {
 impl FoundRows {
     /// No rows yet.
     pub fn new(ctx: &Context, steps: Steps) -> Result<FoundRows, QueryError> {
-        let charge = Charge::new(&ctx.budget, 0)?;
-        Ok(FoundRows { steps, charge, slot_of: HashMap::default(), rows: Vec::new() })
+        let reservation = Reservation::new(&ctx.budget, 0)?;
+        Ok(FoundRows { steps, reservation, slot_of: HashMap::default(), rows: Vec::new() })
     }
 
     /// The row of a label set in a realm, made where there is none yet. Rows end up in the order
@@ -62,7 +60,7 @@ impl FoundRows {
         }
         let words = self.steps.count.div_ceil(64);
         let label_bytes = meta.labels.as_bytes().len();
-        self.charge.grow(((self.steps.count + words) * 8 + label_bytes + ROW_BYTES) as u64)?;
+        self.reservation.grow(((self.steps.count + words) * 8 + label_bytes + ROW_BYTES) as u64)?;
         let slot = self.rows.len() as u32;
         self.slot_of.insert(key, slot);
         let (values, presence) = (vec![0.0; self.steps.count], vec![0; words]);
@@ -99,7 +97,7 @@ impl FoundRows {
         let plane = if row.histograms.is_empty() { self.steps.count } else { 0 };
         let bytes = (size_of::<Histogram>() + histogram.heap_bytes()) as u64;
         row.histogram_bytes += bytes;
-        self.charge.grow((plane * size_of::<HistogramCell>()) as u64 + bytes)?;
+        self.reservation.grow((plane * size_of::<HistogramCell>()) as u64 + bytes)?;
         row.histograms.resize(self.steps.count, None);
         row.histograms[step] = Some(histogram);
         Ok(true)
@@ -109,8 +107,8 @@ impl FoundRows {
     ///
     /// Errors: the limits of the query.
     pub fn into_matrix(mut self, ctx: &Context) -> Result<Matrix, QueryError> {
-        let mut watch = Watch::new(&ctx.budget);
-        let rows = sort_by(self.rows, &mut watch, |_| 1, |a, b| a.place.cmp(&b.place))?;
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
+        let rows = sort_by(self.rows, &mut checkpoint, |_| 1, |a, b| a.place.cmp(&b.place))?;
         let series = rows.iter().map(|row| row.meta.clone()).collect();
         let mut matrix = if rows.iter().any(|row| !row.histograms.is_empty()) {
             Matrix::with_histograms(ctx, series, self.steps)?
@@ -118,12 +116,12 @@ impl FoundRows {
             Matrix::new(ctx, series, self.steps)?
         };
         for (index, row) in rows.into_iter().enumerate() {
-            watch.work(row.values.len())?;
+            checkpoint.work(row.values.len())?;
             let (values, presence) = matrix.row_mut(index);
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
             // The matrix charges for them from here on.
-            self.charge.shrink(row.histogram_bytes);
+            self.reservation.shrink(row.histogram_bytes);
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {
                     matrix.set_histogram(index, step, histogram)?;

@@ -1,9 +1,8 @@
 //! Reading any choice of an operator's series, however many, a row each.
 
-use model::Budget;
+use model::{Budget, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::tile::{HistogramCell, Tile, TileShape};
 
@@ -17,9 +16,9 @@ pub struct Gather<'a> {
     height: usize,
     width: usize,
     stripes: Vec<Stripe<'a>>,
-    charge: Option<Charge>,
+    reservation: Option<Reservation>,
     /// For the histograms that were read last.
-    held: Vec<Charge>,
+    held: Vec<Reservation>,
 }
 
 struct Stripe<'a> {
@@ -41,7 +40,7 @@ impl<'a> Gather<'a> {
             })
             .collect();
         let budget = ctx.budget.clone();
-        Gather { budget, height, width: 0, stripes, charge: None, held: Vec::new() }
+        Gather { budget, height, width: 0, stripes, reservation: None, held: Vec::new() }
     }
 
     /// Reads the next steps of all rows.
@@ -56,7 +55,7 @@ impl<'a> Gather<'a> {
             self.budget.check()?;
             stripe.reader.next_tile(step_count, &mut stripe.tile)?;
             if stripe.tile.has_histograms() {
-                self.held.push(Charge::new(&self.budget, stripe.tile.histogram_bytes())?);
+                self.held.push(Reservation::new(&self.budget, stripe.tile.histogram_bytes())?);
             }
         }
         Ok(())
@@ -77,7 +76,7 @@ impl<'a> Gather<'a> {
         for (index, stripe) in self.stripes.iter_mut().enumerate() {
             self.budget.check()?;
             stripe.reader.next_tile(step_count, &mut stripe.tile)?;
-            let _held = Charge::new(&self.budget, stripe.tile.histogram_bytes())?;
+            let _held = Reservation::new(&self.budget, stripe.tile.histogram_bytes())?;
             visit(index * self.height, &mut stripe.tile)?;
             stripe.tile.drop_histograms();
         }
@@ -105,8 +104,8 @@ impl<'a> Gather<'a> {
     fn widen(&mut self, steps: usize) -> Result<(), QueryError> {
         let shape = |rows| TileShape { series: rows, steps };
         let bytes = self.stripes.iter().map(|stripe| Tile::bytes(shape(stripe.rows))).sum();
-        self.charge = None;
-        self.charge = Some(Charge::new(&self.budget, bytes)?);
+        self.reservation = None;
+        self.reservation = Some(Reservation::new(&self.budget, bytes)?);
         for stripe in &mut self.stripes {
             stripe.tile = Tile::new(shape(stripe.rows));
         }

@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use model::{Histogram, Labels};
+use model::{Histogram, Labels, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::each_tile;
 use crate::tile::{
@@ -32,9 +31,9 @@ pub struct Matrix {
     presence: Vec<u64>,
     /// Empty where there are none.
     histograms: Vec<HistogramCell>,
-    charge: Charge,
+    reservation: Reservation,
     /// For the histograms, and for large labels.
-    charges: Vec<Charge>,
+    reservations: Vec<Reservation>,
 }
 
 impl Matrix {
@@ -42,9 +41,9 @@ impl Matrix {
     ///
     /// Errors: the memory limit of the query is passed; nothing has been allocated then.
     pub fn new(ctx: &Context, series: Vec<SeriesMeta>, steps: Steps) -> Result<Matrix, QueryError> {
-        let large = Charge::new(&ctx.budget, all_large_bytes(&series))?;
+        let large = Reservation::new(&ctx.budget, all_large_bytes(&series))?;
         let mut matrix = Matrix::sharing_labels(ctx, series, steps)?;
-        matrix.charges.push(large);
+        matrix.reservations.push(large);
         Ok(matrix)
     }
 
@@ -58,7 +57,7 @@ impl Matrix {
         let row_bytes = (steps.count as u64).saturating_add(words as u64).saturating_mul(8);
         let meta_bytes = size_of::<SeriesMeta>() as u64;
         let bytes = (series.len() as u64).saturating_mul(row_bytes.saturating_add(meta_bytes));
-        let charge = Charge::new(&ctx.budget, bytes)?;
+        let reservation = Reservation::new(&ctx.budget, bytes)?;
         Ok(Matrix {
             words,
             values: vec![0.0; series.len() * steps.count],
@@ -66,8 +65,8 @@ impl Matrix {
             series,
             steps,
             histograms: Vec::new(),
-            charge,
-            charges: Vec::new(),
+            reservation,
+            reservations: Vec::new(),
         })
     }
 
@@ -86,7 +85,7 @@ impl Matrix {
 
     fn add_plane(&mut self) -> Result<(), QueryError> {
         let cells = self.values.len();
-        self.charge.grow((cells as u64).saturating_mul(size_of::<HistogramCell>() as u64))?;
+        self.reservation.grow((cells as u64).saturating_mul(size_of::<HistogramCell>() as u64))?;
         self.histograms = vec![None; cells];
         Ok(())
     }
@@ -115,7 +114,7 @@ impl Matrix {
         let at = series_index * self.steps.count + step_index;
         let before = if step_index > 0 { self.histograms[at - 1].as_ref() } else { None };
         if before.is_none_or(|before| !Arc::ptr_eq(before, &histogram)) {
-            self.charge.grow((size_of::<Histogram>() + histogram.heap_bytes()) as u64)?;
+            self.reservation.grow((size_of::<Histogram>() + histogram.heap_bytes()) as u64)?;
         }
         let word = series_index * self.words;
         set_absent(&mut self.presence[word..word + self.words], step_index);
@@ -196,29 +195,35 @@ impl Matrix {
         let values = self.values.chunks_mut(cells);
         let presence = self.presence.chunks_mut(shape.series * words);
         let stripes = values.zip(presence).zip(self.histograms.chunks_mut(cells)).enumerate();
-        let charges = ctx.map(stripes, |(stripe, ((values, presence), histograms)), pace| {
-            let rows = values.len() / steps.count;
-            let first = stripe * shape.series;
-            let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
-            let mut charge = Charge::new(&ctx.budget, 0)?;
-            each_tile(ctx, pace, operator, &series, shape, |step, width, tile| {
-                for row in 0..rows {
-                    let (from, present) = tile.row(row);
-                    let at = row * steps.count + step;
-                    values[at..at + width].copy_from_slice(&from[..width]);
-                    copy_bits(&mut presence[row * words..(row + 1) * words], step, present, width);
-                    let from = tile.histograms(row);
-                    let last = if step > 0 { histograms[at - 1].as_ref() } else { None };
-                    charge.grow(histogram_bytes_behind(last, from))?;
-                    if !from.is_empty() {
-                        histograms[at..at + width].clone_from_slice(from);
+        let reservations =
+            ctx.map(stripes, |(stripe, ((values, presence), histograms)), pace| {
+                let rows = values.len() / steps.count;
+                let first = stripe * shape.series;
+                let series: Vec<u32> = (first as u32..(first + rows) as u32).collect();
+                let mut reservation = Reservation::new(&ctx.budget, 0)?;
+                each_tile(ctx, pace, operator, &series, shape, |step, width, tile| {
+                    for row in 0..rows {
+                        let (from, present) = tile.row(row);
+                        let at = row * steps.count + step;
+                        values[at..at + width].copy_from_slice(&from[..width]);
+                        copy_bits(
+                            &mut presence[row * words..(row + 1) * words],
+                            step,
+                            present,
+                            width,
+                        );
+                        let from = tile.histograms(row);
+                        let last = if step > 0 { histograms[at - 1].as_ref() } else { None };
+                        reservation.grow(histogram_bytes_behind(last, from))?;
+                        if !from.is_empty() {
+                            histograms[at..at + width].clone_from_slice(from);
+                        }
                     }
-                }
-                Ok(())
+                    Ok(())
+                })?;
+                Ok(reservation)
             })?;
-            Ok(charge)
-        })?;
-        self.charges.extend(charges);
+        self.reservations.extend(reservations);
         Ok(())
     }
 
@@ -263,7 +268,7 @@ fn large_bytes(labels: &Labels) -> u64 {
 pub fn into_matrix(ctx: &Context, operator: Box<dyn VectorOperator>) -> Result<Matrix, QueryError> {
     let mut matrix = filled(ctx, &*operator, Matrix::sharing_labels)?;
     drop(operator);
-    matrix.charge.grow(all_large_bytes(&matrix.series))?;
+    matrix.reservation.grow(all_large_bytes(&matrix.series))?;
     Ok(matrix)
 }
 

@@ -1,7 +1,8 @@
 //! Looking at every tile of an operator once, in parallel over stripes of series.
 
+use model::Reservation;
+
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::turn::Pace;
 use crate::tile::{Tile, TileShape, stripe_rows};
@@ -40,7 +41,7 @@ pub fn each_tile(
 ) -> Result<(), QueryError> {
     let steps = operator.steps();
     let shape = TileShape { series: stripe.len(), ..shape };
-    let _charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+    let _reservation = Reservation::new(&ctx.budget, Tile::bytes(shape))?;
     let mut tile = Tile::new(shape);
     let mut reader = operator.open(stripe);
     let mut first_step = 0;
@@ -52,7 +53,7 @@ pub fn each_tile(
             true => tile.plane_bytes(),
             false => tile.histogram_bytes(),
         };
-        let _histograms = Charge::new(&ctx.budget, bytes)?;
+        let _histograms = Reservation::new(&ctx.budget, bytes)?;
         visit(first_step, width, &tile)?;
         first_step += width;
     }

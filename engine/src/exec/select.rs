@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Histogram, SampleBatch, SeriesSet, Windows, is_stale, prefetch};
+use model::{
+    Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, Windows, is_stale,
+    prefetch,
+};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
-use crate::exec::watch::Decoded;
 use crate::plan::{Instant, InstantValue};
 use crate::tile::{Tile, set_all_present, set_present};
 use crate::window::Steps;
@@ -25,7 +26,7 @@ pub struct InstantSelector {
     steps: Steps,
     instant: Instant,
     has_histograms: bool,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl InstantSelector {
@@ -37,11 +38,19 @@ impl InstantSelector {
         instant: Instant,
     ) -> Result<InstantSelector, QueryError> {
         let bytes = set.len() * size_of::<SeriesMeta>();
-        let charge = Charge::new(&ctx.budget, bytes as u64)?;
+        let reservation = Reservation::new(&ctx.budget, bytes as u64)?;
         let series = series_of(ctx, &*set, instant.drops_name);
         let has_histograms = (0..set.len()).any(|index| set.has_histograms(index));
         let ctx = ctx.clone();
-        Ok(InstantSelector { ctx, set, series, steps, instant, has_histograms, _charge: charge })
+        Ok(InstantSelector {
+            ctx,
+            set,
+            series,
+            steps,
+            instant,
+            has_histograms,
+            _reservation: reservation,
+        })
     }
 }
 
@@ -245,7 +254,7 @@ impl TileReader for InstantReader<'_> {
             set: &*self.selector.set,
             windows: self.windows,
             batch: &mut self.batch,
-            decoded: Decoded::new(&self.selector.ctx.budget),
+            decoded: Checkpoint::of_samples(&self.selector.ctx.budget),
             until_ms,
             is_last: self.step + step_count >= self.selector.steps.count,
         };
@@ -274,7 +283,7 @@ impl TileReader for InstantReader<'_> {
             }
         }
         self.step += step_count;
-        reading.decoded.settle()
+        Ok(reading.decoded.settle()?)
     }
 }
 
@@ -283,7 +292,7 @@ struct Reading<'s, 'b> {
     set: &'s dyn SeriesSet,
     windows: Option<Windows>,
     batch: &'b mut SampleBatch,
-    decoded: Decoded,
+    decoded: Checkpoint,
     /// The last time that the tile looks at.
     until_ms: i64,
     /// Whether no tile follows.
@@ -311,7 +320,7 @@ impl<'s> Row<'s> {
         if reading.is_last && advance == Advance::Reached {
             self.cursor.close();
         }
-        reading.decoded.add(reading.batch.sample_count())?;
+        reading.decoded.work(reading.batch.sample_count())?;
         Ok(advance)
     }
 

@@ -6,10 +6,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{Histogram, SeriesSet};
+use model::{Histogram, Reservation, SeriesSet};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::evaluate::origin;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::rollup::{RawSamples, RollupOperator, raw_series};
@@ -33,7 +32,7 @@ pub fn tally(
     node: &Node,
 ) -> Result<SeenSamples, QueryError> {
     let count = node.steps.count;
-    let _charge = Charge::new(&ctx.budget, count as u64 * 16)?;
+    let _reservation = Reservation::new(&ctx.budget, count as u64 * 16)?;
     let (counts, read_counts) = (vec![0; count], vec![0; count]);
     let mut seen = SeenSamples { steps: node.steps, counts, read_counts };
     add(ctx, sets, node, &mut seen)?;
@@ -106,7 +105,7 @@ fn samples_of_range(
         }
         RangeOrigin::Selector(_) => {
             let Some(origin) = origin(ctx, sets, input)? else { return Ok(()) };
-            let (series, _charge) = raw_series(ctx, input, &origin)?;
+            let (series, _reservation) = raw_series(ctx, input, &origin)?;
             let histogram_count = |raw: &RawSamples| -> u64 {
                 raw.histograms.iter().map(|(_, histogram)| sample_count(histogram)).sum()
             };
@@ -203,7 +202,7 @@ fn counts_of(
     count_of: impl Fn(f64) -> u64 + Sync,
 ) -> Result<Vec<u64>, QueryError> {
     let step_count = operator.steps().count;
-    let _charge = Charge::new(&ctx.budget, step_count as u64 * 8)?;
+    let _reservation = Reservation::new(&ctx.budget, step_count as u64 * 8)?;
     let counts = Mutex::new(vec![0; step_count]);
     scan(ctx, operator, &all_series(operator), |series, first_step, tile: &Tile| {
         // Numbers stay whole where another thread has panicked.

@@ -1,14 +1,12 @@
 //! Label sets that occur once: entries with the same labels become one series.
 
 use hashbrown::HashMap;
-use model::Labels;
+use model::{Checkpoint, Labels, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::watch::Watch;
 use crate::tile::{HistogramCell, Tile, is_present, mark_histograms};
 use crate::window::Steps;
 
@@ -48,14 +46,22 @@ pub fn unique(
     if groups.count == input.series().len() {
         return Ok(input);
     }
-    let charge = Charge::new(&ctx.budget, groups.members_bytes())?;
+    let reservation = Reservation::new(&ctx.budget, groups.members_bytes())?;
     let mut members: Vec<Vec<u32>> = vec![Vec::new(); groups.count];
     for (index, group) in groups.of_series.iter().enumerate() {
         members[*group as usize].push(index as u32);
     }
     let series = members.iter().map(|m| input.series()[m[0] as usize].clone()).collect();
     let ctx = ctx.clone();
-    Ok(Box::new(Unique { ctx, input, series, members, meeting, is_answer: false, _charge: charge }))
+    Ok(Box::new(Unique {
+        ctx,
+        input,
+        series,
+        members,
+        meeting,
+        is_answer: false,
+        _reservation: reservation,
+    }))
 }
 
 /// Which entries bear the same labels.
@@ -64,23 +70,23 @@ struct LabelGroups {
     count: usize,
     /// The label set of each entry, numbered in the order in which they come first.
     of_series: Vec<u32>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl LabelGroups {
     fn new(ctx: &Context, series: &[SeriesMeta]) -> Result<LabelGroups, QueryError> {
         let slot_bytes = 2 * size_of::<(&Labels, u32)>() + size_of::<u32>();
-        let charge = Charge::new(&ctx.budget, (series.len() * slot_bytes) as u64)?;
-        let mut watch = Watch::new(&ctx.budget);
+        let reservation = Reservation::new(&ctx.budget, (series.len() * slot_bytes) as u64)?;
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
         let mut seen: HashMap<&Labels, u32, foldhash::fast::RandomState> =
             HashMap::with_capacity_and_hasher(series.len(), foldhash::fast::RandomState::default());
         let mut of_series = Vec::with_capacity(series.len());
         for meta in series {
-            watch.work(meta.labels.as_bytes().len())?;
+            checkpoint.work(meta.labels.as_bytes().len())?;
             let next = seen.len() as u32;
             of_series.push(*seen.entry(&meta.labels).or_insert(next));
         }
-        Ok(LabelGroups { count: seen.len(), of_series, _charge: charge })
+        Ok(LabelGroups { count: seen.len(), of_series, _reservation: reservation })
     }
 
     /// What lists of the entries of each label set take.
@@ -110,7 +116,7 @@ pub fn settle_names(
     if !differs.contains(&true) {
         return Ok(None);
     }
-    let _charge = Charge::new(&ctx.budget, groups.members_bytes())?;
+    let _reservation = Reservation::new(&ctx.budget, groups.members_bytes())?;
     let mut differing: HashMap<u32, Vec<u32>, foldhash::fast::RandomState> = HashMap::default();
     for (index, group) in groups.of_series.iter().enumerate() {
         if differs[*group as usize] {
@@ -144,7 +150,7 @@ struct Unique {
     meeting: Meeting,
     /// Whether the tiles are the answer of the query.
     is_answer: bool,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl VectorOperator for Unique {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use model::{BudgetError, ObjectStoreCost, SeriesSet, Watch};
+use model::{BudgetError, Checkpoint, ObjectStoreCost, SeriesSet};
 
 use crate::parse::ast::{RangeMode, ValueType};
 use crate::plan::{
@@ -78,15 +78,15 @@ pub struct LoadFigures {
 impl LoadFigures {
     /// What is known of loaded series before they are decoded, and what loading them cost.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     pub fn of(
         set: &dyn SeriesSet,
         cost: LoadCost,
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<LoadFigures, BudgetError> {
         let mut samples = 0u64;
         for index in 0..set.len() {
-            watch.work(1)?;
+            checkpoint.work(1)?;
             samples = samples.saturating_add(set.sample_count_estimate(index) as u64);
         }
         let (series, bytes) = (set.len() as u64, set.encoded_bytes() as u64);

@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod budget;
 pub mod calendar;
+pub mod checkpoint;
 pub mod cursor;
 pub mod duration;
 pub mod exemplar;
@@ -18,15 +19,16 @@ pub mod memory;
 pub mod metadata;
 pub mod number_text;
 pub mod re2;
+pub mod reservation;
 pub mod sample;
 pub mod source;
 mod time_range;
 pub mod varint;
-pub mod watch;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
 pub use budget::{Budget, BudgetCost, BudgetError, BudgetLimits, BudgetView, HeldMemory};
 pub use budget::{MemoryPool, ObjectStoreCost};
+pub use checkpoint::Checkpoint;
 pub use cursor::{
     Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch, Windows,
 };
@@ -36,9 +38,9 @@ pub use kernel::prefetch::prefetch;
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
 pub use matcher::{MatchOp, Matcher, MatcherError};
 pub use metadata::{KnownMetric, MetricMetadata};
+pub use reservation::Reservation;
 pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
 pub use source::{
     Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source, SourceError,
 };
 pub use time_range::TimeRange;
-pub use watch::Watch;

@@ -19,7 +19,9 @@ mod value;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use model::{Answer, Budget, BudgetError, Exemplar, ExemplarQuery, Labels, SeriesExemplars, Watch};
+use model::{
+    Answer, Budget, BudgetError, Checkpoint, Exemplar, ExemplarQuery, Labels, SeriesExemplars,
+};
 
 use crate::error::StoreError;
 use crate::keys;
@@ -93,7 +95,7 @@ impl Exemplars {
             (ring.series_between(query.start_ms, query.end_ms), bounded(ring.damages()))
         };
         // Matching takes a while; commits need not wait for it.
-        let mut watch = Watch::new(budget);
+        let mut watch = Checkpoint::new(budget);
         let mut matching = Vec::new();
         for labels in all {
             watch.work(labels.as_bytes().len() * query.selectors.len())?;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use model::{BudgetError, METRIC_NAME, TimeRange, Watch};
+use model::{BudgetError, Checkpoint, METRIC_NAME, TimeRange};
 
 use crate::head::Head;
 use crate::index::LabelIndex;
@@ -41,7 +41,7 @@ impl Head {
     pub(crate) fn cardinality(
         &self,
         limit: usize,
-        watch: &mut Watch,
+        watch: &mut Checkpoint,
     ) -> Result<Cardinality, BudgetError> {
         let mut found = by_label(&self.index_read(), limit, watch)?;
         self.for_each(|_, series| {
@@ -59,7 +59,7 @@ impl Head {
 fn by_label(
     index: &LabelIndex,
     limit: usize,
-    watch: &mut Watch,
+    watch: &mut Checkpoint,
 ) -> Result<Cardinality, BudgetError> {
     let (mut metrics, mut pairs) = (Largest::new(limit), Largest::new(limit));
     let (mut values, mut bytes) = (Largest::new(limit), Largest::new(limit));
@@ -135,7 +135,7 @@ mod tests {
             index.insert(id as u32, &labels);
         }
         let check = |limit: usize, expected: [&[(&str, u64)]; 4]| {
-            let mut watch = Watch::new(&Budget::unlimited());
+            let mut watch = Checkpoint::new(&Budget::unlimited());
             let found = by_label(&index, limit, &mut watch).unwrap();
             let lists = [
                 &found.series_by_metric,

@@ -1,7 +1,7 @@
 //! Dropping deleted samples from the head. Nothing is appended to an epoch that has ended, so a
 //! window of it is built anew from what is left.
 
-use model::{HistogramSample, Labels, Matcher, ResetHint, SourceError, TimeRange, Watch};
+use model::{Checkpoint, HistogramSample, Labels, Matcher, ResetHint, SourceError, TimeRange};
 
 use roaring::RoaringBitmap;
 
@@ -38,7 +38,7 @@ impl Head {
         let mut all = RoaringBitmap::new();
         for matchers in selectors {
             let budget = model::Budget::unlimited();
-            let slots = self.index_read().select(matchers, &mut Watch::new(&budget));
+            let slots = self.index_read().select(matchers, &mut Checkpoint::new(&budget));
             all |= slots.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         }
         Ok(all)

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use model::{BudgetError, Labels, Matcher, Watch, prefetch};
+use model::{BudgetError, Checkpoint, Labels, Matcher, prefetch};
 
 use crate::changes::Changes;
 use crate::index::{KnownLabels, LabelIndex, is_restricted};
@@ -236,7 +236,7 @@ impl Head {
     pub(crate) fn matching(
         &self,
         matchers: &[Matcher],
-        watch: &mut Watch,
+        watch: &mut Checkpoint,
     ) -> Result<Matching, BudgetError> {
         let generation = self.generation();
         let slots = self.index_read().select(matchers, watch)?;
@@ -313,7 +313,7 @@ impl Head {
         &self,
         matchers: &[Matcher],
         limit: usize,
-        watch: &mut Watch,
+        watch: &mut Checkpoint,
     ) -> Result<Vec<String>, BudgetError> {
         let index = self.index_read();
         if !is_restricted(matchers) {
@@ -347,7 +347,7 @@ impl Head {
         name: &str,
         matchers: &[Matcher],
         limit: usize,
-        watch: &mut Watch,
+        watch: &mut Checkpoint,
     ) -> Result<Vec<String>, BudgetError> {
         let index = self.index_read();
         let mut values = Vec::new();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use model::{BudgetError, Labels, Matcher, Watch};
+use model::{BudgetError, Checkpoint, Labels, Matcher};
 use roaring::RoaringBitmap;
 use smol_str::SmolStr;
 
@@ -85,7 +85,7 @@ impl LabelIndex {
     pub(crate) fn select(
         &self,
         matchers: &[Matcher],
-        watch: &mut Watch,
+        watch: &mut Checkpoint,
     ) -> Result<RoaringBitmap, BudgetError> {
         let mut terms = Vec::new();
         for matcher in matchers {
@@ -115,7 +115,7 @@ impl LabelIndex {
         matcher: &Matcher,
         term: Term,
         lookup: Lookup<'_>,
-        watch: &mut Watch,
+        watch: &mut Checkpoint,
     ) -> Result<Cow<'_, RoaringBitmap>, BudgetError> {
         let mut union = RoaringBitmap::new();
         let Some(values) = self.names.get(matcher.name()) else { return Ok(Cow::Owned(union)) };

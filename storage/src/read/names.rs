@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use model::{Budget, BudgetError, Labels, Matcher, MetadataQuery, SourceError, Watch};
+use model::{Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, SourceError};
 
 use super::select::Pin;
 use super::set::Charge;
@@ -60,14 +60,14 @@ async fn list(
 ) -> Result<Vec<String>, SourceError> {
     let (start_ms, end_ms) = (query.start_ms.max(pin.visible_min_ms), query.end_ms);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
-    let (texts, charge, watch) = (Vec::new(), Charge::new(budget), Watch::new(budget));
+    let (texts, charge, watch) = (Vec::new(), Charge::new(budget), Checkpoint::new(budget));
     let mut union = Union { texts, limit, charge, watch };
     let mut breather = Breather::new(budget);
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     for matchers in selectors {
         if start_ms <= end_ms && !core.head.is_beside(start_ms, end_ms) {
-            let mut watch = Watch::new(budget);
+            let mut watch = Checkpoint::new(budget);
             let found = match wanted {
                 Wanted::Names => core.head.label_names(matchers, limit, &mut watch)?,
                 Wanted::Values(name) => {
@@ -177,7 +177,7 @@ struct Union {
     texts: Vec<String>,
     limit: usize,
     charge: Charge,
-    watch: Watch,
+    watch: Checkpoint,
 }
 
 impl Union {

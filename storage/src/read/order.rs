@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use model::{Budget, BudgetError, Labels, SourceError, TimeRange, Watch};
+use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange};
 
 use crate::parallel::shares::{on_each, share_count};
 use crate::samples::cursor::SeriesParts;
@@ -72,7 +72,7 @@ fn order_share(
     TimeRange { start_ms, end_ms }: TimeRange,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
-    let mut watch = Watch::new(budget);
+    let mut watch = Checkpoint::new(budget);
     let found = merge(lists, &mut watch)?;
     let mut series: Vec<(Labels, SeriesParts)> = Vec::with_capacity(found.len());
     let mut encoded_bytes = 0;
@@ -97,7 +97,7 @@ fn order_share(
 /// Errors: those of the watch.
 pub(super) fn merge(
     mut lists: Vec<Vec<Found>>,
-    watch: &mut Watch,
+    watch: &mut Checkpoint,
 ) -> Result<Vec<Found>, BudgetError> {
     while lists.len() > 1 {
         let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
@@ -116,7 +116,7 @@ pub(super) fn merge(
 fn merge_two(
     first: Vec<Found>,
     second: Vec<Found>,
-    watch: &mut Watch,
+    watch: &mut Checkpoint,
 ) -> Result<Vec<Found>, BudgetError> {
     if first.is_empty() || second.is_empty() {
         return Ok(if first.is_empty() { second } else { first });

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use model::watch::sort_by;
-use model::{Budget, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, TimeRange, Watch};
+use model::checkpoint::sort_by;
+use model::{Budget, Checkpoint, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::blocks::{self, Place, Want, WantedRun};
@@ -156,7 +156,7 @@ async fn in_order<T>(
         Some(Order::ById) => {}
         Some(Order::Ranks(ranks)) => found.sort_unstable_by_key(|(id, _)| ranks[*id as usize]),
         None => {
-            let mut watch = Watch::new(budget);
+            let mut watch = Checkpoint::new(budget);
             let weight = |(_, (labels, _)): &(_, (Labels, _))| labels.as_bytes().len();
             found = sort_by(found, &mut watch, weight, |a, b| a.1.0.cmp(&b.1.0))?;
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use model::watch::sort_by;
+use model::checkpoint::sort_by;
 use model::{
-    BoxFuture, Budget, BudgetError, Labels, Matcher, Selection, SeriesSet, SourceError, TimeRange,
-    Watch,
+    BoxFuture, Budget, BudgetError, Checkpoint, Labels, Matcher, Selection, SeriesSet, SourceError,
+    TimeRange,
 };
 
 use super::newest::{self, Newest, NewestSample, NewestSet};
@@ -117,7 +117,7 @@ pub(super) async fn matching_in_order(
     matchers: &[Matcher],
     budget: &Budget,
 ) -> Result<Matching, SourceError> {
-    let matching = core.head.matching(matchers, &mut Watch::new(budget))?;
+    let matching = core.head.matching(matchers, &mut Checkpoint::new(budget))?;
     if matching.len() <= SERIES_HERE {
         return Ok(core.head.ordered(matching));
     }
@@ -128,7 +128,7 @@ pub(super) async fn matching_in_order(
 /// Puts series in the order of their labels.
 fn in_order<T>(series: Vec<(Labels, T)>, budget: &Budget) -> Result<Vec<(Labels, T)>, BudgetError> {
     let weight = |(labels, _): &(Labels, T)| labels.as_bytes().len();
-    sort_by(series, &mut Watch::new(budget), weight, |a, b| a.0.cmp(&b.0))
+    sort_by(series, &mut Checkpoint::new(budget), weight, |a, b| a.0.cmp(&b.0))
 }
 
 /// What the head holds of some series, each list sorted by labels.

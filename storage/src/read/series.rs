@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use model::watch::sort_by;
-use model::{Budget, Labels, Matcher, MetadataQuery, SourceError, TimeRange, Watch};
+use model::checkpoint::sort_by;
+use model::{Budget, Checkpoint, Labels, Matcher, MetadataQuery, SourceError, TimeRange};
 
 use super::order::{Found, merge};
 use super::partition::{self, Wanted};
@@ -50,7 +50,7 @@ pub(crate) async fn series(
     core.index.trim();
     // The first so many of each list are all that can be among the first of all.
     let lists = lists.into_iter().map(|list| list.into_iter().take(limit).map(bare).collect());
-    let merged = merge(lists.collect(), &mut Watch::new(budget))?;
+    let merged = merge(lists.collect(), &mut Checkpoint::new(budget))?;
     Ok(merged.into_iter().take(limit).map(|(labels, _)| labels).collect())
 }
 
@@ -86,5 +86,5 @@ async fn of_head(
         return Ok(found);
     }
     let weight = |labels: &Labels| labels.as_bytes().len();
-    Ok(sort_by(found, &mut Watch::new(budget), weight, Labels::cmp)?)
+    Ok(sort_by(found, &mut Checkpoint::new(budget), weight, Labels::cmp)?)
 }

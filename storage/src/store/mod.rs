@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{Batch, Budget, BudgetError, Matcher, TimeRange, Watch};
+use model::{Batch, Budget, BudgetError, Checkpoint, Matcher, TimeRange};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -286,7 +286,7 @@ impl Store {
     ///
     /// Errors: those of the budget.
     pub fn cardinality(&self, limit: usize, budget: &Budget) -> Result<Cardinality, BudgetError> {
-        self.core.head.cardinality(limit, &mut Watch::new(budget))
+        self.core.head.cardinality(limit, &mut Checkpoint::new(budget))
     }
 
     /// The time of the store's clock, in ms since the epoch.

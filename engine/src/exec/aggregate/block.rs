@@ -2,22 +2,22 @@
 
 use std::ops::Range;
 
+use model::{Checkpoint, Reservation};
+
 use crate::error::QueryError;
 use crate::exec::aggregate::topk::Cell;
-use crate::exec::charge::Charge;
 use crate::exec::operator::TileReader;
-use crate::exec::watch::Watch;
 use crate::tile::{Tile, TileShape, is_present};
 
 /// So many columns are gathered in one pass over the rows: a cache line of each row.
 pub(super) const COLUMNS: usize = 8;
-/// So many rows are gathered between two looks at the watch.
+/// So many rows are gathered between two looks at the checkpoint.
 pub(super) const ROWS_AT_ONCE: usize = 1 << 12;
 /// Some rows with their reader and their current tile.
 pub(super) struct Stripe<'a> {
     pub(super) reader: Box<dyn TileReader + 'a>,
     pub(super) tile: Tile,
-    pub(super) _charge: Charge,
+    pub(super) _reservation: Reservation,
 }
 
 /// The tiles of some rows for some steps.
@@ -68,18 +68,18 @@ impl<'a> Block<'a> {
 
     /// The present values of some rows at one step of the block.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     pub(super) fn column(
         &self,
         rows: Range<usize>,
         at: usize,
         column: &mut Vec<Cell>,
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         column.clear();
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
             let run = start..rows.end.min(start + ROWS_AT_ONCE);
-            watch.work(run.len())?;
+            checkpoint.work(run.len())?;
             self.each_row(run, |row, values, presence| {
                 if is_present(presence, at) {
                     column.push(Cell { value: values[at], row: row as u32 });
@@ -91,19 +91,19 @@ impl<'a> Block<'a> {
 
     /// The present values of some rows at up to [`COLUMNS`] steps from `first` on, a column each.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     pub(super) fn gather(
         &self,
         rows: Range<usize>,
         first: usize,
         columns: &mut [Vec<Cell>; COLUMNS],
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let width = COLUMNS.min(self.width - first);
         columns.iter_mut().for_each(Vec::clear);
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
             let run = start..rows.end.min(start + ROWS_AT_ONCE);
-            watch.work(run.len() * COLUMNS)?;
+            checkpoint.work(run.len() * COLUMNS)?;
             self.each_row(run, |row, values, presence| {
                 let bits = presence[first / 64] >> (first % 64);
                 let mut bits = (bits & 0xff) as usize;
@@ -166,9 +166,9 @@ mod tests {
             let block = Block { tiles, height, first_row: 0, step: 0, width };
             let group = skipped.min(rows.len())..rows.len();
             let mut columns: [Vec<Cell>; COLUMNS] = Default::default();
-            let mut watch = Watch::new(&Budget::new(BudgetLimits::default()));
+            let mut checkpoint = Checkpoint::new(&Budget::new(BudgetLimits::default()));
             for first in (0..width).step_by(COLUMNS) {
-                block.gather(group.clone(), first, &mut columns, &mut watch).unwrap();
+                block.gather(group.clone(), first, &mut columns, &mut checkpoint).unwrap();
                 for (index, column) in columns.iter().enumerate() {
                     let cell = |row: usize| {
                         let value = (*rows[row].get(first + index)?)?;

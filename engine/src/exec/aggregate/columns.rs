@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use model::Labels;
 use model::hash::xxh64;
+use model::{Checkpoint, Labels, Reservation};
 
 use crate::error::QueryError;
 use crate::exec::aggregate::block::{Block, COLUMNS, Stripe};
@@ -16,11 +16,9 @@ use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::outputs::{Output, assemble};
 use crate::exec::aggregate::sieve::{Sieve, around_best, around_quantile};
 use crate::exec::aggregate::topk::{Cell, Heap};
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::quantile::quantile;
-use crate::exec::watch::Watch;
 use crate::tile::{TILE_SERIES, Tile, TileShape, set_present, stripe_rows};
 use crate::window::Steps;
 
@@ -64,7 +62,7 @@ pub(super) fn reduce(
     pick: &Pick,
 ) -> Result<Matrix, QueryError> {
     let reducer = Reducer { ctx, steps, input, groups, pick };
-    let _charge = Charge::new(&ctx.budget, (groups.len() * size_of::<Output>()) as u64)?;
+    let _reservation = Reservation::new(&ctx.budget, (groups.len() * size_of::<Output>()) as u64)?;
     let is_apart = (0..groups.len()).all(|group| groups.rows(group).len() <= APART_ROWS_MAX);
     let outputs = if is_apart { reducer.apart(shape)? } else { reducer.together(shape)? };
     assemble(ctx, steps, input, groups, pick, outputs)
@@ -132,8 +130,12 @@ impl Reducer<'_> {
     fn open(&self, shape: TileShape, rows: Range<usize>) -> Result<Vec<Stripe<'_>>, QueryError> {
         let open = |series: &[u32]| {
             let shape = TileShape { series: series.len(), ..shape };
-            let charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
-            Ok(Stripe { reader: self.input.open(series), tile: Tile::new(shape), _charge: charge })
+            let reservation = Reservation::new(&self.ctx.budget, Tile::bytes(shape))?;
+            Ok(Stripe {
+                reader: self.input.open(series),
+                tile: Tile::new(shape),
+                _reservation: reservation,
+            })
         };
         self.groups.order[rows].chunks(shape.series).map(open).collect()
     }
@@ -167,8 +169,8 @@ struct Scratch {
     sieve: Sieve,
     column: Vec<Cell>,
     values: Vec<f64>,
-    watch: Watch,
-    charge: Charge,
+    checkpoint: Checkpoint,
+    reservation: Reservation,
     charged_rows: usize,
 }
 
@@ -179,8 +181,8 @@ impl Scratch {
             sieve: Sieve::default(),
             column: Vec::new(),
             values: Vec::new(),
-            watch: Watch::new(&ctx.budget),
-            charge: Charge::new(&ctx.budget, 0)?,
+            checkpoint: Checkpoint::new(&ctx.budget),
+            reservation: Reservation::new(&ctx.budget, 0)?,
             charged_rows: 0,
         })
     }
@@ -190,7 +192,7 @@ impl Scratch {
         // Vectors that grow may have twice the room that they need.
         const ROW_BYTES: usize = 2 * ((COLUMNS + 1) * size_of::<Cell>() + size_of::<f64>());
         if rows > SMALL_GROUP.max(self.charged_rows) {
-            self.charge.grow(((rows - self.charged_rows) * ROW_BYTES) as u64)?;
+            self.reservation.grow(((rows - self.charged_rows) * ROW_BYTES) as u64)?;
             self.charged_rows = rows;
         }
         Ok(())
@@ -240,7 +242,7 @@ impl Reducer<'_> {
         scratch: &mut Scratch,
     ) -> Result<(), QueryError> {
         let mut columns = std::mem::take(&mut scratch.columns);
-        here.block.gather(here.rows.clone(), here.first, &mut columns, &mut scratch.watch)?;
+        here.block.gather(here.rows.clone(), here.first, &mut columns, &mut scratch.checkpoint)?;
         for (column, cells) in columns.iter().enumerate() {
             if !cells.is_empty() {
                 self.reduce_column(here.step(column), cells, output, scratch)?;
@@ -278,7 +280,7 @@ impl Reducer<'_> {
                 None => {
                     output.bounds = None;
                     here.column(column, scratch)?;
-                    scratch.watch.work(scratch.values.len().saturating_mul(WORK_A_CELL))?;
+                    scratch.checkpoint.work(scratch.values.len().saturating_mul(WORK_A_CELL))?;
                     quantile(phi[step], &mut scratch.values)
                 }
             };
@@ -324,11 +326,11 @@ impl Reducer<'_> {
             let mut cells = std::mem::take(&mut scratch.sieve.between[column]);
             if !is_found {
                 here.column(column, scratch)?;
-                let watch = &mut scratch.watch;
-                cells = best_of(&scratch.column, k, is_top, watch)?.into_cells();
+                let checkpoint = &mut scratch.checkpoint;
+                cells = best_of(&scratch.column, k, is_top, checkpoint)?.into_cells();
             }
             for cell in &cells {
-                scratch.watch.work(WORK_A_CELL)?;
+                scratch.checkpoint.work(WORK_A_CELL)?;
                 output.set(u64::from(cell.row), self.steps, here.step(column), cell.value)?;
             }
             scratch.sieve.between[column] = cells;
@@ -344,8 +346,8 @@ impl Reducer<'_> {
         scratch: &mut Scratch,
     ) -> Result<(), QueryError> {
         let steps = self.steps;
-        let watch = &mut scratch.watch;
-        watch.work(column.len().saturating_mul(WORK_A_CELL))?;
+        let checkpoint = &mut scratch.checkpoint;
+        checkpoint.work(column.len().saturating_mul(WORK_A_CELL))?;
         match self.pick {
             Pick::Quantile(phi) => {
                 scratch.values.clear();
@@ -357,16 +359,16 @@ impl Reducer<'_> {
                 if k == 0 {
                     return Ok(());
                 }
-                let heap = best_of(column, k, *is_top, watch)?;
-                for entry in heap.into_sorted(watch)? {
-                    watch.work(WORK_A_CELL)?;
+                let heap = best_of(column, k, *is_top, checkpoint)?;
+                for entry in heap.into_sorted(checkpoint)? {
+                    checkpoint.work(WORK_A_CELL)?;
                     output.set(u64::from(entry.row), steps, step, entry.value)?;
                 }
                 Ok(())
             }
             Pick::Limitk(k) => {
                 for entry in column.iter().take(at_most(k[step], self.groups)) {
-                    watch.work(WORK_A_CELL)?;
+                    checkpoint.work(WORK_A_CELL)?;
                     output.set(u64::from(entry.row), steps, step, entry.value)?;
                 }
                 Ok(())
@@ -374,7 +376,7 @@ impl Reducer<'_> {
             Pick::LimitRatio(ratio) => {
                 let ratio = ratio[step].clamp(-1.0, 1.0);
                 for entry in column {
-                    watch.work(WORK_A_CELL)?;
+                    checkpoint.work(WORK_A_CELL)?;
                     let series = self.groups.order[entry.row as usize] as usize;
                     if is_sampled(ratio, &self.input.series()[series].labels) {
                         output.set(u64::from(entry.row), steps, step, entry.value)?;
@@ -384,7 +386,7 @@ impl Reducer<'_> {
             }
             Pick::CountValues { is_dropped, .. } => {
                 for entry in column {
-                    watch.work(WORK_A_CELL)?;
+                    checkpoint.work(WORK_A_CELL)?;
                     let value = if entry.value.is_nan() { f64::NAN } else { entry.value };
                     let key = if *is_dropped { 0 } else { value.to_bits() };
                     let row = output.row(key, steps)?;
@@ -418,8 +420,8 @@ impl Here<'_> {
 
     /// Reads a column whole.
     fn column(&self, column: usize, scratch: &mut Scratch) -> Result<(), QueryError> {
-        let Scratch { column: cells, values, watch, .. } = scratch;
-        self.block.column(self.rows.clone(), self.first + column, cells, watch)?;
+        let Scratch { column: cells, values, checkpoint, .. } = scratch;
+        self.block.column(self.rows.clone(), self.first + column, cells, checkpoint)?;
         values.clear();
         values.extend(cells.iter().map(|cell| cell.value));
         Ok(())
@@ -427,16 +429,21 @@ impl Here<'_> {
 
     /// Reads what is between two bounds.
     fn sift(&self, bounds: (f64, f64), scratch: &mut Scratch) -> Result<(), QueryError> {
-        let Scratch { sieve, watch, .. } = scratch;
-        sieve.sift(self.block, self.rows.clone(), self.first, bounds, watch)
+        let Scratch { sieve, checkpoint, .. } = scratch;
+        sieve.sift(self.block, self.rows.clone(), self.first, bounds, checkpoint)
     }
 }
 
 /// The k best of a column, k at least 1.
-fn best_of(column: &[Cell], k: usize, is_top: bool, watch: &mut Watch) -> Result<Heap, QueryError> {
+fn best_of(
+    column: &[Cell],
+    k: usize,
+    is_top: bool,
+    checkpoint: &mut Checkpoint,
+) -> Result<Heap, QueryError> {
     let mut heap = Heap::new(is_top);
     for entry in column {
-        watch.work(1)?;
+        checkpoint.work(1)?;
         heap.offer(*entry, k);
     }
     Ok(heap)

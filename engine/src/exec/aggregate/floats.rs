@@ -1,8 +1,9 @@
 //! What aggregations see that know numbers alone: histograms are left out, or merely counted.
 
+use model::Reservation;
+
 use crate::annotations::Cause;
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::parse::ast::AggregateOp;
 use crate::tile::{Tile, set_present};
@@ -66,7 +67,7 @@ impl TileReader for FloatsReader<'_> {
         if !tile.has_histograms() {
             return Ok(());
         }
-        let _charge = Charge::new(&self.floats.ctx.budget, tile.histogram_bytes())?;
+        let _reservation = Reservation::new(&self.floats.ctx.budget, tile.histogram_bytes())?;
         match &self.floats.seen {
             Seen::AsNumbers => number(tile),
             Seen::Not { op, cause, looks } => {

@@ -4,14 +4,12 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use model::checkpoint::sort_by;
 use model::labels::push_packed;
-use model::watch::sort_by;
-use model::{Labels, METRIC_NAME, prefetch};
+use model::{Checkpoint, Labels, METRIC_NAME, Reservation, prefetch};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
-use crate::exec::watch::Watch;
 use crate::plan::Aggregation;
 
 /// What a series takes: its place among its group's, three times over while they are sorted.
@@ -34,7 +32,7 @@ pub(super) struct Groups {
     pub(super) is_all: bool,
     /// The labels of each group, and whether its name goes.
     pub(super) metas: Vec<SeriesMeta>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl Groups {
@@ -78,8 +76,8 @@ impl Groups {
         aggregation: &Aggregation,
         ignored: Option<&str>,
     ) -> Result<Groups, QueryError> {
-        let mut charge = Charge::new(&ctx.budget, (series.len() * SERIES_BYTES) as u64)?;
-        let mut watch = Watch::new(&ctx.budget);
+        let mut reservation = Reservation::new(&ctx.budget, (series.len() * SERIES_BYTES) as u64)?;
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
         let mut places: HashMap<Vec<u8>, u32, RandomState> = HashMap::default();
         let mut metas: Vec<SeriesMeta> = Vec::new();
         let (mut key, mut key_before, mut group_before) = (Vec::new(), Vec::new(), None);
@@ -89,7 +87,7 @@ impl Groups {
             if let Some(ahead) = series.get(index + LABELS_AHEAD) {
                 prefetch(ahead.labels.as_bytes());
             }
-            watch.work(meta.labels.as_bytes().len())?;
+            checkpoint.work(meta.labels.as_bytes().len())?;
             key.clear();
             push_key(&mut key, &meta.labels, aggregation, ignored);
             let known = match group_before {
@@ -100,7 +98,7 @@ impl Groups {
             let group = match known {
                 Some(group) => group,
                 None => {
-                    charge.grow((GROUP_BYTES + 2 * key.len()) as u64)?;
+                    reservation.grow((GROUP_BYTES + 2 * key.len()) as u64)?;
                     let labels = Labels::from_checked_bytes(&key);
                     metas.push(SeriesMeta { labels, drop_name: false });
                     sizes.push(0);
@@ -126,12 +124,12 @@ impl Groups {
             *place += 1;
         }
         let is_all = !aggregation.is_without && aggregation.grouping.is_empty();
-        Ok(Groups { order, starts, is_all, metas, _charge: charge })
+        Ok(Groups { order, starts, is_all, metas, _reservation: reservation })
     }
 
     /// Sorts the series of each group by their labels. Most operators have them in this order.
     fn sorted(mut self, ctx: &Context, series: &[SeriesMeta]) -> Result<Groups, QueryError> {
-        let mut watch = Watch::new(&ctx.budget);
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
         let labels = |index: &u32| &series[*index as usize].labels;
         for group in 0..self.metas.len() {
             let rows = self.rows(group);
@@ -146,7 +144,8 @@ impl Groups {
             }
             let weight = |index: &u32| labels(index).as_bytes().len();
             let unsorted = self.order[rows.clone()].to_vec();
-            let sorted = sort_by(unsorted, &mut watch, weight, |a, b| labels(a).cmp(labels(b)))?;
+            let sorted =
+                sort_by(unsorted, &mut checkpoint, weight, |a, b| labels(a).cmp(labels(b)))?;
             self.order[rows].copy_from_slice(&sorted);
         }
         Ok(self)

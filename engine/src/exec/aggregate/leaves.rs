@@ -7,13 +7,11 @@
 use std::ops::Range;
 
 use model::hash::xxh64;
-use model::prefetch;
+use model::{Checkpoint, Reservation, prefetch};
 
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta};
-use crate::exec::watch::Watch;
 
 /// Leaves of a group where there may be many groups: a merge costs about as much as a row.
 const LEAVES: usize = 4;
@@ -31,7 +29,7 @@ pub(super) struct Leaves {
     groups: Vec<u32>,
     /// The first row of each leaf, and one past the last row.
     starts: Vec<u32>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl Leaves {
@@ -44,7 +42,7 @@ impl Leaves {
         groups: &Groups,
     ) -> Result<Leaves, QueryError> {
         let count = leaf_count(groups);
-        let mut watch = Watch::new(&ctx.budget);
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
         let mut leaves = Leaves::without_rows(ctx, groups)?;
         let mut dealt: [Vec<u32>; LEAVES_OF_ALL] = Default::default();
         for group in 0..groups.len() {
@@ -59,7 +57,7 @@ impl Leaves {
                 }
                 let index = groups.order[row];
                 let labels = series[index as usize].labels.as_bytes();
-                watch.work(labels.len())?;
+                checkpoint.work(labels.len())?;
                 dealt[xxh64(labels) as usize % count].push(index);
             }
             for leaf in dealt.iter_mut().filter(|leaf| !leaf.is_empty()) {
@@ -96,7 +94,7 @@ impl Leaves {
             order: Vec::with_capacity(series_count),
             groups: Vec::with_capacity(leaf_max),
             starts: Vec::with_capacity(leaf_max + 1),
-            _charge: Charge::new(&ctx.budget, bytes as u64)?,
+            _reservation: Reservation::new(&ctx.budget, bytes as u64)?,
         })
     }
 

@@ -4,15 +4,14 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use model::watch::sort_by;
+use model::checkpoint::sort_by;
+use model::{Checkpoint, Reservation};
 
 use crate::error::QueryError;
 use crate::exec::aggregate::columns::{Pick, WORK_A_CELL};
 use crate::exec::aggregate::group::Groups;
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
-use crate::exec::watch::Watch;
 use crate::tile::set_present;
 use crate::window::Steps;
 
@@ -27,7 +26,7 @@ pub(super) struct Output {
     is_ranked: bool,
     /// Between which bounds the answers have been, as far as that is known.
     pub(super) bounds: Option<(f64, f64)>,
-    charge: Charge,
+    reservation: Reservation,
 }
 
 /// Where the output row of a key is.
@@ -53,16 +52,16 @@ impl Output {
         group: Range<usize>,
     ) -> Result<Output, QueryError> {
         let is_ranked = steps.count == 1 && matches!(pick, Pick::Topk { .. });
-        let mut charge = Charge::new(&ctx.budget, 0)?;
+        let mut reservation = Reservation::new(&ctx.budget, 0)?;
         let slots = match pick {
             Pick::Quantile(_) => Slots::One,
             Pick::CountValues { .. } => Slots::ByKey(HashMap::default()),
             Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
-                charge.grow((group.len() * size_of::<u32>()) as u64)?;
+                reservation.grow((group.len() * size_of::<u32>()) as u64)?;
                 Slots::ByRow(group.start as u64, vec![0; group.len()])
             }
         };
-        Ok(Output { slots, rows: Vec::new(), is_ranked, bounds: None, charge })
+        Ok(Output { slots, rows: Vec::new(), is_ranked, bounds: None, reservation })
     }
 
     /// The row of a key, made where there is none yet.
@@ -81,7 +80,7 @@ impl Output {
         };
         if slot == next {
             let words = steps.count.div_ceil(64);
-            self.charge.grow(((steps.count + words) * 8 + ROW_BYTES) as u64)?;
+            self.reservation.grow(((steps.count + words) * 8 + ROW_BYTES) as u64)?;
             let row = OutputRow { values: vec![0.0; steps.count], presence: vec![0; words] };
             self.rows.push((key, row));
         }
@@ -112,17 +111,17 @@ pub(super) fn assemble(
     pick: &Pick,
     outputs: Vec<Output>,
 ) -> Result<Matrix, QueryError> {
-    let mut watch = Watch::new(&ctx.budget);
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let mut metas = Vec::new();
     let mut rows = Vec::new();
-    let mut charges = Vec::new();
+    let mut reservations = Vec::new();
     for (group, mut output) in outputs.into_iter().enumerate() {
         let mut found = std::mem::take(&mut output.rows);
         if !output.is_ranked {
-            found = sort_by(found, &mut watch, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
+            found = sort_by(found, &mut checkpoint, |_| 1, |(a, _), (b, _)| a.cmp(b))?;
         }
         for (key, row) in found {
-            watch.work(WORK_A_CELL)?;
+            checkpoint.work(WORK_A_CELL)?;
             metas.push(match pick {
                 Pick::Quantile(_) => groups.metas[group].clone(),
                 Pick::CountValues { label, is_dropped } => {
@@ -130,7 +129,7 @@ pub(super) fn assemble(
                     let text = value_text(f64::from_bits(key));
                     let meta = counted(&groups.metas[group], label, &text);
                     let bytes = meta.labels.as_bytes().len() + size_of::<SeriesMeta>();
-                    output.charge.grow(bytes as u64)?;
+                    output.reservation.grow(bytes as u64)?;
                     meta
                 }
                 Pick::Topk { .. } | Pick::Limitk(_) | Pick::LimitRatio(_) => {
@@ -139,11 +138,11 @@ pub(super) fn assemble(
             });
             rows.push(row);
         }
-        charges.push(output.charge);
+        reservations.push(output.reservation);
     }
     let mut matrix = Matrix::new(ctx, metas, steps)?;
     for (index, row) in rows.into_iter().enumerate() {
-        watch.work(row.values.len())?;
+        checkpoint.work(row.values.len())?;
         let (values, presence) = matrix.row_mut(index);
         values.copy_from_slice(&row.values);
         presence.copy_from_slice(&row.presence);

@@ -11,11 +11,12 @@
 
 use std::ops::Range;
 
+use model::Reservation;
+
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::aggregate::partial::{Fold, Partial};
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::exec::turn::Pace;
@@ -82,7 +83,7 @@ struct Border {
     leaf: usize,
     group: usize,
     partial: Partial,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 struct Task<'a> {
@@ -112,7 +113,7 @@ impl Task<'_> {
         let all = self.leaves.rows(leaves.start).start..self.leaves.rows(leaves.end - 1).end;
         let height = self.shape.series.clamp(1, all.len());
         let shape = TileShape { series: height, ..self.shape };
-        let _charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
+        let _reservation = Reservation::new(&self.ctx.budget, Tile::bytes(shape))?;
         let mut tile = Tile::new(shape);
         // A reader is opened when it is first needed: where all steps fit the tile, the next one
         // then has the room of the one before, in the cache and in memory.
@@ -162,9 +163,9 @@ impl Task<'_> {
         let is_cut = |leaf: &usize| !self.stripe.whole.contains(&self.leaves.group(*leaf));
         let cut = self.stripe.leaves.clone().filter(is_cut);
         cut.map(|leaf| {
-            let charge = Charge::new(&self.ctx.budget, Partial::bytes(self.steps.count))?;
+            let reservation = Reservation::new(&self.ctx.budget, Partial::bytes(self.steps.count))?;
             let partial = Partial::new(self.fold, self.steps.count);
-            Ok(Border { leaf, group: self.leaves.group(leaf), partial, _charge: charge })
+            Ok(Border { leaf, group: self.leaves.group(leaf), partial, _reservation: reservation })
         })
         .collect()
     }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use model::watch::Watch;
+use model::checkpoint::Checkpoint;
 
 use crate::error::QueryError;
 use crate::exec::aggregate::block::{Block, COLUMNS, ROWS_AT_ONCE};
@@ -30,21 +30,21 @@ pub(super) struct Sieve {
 impl Sieve {
     /// Looks at the steps from `first` of the block on, which is a multiple of eight.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     pub(super) fn sift(
         &mut self,
         block: &Block<'_>,
         rows: Range<usize>,
         first: usize,
         (lower, upper): (f64, f64),
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         self.between.iter_mut().for_each(Vec::clear);
         self.passed = [0; COLUMNS];
         let (mut counts, mut below) = (Tally::default(), Tally::default());
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
             let run = start..rows.end.min(start + ROWS_AT_ONCE);
-            watch.work(run.len() * COLUMNS)?;
+            checkpoint.work(run.len() * COLUMNS)?;
             block.each_row(run, |row, values, presence| {
                 // Eight steps never cross a presence word; past the last one no bit is set.
                 let present = (presence[first / 64] >> (first % 64)) as u8;
@@ -302,7 +302,7 @@ mod tests {
             let tiles = tiles(&rows, height);
             let tiles: Vec<&Tile> = tiles.iter().collect();
             let block = Block { tiles, height, first_row: 0, step: 0, width };
-            let mut watch = Watch::new(&Budget::unlimited());
+            let mut checkpoint = Checkpoint::new(&Budget::unlimited());
             let mut sieve = Sieve::default();
             let (mut near, mut best) = (None, None);
             for first in (0..width).step_by(COLUMNS) {
@@ -319,7 +319,7 @@ mod tests {
                 };
                 let bounds =
                     near.unwrap_or_else(|| around_quantile(phi, &mut values_at(0)));
-                sieve.sift(&block, 0..rows.len(), first, bounds, &mut watch).unwrap();
+                sieve.sift(&block, 0..rows.len(), first, bounds, &mut checkpoint).unwrap();
                 let mut scratch = Vec::new();
                 for column in 0..columns {
                     let expected = quantile(phi, &mut values_at(column));
@@ -336,7 +336,7 @@ mod tests {
                 let bounds =
                     best.unwrap_or_else(|| around_best(k, is_top, &mut values_at(0)));
                 best = Some(bounds);
-                sieve.sift(&block, 0..rows.len(), first, bounds, &mut watch).unwrap();
+                sieve.sift(&block, 0..rows.len(), first, bounds, &mut checkpoint).unwrap();
                 for column in 0..columns {
                     if !sieve.best(column, k, is_top) {
                         best = None;

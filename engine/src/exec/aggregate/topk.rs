@@ -1,7 +1,7 @@
 //! The k largest or smallest of a column.
 
 use model::BudgetError;
-use model::watch::{Watch, sort_by};
+use model::checkpoint::{Checkpoint, sort_by};
 
 use crate::exec::quantile::nan_first;
 
@@ -44,12 +44,12 @@ impl Heap {
 
     /// The entries, best first; NaN last.
     ///
-    /// Errors: those of the watch.
-    pub(super) fn into_sorted(self, watch: &mut Watch) -> Result<Vec<Cell>, BudgetError> {
+    /// Errors: those of the checkpoint.
+    pub(super) fn into_sorted(self, checkpoint: &mut Checkpoint) -> Result<Vec<Cell>, BudgetError> {
         let is_top = self.is_top;
         sort_by(
             self.entries,
-            watch,
+            checkpoint,
             |_| 1,
             |a, b| match (a.value.is_nan(), b.value.is_nan()) {
                 (false, false) if is_top => nan_first(&b.value, &a.value),
@@ -109,8 +109,8 @@ mod tests {
         for (row, value) in values.iter().enumerate() {
             heap.offer(Cell { value: *value, row: row as u32 }, k);
         }
-        let mut watch = Watch::new(&model::Budget::unlimited());
-        heap.into_sorted(&mut watch).unwrap().iter().map(|entry| entry.row).collect()
+        let mut checkpoint = Checkpoint::new(&model::Budget::unlimited());
+        heap.into_sorted(&mut checkpoint).unwrap().iter().map(|entry| entry.row).collect()
     }
 
     #[test]

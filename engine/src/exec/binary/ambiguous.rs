@@ -14,14 +14,13 @@
 //! The first refusal in order of steps is the one that is reported.
 
 use hashbrown::HashMap;
-use model::Labels;
+use model::{Checkpoint, Labels};
 
 use crate::error::QueryError;
 use crate::exec::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
-use crate::exec::watch::Watch;
 use crate::parse::ast::Cardinality;
 use crate::result::SampleValue;
 use crate::tile::{is_present, mark_histograms};
@@ -50,18 +49,18 @@ pub(super) fn evaluate(
         if is_swapped { (&groups.rhs, &groups.lhs) } else { (&groups.lhs, &groups.rhs) };
     let many_members = members(many_groups, groups.count);
     let one_members = members(one_groups, groups.count);
-    let mut watch = Watch::new(&ctx.budget);
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let mut evaluation = Evaluation {
         ctx,
         operation,
         many,
         one,
-        active: active_steps(operation, many, one, &mut watch)?,
+        active: active_steps(operation, many, one, &mut checkpoint)?,
         results: FoundRows::new(ctx, many.steps())?,
         latest: Vec::new(),
         refusal: None,
         notes: StepNotes::default(),
-        watch,
+        checkpoint,
     };
     for (group, (many_members, one_members)) in many_members.iter().zip(&one_members).enumerate() {
         evaluation.group(group, many_members, one_members)?;
@@ -88,12 +87,12 @@ fn active_steps(
     operation: &Operation<'_>,
     many: &Matrix,
     one: &Matrix,
-    watch: &mut Watch,
+    checkpoint: &mut Checkpoint,
 ) -> Result<Vec<u64>, QueryError> {
     let mut anything = |matrix: &Matrix| -> Result<Vec<u64>, QueryError> {
         let mut any = vec![0; matrix.steps().count.div_ceil(64)];
         for index in 0..matrix.series().len() {
-            watch.work(1 + any.len())?;
+            checkpoint.work(1 + any.len())?;
             any.iter_mut().zip(matrix.row(index).1).for_each(|(any, word)| *any |= word);
             mark_histograms(&mut any, 0, matrix.histograms(index));
         }
@@ -141,7 +140,7 @@ struct Evaluation<'a> {
     latest: Vec<Option<GroupStep>>,
     refusal: Option<Refusal>,
     notes: StepNotes,
-    watch: Watch,
+    checkpoint: Checkpoint,
 }
 
 /// What the many side or the one side puts into an operation: a series, or a fill value.
@@ -171,11 +170,11 @@ impl<'a> Evaluation<'a> {
         }
         let mut slots = HashMap::default();
         for step in 0..self.many.steps().count {
-            self.watch.work(1)?;
+            self.checkpoint.work(1)?;
             if !is_present(&self.active, step) || self.is_refused_before(step) {
                 continue;
             }
-            self.watch.work(many.len() + one.len())?;
+            self.checkpoint.work(many.len() + one.len())?;
             let Some(one) = self.single(one, step) else { continue };
             let mut has_met = false;
             for index in many {

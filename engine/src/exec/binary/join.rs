@@ -3,15 +3,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use hashbrown::{HashMap, HashSet};
-use model::Labels;
+use model::{Checkpoint, Labels, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::matrix::materialize;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::drain;
-use crate::exec::watch::Watch;
 use crate::parse::ast::{Binary, BinaryOp, Cardinality, Matching, Span};
 use crate::result::SampleValue;
 use crate::tile::{Tile, set_present};
@@ -59,7 +57,7 @@ pub(super) struct Pairs {
     one: Vec<u32>,
     series: Vec<SeriesMeta>,
     /// For the bytes of their labels.
-    charge: Charge,
+    reservation: Reservation,
 }
 
 impl Pairs {
@@ -83,18 +81,19 @@ impl Pairs {
         } else {
             ((lhs, &groups.lhs), (rhs, &groups.rhs))
         };
-        let mut watch = Watch::new(&ctx.budget);
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
         let bytes = groups.count * size_of::<Option<u32>>();
-        let _charge = Charge::new(&ctx.budget, bytes as u64)?;
+        let _reservation = Reservation::new(&ctx.budget, bytes as u64)?;
         let mut one_of_group = vec![None; groups.count];
         for (index, group) in one_groups.iter().enumerate() {
-            watch.work(1)?;
+            checkpoint.work(1)?;
             if one_of_group[*group as usize].replace(index as u32).is_some() {
                 return Ok(None);
             }
         }
-        let charge = Charge::new(&ctx.budget, 0)?;
-        let mut pairs = Pairs { many: Vec::new(), one: Vec::new(), series: Vec::new(), charge };
+        let reservation = Reservation::new(&ctx.budget, 0)?;
+        let mut pairs =
+            Pairs { many: Vec::new(), one: Vec::new(), series: Vec::new(), reservation };
         for (index, group) in many_groups.iter().enumerate() {
             let Some(one_index) = one_of_group[*group as usize] else { continue };
             let many_labels = &many.series()[index].labels;
@@ -103,20 +102,24 @@ impl Pairs {
             pairs.one.push(one_index);
             let meta = operation.result(ctx, many_labels, one_labels);
             let label_bytes = meta.labels.as_bytes().len();
-            watch.work(label_bytes + matching.include.len())?;
-            pairs.charge.grow((label_bytes + PAIR_BYTES) as u64)?;
+            checkpoint.work(label_bytes + matching.include.len())?;
+            pairs.reservation.grow((label_bytes + PAIR_BYTES) as u64)?;
             pairs.series.push(meta);
         }
-        Ok(pairs.is_unambiguous(matching, &mut watch)?.then_some(pairs))
+        Ok(pairs.is_unambiguous(matching, &mut checkpoint)?.then_some(pairs))
     }
 
     /// Whether no two results can clash: one per group where both sides are one, and no
     /// label set twice.
-    fn is_unambiguous(&self, matching: &Matching, watch: &mut Watch) -> Result<bool, QueryError> {
+    fn is_unambiguous(
+        &self,
+        matching: &Matching,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<bool, QueryError> {
         if matching.cardinality == Cardinality::OneToOne {
             let mut ones: HashSet<u32, foldhash::fast::RandomState> = HashSet::default();
             for one in &self.one {
-                watch.work(1)?;
+                checkpoint.work(1)?;
                 if !ones.insert(*one) {
                     return Ok(false);
                 }
@@ -124,7 +127,7 @@ impl Pairs {
         }
         let mut labels: HashSet<&Labels, foldhash::fast::RandomState> = HashSet::default();
         for meta in &self.series {
-            watch.work(meta.labels.as_bytes().len())?;
+            checkpoint.work(meta.labels.as_bytes().len())?;
             if !labels.insert(&meta.labels) {
                 return Ok(false);
             }

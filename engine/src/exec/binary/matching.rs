@@ -1,13 +1,11 @@
 //! Which series of two vectors meet: match groups, and the labels of what they give.
 
 use hashbrown::HashMap;
-use model::Labels;
 use model::labels::{METRIC_NAME, push_packed};
+use model::{Checkpoint, Labels, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, is_schema_label};
-use crate::exec::watch::Watch;
 use crate::parse::ast::{BinaryOp, Cardinality, Matching};
 
 /// What a series takes: its group, and its place in a list of the group's.
@@ -55,7 +53,7 @@ pub(super) struct Groups {
     pub(super) lhs: Vec<u32>,
     /// The group of each series of the right side.
     pub(super) rhs: Vec<u32>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl Groups {
@@ -70,12 +68,12 @@ impl Groups {
         rhs: &[SeriesMeta],
     ) -> Result<Groups, QueryError> {
         let bytes = (lhs.len() + rhs.len()) * SERIES_BYTES;
-        let mut charge = Charge::new(&ctx.budget, bytes as u64)?;
-        let mut watch = Watch::new(&ctx.budget);
+        let mut reservation = Reservation::new(&ctx.budget, bytes as u64)?;
+        let mut checkpoint = Checkpoint::new(&ctx.budget);
         let mut seen: HashMap<Vec<u8>, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut signature = Vec::new();
         let mut group_of = |meta: &SeriesMeta| -> Result<u32, QueryError> {
-            watch.work(meta.labels.as_bytes().len())?;
+            checkpoint.work(meta.labels.as_bytes().len())?;
             signature.clear();
             for (name, value) in meta.labels.iter() {
                 if listed.is_matched(name) {
@@ -85,14 +83,14 @@ impl Groups {
             if let Some(group) = seen.get(&signature) {
                 return Ok(*group);
             }
-            charge.grow((GROUP_BYTES + signature.len()) as u64)?;
+            reservation.grow((GROUP_BYTES + signature.len()) as u64)?;
             let group = seen.len() as u32;
             seen.insert(signature.clone(), group);
             Ok(group)
         };
         let lhs = lhs.iter().map(&mut group_of).collect::<Result<_, _>>()?;
         let rhs = rhs.iter().map(&mut group_of).collect::<Result<_, _>>()?;
-        Ok(Groups { count: seen.len(), lhs, rhs, _charge: charge })
+        Ok(Groups { count: seen.len(), lhs, rhs, _reservation: reservation })
     }
 }
 

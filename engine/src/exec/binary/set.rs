@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
+use model::Reservation;
+
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::matrix::materialize;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
@@ -43,7 +44,7 @@ pub(super) fn evaluate(
 struct GroupPresence {
     words: usize,
     bits: Vec<u64>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl GroupPresence {
@@ -57,7 +58,7 @@ impl GroupPresence {
     ) -> Result<GroupPresence, QueryError> {
         let words = operator.steps().count.div_ceil(64);
         let bytes = (count as u64).saturating_mul(words as u64 * 8);
-        let charge = Charge::new(&ctx.budget, bytes)?;
+        let reservation = Reservation::new(&ctx.budget, bytes)?;
         let bits = Mutex::new(vec![0; count * words]);
         let mut is_asked = vec![false; count];
         asked.iter().for_each(|group| is_asked[*group as usize] = true);
@@ -74,7 +75,7 @@ impl GroupPresence {
             }
         })?;
         let bits = bits.into_inner().expect("no visitor panics while it holds the bits");
-        Ok(GroupPresence { words, bits, _charge: charge })
+        Ok(GroupPresence { words, bits, _reservation: reservation })
     }
 
     fn row(&self, group: u32) -> &[u64] {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use model::{Checkpoint, Reservation};
+
 use crate::annotations::Cause;
 use crate::catalog::{
     BoundFunction, DateFunction, Function, FunctionId, HistogramFunction, LabelFunction,
     SortFunction,
 };
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::elementwise::{HistogramRule, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
-use crate::exec::watch::Watch;
 use crate::number_text::open_metrics;
 use crate::parse::ast::{Call, Expr, ExprKind, Span};
 use crate::plan::InfoSelector;
@@ -203,7 +203,7 @@ fn bounded(
 ) -> Result<Operand, QueryError> {
     let input = args.vector()?;
     // Scalars that are arguments are charged for by the plan, those that are made here are not.
-    let charge = Charge::new(&ctx.budget, steps.count as u64 * 8)?;
+    let reservation = Reservation::new(&ctx.budget, steps.count as u64 * 8)?;
     let every_step = |value: f64| vec![value; steps.count];
     let kernel = match function {
         BoundFunction::Round if args.values.len() == 0 => math::round(every_step(1.0)),
@@ -216,7 +216,7 @@ fn bounded(
         }
     };
     let kernel: RowKernel = Box::new(move |first_step, values, presence| {
-        let _ = &charge;
+        let _ = &reservation;
         kernel(first_step, values, presence);
     });
     elementwise(ctx, input, args.function.names.into(), kernel, HistogramRule::Drop)
@@ -262,7 +262,7 @@ fn classic(
     mut args: Arguments,
 ) -> Result<Operand, QueryError> {
     let ask = |question| vec![Request { question, label: None }];
-    let charge = Charge::new(&ctx.budget, 0)?;
+    let reservation = Reservation::new(&ctx.budget, 0)?;
     match function {
         HistogramFunction::Quantile => {
             let quantiles = args.scalar()?;
@@ -274,7 +274,7 @@ fn classic(
                 argument_span(call, 1),
                 args.vector()?,
                 requests,
-                charge,
+                reservation,
             )
         }
         HistogramFunction::Fraction => {
@@ -285,7 +285,7 @@ fn classic(
                 argument_span(call, 2),
                 args.vector()?,
                 requests,
-                charge,
+                reservation,
             )
         }
         HistogramFunction::Quantiles => {
@@ -304,8 +304,8 @@ fn quantiles(
     label: &str,
     mut args: Arguments,
 ) -> Result<Operand, QueryError> {
-    let mut charge = Charge::new(&ctx.budget, 0)?;
-    let mut watch = Watch::new(&ctx.budget);
+    let mut reservation = Reservation::new(&ctx.budget, 0)?;
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let mut requests = Vec::new();
     let mut index = 2;
     while args.values.len() > 0 {
@@ -313,17 +313,17 @@ fn quantiles(
         classic_histogram::check_quantiles(ctx, &quantiles, argument_cause(call, index));
         index += 1;
         // A series a value: one that changes from step to step makes several.
-        charge.grow((quantiles.len() * size_of::<f64>()) as u64)?;
+        reservation.grow((quantiles.len() * size_of::<f64>()) as u64)?;
         let mut seen: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
         let shares: Arc<[f64]> = Arc::from(quantiles);
         for share in shares.iter().filter(|share| seen.insert(share.to_bits())) {
             let question =
                 Question::Quantile { shares: Arc::clone(&shares), only: Some(share.to_bits()) };
-            charge.grow((REQUEST_BYTES + label.len()) as u64)?;
-            watch.work(REQUEST_BYTES)?;
+            reservation.grow((REQUEST_BYTES + label.len()) as u64)?;
+            checkpoint.work(REQUEST_BYTES)?;
             let label = Some((label.to_owned(), open_metrics(*share)));
             requests.push(Request { question, label });
         }
     }
-    classic_histogram::evaluate(ctx, argument_span(call, 0), input, requests, charge)
+    classic_histogram::evaluate(ctx, argument_span(call, 0), input, requests, reservation)
 }

@@ -6,17 +6,15 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use model::Labels;
-use model::watch::sort_by;
+use model::checkpoint::sort_by;
+use model::{Checkpoint, Labels, Reservation};
 
 use crate::annotations::{BucketRepair, Cause};
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::gather::Gather;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::scan::scan;
 use crate::exec::unique::{Meeting, unique};
-use crate::exec::watch::Watch;
 use crate::number_text::{general, parse_float};
 use crate::parse::ast::Span;
 use crate::tile::{Tile, is_present, set_present};
@@ -86,16 +84,17 @@ pub(super) fn evaluate(
     span: Span,
     input: Box<dyn VectorOperator>,
     requests: Vec<Request>,
-    mut charge: Charge,
+    mut reservation: Reservation,
 ) -> Result<Operand, QueryError> {
     let is_mixed = input.has_histograms();
-    let Collected { histograms, unbounded } = collect(ctx, input.series(), is_mixed, &mut charge)?;
+    let Collected { histograms, unbounded } =
+        collect(ctx, input.series(), is_mixed, &mut reservation)?;
     if !is_mixed {
         warn_of_unbounded(ctx, span, &*input, &unbounded)?;
     }
     let output_count = histograms.len().saturating_mul(requests.len());
     let bytes = output_count.saturating_mul(size_of::<SeriesMeta>() + size_of::<(u32, u32)>());
-    charge.grow(bytes as u64)?;
+    reservation.grow(bytes as u64)?;
     let mut series = Vec::with_capacity(output_count);
     let mut outputs = Vec::with_capacity(series.capacity());
     for (index, histogram) in histograms.iter().enumerate() {
@@ -104,7 +103,8 @@ pub(super) fn evaluate(
             let mut meta =
                 SeriesMeta { labels: histogram.labels.clone(), drop_name: true }.dropping_name(ctx);
             if let Some((name, value)) = &request.label {
-                charge.grow((meta.labels.as_bytes().len() + name.len() + value.len()) as u64)?;
+                reservation
+                    .grow((meta.labels.as_bytes().len() + name.len() + value.len()) as u64)?;
                 meta.labels = meta.labels.to_builder().set(name, value).build();
             }
             series.push(meta);
@@ -120,7 +120,7 @@ pub(super) fn evaluate(
         requests,
         outputs,
         series,
-        _charge: charge,
+        _reservation: reservation,
     });
     // At an instant Prometheus looks for repeated label sets only when names have been removed.
     let is_checked_later = ctx.delayed_name_removal && answers.steps().count == 1;
@@ -158,17 +158,17 @@ struct Collected {
 struct Histograms<'a> {
     list: Vec<Histogram>,
     slot_of: HashMap<Labels, usize, foldhash::fast::RandomState>,
-    watch: Watch,
-    charge: &'a mut Charge,
+    checkpoint: Checkpoint,
+    reservation: &'a mut Reservation,
 }
 
 impl Histograms<'_> {
     fn of(&mut self, labels: Labels) -> Result<&mut Histogram, QueryError> {
-        self.watch.work(labels.as_bytes().len())?;
+        self.checkpoint.work(labels.as_bytes().len())?;
         let slot = match self.slot_of.get(&labels) {
             Some(slot) => *slot,
             None => {
-                self.charge.grow((labels.as_bytes().len() + HISTOGRAM_BYTES) as u64)?;
+                self.reservation.grow((labels.as_bytes().len() + HISTOGRAM_BYTES) as u64)?;
                 self.slot_of.insert(labels.clone(), self.list.len());
                 let (buckets, natives) = (Vec::new(), Vec::new());
                 self.list.push(Histogram { labels, buckets, is_sorted: true, natives });
@@ -184,17 +184,18 @@ fn collect(
     ctx: &Context,
     series: &[SeriesMeta],
     is_mixed: bool,
-    charge: &mut Charge,
+    reservation: &mut Reservation,
 ) -> Result<Collected, QueryError> {
     // Vectors that grow may have twice the room that they need.
     let bytes = series.len() * 2 * size_of::<(f64, u32, u32)>();
-    charge.grow(bytes as u64)?;
+    reservation.grow(bytes as u64)?;
     let (list, slot_of) = (Vec::new(), HashMap::default());
-    let mut histograms = Histograms { list, slot_of, watch: Watch::new(&ctx.budget), charge };
+    let mut histograms =
+        Histograms { list, slot_of, checkpoint: Checkpoint::new(&ctx.budget), reservation };
     let mut bounded: Vec<(f64, u32)> = Vec::new();
     let mut unbounded = Vec::new();
     for (index, meta) in (0..).zip(series) {
-        histograms.watch.work(meta.labels.as_bytes().len())?;
+        histograms.checkpoint.work(meta.labels.as_bytes().len())?;
         match parse_float(meta.labels.get(BUCKET_LABEL)) {
             Some(bound) => bounded.push((bound, index)),
             None if is_mixed => histograms.of(meta.labels.clone())?.natives.push(index),
@@ -210,12 +211,13 @@ fn collect(
             histograms.of(series[*index as usize].labels.clone())?.natives.push(*index);
         }
     }
-    let Histograms { list: mut histograms, mut watch, .. } = histograms;
+    let Histograms { list: mut histograms, mut checkpoint, .. } = histograms;
     for histogram in &mut histograms {
         histogram.is_sorted = histogram.buckets.iter().all(|(bound, _)| !bound.is_nan());
         if histogram.is_sorted {
             let buckets = std::mem::take(&mut histogram.buckets);
-            histogram.buckets = sort_by(buckets, &mut watch, |_| 1, |a, b| a.0.total_cmp(&b.0))?;
+            histogram.buckets =
+                sort_by(buckets, &mut checkpoint, |_| 1, |a, b| a.0.total_cmp(&b.0))?;
         }
     }
     Ok(Collected { histograms, unbounded })
@@ -265,7 +267,7 @@ pub(super) struct Answers {
     /// Histogram and request of each output series.
     outputs: Vec<(u32, u32)>,
     series: Vec<SeriesMeta>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl VectorOperator for Answers {
@@ -312,7 +314,8 @@ impl VectorOperator for Answers {
             outputs.push(Output { histogram, request, first_row });
         }
         parts.push(Part { entries: open(&entries), end: outputs.len() });
-        let scratch = Scratch { buckets: Vec::new(), watch: Watch::new(&self.ctx.budget) };
+        let scratch =
+            Scratch { buckets: Vec::new(), checkpoint: Checkpoint::new(&self.ctx.budget) };
         Box::new(AnswersReader { answers: self, parts, outputs, scratch, first_step: 0 })
     }
 }
@@ -329,7 +332,7 @@ struct AnswersReader<'a> {
 pub(super) struct Scratch {
     /// The buckets of a step.
     pub(super) buckets: Vec<Bucket>,
-    pub(super) watch: Watch,
+    pub(super) checkpoint: Checkpoint,
 }
 
 /// The outputs that are answered together.
@@ -386,7 +389,7 @@ impl Asking<'_> {
         values: &mut [f64],
         presence: &mut [u64],
     ) -> Result<(), QueryError> {
-        scratch.watch.work(values.len())?;
+        scratch.checkpoint.work(values.len())?;
         if !self.answers.histograms[output.histogram as usize].natives.is_empty() {
             return self.answer_mixed(output, scratch, values, presence);
         }
@@ -417,7 +420,7 @@ impl Asking<'_> {
         scratch: &mut Scratch,
     ) -> Result<(), QueryError> {
         let histogram = &self.answers.histograms[output.histogram as usize];
-        scratch.watch.work(4 * histogram.buckets.len())?;
+        scratch.checkpoint.work(4 * histogram.buckets.len())?;
         scratch.buckets.clear();
         for (entry, (bound, _)) in histogram.buckets.iter().enumerate() {
             let (counts, present) = self.entries.row(output.first_row + entry);
@@ -429,7 +432,7 @@ impl Asking<'_> {
             let buckets = std::mem::take(&mut scratch.buckets);
             scratch.buckets = sort_by(
                 buckets,
-                &mut scratch.watch,
+                &mut scratch.checkpoint,
                 |_| 1,
                 |a, b| a.upper_bound.partial_cmp(&b.upper_bound).unwrap_or(Ordering::Equal),
             )?;

@@ -10,15 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use model::{Labels, METRIC_NAME};
+use model::{Checkpoint, Labels, METRIC_NAME, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::unique::SAME_LABELSET;
-use crate::exec::watch::Watch;
 use crate::plan::InfoSelector;
 use crate::tile::is_present;
 
@@ -47,18 +45,18 @@ pub(super) fn evaluate(
 ) -> Result<Operand, QueryError> {
     let base = materialize(ctx, base)?;
     let info = materialize(ctx, info)?;
-    let mut watch = Watch::new(&ctx.budget);
-    let mut charge = Charge::new(&ctx.budget, 0)?;
-    let identities = Identities::new(selector, &base, &info, &mut watch, &mut charge)?;
-    identities.check_floats(&info, &mut watch)?;
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
+    let mut reservation = Reservation::new(&ctx.budget, 0)?;
+    let identities = Identities::new(selector, &base, &info, &mut checkpoint, &mut reservation)?;
+    identities.check_floats(&info, &mut checkpoint)?;
     let mut found = FoundRows::new(ctx, base.steps())?;
     let mut enriched: HashMap<(usize, Vec<u32>), Option<u32>, foldhash::fast::RandomState> =
         HashMap::default();
     for step in 0..base.steps().count {
         ctx.budget.check()?;
-        let newest = identities.newest(&base, &info, step, &mut watch)?;
+        let newest = identities.newest(&base, &info, step, &mut checkpoint)?;
         for (index, meta) in base.series().iter().enumerate() {
-            watch.work(1)?;
+            checkpoint.work(1)?;
             let (values, presence) = base.row(index);
             let histogram = base.histograms(index).get(step).and_then(Option::as_ref);
             if !is_present(presence, step) && histogram.is_none() {
@@ -71,8 +69,8 @@ pub(super) fn evaluate(
             let slot = match enriched.get(&(index, partners.clone())) {
                 Some(slot) => *slot,
                 None => {
-                    watch.work(ENRICHED_WORK)?;
-                    charge.grow((ENRICHED_BYTES + 2 * partners.len() * 4) as u64)?;
+                    checkpoint.work(ENRICHED_WORK)?;
+                    reservation.grow((ENRICHED_BYTES + 2 * partners.len() * 4) as u64)?;
                     let is_info = selector.is_info(&meta.labels);
                     let slot = match enrich(selector, is_info, meta, &info, &partners)? {
                         Some(meta) => Some(found.slot(meta, 0, (0, index as u32))?),
@@ -111,10 +109,10 @@ impl Identities {
         selector: &InfoSelector,
         base: &Matrix,
         info: &Matrix,
-        watch: &mut Watch,
-        charge: &mut Charge,
+        checkpoint: &mut Checkpoint,
+        reservation: &mut Reservation,
     ) -> Result<Identities, QueryError> {
-        charge.grow(((base.series().len() + info.series().len()) * IDENTITY_BYTES) as u64)?;
+        reservation.grow(((base.series().len() + info.series().len()) * IDENTITY_BYTES) as u64)?;
         let mut seen: BTreeMap<Labels, u32> = BTreeMap::new();
         let identity = |labels: &Labels| labels.filtered(|name| IDENTIFYING.contains(&name));
         // Of each identifying label, the values that occur: an info series must have one of
@@ -122,7 +120,7 @@ impl Identities {
         let mut occurring: [BTreeSet<&str>; 2] = Default::default();
         let mut of_base = Vec::with_capacity(base.series().len());
         for meta in base.series() {
-            watch.work(meta.labels.as_bytes().len())?;
+            checkpoint.work(meta.labels.as_bytes().len())?;
             if selector.is_info(&meta.labels) {
                 of_base.push(None);
                 continue;
@@ -136,7 +134,7 @@ impl Identities {
         let is_identified = occurring.iter().any(|values| !values.is_empty());
         let mut of_info = Vec::with_capacity(info.series().len());
         for meta in info.series() {
-            watch.work(meta.labels.as_bytes().len())?;
+            checkpoint.work(meta.labels.as_bytes().len())?;
             let occurs = occurring
                 .iter()
                 .zip(IDENTIFYING)
@@ -149,10 +147,10 @@ impl Identities {
     }
 
     /// Refuses info series that have histograms.
-    fn check_floats(&self, info: &Matrix, watch: &mut Watch) -> Result<(), QueryError> {
+    fn check_floats(&self, info: &Matrix, checkpoint: &mut Checkpoint) -> Result<(), QueryError> {
         for (index, meta) in info.series().iter().enumerate() {
             let histograms = info.histograms(index);
-            watch.work(1 + histograms.len())?;
+            checkpoint.work(1 + histograms.len())?;
             if self.of_info[index].is_some() && histograms.iter().any(Option::is_some) {
                 return Err(QueryError::Execution(format!(
                     "this should be an info metric, with float samples: {}",
@@ -169,9 +167,9 @@ impl Identities {
         base: &Matrix,
         info: &'i Matrix,
         step: usize,
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<Vec<BTreeMap<&'i str, u32>>, QueryError> {
-        watch.work(self.count + base.series().len())?;
+        checkpoint.work(self.count + base.series().len())?;
         let mut newest: Vec<BTreeMap<&str, u32>> = vec![BTreeMap::new(); self.count];
         let is_any = |matrix: &Matrix| {
             (0..matrix.series().len()).any(|index| {
@@ -183,7 +181,7 @@ impl Identities {
             return Ok(newest);
         }
         for (index, meta) in info.series().iter().enumerate() {
-            watch.work(NEWEST_WORK)?;
+            checkpoint.work(NEWEST_WORK)?;
             let (times, presence) = info.row(index);
             let Some(identity) = self.of_info[index].filter(|_| is_present(presence, step)) else {
                 continue;

@@ -1,13 +1,12 @@
 //! `label_replace` and `label_join`: the same samples under other labels.
 
-use model::MatcherError;
 use model::labels::{LABEL_BYTES_MAX, METRIC_NAME};
 use model::re2::compile_wrapped;
+use model::{MatcherError, Reservation};
 use regex::{Captures, Regex, RegexBuilder};
 
 use crate::catalog::LabelFunction;
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::rearranged::Rearranged;
 use crate::exec::unique::{Meeting, settle_names, unique};
@@ -138,7 +137,7 @@ fn relabel(
     target: &str,
     mut write: impl FnMut(&SeriesMeta, &mut LabelValue) -> Result<bool, QueryError>,
 ) -> Result<Operand, QueryError> {
-    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut values_bytes = 0;
     let mut series = Vec::with_capacity(input.series().len());
     for meta in input.series() {
@@ -162,12 +161,13 @@ fn relabel(
             )));
         }
         let bytes = meta.labels.as_bytes().len() + value.bytes + size_of::<SeriesMeta>();
-        charge.grow(bytes as u64)?;
+        reservation.grow(bytes as u64)?;
         let labels = meta.labels.to_builder().set(target, &value.text).build();
         let drop_name = meta.drop_name && target != METRIC_NAME;
         series.push(SeriesMeta { labels, drop_name });
     }
-    let relabeled = Relabeled { rows: Rearranged::relabeled(input, series), _charge: charge };
+    let relabeled =
+        Relabeled { rows: Rearranged::relabeled(input, series), _reservation: reservation };
     Ok(Operand::Vector(match settle_names(ctx, &relabeled)? {
         Some(settled) => unique(ctx, Box::new(settled), Meeting::Merged)?,
         None => unique(ctx, Box::new(relabeled), Meeting::Merged)?,
@@ -193,7 +193,7 @@ fn check_name(function: &str, role: &str, name: &str) -> Result<(), QueryError> 
 /// Series under new labels, whose bytes are charged as long as they live.
 struct Relabeled {
     rows: Rearranged,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 impl VectorOperator for Relabeled {

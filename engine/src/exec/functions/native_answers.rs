@@ -74,7 +74,7 @@ impl Asking<'_> {
             let buckets = &mut scratch.buckets;
             *value = match (self.native_at(output, step), buckets.is_empty()) {
                 (Some(histogram), true) => {
-                    scratch.watch.work(bucket_count(histogram))?;
+                    scratch.checkpoint.work(bucket_count(histogram))?;
                     answer_native(question, at, histogram, &mut met)
                 }
                 (None, false) => self.answer_classic(output, at, buckets, &mut repairs),

@@ -3,7 +3,7 @@
 //! Source: the `natsort` package that Prometheus uses. Its order is not one: two texts that
 //! spell the same numbers each come before the other, and the empty text comes after
 //! everything that comes after it. So that such results are the same here, what sorts by it
-//! ([`model::watch::sort_by`]) does short lists by insertion, step by step as Go does.
+//! ([`model::checkpoint::sort_by`]) does short lists by insertion, step by step as Go does.
 
 use std::cmp::Ordering;
 

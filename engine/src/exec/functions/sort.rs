@@ -2,15 +2,14 @@
 
 use std::cmp::Ordering;
 
-use model::watch::sort_by;
+use model::checkpoint::sort_by;
+use model::{Checkpoint, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::elementwise::floats_alone;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rearranged::Rearranged;
-use crate::exec::watch::Watch;
 use crate::tile::is_present;
 
 use super::natural_order;
@@ -34,14 +33,14 @@ pub(super) fn by_value(
     }
     let matrix = materialize(ctx, &*input)?;
     let value = |index: u32| matrix.row(index as usize).0[0];
-    let _charge = charge_orders(ctx, &matrix)?;
+    let _reservation = charge_orders(ctx, &matrix)?;
     let floats = (0..matrix.series().len() as u32).filter(|index| has_float(&matrix, *index));
     let (numbers, mut not_numbers): (Vec<u32>, Vec<u32>) =
         floats.partition(|index| !value(*index).is_nan());
-    let mut watch = Watch::new(&ctx.budget);
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     let mut order = sort_by(
         numbers,
-        &mut watch,
+        &mut checkpoint,
         |_| 1,
         |a, b| {
             let ascending = value(*a).partial_cmp(&value(*b)).unwrap_or(Ordering::Equal);
@@ -65,13 +64,13 @@ pub(super) fn by_label(
         return Ok(Operand::Vector(input));
     }
     let matrix = materialize(ctx, &*input)?;
-    let _charge = charge_orders(ctx, &matrix)?;
-    let mut watch = Watch::new(&ctx.budget);
+    let _reservation = charge_orders(ctx, &matrix)?;
+    let mut checkpoint = Checkpoint::new(&ctx.budget);
     // Natural order looks at every byte of a label, perhaps for several labels.
     let weight = |index: &u32| matrix.series()[*index as usize].labels.as_bytes().len();
     let series = 0..matrix.series().len() as u32;
     let present: Vec<u32> = series.filter(|index| matrix.has_any(*index as usize)).collect();
-    let order = sort_by(present, &mut watch, weight, |a, b| {
+    let order = sort_by(present, &mut checkpoint, weight, |a, b| {
         let a = &matrix.series()[*a as usize].labels;
         let b = &matrix.series()[*b as usize].labels;
         let differing = names.iter().map(|n| (a.get(n), b.get(n))).find(|(a, b)| a != b);
@@ -86,8 +85,9 @@ pub(super) fn by_label(
 }
 
 /// Charges for orders of all series while they are sorted.
-fn charge_orders(ctx: &Context, matrix: &Matrix) -> Result<Charge, QueryError> {
-    Charge::new(&ctx.budget, (matrix.series().len() * 4 * size_of::<u32>()) as u64)
+fn charge_orders(ctx: &Context, matrix: &Matrix) -> Result<Reservation, QueryError> {
+    let bytes = matrix.series().len() * 4 * size_of::<u32>();
+    Ok(Reservation::new(&ctx.budget, bytes as u64)?)
 }
 
 /// Over a range, series are ordered by their labels in any case.

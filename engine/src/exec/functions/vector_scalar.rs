@@ -2,10 +2,9 @@
 
 use std::sync::Mutex;
 
-use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher};
+use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::elementwise::{HistogramRule, RowKernel};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
@@ -23,7 +22,7 @@ pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operan
         Many,
     }
     let bytes = input.steps().count * size_of::<Seen>();
-    let _charge = Charge::new(&ctx.budget, bytes as u64)?;
+    let _reservation = Reservation::new(&ctx.budget, bytes as u64)?;
     let seen = Mutex::new(vec![Seen::Nothing; input.steps().count]);
     scan(ctx, input, &all_series(input), |_, first_step, tile| {
         let mut seen = seen.lock().expect("no visitor panics while it holds the values");
@@ -46,7 +45,7 @@ pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operan
 
 /// `vector`: one series without labels.
 pub(super) fn vector(ctx: &Context, steps: Steps, scalars: &[f64]) -> Result<Operand, QueryError> {
-    let _charge = Charge::new(&ctx.budget, (steps.count / 4) as u64)?;
+    let _reservation = Reservation::new(&ctx.budget, (steps.count / 4) as u64)?;
     let mut presence = vec![0; steps.count.div_ceil(64)];
     copy_bits(&mut presence, 0, &vec![u64::MAX; steps.count.div_ceil(64)], steps.count);
     single(ctx, steps, Labels::empty(), scalars, &presence)
@@ -81,7 +80,7 @@ pub(crate) fn absent(
 ) -> Result<Operand, QueryError> {
     let steps = input.steps();
     // Three rows of bits, and ones.
-    let _charge = Charge::new(&ctx.budget, steps.count as u64 * 9)?;
+    let _reservation = Reservation::new(&ctx.budget, steps.count as u64 * 9)?;
     let anything = Mutex::new(vec![0; steps.count.div_ceil(64)]);
     scan(ctx, input, &all_series(input), |_, first_step, tile| {
         let mut anything = anything.lock().expect("no visitor panics while it holds the bits");

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use model::{SampleBatch, Windows, is_any_stale, is_stale};
+use model::{Checkpoint, Reservation, SampleBatch, Windows, is_any_stale, is_stale};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
-use crate::exec::watch::Watch;
 use crate::tile::set_all_present;
 use crate::window::{LookTimes, Reach};
 
@@ -193,7 +191,7 @@ impl Buffer {
     pub(super) fn make_room(
         &mut self,
         count: usize,
-        charge: &mut Charge,
+        reservation: &mut Reservation,
     ) -> Result<(), QueryError> {
         let len = self.times.len();
         if self.times.capacity().min(self.values.capacity()) - len >= count {
@@ -203,7 +201,7 @@ impl Buffer {
         // is charged is not much more than what is used.
         let capacity = len + count.max(len / 4);
         let held = self.bytes();
-        charge.grow((16 * capacity as u64).saturating_sub(held))?;
+        reservation.grow((16 * capacity as u64).saturating_sub(held))?;
         self.times.reserve_exact(capacity - len);
         self.values.reserve_exact(capacity - len);
         Ok(())
@@ -316,7 +314,7 @@ impl Buffer {
 
     /// Moves the range over the steps of one tile's row and writes the values.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     #[inline]
     pub(super) fn roll<K: Kernel>(
         &mut self,
@@ -325,14 +323,14 @@ impl Buffer {
         first_step: usize,
         values: &mut [f64],
         presence: &mut [u64],
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let mut step = first_step;
         for (values, word) in values.chunks_mut(64).zip(presence) {
             if K::ROLLS_EVENLY && self.roll_evenly(kernel, ranges, step, values) {
                 set_all_present(std::slice::from_mut(word), 0..values.len());
             } else {
-                *word = self.walk(kernel, ranges, step, values, watch)?;
+                *word = self.walk(kernel, ranges, step, values, checkpoint)?;
             }
             step += values.len();
         }
@@ -363,7 +361,7 @@ impl Buffer {
 
     /// The same for up to 64 steps, one after the other. Returns which have a value.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     #[inline]
     fn walk<K: Kernel>(
         &mut self,
@@ -371,7 +369,7 @@ impl Buffer {
         ranges: &Ranges,
         first_step: usize,
         values: &mut [f64],
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<u64, QueryError> {
         let samples = self.samples();
         let (mut lo, mut hi) = (self.lo, self.hi);
@@ -392,7 +390,7 @@ impl Buffer {
             }
             if lo < hi {
                 if K::LOOKS_AT_ALL {
-                    watch.work(hi - lo)?;
+                    checkpoint.work(hi - lo)?;
                 }
                 let frame = Frame { samples, lo, hi, start_ms, end_ms, step };
                 if let Some(value) = kernel.value(&frame) {

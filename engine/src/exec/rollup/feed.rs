@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Histogram, SampleBatch, SeriesSet, Windows};
+use model::{Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, Windows};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
 use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
-use crate::exec::watch::Intake;
 use crate::tile::{HistogramCell, Tile, TileShape};
 use crate::window::Steps;
 
@@ -41,7 +39,7 @@ pub(super) struct GridFeed<'a> {
     width: usize,
     row_count: usize,
     next_step: usize,
-    tile: Option<(Tile, Charge)>,
+    tile: Option<(Tile, Reservation)>,
 }
 
 /// The values of one row of a subquery's inner expression over the steps of a tile.
@@ -135,7 +133,7 @@ impl CursorFeed<'_> {
         &mut self,
         (row, series): (usize, u32),
         (until_ms, is_last): (i64, bool),
-        intake: &mut Intake,
+        intake: &mut Checkpoint,
         mut push: impl FnMut(&SampleBatch) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let CursorFeed { set, windows, cursors, batch } = self;
@@ -146,7 +144,7 @@ impl CursorFeed<'_> {
         loop {
             batch.clear();
             let advance = cursors[row].next_batch(wanted, until_ms, batch)?;
-            intake.add(batch.sample_count())?;
+            intake.work(batch.sample_count())?;
             push(batch)?;
             if advance != Advance::Full {
                 break;
@@ -164,28 +162,28 @@ impl GridFeed<'_> {
     pub(super) fn pull(
         &mut self,
         until_ms: i64,
-        intake: &mut Intake,
+        intake: &mut Checkpoint,
         mut push: impl FnMut(usize, &GridRow<'_>) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
         let steps = self.steps;
         while self.next_step < steps.count && steps.time(self.next_step) <= until_ms {
-            let (tile, _charge) = match &mut self.tile {
+            let (tile, _reservation) = match &mut self.tile {
                 Some(tile) => tile,
                 None => {
                     let shape = TileShape { series: self.row_count, steps: self.width };
-                    let charge = Charge::new(&self.ctx.budget, Tile::bytes(shape))?;
-                    self.tile.insert((Tile::new(shape), charge))
+                    let reservation = Reservation::new(&self.ctx.budget, Tile::bytes(shape))?;
+                    self.tile.insert((Tile::new(shape), reservation))
                 }
             };
             let width = self.width.min(steps.count - self.next_step);
             self.reader.next_tile(width, tile)?;
-            let _histograms = Charge::new(&self.ctx.budget, tile.histogram_bytes())?;
+            let _histograms = Reservation::new(&self.ctx.budget, tile.histogram_bytes())?;
             for row in 0..self.row_count {
                 let (values, presence) = tile.row(row);
                 let histograms = tile.histograms(row);
                 let first_step = self.next_step;
                 let samples = GridRow { steps, first_step, values, presence, histograms };
-                intake.add(samples.float_count() + histograms.iter().flatten().count())?;
+                intake.work(samples.float_count() + histograms.iter().flatten().count())?;
                 push(row, &samples)?;
             }
             // The rows hold them from here on.

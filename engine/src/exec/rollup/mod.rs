@@ -24,12 +24,11 @@ mod trend;
 
 use std::sync::{Arc, Mutex};
 
-use model::{SampleBatch, SeriesSet};
+use model::{Reservation, SampleBatch, SeriesSet};
 
 use crate::annotations::Cause;
 use crate::catalog::{self, Function, Histograms, Names, RangeModes};
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::exec::select::series_of;
 use crate::parse::ast::{RangeMode, Span};
@@ -93,7 +92,7 @@ pub struct RollupOperator {
     /// Room that readers have left, for those to come: new room would have to be zeroed by the
     /// system over and over.
     spare: Mutex<Vec<Spare>>,
-    _charge: Charge,
+    _reservation: Reservation,
 }
 
 /// The room of a reader that is done.
@@ -101,7 +100,7 @@ pub struct RollupOperator {
 struct Spare {
     buffers: Vec<Buffer>,
     batch: Option<Box<SampleBatch>>,
-    charge: Option<Charge>,
+    reservation: Option<Reservation>,
 }
 
 impl RollupOperator {
@@ -175,7 +174,7 @@ impl RollupOperator {
             Origin::Set(set) => set.len(),
             Origin::Operator(operator) => operator.series().len(),
         };
-        let charge = Charge::new(&ctx.budget, (count * size_of::<SeriesMeta>()) as u64)?;
+        let reservation = Reservation::new(&ctx.budget, (count * size_of::<SeriesMeta>()) as u64)?;
         let mut series = origin.series(ctx);
         if drop_name {
             for meta in &mut series {
@@ -195,7 +194,7 @@ impl RollupOperator {
             kernel,
             note,
             spare: Mutex::default(),
-            _charge: charge,
+            _reservation: reservation,
         })
     }
 }

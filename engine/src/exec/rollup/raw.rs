@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use model::{Histogram, TimeRange};
+use model::{Checkpoint, Histogram, Reservation, TimeRange};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::exec::rollup::buffer::Buffer;
 use crate::exec::rollup::feed::{Feed, histogram_bytes};
 use crate::exec::rollup::{Origin, extended, whole_reach};
-use crate::exec::watch::Intake;
 use crate::parse::ast::RangeMode;
 use crate::plan::RangeInput;
 
@@ -31,19 +29,21 @@ pub fn raw_series(
     ctx: &Context,
     input: &RangeInput,
     origin: &Origin,
-) -> Result<(Vec<RawSamples>, Charge), QueryError> {
+) -> Result<(Vec<RawSamples>, Reservation), QueryError> {
     let end_ms = input.times.time(0);
     let start_ms = end_ms.saturating_sub(input.range_ms);
     let reach = whole_reach(input);
     let after_ms = end_ms.saturating_sub(reach.back_ms);
     let until_ms = end_ms.saturating_add(reach.ahead_ms);
-    let mut charge = Charge::new(&ctx.budget, 0)?;
+    let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut found = Vec::new();
     for (index, meta) in origin.series(ctx).into_iter().enumerate() {
         ctx.budget.check()?;
-        let are_decoded = matches!(origin, Origin::Set(_));
-        let mut intake = Intake::new(&ctx.budget, are_decoded);
-        let mut reading = Charge::empty(&ctx.budget);
+        let mut intake = match origin {
+            Origin::Set(_) => Checkpoint::of_samples(&ctx.budget),
+            Origin::Operator(_) => Checkpoint::new(&ctx.budget),
+        };
+        let mut reading = Reservation::empty(&ctx.budget);
         let feed = Feed::new(ctx, origin, &[index as u32], None, None);
         let read = read(feed, index as u32, until_ms, (&mut intake, &mut reading))?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
@@ -54,7 +54,7 @@ pub fn raw_series(
         check_mode(input.mode, histograms)?;
         let kept = (seen_times.len() + histograms.len()) * 16 + size_of::<RawSamples>();
         let kept_bytes = |(_, h): &(i64, Arc<Histogram>)| histogram_bytes(h);
-        charge.grow(kept as u64 + histograms.iter().map(kept_bytes).sum::<u64>())?;
+        reservation.grow(kept as u64 + histograms.iter().map(kept_bytes).sum::<u64>())?;
         let (times, values) = match input.mode {
             RangeMode::Plain => (seen_times.to_vec(), seen_values.to_vec()),
             RangeMode::Anchored | RangeMode::Smoothed => extended::extended_samples(
@@ -66,12 +66,12 @@ pub fn raw_series(
         };
         let is_alive = |(_, histogram): &&(i64, Arc<Histogram>)| !histogram.is_stale();
         let histograms: Vec<_> = histograms.iter().filter(is_alive).cloned().collect();
-        intake.finish()?;
+        intake.settle()?;
         if !times.is_empty() || !histograms.is_empty() {
             found.push(RawSamples { meta, times, values, histograms });
         }
     }
-    Ok((found, charge))
+    Ok((found, reservation))
 }
 
 /// What a series has up to a time.
@@ -87,17 +87,17 @@ fn read(
     feed: Feed<'_>,
     series: u32,
     until_ms: i64,
-    (intake, charge): (&mut Intake, &mut Charge),
+    (intake, reservation): (&mut Checkpoint, &mut Reservation),
 ) -> Result<Read, QueryError> {
     let mut read = Read::default();
     let mut buffer = Buffer::default();
     let bytes = |histogram: &Histogram| 16 + histogram_bytes(histogram);
     match feed {
         Feed::Grid(mut grid) => grid.pull(until_ms, intake, |_, samples| {
-            buffer.make_room(samples.float_count(), charge)?;
+            buffer.make_room(samples.float_count(), reservation)?;
             samples.floats().for_each(|(time_ms, value)| buffer.push(time_ms, value));
             for (time_ms, histogram) in samples.histograms() {
-                charge.grow(bytes(histogram))?;
+                reservation.grow(bytes(histogram))?;
                 read.histograms.push((time_ms, Arc::clone(histogram)));
             }
             Ok(())
@@ -105,9 +105,9 @@ fn read(
         Feed::Cursors(mut feed) => {
             feed.take((0, series), (until_ms, true), intake, |batch| {
                 let (times, values) = batch.samples();
-                buffer.make_room(times.len(), charge)?;
+                buffer.make_room(times.len(), reservation)?;
                 buffer.extend(times, values);
-                charge.grow(batch.histograms.iter().map(|s| bytes(&s.histogram)).sum())?;
+                reservation.grow(batch.histograms.iter().map(|s| bytes(&s.histogram)).sum())?;
                 let histograms = batch.histograms.iter();
                 read.histograms
                     .extend(histograms.map(|s| (s.timestamp_ms, Arc::clone(&s.histogram))));

@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{HistogramSample, SampleBatch};
+use model::{Checkpoint, HistogramSample, Reservation, SampleBatch};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::TileReader;
 use crate::exec::rollup::buffer::{Buffer, Kernel};
 use crate::exec::rollup::feed::{Feed, GridRow};
 use crate::exec::rollup::mixed::Mixed;
 use crate::exec::rollup::{RollupOperator, Spare};
-use crate::exec::watch::{Intake, Watch};
 use crate::tile::Tile;
 
 impl RollupOperator {
@@ -22,7 +20,7 @@ impl RollupOperator {
         kernel: impl Fn() -> K,
     ) -> Box<dyn TileReader + 'a> {
         let spare = lock(&self.spare).pop();
-        let Spare { buffers: idle, batch, charge } = spare.unwrap_or_default();
+        let Spare { buffers: idle, batch, reservation } = spare.unwrap_or_default();
         let row = |series: &u32| {
             let buffer = Buffer::default();
             Row { series: *series, buffer, kernel: Some(kernel()), mixed: None, charged_bytes: 0 }
@@ -33,7 +31,7 @@ impl RollupOperator {
             idle,
             feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows(), batch),
             step: 0,
-            charge: charge.unwrap_or_else(|| Charge::empty(&self.ctx.budget)),
+            reservation: reservation.unwrap_or_else(|| Reservation::empty(&self.ctx.budget)),
         })
     }
 }
@@ -46,7 +44,7 @@ struct RollupReader<'a, K: Kernel> {
     feed: Feed<'a>,
     step: usize,
     /// For the buffers and what rows hold beside them.
-    charge: Charge,
+    reservation: Reservation,
 }
 
 /// One series of a reader.
@@ -70,33 +68,35 @@ impl<K: Kernel> Drop for RollupReader<'_, K> {
     fn drop(&mut self) {
         let mut buffers = std::mem::take(&mut self.idle);
         for mut row in std::mem::take(&mut self.rows) {
-            row.finish(&mut self.charge);
+            row.finish(&mut self.reservation);
             buffers.push(row.buffer.emptied());
         }
         buffers.retain(Buffer::has_room);
-        let empty = Charge::empty(&self.operator.ctx.budget);
+        let empty = Reservation::empty(&self.operator.ctx.budget);
         lock(&self.operator.spare).push(Spare {
             buffers,
             batch: self.feed.give_room(),
-            charge: Some(std::mem::replace(&mut self.charge, empty)),
+            reservation: Some(std::mem::replace(&mut self.reservation, empty)),
         });
     }
 }
 
 impl<K: Kernel> TileReader for RollupReader<'_, K> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
-        let RollupReader { operator, rows, idle, feed, step, charge } = self;
+        let RollupReader { operator, rows, idle, feed, step, reservation } = self;
         let budget = &operator.ctx.budget;
         budget.check()?;
         tile.reset(rows.len(), step_count);
         let until_ms = operator.ranges.until_ms(*step + step_count - 1);
         let is_last = *step + step_count >= operator.steps.count;
-        let are_decoded = matches!(feed, Feed::Cursors(_));
-        let mut intake = Intake::new(budget, are_decoded);
-        let mut watch = Watch::new(budget);
+        let mut intake = match feed {
+            Feed::Cursors(_) => Checkpoint::of_samples(budget),
+            Feed::Grid(_) => Checkpoint::new(budget),
+        };
+        let mut checkpoint = Checkpoint::new(budget);
         if let Feed::Grid(grid) = feed {
             grid.pull(until_ms, &mut intake, |row, samples| {
-                rows[row].take_grid(operator, samples, charge)
+                rows[row].take_grid(operator, samples, reservation)
             })?;
         }
         for index in 0..rows.len() {
@@ -112,19 +112,19 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 }
                 let series = (index, row.series);
                 feed.take(series, (until_ms, is_last), &mut intake, |batch| {
-                    row.take(operator, batch, charge)
+                    row.take(operator, batch, reservation)
                 })?;
             }
-            row.charge_kernel(charge)?;
-            row.roll(operator, *step, (&mut *tile, index), &mut watch)?;
-            row.settle(charge)?;
+            row.charge_kernel(reservation)?;
+            row.roll(operator, *step, (&mut *tile, index), &mut checkpoint)?;
+            row.settle(reservation)?;
             if is_last {
                 // For the next row: of what is read in one go, one row is held at a time.
                 idle.push(std::mem::take(&mut row.buffer).emptied());
-                row.finish(charge);
+                row.finish(reservation);
             }
         }
-        intake.finish()?;
+        intake.settle()?;
         *step += step_count;
         Ok(())
     }
@@ -137,9 +137,9 @@ impl<K: Kernel> Row<K> {
         &mut self,
         operator: &RollupOperator,
         batch: &SampleBatch,
-        charge: &mut Charge,
+        reservation: &mut Reservation,
     ) -> Result<(), QueryError> {
-        self.buffer.make_room(batch.len, charge)?;
+        self.buffer.make_room(batch.len, reservation)?;
         if self.mixed.is_none() && !operator.mixing.concerns(batch) {
             self.buffer.extend_with(batch);
             return Ok(());
@@ -147,7 +147,7 @@ impl<K: Kernel> Row<K> {
         let Row { mixed, buffer, .. } = self;
         let mixed = mixed.get_or_insert_with(|| operator.mixed(buffer));
         mixed.take(&operator.mixing, batch, buffer);
-        self.settle(charge)
+        self.settle(reservation)
     }
 
     /// Takes the values of a subquery over some of its steps.
@@ -155,9 +155,9 @@ impl<K: Kernel> Row<K> {
         &mut self,
         operator: &RollupOperator,
         samples: &GridRow<'_>,
-        charge: &mut Charge,
+        reservation: &mut Reservation,
     ) -> Result<(), QueryError> {
-        self.buffer.make_room(samples.float_count(), charge)?;
+        self.buffer.make_room(samples.float_count(), reservation)?;
         for (time_ms, value) in samples.floats() {
             self.buffer.push(time_ms, value);
         }
@@ -166,38 +166,38 @@ impl<K: Kernel> Row<K> {
             let histogram = Arc::clone(histogram);
             mixed.push(&operator.mixing, HistogramSample { timestamp_ms, start_ms: 0, histogram });
         }
-        if self.mixed.is_some() { self.settle(charge) } else { Ok(()) }
+        if self.mixed.is_some() { self.settle(reservation) } else { Ok(()) }
     }
 
     /// Charges what the kernel of a large row may come to hold.
     #[inline]
-    fn charge_kernel(&mut self, charge: &mut Charge) -> Result<(), QueryError> {
+    fn charge_kernel(&mut self, reservation: &mut Reservation) -> Result<(), QueryError> {
         if K::SAMPLE_BYTES == 0 || self.buffer.len() < LARGE_ROW {
             return Ok(());
         }
         let bytes = K::SAMPLE_BYTES * self.buffer.len() as u64;
         let more = bytes.saturating_sub(self.charged_bytes);
         self.charged_bytes += more;
-        charge.grow(more)
+        Ok(reservation.grow(more)?)
     }
 
     /// Charges what is held beside the buffer, neither less nor more.
     #[inline]
-    fn settle(&mut self, charge: &mut Charge) -> Result<(), QueryError> {
+    fn settle(&mut self, reservation: &mut Reservation) -> Result<(), QueryError> {
         let kernel_bytes = self.kernel.as_ref().map_or(0, Kernel::bytes);
         let bytes = kernel_bytes + self.mixed.as_ref().map_or(0, |mixed| mixed.bytes());
         let before = std::mem::replace(&mut self.charged_bytes, bytes);
         if bytes < before {
-            charge.shrink(before - bytes);
+            reservation.shrink(before - bytes);
         }
-        if bytes > before { charge.grow(bytes - before) } else { Ok(()) }
+        if bytes > before { Ok(reservation.grow(bytes - before)?) } else { Ok(()) }
     }
 
     /// Frees what is held beside the buffer: the last step is behind.
-    fn finish(&mut self, charge: &mut Charge) {
+    fn finish(&mut self, reservation: &mut Reservation) {
         self.kernel = None;
         self.mixed = None;
-        charge.shrink(std::mem::take(&mut self.charged_bytes));
+        reservation.shrink(std::mem::take(&mut self.charged_bytes));
     }
 
     /// Writes the values of a tile's row, and says what there is to say about them.
@@ -207,19 +207,19 @@ impl<K: Kernel> Row<K> {
         operator: &RollupOperator,
         first_step: usize,
         (tile, index): (&mut Tile, usize),
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let Row { series, buffer, kernel, mixed, .. } = self;
         let Some(kernel) = kernel else { return Ok(()) };
         let ranges = &operator.ranges;
-        watch.work(tile.steps())?;
+        checkpoint.work(tile.steps())?;
         match mixed {
             None => {
                 let (values, presence) = tile.row_mut(index);
-                buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
+                buffer.roll(kernel, ranges, first_step, values, presence, checkpoint)?;
             }
             Some(mixed) => {
-                mixed.roll((buffer, kernel), ranges, first_step, (tile, index), watch)?;
+                mixed.roll((buffer, kernel), ranges, first_step, (tile, index), checkpoint)?;
                 let name = operator.origin.metric_name(*series);
                 mixed.report(&operator.ctx, &operator.mixing, name);
             }

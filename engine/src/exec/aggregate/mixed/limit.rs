@@ -2,10 +2,11 @@
 
 use super::rows::Rows;
 use super::wave::{Wave, each_wave};
+use model::Reservation;
+
 use crate::error::QueryError;
 use crate::exec::aggregate::columns::is_sampled;
 use crate::exec::aggregate::group::Groups;
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::window::Steps;
@@ -22,7 +23,7 @@ pub(in crate::exec::aggregate) fn limitk(
     k: &[usize],
 ) -> Result<Matrix, QueryError> {
     let mut rows = Rows::new(ctx, steps)?;
-    let _charge = Charge::new(&ctx.budget, (steps.count * size_of::<usize>()) as u64)?;
+    let _reservation = Reservation::new(&ctx.budget, (steps.count * size_of::<usize>()) as u64)?;
     // How many the group of the row at hand has already, a number a step.
     let mut taken = vec![0; steps.count];
     each_wave(ctx, input, &groups.order, |wave| {

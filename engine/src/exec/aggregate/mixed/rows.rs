@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::Histogram;
+use model::{Histogram, Reservation};
 
 use super::wave::Sample;
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta};
 use crate::tile::{histogram_bytes, is_present, set_present};
@@ -17,7 +16,7 @@ use crate::window::Steps;
 pub(super) struct Rows<K> {
     rows: BTreeMap<K, Row>,
     steps: Steps,
-    charge: Charge,
+    reservation: Reservation,
 }
 
 /// Invariant: `histograms` has one cell a step once there is a histogram, and none before.
@@ -31,7 +30,7 @@ struct Row {
 impl<K: Ord> Rows<K> {
     /// No rows.
     pub(super) fn new(ctx: &Context, steps: Steps) -> Result<Rows<K>, QueryError> {
-        Ok(Rows { rows: BTreeMap::new(), steps, charge: Charge::new(&ctx.budget, 0)? })
+        Ok(Rows { rows: BTreeMap::new(), steps, reservation: Reservation::new(&ctx.budget, 0)? })
     }
 
     /// Writes what a series has at a step.
@@ -63,7 +62,7 @@ impl<K: Ord> Rows<K> {
                     bytes += size_of::<Histogram>() + histogram.heap_bytes();
                 }
                 row.histograms[step] = Some(Arc::clone(histogram));
-                self.charge.grow(bytes as u64)?;
+                self.reservation.grow(bytes as u64)?;
             }
         }
         Ok(())
@@ -90,7 +89,7 @@ impl<K: Ord> Rows<K> {
         let (count, words) = (self.steps.count, self.steps.count.div_ceil(64));
         let row = self.rows.entry(key).or_default();
         if row.values.is_empty() {
-            self.charge.grow(((count + words) * 8 + key_bytes) as u64)?;
+            self.reservation.grow(((count + words) * 8 + key_bytes) as u64)?;
             row.values = vec![0.0; count];
             row.presence = vec![0; words];
         }
@@ -117,7 +116,7 @@ impl<K: Ord> Rows<K> {
             values.copy_from_slice(&row.values);
             presence.copy_from_slice(&row.presence);
             // The matrix charges for them from here on.
-            self.charge.shrink(histogram_bytes(&row.histograms));
+            self.reservation.shrink(histogram_bytes(&row.histograms));
             for (step, histogram) in row.histograms.into_iter().enumerate() {
                 if let Some(histogram) = histogram {
                     matrix.set_histogram(index, step, histogram)?;

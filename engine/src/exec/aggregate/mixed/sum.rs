@@ -2,15 +2,14 @@
 
 use std::ops::Range;
 
-use model::Histogram;
 use model::labels::quoted;
+use model::{Histogram, Reservation};
 
 use super::partial::{Answer, Notes, Partial, Total};
 use super::wave::{Wave, each_wave};
 use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
-use crate::exec::charge::Charge;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
 use crate::exec::turn::Pace;
@@ -29,9 +28,9 @@ pub(in crate::exec::aggregate) fn reduce(
     cause: Cause,
 ) -> Result<Matrix, QueryError> {
     let mut output = Matrix::with_histograms(ctx, groups.metas.clone(), steps)?;
-    let _charge = Charge::new(&ctx.budget, (steps.count * size_of::<Partial>()) as u64)?;
+    let _reservation = Reservation::new(&ctx.budget, (steps.count * size_of::<Partial>()) as u64)?;
     let mut open = vec![Partial::new(total); steps.count];
-    let mut open_charge = Charge::new(&ctx.budget, 0)?;
+    let mut open_charge = Reservation::new(&ctx.budget, 0)?;
     let mut notes = Notes::default();
     let adder = Adder { ctx, input, groups, total };
     each_wave(ctx, input, &groups.order, |wave| {
@@ -46,7 +45,7 @@ pub(in crate::exec::aggregate) fn reduce(
             notes.merge(done.notes);
             for (group, step, answer) in done.answers {
                 // The matrix charges for it from here on.
-                done.charge.shrink(bytes_of(&answer));
+                done.reservation.shrink(bytes_of(&answer));
                 put(&mut output, group, step, answer)?;
             }
         }
@@ -77,7 +76,7 @@ struct Done {
     /// Group, step, answer.
     answers: Vec<(usize, usize, Answer)>,
     /// For the histograms among them.
-    charge: Charge,
+    reservation: Reservation,
     notes: Notes,
 }
 
@@ -107,8 +106,8 @@ impl Adder<'_> {
         first_step: usize,
         open: &mut [Partial],
     ) -> Result<Done, QueryError> {
-        let charge = Charge::empty(&self.ctx.budget);
-        let mut done = Done { answers: Vec::new(), charge, notes: Notes::default() };
+        let reservation = Reservation::empty(&self.ctx.budget);
+        let mut done = Done { answers: Vec::new(), reservation, notes: Notes::default() };
         let mut inner = Partial::new(self.total);
         let first = self.groups.group_of_row(wave.rows.start);
         let last = self.groups.group_of_row(wave.rows.end - 1);
@@ -126,7 +125,7 @@ impl Adder<'_> {
                 let here = rows.start.max(wave.rows.start)..rows.end.min(wave.rows.end);
                 self.add(wave, step, here, partial, &mut done.notes);
                 if ends && let Some(answer) = partial.finish(&mut done.notes) {
-                    done.charge.grow(bytes_of(&answer))?;
+                    done.reservation.grow(bytes_of(&answer))?;
                     done.answers.push((group, wave.first_step + step, answer));
                 }
             }

@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use model::Histogram;
+use model::{Histogram, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::charge::Charge;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
 use crate::tile::{Tile, TileShape, is_present};
 
@@ -50,16 +49,16 @@ struct Stripe<'a> {
     reader: Box<dyn TileReader + 'a>,
     tile: Tile,
     /// For the tile without histograms.
-    _charge: Charge,
+    _reservation: Reservation,
     /// For the histograms in the tile.
-    histograms: Option<Charge>,
+    histograms: Option<Reservation>,
 }
 
 impl Stripe<'_> {
     fn next_tile(&mut self, ctx: &Context, width: usize) -> Result<(), QueryError> {
         self.histograms = None;
         self.reader.next_tile(width, &mut self.tile)?;
-        self.histograms = Some(Charge::new(&ctx.budget, self.tile.histogram_bytes())?);
+        self.histograms = Some(Reservation::new(&ctx.budget, self.tile.histogram_bytes())?);
         Ok(())
     }
 }
@@ -105,7 +104,7 @@ fn open<'a>(
     shape: TileShape,
 ) -> Result<Stripe<'a>, QueryError> {
     let shape = TileShape { series: series.len(), ..shape };
-    let charge = Charge::new(&ctx.budget, Tile::bytes(shape))?;
+    let reservation = Reservation::new(&ctx.budget, Tile::bytes(shape))?;
     let (reader, tile) = (input.open(series), Tile::new(shape));
-    Ok(Stripe { reader, tile, _charge: charge, histograms: None })
+    Ok(Stripe { reader, tile, _reservation: reservation, histograms: None })
 }

@@ -17,7 +17,7 @@ mod starts;
 use std::ops::Range;
 use std::sync::Arc;
 
-use model::{Histogram, HistogramSample, ResetHint, SampleBatch, is_stale};
+use model::{Checkpoint, Histogram, HistogramSample, ResetHint, SampleBatch, is_stale};
 
 use crate::annotations::Cause;
 use crate::catalog::Histograms;
@@ -25,7 +25,6 @@ use crate::error::QueryError;
 use crate::exec::operator::Context;
 use crate::exec::rollup::buffer::{Buffer, Kernel, Ranges, Samples};
 use crate::exec::rollup::kernels::RollupKernel;
-use crate::exec::watch::Watch;
 use crate::tile::{Tile, set_absent, set_present};
 
 use history::{Entry, History};
@@ -272,19 +271,19 @@ impl Mixed {
     /// Moves the range over the steps of one tile's row and writes the answers, where the float
     /// kernel has to answer first after it has done so for the whole row.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     pub(super) fn roll<K: Kernel>(
         &mut self,
         (buffer, kernel): (&mut Buffer, &mut K),
         ranges: &Ranges,
         first_step: usize,
         (tile, row): (&mut Tile, usize),
-        watch: &mut Watch,
+        checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let place = buffer.place();
         if self.kernel.follows_floats() {
             let (values, presence) = tile.row_mut(row);
-            buffer.roll(kernel, ranges, first_step, values, presence, watch)?;
+            buffer.roll(kernel, ranges, first_step, values, presence, checkpoint)?;
         }
         let samples = buffer.samples();
         let Range { start: mut lo, end: mut hi } = place;
@@ -302,7 +301,7 @@ impl Mixed {
                 kinds => {
                     let looked_at =
                         if self.kernel.looks_at_all() { frame.entries().len() } else { 1 };
-                    watch.work(HISTOGRAM_WORK * looked_at)?;
+                    checkpoint.work(HISTOGRAM_WORK * looked_at)?;
                     if kinds == (false, true) {
                         kernel.check_parameters(first_step + index);
                     }

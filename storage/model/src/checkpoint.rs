@@ -1,39 +1,51 @@
-//! Long loops that can be stopped: looks at a query's budget by the work done between two looks.
+//! Checkpoints of long loops: time and cancellation, by the work done since the last one.
 
 use std::cmp::Ordering;
 
 use crate::budget::{Budget, BudgetError};
 
-/// So many values or bytes are touched between two looks: well below a millisecond of work for a
-/// loop that adds, a few for one that sorts.
-pub const WORK_BETWEEN_LOOKS: usize = 1 << 16;
+/// Values or bytes that a loop touches between two checks of the budget: well below a millisecond
+/// of work for a loop that adds, a few for one that sorts.
+const WORK_BETWEEN_CHECKS: usize = 1 << 16;
 /// Runs up to this length are sorted by insertion.
 const INSERTION_LEN: usize = 12;
 
-/// Counts work, and looks at the budget now and then.
+/// Counts the work of a loop, and checks the budget now and then.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Checkpoint {
     budget: Budget,
     work: usize,
+    counts_samples: bool,
 }
 
-impl Watch {
-    /// A count that starts at nothing.
-    pub fn new(budget: &Budget) -> Watch {
-        Watch { budget: budget.clone(), work: 0 }
+impl Checkpoint {
+    /// Returns a checkpoint for a loop over values or bytes.
+    pub fn new(budget: &Budget) -> Checkpoint {
+        Checkpoint { budget: budget.clone(), work: 0, counts_samples: false }
     }
 
-    /// Counts values or bytes that are about to be touched.
+    /// Returns a checkpoint for a loop that decodes samples: its work counts as that many samples
+    /// of the query. [`Checkpoint::settle`] counts the last of them.
+    pub fn of_samples(budget: &Budget) -> Checkpoint {
+        Checkpoint { counts_samples: true, ..Checkpoint::new(budget) }
+    }
+
+    /// Counts values, bytes or samples that are about to be touched, or have just been.
     ///
-    /// Errors: the query has run too long, or nobody waits for it any more.
+    /// Errors: the query has run too long, has been canceled, or decodes too many samples.
     #[inline]
     pub fn work(&mut self, count: usize) -> Result<(), BudgetError> {
         self.work = self.work.saturating_add(count);
-        if self.work < WORK_BETWEEN_LOOKS {
-            return Ok(());
-        }
-        self.work = 0;
-        self.budget.check()
+        if self.work < WORK_BETWEEN_CHECKS { Ok(()) } else { self.settle() }
+    }
+
+    /// Checks the budget and counts the samples that it does not know of.
+    ///
+    /// Errors: as for [`Checkpoint::work`].
+    pub fn settle(&mut self) -> Result<(), BudgetError> {
+        let work = std::mem::take(&mut self.work);
+        self.budget.check()?;
+        if self.counts_samples { self.budget.charge_samples(work as u64) } else { Ok(()) }
     }
 }
 
@@ -43,15 +55,15 @@ impl Watch {
 /// The order need not be consistent: sorting ends, and keeps every item, whatever `compare`
 /// says. Items that stand in order are looked at once.
 ///
-/// Errors: those of the watch.
+/// Errors: those of the checkpoint.
 pub fn sort_by<T>(
     mut items: Vec<T>,
-    watch: &mut Watch,
+    checkpoint: &mut Checkpoint,
     weight: impl Fn(&T) -> usize,
     mut compare: impl FnMut(&T, &T) -> Ordering,
 ) -> Result<Vec<T>, BudgetError> {
     let mut comes_before = |a: &T, b: &T| {
-        watch.work(weight(a).saturating_add(weight(b)))?;
+        checkpoint.work(weight(a).saturating_add(weight(b)))?;
         Ok(compare(a, b).is_lt())
     };
     if is_sorted(&items, &mut comes_before)? {
@@ -117,7 +129,7 @@ mod tests {
     use crate::budget::BudgetLimits;
 
     fn sorted<T>(items: Vec<T>, compare: impl FnMut(&T, &T) -> Ordering) -> Vec<T> {
-        sort_by(items, &mut Watch::new(&Budget::unlimited()), |_| 1, compare).unwrap()
+        sort_by(items, &mut Checkpoint::new(&Budget::unlimited()), |_| 1, compare).unwrap()
     }
 
     proptest! {
@@ -152,12 +164,12 @@ mod tests {
     #[test]
     fn a_sort_stops_soon_after_its_query() {
         let budget = Budget::new(BudgetLimits::default());
-        let mut watch = Watch::new(&budget);
+        let mut checkpoint = Checkpoint::new(&budget);
         let items: Vec<u32> = (0..100_000).rev().collect();
         let mut compared = 0;
         let stopped = sort_by(
             items,
-            &mut watch,
+            &mut checkpoint,
             |_| 1,
             |a, b| {
                 compared += 1;
@@ -168,6 +180,6 @@ mod tests {
             },
         );
         assert_eq!(stopped.unwrap_err(), BudgetError::Canceled);
-        assert!(compared < 100_000 + WORK_BETWEEN_LOOKS, "{compared}");
+        assert!(compared < 100_000 + WORK_BETWEEN_CHECKS, "{compared}");
     }
 }
