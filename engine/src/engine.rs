@@ -15,10 +15,10 @@ use load::{load, load_one_by_one, may_have_histograms, without_buckets};
 use refresh::Refresh;
 
 use crate::error::QueryError;
-use crate::exec::crew::Crew;
 use crate::exec::execute::execute;
 use crate::exec::measure::{Run, metered_sets};
 use crate::exec::operator::Context;
+use crate::exec::schedule::crew::Crew;
 use crate::exec::tally::tally;
 use crate::parse::{ParseOptions, is_plain, parse};
 use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Meters, Plan, PlanOptions, plan};

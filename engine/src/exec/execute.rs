@@ -14,7 +14,7 @@ use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, withou
 use crate::exec::rearranged::Rearranged;
 use crate::exec::rollup::{Origin, raw_series};
 use crate::exec::scan::each_tile;
-use crate::exec::turn::Pace;
+use crate::exec::schedule::turn::Pace;
 use crate::exec::unique::{Meeting, SAME_LABELSET, unique};
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, SampleValue, Value};

@@ -6,9 +6,9 @@ use model::{Budget, Labels, METRIC_NAME};
 
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
-use crate::exec::crew::Crew;
 use crate::exec::measure::Run;
-use crate::exec::turn::Pace;
+use crate::exec::schedule::crew::Crew;
+use crate::exec::schedule::turn::Pace;
 use crate::parse::ast::Span;
 use crate::plan::Meters;
 use crate::tile::{Tile, TileShape};

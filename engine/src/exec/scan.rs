@@ -4,7 +4,7 @@ use model::Reservation;
 
 use crate::error::QueryError;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::exec::turn::Pace;
+use crate::exec::schedule::turn::Pace;
 use crate::tile::{Tile, TileShape, stripe_rows};
 
 /// Shows all tiles of the listed series to `visit`, with the series of the rows and the index

@@ -19,7 +19,7 @@ use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::aggregate::partial::{Fold, Partial};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
-use crate::exec::turn::Pace;
+use crate::exec::schedule::turn::Pace;
 use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
 use crate::window::Steps;
 

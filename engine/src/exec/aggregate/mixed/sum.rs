@@ -12,7 +12,7 @@ use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::exec::turn::Pace;
+use crate::exec::schedule::turn::Pace;
 use crate::tile::set_present;
 use crate::window::Steps;
 

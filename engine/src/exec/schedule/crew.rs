@@ -2,7 +2,7 @@
 //!
 //! Each query is walked by a thread of its own, which does the tasks of its loops itself, one
 //! after the other. Helpers of a common pool take tasks of the same loop only while there are
-//! turns that nobody else wants ([`turn`](crate::exec::turn)). So a query never waits for the
+//! turns that nobody else wants ([`turn`](crate::exec::schedule::turn)). So a query never waits for the
 //! tasks of another one to be done.
 //!
 //! ```text
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use model::Budget;
 
 use crate::error::QueryError;
-use crate::exec::turn::{Pace, Turns};
+use crate::exec::schedule::turn::{Pace, Turns};
 use crate::stack::STACK_BYTES_MAX;
 
 /// The threads that help those that walk queries, and the turns that they all take.
