@@ -1,4 +1,4 @@
-//! What writes wait for while many series are deleted. See `benches/README.md`.
+//! Latency of writes while many series are deleted. See `benches/README.md`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a panel costs that is refreshed: its window has moved on by a step, and a scrape has come
+//! Cost of a panel that is refreshed: its window has moved on by a step, and a scrape has come
 //! in meanwhile. See `benches/README.md`.
 
 use std::process::ExitCode;
@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use benches::data::{GROUP_LABEL, INTERVAL_MS, Kind, METRIC, START_MS, Shape, labels, samples};
 use benches::kernel::cpu_time;
-use benches::machine;
-use benches::measure::table;
-use benches::options::FromCargo;
+use benches::measure::{median, table};
+use benches::options::ReportOptions;
+use benches::report;
 use clap::Parser;
 use engine::{Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use model::{Batch, Source};
@@ -27,11 +27,8 @@ const RUNS: usize = 9;
 #[derive(Parser)]
 #[command(name = "refresh")]
 struct Options {
-    /// Also write the output to benches/record/<date>-refresh.md.
-    #[arg(long = "record")]
-    is_record: bool,
     #[command(flatten)]
-    from_cargo: FromCargo,
+    report: ReportOptions,
 }
 
 /// `X` is the metric.
@@ -95,12 +92,6 @@ impl Rig {
     }
 }
 
-fn median(taken: &[Taken], figure: impl Fn(&Taken) -> f64) -> f64 {
-    let mut figures: Vec<f64> = taken.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
-}
-
 /// An answer as text, all bits of it.
 fn text(output: &QueryOutput) -> String {
     let Value::Grid { rows, .. } = &output.value else { panic!("no grid") };
@@ -128,8 +119,10 @@ async fn measure() -> String {
             whole.push(taken);
             assert_eq!(text(&found), text(&expected), "{query}");
         }
-        let [cpu, wall] = [|t: &Taken| t.cpu_ms, |t: &Taken| t.wall_ms]
-            .map(|figure| (median(&whole, figure), median(&refreshed, figure)));
+        let [cpu, wall] = [|t: &Taken| t.cpu_ms, |t: &Taken| t.wall_ms].map(|figure| {
+            let of = |taken: &[Taken]| median(&taken.iter().map(figure).collect::<Vec<_>>());
+            (of(&whole), of(&refreshed))
+        });
         rows.push(vec![
             query,
             format!("{:.2}", cpu.0),
@@ -147,27 +140,16 @@ async fn measure() -> String {
 }
 
 fn main() -> ExitCode {
-    let is_record = Options::parse().is_record;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime starts");
-    let report = format!(
-        "# A panel that is refreshed, {}\n\n{}\n{} counters in {} groups by `{GROUP_LABEL}`, {} \
-         steps of 15 s, medians of {RUNS}.\n\n{}",
-        machine::today(),
-        machine::description(),
-        SHAPE.series,
-        SHAPE.groups,
-        STEPS,
-        runtime.block_on(measure()),
-    );
-    print!("{report}");
-    if is_record {
-        let path = format!("{}/record/{}-refresh.md", env!("CARGO_MANIFEST_DIR"), machine::today());
-        if let Err(error) = std::fs::write(&path, &report) {
-            eprintln!("{path}: {error}");
-            return ExitCode::FAILURE;
-        }
-        println!("\nwritten to {path}");
-    }
-    ExitCode::SUCCESS
+    let is_record = Options::parse().report.is_record;
+    report::run("A panel that is refreshed", "refresh", is_record, |report| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        report.push(&format!(
+            "{} counters in {} groups by `{GROUP_LABEL}`, {STEPS} steps of 15 s, medians of \
+             {RUNS}.\n\n{}",
+            SHAPE.series,
+            SHAPE.groups,
+            runtime.block_on(measure()),
+        ));
+        Ok(())
+    })
 }

@@ -1,15 +1,14 @@
-//! What functions of ranges cost as their ranges grow, and what a subquery costs beside its inner
+//! Cost of functions of ranges as their ranges grow, and of a subquery next to its inner
 //! expression. See `benches/README.md`.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use benches::data::{INTERVAL_MS, Kind, METRIC, Shape};
 use benches::kernel::CountingAllocator;
-use benches::machine;
 use benches::measure::{measure, table};
-use benches::options::{FromCargo, count};
+use benches::options::{ReportOptions, count};
+use benches::report;
 use benches::source::ChunkSource;
 use clap::Parser;
 use engine::window::Steps;
@@ -58,33 +57,22 @@ struct Options {
     /// Times each query is timed.
     #[arg(long = "runs", value_name = "N", default_value = "9", value_parser = count())]
     run_count: usize,
-    /// Also write the output to benches/record/<date>-windows.md.
-    #[arg(long = "record")]
-    is_record: bool,
     #[command(flatten)]
-    from_cargo: FromCargo,
+    report: ReportOptions,
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let mut report =
-        format!("# Windowed functions, {}\n\n{}", machine::today(), machine::description());
-    print!("{report}");
-    for section in [ranges_section, subquery_section, functions_section] {
-        let text = section(options.run_count);
-        print!("\n{text}");
-        report.push('\n');
-        report.push_str(&text);
-    }
-    if options.is_record {
-        let path = format!("{}/record/{}-windows.md", env!("CARGO_MANIFEST_DIR"), machine::today());
-        if let Err(error) = std::fs::write(&path, &report) {
-            eprintln!("{path}: {error}");
-            return ExitCode::FAILURE;
+    let Options { run_count, report } = Options::parse();
+    report::run("Windowed functions", "windows", report.is_record, |report| {
+        report.push(&ranges_section(run_count));
+        report.push(&subquery_section(run_count));
+        for (kind, name) in
+            [(Kind::Counter, "counters"), (Kind::Noise, "noise"), (Kind::Constant, "constants")]
+        {
+            report.push(&functions_section(kind, name, run_count));
         }
-        println!("\nwritten to {path}");
-    }
-    ExitCode::SUCCESS
+        Ok(())
+    })
 }
 
 /// A source and an engine of one thread.
@@ -183,7 +171,6 @@ fn ranges_section(run_count: usize) -> String {
 fn subquery_section(run_count: usize) -> String {
     let rig = Rig::new(Kind::Counter);
     let outer = steps(512);
-    let mut text = format!("## Subqueries, {} series, 512 steps of 15 s\n\n", SHAPE.series);
     let mut rows = Vec::new();
     for (range, range_ms, step, step_ms) in [
         ("1h", 60 * MINUTE_MS, "1m", MINUTE_MS),
@@ -208,42 +195,33 @@ fn subquery_section(run_count: usize) -> String {
         }
     }
     let head = ["subquery", "CPU ms", "inner steps", "rate once, CPU ms", "×"];
-    // Writing into a string cannot fail.
-    let _ = write!(text, "{}", table(&head, &rows));
-    text
+    let series = SHAPE.series;
+    format!("## Subqueries, {series} series, 512 steps of 15 s\n\n{}", table(&head, &rows))
 }
 
-/// Every family of functions of ranges, over counters and over noise.
-fn functions_section(run_count: usize) -> String {
-    let mut text = String::new();
-    for (kind, name) in
-        [(Kind::Counter, "counters"), (Kind::Noise, "noise"), (Kind::Constant, "constants")]
-    {
-        let rig = Rig::new(kind);
-        let steps = steps(512);
-        let mut rows = Vec::new();
-        for function in FUNCTIONS {
-            let times = RANGES.map(|(range, _)| {
-                let query = function.replace('X', &format!("{METRIC}[{range}]"));
-                rig.query_ms(&query, steps, run_count)
-            });
-            rows.push(vec![
-                format!("`{}`", function.replace('X', "x[…]")),
-                format!("{:.1}", times[0]),
-                format!("{:.1}", times[1]),
-                format!("{:.1}", times[2]),
-                format!("{:.2}", times[1] / times[0]),
-                format!("{:.2}", times[2] / times[0]),
-            ]);
-        }
-        let head = ["function", "[5m], CPU ms", "[1h]", "[4h]", "[1h] × [5m]", "[4h] × [5m]"];
-        // Writing into a string cannot fail.
-        let _ = writeln!(
-            text,
-            "## Functions over {name}, {} series, 512 steps of 15 s\n\n{}",
-            SHAPE.series,
-            table(&head, &rows)
-        );
+/// Every family of functions of ranges, over values of one kind.
+fn functions_section(kind: Kind, name: &str, run_count: usize) -> String {
+    let rig = Rig::new(kind);
+    let steps = steps(512);
+    let mut rows = Vec::new();
+    for function in FUNCTIONS {
+        let times = RANGES.map(|(range, _)| {
+            let query = function.replace('X', &format!("{METRIC}[{range}]"));
+            rig.query_ms(&query, steps, run_count)
+        });
+        rows.push(vec![
+            format!("`{}`", function.replace('X', "x[…]")),
+            format!("{:.1}", times[0]),
+            format!("{:.1}", times[1]),
+            format!("{:.1}", times[2]),
+            format!("{:.2}", times[1] / times[0]),
+            format!("{:.2}", times[2] / times[0]),
+        ]);
     }
-    text
+    let head = ["function", "[5m], CPU ms", "[1h]", "[4h]", "[1h] × [5m]", "[4h] × [5m]"];
+    format!(
+        "## Functions over {name}, {} series, 512 steps of 15 s\n\n{}",
+        SHAPE.series,
+        table(&head, &rows)
+    )
 }

@@ -153,19 +153,6 @@ fn invalid() -> Error {
     Error::new(ErrorKind::InvalidData, "not an HTTP answer")
 }
 
-/// A query string's value, escaped.
-pub fn percent_encode(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,10 +189,5 @@ mod tests {
         ] {
             read(answer).unwrap_err();
         }
-    }
-
-    #[test]
-    fn queries_are_escaped() {
-        assert_eq!(percent_encode("a{b=~\"c+\"}"), "a%7Bb%3D~%22c%2B%22%7D");
     }
 }

@@ -29,14 +29,24 @@ pub fn measure<T>(run_count: usize, work: impl Fn() -> T) -> Measured {
         cpu.push((kernel::cpu_time() - cpu_start).as_secs_f64() * 1e3);
         wall.push(wall_start.elapsed().as_secs_f64() * 1e3);
     }
-    cpu.sort_by(f64::total_cmp);
-    wall.sort_by(f64::total_cmp);
     Measured {
-        cpu_ms: cpu[run_count / 2],
-        cpu_min_ms: cpu[0],
-        wall_ms: wall[run_count / 2],
+        cpu_ms: median(&cpu),
+        cpu_min_ms: cpu.iter().copied().fold(f64::NAN, f64::min),
+        wall_ms: median(&wall),
         peak_bytes: account.peak_of_work(),
     }
+}
+
+/// Median; the upper one of an even number of values, NaN of none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Named figures as a list in Markdown.
+pub fn list(rows: &[(&str, String)]) -> String {
+    rows.iter().map(|(name, figure)| format!("- {name}: {figure}\n")).collect()
 }
 
 /// A table in Markdown.
@@ -59,5 +69,17 @@ pub fn bytes(count: usize) -> String {
         0..10_240 => format!("{count} B"),
         10_240..10_485_760 => format!("{:.0} KiB", count as f64 / 1024.0),
         _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_do_not_depend_on_the_order() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 3.0);
+        assert!(median(&[]).is_nan());
     }
 }

@@ -1,11 +1,13 @@
 //! Seeded native histograms as scrapes of them are written: latencies in buckets of schema 3.
 
 use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use benches::data::Random;
+use benches::scenario::load::{Outcome, send};
+use benches::scenario::server::Server;
 use prost::Message;
-use testkit::remote_write::Connection;
-
 use testkit::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
 
 /// The metric.
@@ -24,12 +26,12 @@ pub struct Load {
     series: Vec<Series>,
 }
 
-/// What was written.
-#[derive(Default)]
+/// Outcome of a load.
 pub struct Written {
-    pub histograms: u64,
-    pub buckets: u64,
-    pub body_bytes: u64,
+    /// Requests, of which the samples are histograms.
+    pub outcome: Outcome,
+    /// Buckets of all histograms.
+    pub bucket_count: usize,
 }
 
 struct Series {
@@ -46,35 +48,24 @@ impl Load {
         Load { series: (0..series_count).map(Series::new).collect() }
     }
 
-    /// Writes scrapes to all servers, one request a scrape.
-    pub fn write(
-        mut self,
-        addresses: &[&str],
-        start_ms: i64,
-        scrape_count: usize,
-    ) -> io::Result<Written> {
-        let connections: io::Result<Vec<_>> =
-            addresses.iter().map(|address| Connection::open(address)).collect();
-        let (mut connections, mut written) = (connections?, Written::default());
-        for scrape in 0..scrape_count as i64 {
-            let time_ms = start_ms + scrape * STEP_MS;
-            let timeseries: Vec<TimeSeries> =
-                self.series.iter_mut().map(|series| series.scrape(time_ms)).collect();
-            for histogram in timeseries.iter().flat_map(|series| &series.histograms) {
-                written.histograms += 1;
-                written.buckets += histogram.positive_deltas.len() as u64;
+    /// Writes scrapes to a server, one request a scrape.
+    pub fn write(self, server: &Server, start_ms: i64, scrape_count: usize) -> io::Result<Written> {
+        let bucket_count = AtomicUsize::new(0);
+        let outcome = send(server, vec![self], |mut load: Load, sender| {
+            for scrape in 0..scrape_count as i64 {
+                let time_ms = start_ms + scrape * STEP_MS;
+                let timeseries: Vec<TimeSeries> =
+                    load.series.iter_mut().map(|series| series.scrape(time_ms)).collect();
+                let histograms = timeseries.iter().flat_map(|series| &series.histograms);
+                let buckets: usize = histograms.map(|found| found.positive_deltas.len()).sum();
+                bucket_count.fetch_add(buckets, Relaxed);
+                let message = WriteRequest { timeseries, metadata: Vec::new() }.encode_to_vec();
+                let body = snap::raw::Encoder::new().compress_vec(&message)?;
+                sender.send_body(&body, load.series.len())?;
             }
-            let message = WriteRequest { timeseries, metadata: Vec::new() }.encode_to_vec();
-            let body = snap::raw::Encoder::new().compress_vec(&message)?;
-            written.body_bytes += body.len() as u64;
-            for connection in &mut connections {
-                let (status, text) = connection.write(&body)?;
-                if status / 100 != 2 {
-                    return Err(io::Error::other(format!("status {status}: {text}")));
-                }
-            }
-        }
-        Ok(written)
+            Ok(())
+        })?;
+        Ok(Written { outcome, bucket_count: bucket_count.into_inner() })
     }
 }
 

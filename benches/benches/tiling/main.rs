@@ -10,16 +10,15 @@ use std::sync::Arc;
 
 use benches::data::{INTERVAL_MS, Kind, START_MS, Shape};
 use benches::kernel::CountingAllocator;
-use benches::machine;
 use benches::measure::{Measured, bytes, measure, table};
-use benches::options::{FromCargo, count};
+use benches::options::{ReportOptions, count};
+use benches::report;
 use benches::source::ChunkSource;
 use clap::Parser;
 use engine::tile::TileShape;
 use engine::window::Steps;
 
 use ladder::{Grouping, Ladder, Sums};
-
 use tiles::Tiles;
 
 #[global_allocator]
@@ -42,37 +41,20 @@ struct Options {
     /// Also every height and width of tiles.
     #[arg(long = "sweep")]
     is_sweep: bool,
-    /// Also write the output to benches/record/<date>-tiling.md.
-    #[arg(long = "record")]
-    is_record: bool,
     #[command(flatten)]
-    from_cargo: FromCargo,
+    report: ReportOptions,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let mut report =
-        format!("# Tiling harness, {}\n\n{}", machine::today(), machine::description());
-    print!("{report}");
     let mut sections = vec![ladder_section, memory_section, groups_section];
     if options.is_sweep {
         sections.push(sweep_section);
     }
-    for section in sections {
-        let text = section(&options);
-        print!("\n{text}");
-        report.push('\n');
-        report.push_str(&text);
-    }
-    if options.is_record {
-        let path = format!("{}/record/{}-tiling.md", env!("CARGO_MANIFEST_DIR"), machine::today());
-        if let Err(error) = std::fs::write(&path, &report) {
-            eprintln!("{path}: {error}");
-            return ExitCode::FAILURE;
-        }
-        println!("\nwritten to {path}");
-    }
-    ExitCode::SUCCESS
+    report::run("Tiling harness", "tiling", options.report.is_record, |report| {
+        sections.iter().for_each(|section| report.push(&section(&options)));
+        Ok(())
+    })
 }
 
 /// `count` steps over all samples of a shape.

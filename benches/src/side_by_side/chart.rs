@@ -11,8 +11,8 @@
 
 use std::fmt::Write;
 
-use super::ask::Taken;
 use super::report::Report;
+use crate::scenario::ask::Taken;
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin and end; right of them is room for figures.

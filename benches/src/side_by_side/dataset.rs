@@ -7,8 +7,9 @@
 
 use std::ops::Range;
 
-use crate::data::Random;
 use testkit::remote_write::{RequestEncoder, encode_labels};
+
+use crate::data::Random;
 
 /// Time between two scrapes.
 pub const INTERVAL_MS: i64 = 15_000;
@@ -358,39 +359,9 @@ mod tests {
     use std::convert::Infallible;
 
     use prost::Message;
+    use testkit::prompb::{TimeSeries, WriteRequest};
 
     use super::*;
-
-    /// The messages as a receiver reads them.
-    #[derive(Clone, PartialEq, Message)]
-    struct WriteRequest {
-        #[prost(message, repeated, tag = "1")]
-        timeseries: Vec<TimeSeries>,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    struct TimeSeries {
-        #[prost(message, repeated, tag = "1")]
-        labels: Vec<Label>,
-        #[prost(message, repeated, tag = "2")]
-        samples: Vec<Sample>,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    struct Label {
-        #[prost(string, tag = "1")]
-        name: String,
-        #[prost(string, tag = "2")]
-        value: String,
-    }
-
-    #[derive(Clone, PartialEq, Message)]
-    struct Sample {
-        #[prost(double, tag = "1")]
-        value: f64,
-        #[prost(int64, tag = "2")]
-        timestamp: i64,
-    }
 
     type Held = BTreeMap<Vec<(String, String)>, Vec<(i64, f64)>>;
 
@@ -405,8 +376,10 @@ mod tests {
                 let message = WriteRequest::decode(bytes.as_slice()).unwrap();
                 let found: usize = message.timeseries.iter().map(|s| s.samples.len()).sum();
                 assert_eq!(found, count);
-                for TimeSeries { labels, samples } in message.timeseries {
-                    let labels = labels.into_iter().map(|l| (l.name, l.value)).collect();
+                for TimeSeries { labels, samples, .. } in message.timeseries {
+                    let text = |bytes| String::from_utf8(bytes).unwrap();
+                    let labels =
+                        labels.into_iter().map(|l| (text(l.name), text(l.value))).collect();
                     let samples = samples.into_iter().map(|s| (s.timestamp, s.value));
                     held.entry(labels).or_default().extend(samples);
                 }

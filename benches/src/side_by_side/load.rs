@@ -1,15 +1,13 @@
-//! Loads a dataset by remote write, and says what it cost.
+//! Load of a dataset into a server, until it is at rest.
 
 use std::io::{self, Error};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::compare::Answer;
-use super::dataset::{Dataset, INTERVAL_MS};
-use super::peer::Peer;
-use super::progress::Progress;
-use super::queries::{Shape, instant_path};
-use crate::process::Resident;
+use super::dataset::{Dataset, INTERVAL_MS, Part};
+use crate::scenario::ask::Query;
+use crate::scenario::load::{Sender, send};
+use crate::scenario::process::Resident;
+use crate::scenario::server::Server;
 
 /// Connections, each acknowledged before its next request.
 const SENDERS: usize = 4;
@@ -17,10 +15,7 @@ const SENDERS: usize = 4;
 const REQUEST_SAMPLES: usize = 2_000;
 const REQUEST_SAMPLES_LONG: usize = 10_000;
 
-const HEADERS: &str = "Content-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\n\
-     X-Prometheus-Remote-Write-Version: 0.1.0\r\n";
-
-/// What a load was and what it cost. What needs a process id or a directory may be missing.
+/// Cost of a load. What needs a process id or a directory may be missing.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
 pub struct Loaded {
     /// Samples that were acknowledged.
@@ -39,72 +34,48 @@ pub struct Loaded {
     pub is_settled: bool,
 }
 
-/// Whether a server holds a dataset that ends at a time.
+/// Returns whether a server holds a dataset that ends at a time.
 ///
 /// Errors: it holds something else.
-pub fn is_loaded(peer: &Peer, dataset: &Dataset, end_s: i64) -> io::Result<bool> {
-    let path = instant_path("count({__name__!=\"\"})", end_s);
-    let answer = Answer::read(Shape::Values, peer.client().text(&path)?.as_bytes())?;
-    let series = match answer.first_value() {
-        None => return Ok(false),
-        Some(count) => count as usize,
-    };
-    if series == dataset.series_count() {
-        return Ok(true);
+pub fn is_loaded(server: &Server, dataset: &Dataset, end_s: i64) -> io::Result<bool> {
+    let query = Query::instant("count", "count({__name__!=\"\"})".to_owned(), end_s);
+    match query.answer(server)?.first_value() {
+        None => Ok(false),
+        Some(count) if count as usize == dataset.series_count() => Ok(true),
+        Some(count) => {
+            let text = format!("{} is neither empty nor loaded: {count} series", server.name);
+            Err(Error::other(text))
+        }
     }
-    Err(Error::other(format!("{} is neither empty nor loaded: {series} series", peer.name)))
 }
 
 /// Loads a dataset that ends at a time into an empty server and waits until it is at rest.
 ///
 /// Errors: the server is gone, or refuses samples.
 pub fn load(
-    peer: &Peer,
+    server: &Server,
     dataset: &Dataset,
     end_s: i64,
     settle_timeout: Duration,
 ) -> io::Result<Loaded> {
-    let total = (dataset.series_count() * dataset.scrapes) as u64;
-    let progress = Progress::new(&format!("load {}", peer.name), total);
     let start_ms = end_s * 1_000 - dataset.scrapes as i64 * INTERVAL_MS;
-    let (samples, cpu, started) = (AtomicU64::new(0), peer.cpu_time()?, Instant::now());
-    let send = |part: super::dataset::Part| {
-        let (mut client, mut body) = (peer.client(), Vec::new());
-        let size =
-            if dataset.scrapes_per_request > 1 { REQUEST_SAMPLES_LONG } else { REQUEST_SAMPLES };
-        part.send(start_ms, size, |encoder, count, _| {
-            encoder.compress(&mut body);
-            let (status, answer) = client.post("/api/v1/write", HEADERS, &body)?;
-            if status / 100 != 2 {
-                let text = String::from_utf8_lossy(answer);
-                return Err(Error::other(format!("{}: status {status}: {text}", peer.name)));
-            }
-            samples.fetch_add(count as u64, Ordering::Relaxed);
-            progress.add(count as u64);
-            Ok(())
-        })
-    };
-    std::thread::scope(|scope| {
-        let parts = dataset.parts(SENDERS);
-        let running: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| send(part))).collect();
-        running
-            .into_iter()
-            .try_for_each(|run| run.join().unwrap_or_else(|_| Err(Error::other("a sender died"))))
+    let is_long = dataset.scrapes_per_request > 1;
+    let size = if is_long { REQUEST_SAMPLES_LONG } else { REQUEST_SAMPLES };
+    let outcome = send(server, dataset.parts(SENDERS), |part: Part, sender: &mut Sender| {
+        part.send(start_ms, size, |encoder, count, _| sender.send(encoder, count))
     })?;
-    let seconds = started.elapsed().as_secs_f64();
-    let cpu_loaded = peer.cpu_time()?;
-    progress.finish();
-    let resident = peer.resident();
-    peer.flush()?;
-    let is_settled = peer.settle(settle_timeout)?;
-    let between = |a: Option<Duration>, b: Option<Duration>| Some((b? - a?).as_secs_f64());
+    let resident = server.resident();
+    let (is_settled, cost_after) = server.measure(|| {
+        server.flush()?;
+        server.settle(settle_timeout)
+    })?;
     Ok(Loaded {
-        samples: samples.into_inner(),
-        seconds,
-        cpu_seconds: between(cpu, cpu_loaded),
-        cpu_seconds_after: between(cpu_loaded, peer.cpu_time()?),
+        samples: outcome.sent.samples as u64,
+        seconds: outcome.cost.wall.as_secs_f64(),
+        cpu_seconds: outcome.cost.cpu.map(|cpu| cpu.as_secs_f64()),
+        cpu_seconds_after: cost_after.cpu.map(|cpu| cpu.as_secs_f64()),
         resident,
-        resident_settled: peer.resident(),
+        resident_settled: server.resident(),
         is_settled,
     })
 }

@@ -1,104 +1,84 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::builder::RangedI64ValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 
-use crate::options::{FromCargo, count};
-
 use super::dataset::{DATASETS, Dataset};
+use crate::options::{ReportOptions, build_server, count};
+use crate::scenario::server::{Program, Server};
 
-/// The command line as it is read.
-#[derive(Parser)]
+/// Options of the harness.
+#[derive(Debug, Clone, Parser)]
 #[command(
     name = "side_by_side",
     about = "The same data and the same questions for several servers, in turn.",
     long_about = None,
     next_line_help = true
 )]
-struct Arguments {
+pub struct Options {
     /// A server that runs, NAME=ADDRESS[,pid=N][,dir=PATH]; with its process id, CPU time and
     /// memory are measured, with the directory of its store, bytes on disk. The first server is the
     /// one that the others are compared with.
     #[arg(long, value_name = "SERVER", value_parser = peer)]
-    peer: Vec<Server>,
+    peer: Vec<Target>,
     /// A server to be started on an empty store: [NAME:]tessella[=BINARY], of which the release
     /// binary is built without a path, [NAME:]prometheus=BINARY or
     /// [NAME:]victoria-metrics=BINARY.
     #[arg(long, value_name = "SERVER", value_parser = start)]
-    start: Vec<Server>,
+    start: Vec<Target>,
+    /// Servers of both options, in the order of the command line.
+    #[arg(skip)]
+    pub servers: Vec<Target>,
     /// small, wide, churn, long, or all of them, one after the other.
-    #[arg(long, value_name = "NAME", default_value = "small", value_parser = datasets)]
-    dataset: Datasets,
+    #[arg(long = "dataset", value_name = "NAME", default_value = "small", value_parser = datasets)]
+    pub datasets: Datasets,
     /// How old the newest sample is: 3m, 24h, …
-    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = duration_s)]
-    age: i64,
+    #[arg(long = "age", value_name = "DURATION", default_value = "3m", value_parser = duration_s)]
+    pub age_s: i64,
     /// The end of the data as a Unix time, instead of --age; servers that hold these data already
     /// are not loaded again.
-    #[arg(long, value_name = "SECONDS", value_parser = RangedI64ValueParser::<i64>::new().range(1..))]
-    end: Option<i64>,
-    /// Only queries in whose name or text this is found; may be given again.
-    #[arg(long, value_name = "FILTER")]
-    queries: Vec<String>,
-    /// How often each query is asked.
-    #[arg(long, value_name = "N", default_value = "9", value_parser = count())]
-    runs: usize,
-    /// Three runs, and no waiting for stores to settle.
-    #[arg(long, conflicts_with_all = ["runs", "settle"])]
-    quick: bool,
-    /// How long stores are waited for at most.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    settle: u64,
-    /// Where stores are made.
-    #[arg(long, value_name = "PATH", default_value_os_t = std::env::temp_dir())]
-    directory: PathBuf,
-    /// Write the output into benches/record/<date>-side-by-side-<dataset>, as .md (tables), .json
-    /// (every figure) and .svg (the chart).
-    #[arg(long)]
-    record: bool,
-    /// Only draw the chart of such a record again, beside it.
-    #[arg(long, value_name = "JSON")]
-    chart: Option<PathBuf>,
-    #[command(flatten)]
-    from_cargo: FromCargo,
-}
-
-/// Named ones, in the order of the list of all.
-#[derive(Clone)]
-struct Datasets(Vec<Dataset>);
-
-/// What is wanted.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// In the order of the command line.
-    pub servers: Vec<Server>,
-    /// In the order of the list of all.
-    pub datasets: Vec<Dataset>,
-    /// Age of the newest sample.
-    pub age_s: i64,
-    /// End of the data, if it is to be a certain time.
+    #[arg(
+        long = "end",
+        value_name = "SECONDS",
+        value_parser = RangedI64ValueParser::<i64>::new().range(1..)
+    )]
     pub end_s: Option<i64>,
-    /// Empty: all.
+    /// Only queries in whose name or text this is found; may be given again.
+    #[arg(long = "queries", value_name = "FILTER")]
     pub filters: Vec<String>,
     /// How often each query is asked.
+    #[arg(long, value_name = "N", default_value = "9", value_parser = count())]
     pub runs: usize,
-    /// How long stores are waited for.
+    /// Three runs, and no waiting for stores to settle.
+    #[arg(long = "quick", conflicts_with_all = ["runs", "settle_s"])]
+    is_quick: bool,
+    /// How long stores are waited for at most.
+    #[arg(long = "settle", value_name = "SECONDS", default_value_t = 300)]
     pub settle_s: u64,
     /// Where stores are made.
+    #[arg(long, value_name = "PATH", default_value_os_t = std::env::temp_dir())]
     pub directory: PathBuf,
-    /// Whether the output is kept.
-    pub is_record: bool,
-    /// A record to be drawn, and nothing else.
+    /// As .md (tables), .json (every figure) and .svg (the chart), one of each for a dataset.
+    #[command(flatten)]
+    pub report: ReportOptions,
+    /// Only draw the chart of such a record again, beside it.
+    #[arg(long, value_name = "JSON")]
     pub chart: Option<PathBuf>,
 }
 
-/// A server, and how to get at it.
+/// Datasets in the order of the list of all.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Server {
-    /// What tables call it.
+pub struct Datasets(pub Vec<Dataset>);
+
+/// A server that is wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Name in tables.
     pub name: String,
     /// Where it is, or how it is started.
     pub place: Place,
@@ -120,15 +100,21 @@ pub enum Place {
     Start(Program, Option<PathBuf>),
 }
 
-/// What can be started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
-    /// This project's server.
-    Tessella,
-    /// Prometheus, taking remote write.
-    Prometheus,
-    /// VictoriaMetrics, single node.
-    VictoriaMetrics,
+impl Target {
+    /// Starts the server, on a store below a directory, or connects to it.
+    ///
+    /// Errors: it does not become ready.
+    pub fn open(&self, directory: &Path) -> io::Result<Server> {
+        match &self.place {
+            Place::Address { address, pid, directory } => {
+                Server::connect(&self.name, address, *pid, directory.clone())
+            }
+            Place::Start(program, binary) => {
+                let binary = binary.clone().map_or_else(build_server, Ok)?;
+                Server::start(&self.name, *program, &binary, directory)
+            }
+        }
+    }
 }
 
 const PROGRAMS: [(&str, Program); 3] = [
@@ -137,38 +123,29 @@ const PROGRAMS: [(&str, Program); 3] = [
     ("victoria-metrics", Program::VictoriaMetrics),
 ];
 
-/// Reads the command line, of which the first word is the program's.
+/// Parses the command line, of which the first word is the program's.
 ///
 /// Errors: what is wrong with it, for the user; or what was asked to be shown.
 pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Options, clap::Error> {
-    let matches = Arguments::command().try_get_matches_from(words)?;
-    let given = Arguments::from_arg_matches(&matches)?;
-    let (runs, settle_s) = if given.quick { (3, 0) } else { (given.runs, given.settle) };
-    let options = Options {
-        servers: servers(&matches),
-        datasets: given.dataset.0,
-        age_s: given.age,
-        end_s: given.end,
-        filters: given.queries,
-        runs,
-        settle_s,
-        directory: given.directory,
-        is_record: given.record,
-        chart: given.chart,
-    };
-    let wrong = |message| Arguments::command().error(ErrorKind::ValueValidation, message);
+    let matches = Options::command().try_get_matches_from(words)?;
+    let mut options = Options::from_arg_matches(&matches)?;
+    options.servers = servers(&matches);
+    if options.is_quick {
+        (options.runs, options.settle_s) = (3, 0);
+    }
+    let wrong = |message| Options::command().error(ErrorKind::ValueValidation, message);
     check(&options).map_err(wrong)?;
     Ok(options)
 }
 
 /// The servers in the order of the command line, whichever option names them.
-fn servers(matches: &ArgMatches) -> Vec<Server> {
+fn servers(matches: &ArgMatches) -> Vec<Target> {
     let mut servers = Vec::new();
     for option in ["peer", "start"] {
-        let places = matches.indices_of(option).into_iter().flatten();
-        servers.extend(places.zip(matches.get_many::<Server>(option).into_iter().flatten()));
+        let indices = matches.indices_of(option).into_iter().flatten();
+        servers.extend(indices.zip(matches.get_many::<Target>(option).into_iter().flatten()));
     }
-    servers.sort_unstable_by_key(|(place, _)| *place);
+    servers.sort_unstable_by_key(|(index, _)| *index);
     servers.into_iter().map(|(_, server)| server.clone()).collect()
 }
 
@@ -181,14 +158,13 @@ fn check(options: &Options) -> Result<(), String> {
             return Err(format!("two servers are called {}", server.name));
         }
     }
-    let is_running = |server: &Server| matches!(server.place, Place::Address { .. });
-    if options.datasets.len() > 1 && options.servers.iter().any(is_running) {
+    if options.datasets.0.len() > 1 && !options.peer.is_empty() {
         return Err("a server that runs takes one dataset: it has to be empty".to_owned());
     }
     Ok(())
 }
 
-fn peer(text: &str) -> Result<Server, String> {
+fn peer(text: &str) -> Result<Target, String> {
     let wrong = || format!("{text} is not NAME=ADDRESS[,pid=N][,dir=PATH]");
     let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
     let mut parts = rest.split(',');
@@ -202,10 +178,10 @@ fn peer(text: &str) -> Result<Server, String> {
         }
     }
     let place = Place::Address { address: address.to_owned(), pid, directory };
-    Ok(Server { name: name.to_owned(), place })
+    Ok(Target { name: name.to_owned(), place })
 }
 
-fn start(text: &str) -> Result<Server, String> {
+fn start(text: &str) -> Result<Target, String> {
     let (what, binary) = match text.split_once('=') {
         Some((what, binary)) => (what, Some(PathBuf::from(binary))),
         None => (text, None),
@@ -218,7 +194,7 @@ fn start(text: &str) -> Result<Server, String> {
     if binary.is_none() && program != Program::Tessella {
         return Err(format!("{text} wants =BINARY"));
     }
-    Ok(Server { name: name.to_owned(), place: Place::Start(program, binary) })
+    Ok(Target { name: name.to_owned(), place: Place::Start(program, binary) })
 }
 
 fn datasets(name: &str) -> Result<Datasets, String> {
@@ -272,7 +248,7 @@ mod tests {
             ("old", prometheus),
         ];
         let expected =
-            expected.map(|(name, place)| Server { name: name.to_owned(), place }).to_vec();
+            expected.map(|(name, place)| Target { name: name.to_owned(), place }).to_vec();
         assert_eq!(options.servers, expected);
         assert_eq!((options.age_s, options.runs, options.settle_s), (86_400, 3, 0));
     }

@@ -1,38 +1,14 @@
-//! The questions: what dashboards ask, over 512 steps or at one time, and what a query editor
-//! looks up.
+//! Queries that dashboards ask, over 512 steps or at one time, and lookups of a query editor.
+
+use testkit::percent_encode;
 
 use super::dataset::Dataset;
-use crate::http::percent_encode;
+use crate::scenario::answer::Shape;
+use crate::scenario::ask::{NO_CACHE, Query, Steps};
+use crate::scenario::server::Program;
 
 /// Steps of a range query.
 pub const STEPS: i64 = 512;
-
-/// One question.
-#[derive(Debug, Clone)]
-pub struct Query {
-    /// What it is called in tables.
-    pub name: &'static str,
-    /// PromQL, or what is looked up.
-    pub text: String,
-    /// What an answer holds.
-    pub shape: Shape,
-    /// Path and query string.
-    pub path: String,
-}
-
-/// What an answer holds, and how two of them are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// Series and their values at steps, or at one time.
-    Values,
-    /// The same, but which series have them is not compared: of equal ones any may win.
-    Ranked,
-    /// A list without order.
-    List,
-}
-
-/// No cache of results, where a server has one. VictoriaMetrics moves no steps then, either.
-const NO_CACHE: &str = "&nocache=1";
 
 const COUNTER: &str = "http_requests_total";
 const MEMORY: &str = "container_memory_working_set_bytes";
@@ -91,27 +67,43 @@ const LOOKUPS: &[(&str, &str, &str)] = &[
     ("series", "series", "COUNTER{cluster=\"cluster-00\",path=\"/api/v1/orders\"}"),
 ];
 
-/// All questions, for data that end at a time.
+/// Where a peer is known to answer otherwise than this project's server, and why.
+const DIFFERENCES: &[(Program, &[&str], &str)] = &[
+    (
+        Program::VictoriaMetrics,
+        &["sum of rate", "sum of increase", "raw rate", "ratio", "histogram_quantile", "subquery"],
+        "rate and increase count from the last sample before the window and do not extrapolate \
+         to its borders",
+    ),
+    (
+        Program::Prometheus,
+        &["label values, many", "series"],
+        "lookups find what is in any block of two hours that the range touches; ours what is in \
+         any such day",
+    ),
+];
+
+/// Why a peer answers a query otherwise, if that is known.
+pub fn known_difference(program: Option<Program>, query: &str) -> Option<&'static str> {
+    DIFFERENCES
+        .iter()
+        .find(|(known, queries, _)| Some(*known) == program && queries.contains(&query))
+        .map(|(_, _, reason)| *reason)
+}
+
+/// All queries, for data that end at a time.
 pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
-    let from = end_s - (STEPS - 1) * dataset.step_s;
+    let start_s = end_s - (STEPS - 1) * dataset.step_s;
+    let steps = Steps { start_s, end_s, step_s: dataset.step_s };
     let range = RANGE.iter().map(|&(name, text)| {
-        let text = with_metrics(text);
-        let path = format!(
-            "/api/v1/query_range?query={}&start={from}&end={end_s}&step={}{NO_CACHE}",
-            percent_encode(&text),
-            dataset.step_s
-        );
         let shape = if name == "topk" { Shape::Ranked } else { Shape::Values };
-        Query { name, text, shape, path }
+        Query { shape, ..Query::range(name, with_metrics(text), steps) }
     });
-    let instant = INSTANT.iter().map(|&(name, text)| {
-        let text = with_metrics(text);
-        let path = instant_path(&text, end_s);
-        Query { name, text, shape: Shape::Values, path }
-    });
+    let instant =
+        INSTANT.iter().map(|&(name, text)| Query::instant(name, with_metrics(text), end_s));
     let lookups = LOOKUPS.iter().map(|&(name, place, selector)| {
         let selector = with_metrics(selector);
-        let mut path = format!("/api/v1/{place}?start={from}&end={end_s}{NO_CACHE}");
+        let mut path = format!("/api/v1/{place}?start={start_s}&end={end_s}{NO_CACHE}");
         if !selector.is_empty() {
             path.push_str(&format!("&match[]={}", percent_encode(&selector)));
         }
@@ -119,11 +111,6 @@ pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
         Query { name, text, shape: Shape::List, path }
     });
     range.chain(instant).chain(lookups).collect()
-}
-
-/// The path of an instant query.
-pub fn instant_path(text: &str, at_s: i64) -> String {
-    format!("/api/v1/query?query={}&time={at_s}{NO_CACHE}", percent_encode(text))
 }
 
 fn with_metrics(text: &str) -> String {
@@ -162,5 +149,16 @@ mod tests {
             assert!(path.ends_with(&rest), "{path}");
             assert!(1_000_000_000_000 - from * 1_000 <= dataset.end_ms(0), "steps before the data");
         }
+    }
+
+    #[test]
+    fn differences_are_known_of_queries_that_there_are() {
+        let queries = queries(&DATASETS[0], 0);
+        for name in DIFFERENCES.iter().flat_map(|(_, queries, _)| *queries) {
+            assert!(queries.iter().any(|query| query.name == *name), "{name}");
+        }
+        assert!(known_difference(Some(Program::VictoriaMetrics), "raw rate").is_some());
+        assert!(known_difference(Some(Program::Prometheus), "raw rate").is_none());
+        assert!(known_difference(Some(Program::VictoriaMetrics), "raw").is_none());
     }
 }

@@ -1,20 +1,20 @@
-//! What was measured, as tables for people and as JSON.
+//! Report of all servers, as tables for people and as JSON.
 
 use std::fmt::Write;
 
-use super::ask::{Asked, Taken};
 use super::load::Loaded;
 use crate::measure;
-use crate::process::Resident;
+use crate::scenario::ask::{Asked, Taken};
+use crate::scenario::process::Resident;
 
 /// Everything about one dataset.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// The day, in UTC.
     pub date: String,
-    /// What the figures depend on.
+    /// The machine that the figures depend on.
     pub machine: String,
-    /// What the dataset is called.
+    /// Name of the dataset.
     pub dataset: String,
     /// Series at any one time.
     pub series: usize,
@@ -23,15 +23,15 @@ pub struct Report {
     /// End of the data, a Unix time.
     pub end_s: i64,
     /// In the order of asking; the others are compared with the first.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerFigures>,
     /// In the order of asking.
     pub queries: Vec<Asked>,
 }
 
-/// What is known of a server beside its answers.
+/// Figures of a server besides its answers.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub struct Server {
-    /// What tables call it.
+pub struct ServerFigures {
+    /// Name in tables.
     pub name: String,
     /// `None` if it held the data already.
     pub loaded: Option<Loaded>,
@@ -63,7 +63,7 @@ impl Report {
 
     fn server_table(&self) -> String {
         let mut rows = Vec::new();
-        let mut row = |name: &str, figure: &dyn Fn(&Server) -> Option<String>| {
+        let mut row = |name: &str, figure: &dyn Fn(&ServerFigures) -> Option<String>| {
             let mut cells = vec![name.to_owned()];
             cells.extend(self.servers.iter().map(|s| figure(s).unwrap_or("–".to_owned())));
             rows.push(cells);
@@ -104,8 +104,7 @@ impl Report {
         let mut rows = Vec::new();
         for asked in &self.queries {
             let medians: Vec<f64> = asked.servers.iter().map(Taken::median_ms).collect();
-            let cpu: Vec<f64> =
-                asked.servers.iter().map(|taken| taken.cpu_ms.unwrap_or(f64::NAN)).collect();
+            let cpu: Vec<f64> = asked.servers.iter().map(Taken::cpu_ms).collect();
             let mut row = vec![asked.name.clone()];
             for figures in [medians, cpu] {
                 row.extend(figures.iter().map(|ms| two_digits(*ms)));
@@ -167,11 +166,11 @@ fn verdict(asked: &Asked) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::side_by_side::compare::Compared;
+    use crate::scenario::answer::Compared;
 
     /// A report of some servers, and of queries with the time that each server took.
     pub fn report(servers: &[&str], queries: &[(&str, &[f64])]) -> Report {
-        let server = |name: &&str| Server {
+        let server = |name: &&str| ServerFigures {
             name: (*name).to_owned(),
             loaded: None,
             resident: Some(Resident { now: 1 << 20, peak: 3 << 20 }),
@@ -211,7 +210,7 @@ pub(super) mod tests {
     #[test]
     fn differences_are_named_known_or_not() {
         let mut report = report(&["a", "b"], &[("sum", &[1.0, 1.0])]);
-        let compared = Compared { values: 7, differing: 2, worst: 0.5, missing: 0 };
+        let compared = Compared { values: 7, differing: 2, worst: 0.5, ..Compared::default() };
         report.queries[0].servers[1].compared = compared;
         let text = report.markdown();
         assert!(text.contains("| DIFFERENT |"), "{text}");

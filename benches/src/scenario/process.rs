@@ -1,9 +1,8 @@
-//! The processes under load, as `/proc` and the file system show them.
+//! Processes under load, as `/proc` and the file system show them.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::kernel::cpu_time_of;
@@ -15,23 +14,6 @@ pub struct Resident {
     pub now: u64,
     /// The most so far.
     pub peak: u64,
-}
-
-/// Builds the release binary of the server and returns its path.
-///
-/// Errors: it cannot be built.
-pub fn build_server() -> io::Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let status = Command::new(cargo)
-        .args(["build", "--release", "--package", "tessella"])
-        .current_dir(&root)
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other("the release binary cannot be built"));
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    Ok(target.join("release/tessella"))
 }
 
 /// CPU time of a process and of those that it started.
@@ -80,16 +62,21 @@ fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The length of all files below a directory. One that is deleted meanwhile does not count.
+/// Bytes of all files below a directory or, with a name, of those below the folders of that
+/// name, at any depth. A file that is deleted meanwhile does not count.
 ///
 /// Errors: the directory is not there, or may not be read.
-pub fn directory_bytes(path: &Path) -> io::Result<u64> {
+pub fn directory_bytes(path: &Path, folder: Option<&str>) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let found = match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => directory_bytes(&entry.path()),
-            Ok(metadata) => Ok(metadata.len()),
+            Ok(metadata) if metadata.is_dir() => {
+                let folder = folder.filter(|name| entry.file_name() != *name);
+                directory_bytes(&entry.path(), folder)
+            }
+            Ok(metadata) if folder.is_none() => Ok(metadata.len()),
+            Ok(_) => Ok(0),
             Err(error) => Err(error),
         };
         match found {
@@ -103,6 +90,8 @@ pub fn directory_bytes(path: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -132,9 +121,9 @@ mod tests {
         fs::create_dir_all(root.join("a/b")).unwrap();
         fs::write(root.join("one"), [0; 10]).unwrap();
         fs::write(root.join("a/b/two"), [0; 32]).unwrap();
-        let found = directory_bytes(&root);
+        let found = [None, Some("b"), Some("c")].map(|folder| directory_bytes(&root, folder));
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(found.unwrap(), 42);
-        assert!(directory_bytes(&root).is_err());
+        assert_eq!(found.map(Result::unwrap), [42, 32, 0]);
+        assert!(directory_bytes(&root, None).is_err());
     }
 }

@@ -1,26 +1,34 @@
-//! Whether two servers gave the same answer, and where it is known that they do not.
+//! Answers of servers, and how two of them compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Error};
 
 use serde::Deserialize;
 
-use super::options::Program;
-use super::queries::Shape;
-
-/// How far values may be apart, relative to the larger one.
-pub const TOLERANCE: f64 = 1e-6;
-
 type Labels = BTreeMap<String, String>;
+
+/// Points of a series by time in ms: a value, or the numbers of a native histogram.
+type Points = BTreeMap<i64, Vec<f64>>;
+
+/// Content of an answer, which says how two of them are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Series and their values at steps, or at one time.
+    Values,
+    /// Such series, but which of them have the values is not compared: of equal ones any may win.
+    Ranked,
+    /// A list without order.
+    List,
+}
 
 /// An answer, in an order that does not depend on the server's.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Values by series and by time in ms.
-    Values(BTreeMap<Labels, BTreeMap<i64, f64>>),
+    /// Points by series.
+    Values(BTreeMap<Labels, Points>),
     /// Values by time in ms, sorted.
-    Ranked(BTreeMap<i64, Vec<f64>>),
-    /// What is in a list.
+    Ranked(Points),
+    /// Members of a list.
     List(BTreeSet<String>),
 }
 
@@ -35,6 +43,9 @@ pub struct Compared {
     pub differing: usize,
     /// The largest relative difference.
     pub worst: f64,
+    /// Those that are not equal to the last bit, within the tolerance or not.
+    #[serde(default)]
+    pub other_bits: usize,
 }
 
 impl Compared {
@@ -60,6 +71,33 @@ struct Series {
     #[serde(default)]
     values: Vec<(f64, String)>,
     value: Option<(f64, String)>,
+    #[serde(default)]
+    histograms: Vec<(f64, Histogram)>,
+    histogram: Option<(f64, Histogram)>,
+}
+
+#[derive(Deserialize)]
+struct Histogram {
+    count: String,
+    sum: String,
+    /// Rule of the bounds, lower and upper bound, count.
+    #[serde(default)]
+    buckets: Vec<(u8, String, String, String)>,
+}
+
+impl Histogram {
+    fn numbers(&self) -> io::Result<Vec<f64>> {
+        let mut numbers = vec![number(&self.count)?, number(&self.sum)?];
+        for (bounds, lower, upper, count) in &self.buckets {
+            numbers.push(f64::from(*bounds));
+            numbers.extend([number(lower)?, number(upper)?, number(count)?]);
+        }
+        Ok(numbers)
+    }
+}
+
+fn number(text: &str) -> io::Result<f64> {
+    text.parse().map_err(|_| Error::other(format!("{text} is not a number")))
 }
 
 impl Answer {
@@ -73,21 +111,25 @@ impl Answer {
         }
         let body: Body<Data> = serde_json::from_slice(body)?;
         let mut series = BTreeMap::new();
-        for Series { metric, values, value } in body.data.result {
-            let mut points = BTreeMap::new();
-            for (time_s, text) in values.into_iter().chain(value) {
-                let value =
-                    text.parse().map_err(|_| Error::other(format!("{text} is not a number")))?;
-                points.insert((time_s * 1e3).round() as i64, value);
+        for found in body.data.result {
+            let mut points = Points::new();
+            let mut push = |time_s: f64, numbers| {
+                points.insert((time_s * 1e3).round() as i64, numbers);
+            };
+            for (time_s, text) in found.values.into_iter().chain(found.value) {
+                push(time_s, vec![number(&text)?]);
             }
-            series.insert(metric, points);
+            for (time_s, histogram) in found.histograms.into_iter().chain(found.histogram) {
+                push(time_s, histogram.numbers()?);
+            }
+            series.insert(found.metric, points);
         }
         if shape == Shape::Values {
             return Ok(Answer::Values(series));
         }
-        let mut ranked = BTreeMap::<i64, Vec<f64>>::new();
-        for (time, value) in series.into_values().flatten() {
-            ranked.entry(time).or_default().push(value);
+        let mut ranked = Points::new();
+        for (time, values) in series.into_values().flatten() {
+            ranked.entry(time).or_default().extend(values);
         }
         ranked.values_mut().for_each(|values| values.sort_by(f64::total_cmp));
         Ok(Answer::Ranked(ranked))
@@ -96,32 +138,27 @@ impl Answer {
     /// The value of an answer that has only one.
     pub fn first_value(&self) -> Option<f64> {
         match self {
-            Answer::Values(series) => series.values().flat_map(|s| s.values()).copied().next(),
+            Answer::Values(series) => {
+                series.values().flat_map(|s| s.values()).flatten().copied().next()
+            }
             Answer::Ranked(_) | Answer::List(_) => None,
         }
     }
 
-    /// Compares with another answer to the same question.
-    pub fn compare(&self, other: &Answer) -> Compared {
+    /// Compares with another answer to the same question. Values may differ by `tolerance`,
+    /// relative to the larger one.
+    pub fn compare(&self, other: &Answer, tolerance: f64) -> Compared {
         let mut compared = Compared::default();
         match (self, other) {
             (Answer::Values(a), Answer::Values(b)) => {
-                let none = BTreeMap::new();
+                let none = Points::new();
                 for (labels, points) in a {
-                    compared.points(points, b.get(labels).unwrap_or(&none));
+                    compared.points(points, b.get(labels).unwrap_or(&none), tolerance);
                 }
                 let only_b = b.iter().filter(|(labels, _)| !a.contains_key(*labels));
-                compared.missing += only_b.map(|(_, points)| points.len()).sum::<usize>();
+                only_b.for_each(|(_, points)| compared.points(&none, points, tolerance));
             }
-            (Answer::Ranked(a), Answer::Ranked(b)) => {
-                let times: BTreeSet<&i64> = a.keys().chain(b.keys()).collect();
-                for time in times {
-                    let [a, b] = [a, b].map(|ranked| ranked.get(time).map_or(&[][..], |v| v));
-                    compared.values += a.len();
-                    compared.missing += a.len().abs_diff(b.len());
-                    a.iter().zip(b).for_each(|(a, b)| compared.value(*a, *b));
-                }
-            }
+            (Answer::Ranked(a), Answer::Ranked(b)) => compared.points(a, b, tolerance),
             (Answer::List(a), Answer::List(b)) => {
                 compared.values = a.len();
                 compared.missing = a.symmetric_difference(b).count();
@@ -133,21 +170,22 @@ impl Answer {
 }
 
 impl Compared {
-    fn points(&mut self, a: &BTreeMap<i64, f64>, b: &BTreeMap<i64, f64>) {
-        self.values += a.len();
-        self.missing += b.keys().filter(|time| !a.contains_key(time)).count();
-        for (time, value) in a {
-            match b.get(time) {
-                Some(other) => self.value(*value, *other),
-                None => self.missing += 1,
-            }
+    fn points(&mut self, a: &Points, b: &Points, tolerance: f64) {
+        for (time, a) in a {
+            let b = b.get(time).map_or(&[][..], |b| b);
+            self.values += a.len();
+            self.missing += a.len().abs_diff(b.len());
+            a.iter().zip(b).for_each(|(a, b)| self.value(*a, *b, tolerance));
         }
+        let only_b = b.iter().filter(|(time, _)| !a.contains_key(time));
+        self.missing += only_b.map(|(_, b)| b.len()).sum::<usize>();
     }
 
-    fn value(&mut self, a: f64, b: f64) {
+    fn value(&mut self, a: f64, b: f64, tolerance: f64) {
         if a == b || a.is_nan() && b.is_nan() {
             return;
         }
+        self.other_bits += 1;
         let relative = (a - b).abs() / a.abs().max(b.abs());
         // Neither a NaN against a number nor infinities have a distance.
         if !relative.is_finite() {
@@ -155,37 +193,18 @@ impl Compared {
             return;
         }
         self.worst = self.worst.max(relative);
-        self.differing += usize::from(relative > TOLERANCE);
+        self.differing += usize::from(relative > tolerance);
     }
-}
-
-/// Where a peer is known to answer otherwise than this project's server, and why.
-const DIFFERENCES: &[(Program, &[&str], &str)] = &[
-    (
-        Program::VictoriaMetrics,
-        &["sum of rate", "sum of increase", "raw rate", "ratio", "histogram_quantile", "subquery"],
-        "rate and increase count from the last sample before the window and do not extrapolate \
-         to its borders",
-    ),
-    (
-        Program::Prometheus,
-        &["label values, many", "series"],
-        "lookups find what is in any block of two hours that the range touches; ours what is in \
-         any such day",
-    ),
-];
-
-/// Why a peer answers a query otherwise, if that is known.
-pub fn known_difference(program: Option<Program>, query: &str) -> Option<&'static str> {
-    DIFFERENCES
-        .iter()
-        .find(|(known, queries, _)| Some(*known) == program && queries.contains(&query))
-        .map(|(_, _, reason)| *reason)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Compares, with a millionth as tolerance.
+    fn compare(a: &Answer, b: &Answer) -> Compared {
+        a.compare(b, 1e-6)
+    }
 
     fn values(result: &str) -> Answer {
         let body = format!(r#"{{"status":"success","data":{{"result":[{result}]}}}}"#);
@@ -202,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_order_of_series_does_not_matter() {
-        let compared = values(&format!("{A},{B}")).compare(&values(&format!("{B},{A}")));
+        let compared = compare(&values(&format!("{A},{B}")), &values(&format!("{B},{A}")));
         assert_eq!(compared, Compared { values: 4, ..Compared::default() });
         assert!(compared.is_equal());
     }
@@ -210,11 +229,11 @@ mod tests {
     #[test]
     fn what_one_side_lacks_is_missing() {
         let both = values(&format!("{A},{B}"));
-        assert_eq!(both.compare(&values(A)).missing, 2);
-        assert_eq!(values(A).compare(&both).missing, 2);
+        assert_eq!(compare(&both, &values(A)).missing, 2);
+        assert_eq!(compare(&values(A), &both).missing, 2);
         let shorter = values(r#"{"metric":{"a":"1"},"values":[[1,"1"]]}"#);
-        assert_eq!(values(A).compare(&shorter).missing, 1);
-        assert_eq!(shorter.compare(&values(A)).missing, 1);
+        assert_eq!(compare(&values(A), &shorter).missing, 1);
+        assert_eq!(compare(&shorter, &values(A)).missing, 1);
     }
 
     #[test]
@@ -231,12 +250,25 @@ mod tests {
             ("+Inf", "-Inf", false),
             ("+Inf", "1e308", false),
         ] {
-            let compared = one(a).compare(&one(b));
+            let compared = compare(&one(a), &one(b));
             assert_eq!(compared.is_equal(), is_equal, "{a} and {b}: {compared:?}");
             assert_eq!(compared.missing, 0);
         }
-        assert_eq!(one("4").compare(&one("3")).worst, 0.25);
+        assert_eq!(compare(&one("4"), &one("3")).worst, 0.25);
         assert_eq!(one("4").first_value(), Some(4.0));
+    }
+
+    #[test]
+    fn histograms_are_compared_number_by_number() {
+        let one = |sum: &str, buckets: &str| {
+            let point = format!(r#"{{"count":"9","sum":"{sum}","buckets":[{buckets}]}}"#);
+            values(&format!(r#"{{"metric":{{}},"histograms":[[1,{point}]]}}"#))
+        };
+        let two = r#"[0,"1","2","4"],[0,"2","4","5"]"#;
+        let compared = compare(&one("7", two), &one("7.0000001", two));
+        assert_eq!((compared.values, compared.other_bits, compared.is_equal()), (10, 1, true));
+        assert_eq!(compare(&one("7", two), &one("8", two)).differing, 1);
+        assert_eq!(compare(&one("7", two), &one("7", r#"[0,"1","2","4"]"#)).missing, 4);
     }
 
     #[test]
@@ -244,9 +276,9 @@ mod tests {
         let won = |name: &str| {
             ranked(&format!(r#"{{"metric":{{"a":"{name}"}},"values":[[1,"7"],[2,"8"]]}}"#))
         };
-        assert!(won("x").compare(&won("y")).is_equal());
+        assert!(compare(&won("x"), &won("y")).is_equal());
         let fewer = ranked(r#"{"metric":{"a":"x"},"values":[[1,"7"]]}"#);
-        assert_eq!(won("x").compare(&fewer).missing, 1);
+        assert_eq!(compare(&won("x"), &fewer).missing, 1);
     }
 
     #[test]
@@ -254,9 +286,9 @@ mod tests {
         let list = |text: &str| {
             Answer::read(Shape::List, format!(r#"{{"data":[{text}]}}"#).as_bytes()).unwrap()
         };
-        assert!(list(r#""a","b""#).compare(&list(r#""b","a""#)).is_equal());
-        assert!(list(r#"{"x":"1","y":"2"}"#).compare(&list(r#"{"y":"2","x":"1"}"#)).is_equal());
-        assert_eq!(list(r#""a","b""#).compare(&list(r#""b","c""#)).missing, 2);
+        assert!(compare(&list(r#""a","b""#), &list(r#""b","a""#)).is_equal());
+        assert!(compare(&list(r#"{"x":"1","y":"2"}"#), &list(r#"{"y":"2","x":"1"}"#)).is_equal());
+        assert_eq!(compare(&list(r#""a","b""#), &list(r#""b","c""#)).missing, 2);
     }
 
     #[test]
@@ -269,16 +301,5 @@ mod tests {
         ] {
             Answer::read(shape, body.as_bytes()).unwrap_err();
         }
-    }
-
-    #[test]
-    fn differences_are_known_of_queries_that_there_are() {
-        let queries = super::super::queries::queries(&super::super::dataset::DATASETS[0], 0);
-        for name in DIFFERENCES.iter().flat_map(|(_, queries, _)| *queries) {
-            assert!(queries.iter().any(|query| query.name == *name), "{name}");
-        }
-        assert!(known_difference(Some(Program::VictoriaMetrics), "raw rate").is_some());
-        assert!(known_difference(Some(Program::Prometheus), "raw rate").is_none());
-        assert!(known_difference(Some(Program::VictoriaMetrics), "raw").is_none());
     }
 }

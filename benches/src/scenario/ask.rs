@@ -1,0 +1,170 @@
+//! Queries asked of all servers in turn, and timed.
+
+use std::io::{self, Error};
+use std::time::Duration;
+
+use testkit::percent_encode;
+
+use super::answer::{Answer, Compared, Shape};
+use super::server::Server;
+use crate::measure::median;
+
+/// No cache of results, where a server has one. VictoriaMetrics moves no steps then, either.
+pub const NO_CACHE: &str = "&nocache=1";
+
+/// One query.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// Name in tables.
+    pub name: &'static str,
+    /// PromQL, or what is looked up.
+    pub text: String,
+    /// Content of an answer.
+    pub shape: Shape,
+    /// Path and query string.
+    pub path: String,
+}
+
+/// Steps of a range query.
+#[derive(Debug, Clone, Copy)]
+pub struct Steps {
+    /// Unix time of the first step.
+    pub start_s: i64,
+    /// Unix time of the last step.
+    pub end_s: i64,
+    /// Time between two steps.
+    pub step_s: i64,
+}
+
+impl Query {
+    /// An instant query.
+    pub fn instant(name: &'static str, text: String, at_s: i64) -> Query {
+        let encoded = percent_encode(&text);
+        let path = format!("/api/v1/query?query={encoded}&time={at_s}{NO_CACHE}");
+        Query { name, text, shape: Shape::Values, path }
+    }
+
+    /// A range query.
+    pub fn range(name: &'static str, text: String, steps: Steps) -> Query {
+        let Steps { start_s, end_s, step_s } = steps;
+        let path = format!(
+            "/api/v1/query_range?query={}&start={start_s}&end={end_s}&step={step_s}{NO_CACHE}",
+            percent_encode(&text),
+        );
+        Query { name, text, shape: Shape::Values, path }
+    }
+
+    /// Asks a server once.
+    ///
+    /// Errors: it gives no answer, or one of another shape.
+    pub fn answer(&self, server: &Server) -> io::Result<Answer> {
+        Answer::read(self.shape, server.client().text(&self.path)?.as_bytes())
+    }
+}
+
+/// One query, asked of all servers.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct Asked {
+    /// Name of the query.
+    pub name: String,
+    /// PromQL, or what was looked up.
+    pub text: String,
+    /// For each server, in their order.
+    pub servers: Vec<Taken>,
+}
+
+/// Cost of a query on one server.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct Taken {
+    /// Time of the query that came before the others, to warm up.
+    #[serde(default)]
+    pub first_ms: f64,
+    /// From the question to the last byte of the answer, each time, in the order of asking.
+    pub wall_ms: Vec<f64>,
+    /// The server's CPU time, the mean of all times; `None` without a process id.
+    pub cpu_ms: Option<f64>,
+    /// Bytes of the answer.
+    pub bytes: usize,
+    /// How the answer compares with that of the first server.
+    pub compared: Compared,
+    /// Why it may differ.
+    pub difference: Option<String>,
+    /// Why there was no answer; nothing is measured then.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+impl Taken {
+    /// Median time.
+    pub fn median_ms(&self) -> f64 {
+        median(&self.wall_ms)
+    }
+
+    /// Mean CPU time, NaN if it is not known.
+    pub fn cpu_ms(&self) -> f64 {
+        self.cpu_ms.unwrap_or(f64::NAN)
+    }
+
+    /// Returns whether the answer is the first server's, or differs for a known reason.
+    pub fn is_right(&self) -> bool {
+        self.error.is_none() && (self.compared.is_equal() || self.difference.is_some())
+    }
+}
+
+/// Asks once to warm up and compare, then `runs` times: A, B, A, B. Values may differ by
+/// `tolerance`, relative to the larger one. A server that refuses the query is asked once.
+///
+/// Errors: an answer is not what the query is to return, or a server is gone.
+pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io::Result<Asked> {
+    eprintln!("ask {}", query.name);
+    let mut clients: Vec<_> = servers.iter().map(Server::client).collect();
+    let mut taken = vec![Taken::default(); servers.len()];
+    let mut first = None;
+    for (index, server) in servers.iter().enumerate() {
+        let (body, cost) = server.measure(|| Ok(clients[index].text(&query.path)))?;
+        let body = match body {
+            Ok(body) => body,
+            Err(error) => {
+                taken[index].error = Some(error.to_string());
+                continue;
+            }
+        };
+        let answer = Answer::read(query.shape, body.as_bytes())?;
+        taken[index].first_ms = cost.wall.as_secs_f64() * 1e3;
+        taken[index].bytes = body.len();
+        taken[index].compared = first.as_ref().unwrap_or(&answer).compare(&answer, tolerance);
+        first.get_or_insert(answer);
+    }
+    drop(first);
+    let mut cpu = vec![Some(Duration::ZERO); servers.len()];
+    for _ in 0..runs {
+        for (index, server) in servers.iter().enumerate() {
+            if taken[index].error.is_some() {
+                continue;
+            }
+            let client = &mut clients[index];
+            let (status, cost) = server.measure(|| Ok(client.get(&query.path)?.0))?;
+            if status != 200 {
+                return Err(Error::other(format!("{}: status {status}", server.name)));
+            }
+            taken[index].wall_ms.push(cost.wall.as_secs_f64() * 1e3);
+            cpu[index] = cpu[index].zip(cost.cpu).map(|(sum, spent)| sum + spent);
+        }
+    }
+    for (taken, cpu) in taken.iter_mut().zip(cpu) {
+        let cpu = cpu.filter(|_| taken.error.is_none());
+        taken.cpu_ms = cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / runs as f64);
+    }
+    Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_escaped() {
+        let query = Query::instant("q", "a{b=~\"c+\"}".to_owned(), 7);
+        assert_eq!(query.path, "/api/v1/query?query=a%7Bb%3D~%22c%2B%22%7D&time=7&nocache=1");
+    }
+}
