@@ -206,19 +206,9 @@ fn datasets(name: &str) -> Result<Datasets, String> {
     }
 }
 
-/// Seconds of `90s`, `3m`, `24h` or `2d`.
+/// Seconds of a duration in the form of Prometheus.
 fn duration_s(text: &str) -> Result<i64, String> {
-    let wrong = || format!("{text} is not a duration like 90s, 3m, 24h or 2d");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let count: i64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    count.checked_mul(seconds).filter(|seconds| *seconds >= 0).ok_or_else(wrong)
+    Ok((model::duration::parse_duration_ns(text)? / 1_000_000_000) as i64)
 }
 
 #[cfg(test)]
@@ -263,7 +253,7 @@ mod tests {
             ("--start tessella --start tessella", "two servers are called tessella"),
             ("--start tessella --dataset huge", "there is no dataset huge"),
             ("--start tessella --runs 0", "0 is not in 1.."),
-            ("--start tessella --age 3y", "3y is not a duration like 90s, 3m, 24h or 2d"),
+            ("--start tessella --age 3q", "unknown unit \"q\" in duration \"3q\""),
             ("--start tessella --age", "a value is required for '--age <DURATION>'"),
             ("--start tessella --frob", "unexpected argument '--frob'"),
             (
