@@ -26,10 +26,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::Which;
 use super::leaving::{delete_left, give_back};
 use super::rewrite::clean_partition;
-use super::{State, Which, recover};
 use crate::core::Core;
+use crate::core::seal_state::SealState;
 use crate::delete::{Snapshot, TOMBSTONES_MAX, Tombstone};
 use crate::error::StoreError;
 use crate::keys;
@@ -52,7 +53,7 @@ pub(crate) async fn clean_tombstones(core: &Arc<Core>) -> Result<bool, StoreErro
     let _cleaning = core.cleaning.lock().await;
     {
         let mut state = core.sealing.lock().await;
-        recover::drop_dead_log(core, &mut state).await?;
+        core.drop_dead_log(&mut state).await?;
     }
     tidy(core).await?;
     let tombstones = core.tombstones.all();
@@ -125,7 +126,7 @@ async fn note_cleaned(core: &Core, tombstones: &Snapshot) -> Result<(), StoreErr
 }
 
 /// Forgets tombstones that cover nothing any more, neither in runs nor in the log.
-async fn forget_spent(core: &Core, state: &State) -> Result<(), StoreError> {
+async fn forget_spent(core: &Core, state: &SealState) -> Result<(), StoreError> {
     let all = core.tombstones.all();
     let is_spent = |t: &&Arc<Tombstone>| t.is_cleaned && t.epoch < state.first_epoch;
     let spent: Vec<u32> = all.values().filter(is_spent).map(|t| t.epoch).collect();

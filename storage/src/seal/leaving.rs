@@ -4,38 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{State, recover, sweep};
+use super::{recover, sweep};
 use crate::core::Core;
+use crate::core::seal_state::Leaving;
+use crate::core::seal_state::SealState;
 use crate::error::StoreError;
-
-/// What a failure, or a selection under way, has left behind of a day.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    /// The first selection that does not read it.
-    unread_from: u64,
-    partition: i64,
-    /// Intents that list blocks.
-    intents: Vec<Vec<u8>>,
-    /// Whether there are ids of which nothing is left, and so something of them in the index.
-    ids: bool,
-}
-
-impl Leaving {
-    /// Blocks of runs that were not published.
-    pub(super) fn unpublished(partition: i64, intents: Vec<Vec<u8>>) -> Leaving {
-        Leaving::blocks(0, partition, intents)
-    }
-
-    /// Blocks that selections before `unread_from` may read.
-    pub(super) fn blocks(unread_from: u64, partition: i64, intents: Vec<Vec<u8>>) -> Leaving {
-        Leaving { unread_from, partition, intents, ids: false }
-    }
-
-    /// What the index holds of ids of which nothing is left, and such selections may ask for.
-    pub(super) fn ids(unread_from: u64, partition: i64) -> Leaving {
-        Leaving { unread_from, partition, intents: Vec::new(), ids: true }
-    }
-}
 
 /// Notes days of which nothing is left, and which a crash has left all the same.
 pub(crate) async fn note_emptied(core: &Core) {
@@ -52,7 +25,7 @@ pub(crate) async fn note_emptied(core: &Core) {
 /// Deletes what no selection reads any more, and notes of which days.
 pub(super) async fn delete_left(
     core: &Core,
-    state: &mut State,
+    state: &mut SealState,
     shrunk: &mut BTreeSet<i64>,
 ) -> Result<(), StoreError> {
     while let Some(leaving) = state.leaving.front()

@@ -30,25 +30,25 @@ mod retention;
 mod rewrite;
 mod sweep;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{Labels, SourceError};
 
 use crate::core::Core;
+use crate::core::seal_state::SealState;
 use crate::error::StoreError;
 use crate::keys;
-use crate::log::commit::Log;
 use crate::lsm::WriteSet;
-use crate::meta::{self, Meta};
+use crate::meta::{self};
 use crate::parallel::shares::in_shares;
-use crate::window::{WINDOW_MS, partition_end_ms, window_of};
+use crate::window::{WINDOW_MS, window_of};
 
 pub(crate) use clean::{clean_tombstones, tidy};
 pub(crate) use expire::{expire, is_cleaning_due};
 pub(crate) use leaving::note_emptied;
-pub(crate) use recover::{drop_dead_log, recover};
+pub(crate) use recover::recover;
 pub(crate) use retention::{delete_expired, has_deleted_records, hide_by_size};
 
 /// How long after its end a window stays open for samples that come a little late.
@@ -70,79 +70,23 @@ pub(crate) enum Which {
     Closed,
 }
 
-/// What is known of earlier seals.
-pub(crate) struct State {
-    /// The epoch up to which a window is sealed.
-    watermarks: BTreeMap<i64, u32>,
-    /// The first log epoch that counts, as the store has it.
-    first_epoch: u32,
-    /// The last window that had closed when closed ones were sealed.
+/// Returns the windows that are to be sealed, of those that have open samples.
+fn due(
+    state: &SealState,
+    which: Which,
     closed_window: i64,
-    /// Samples of each window that were open at the last look.
-    open: BTreeMap<i64, u64>,
-    /// Intents of seals since the start: windows of one epoch have different ones.
-    intent_count: u32,
-    /// What cleaning, or a seal that has failed, has left that is deleted once nobody reads it.
-    leaving: VecDeque<leaving::Leaving>,
-    /// The first partition that is kept, and the first selection that sees none before it: those
-    /// are deleted once all selections before have ended.
-    leaving_before: Option<(i64, u64)>,
-    /// The first partition that is kept, as long as the store names it.
-    kept_from: Option<i64>,
-}
-
-impl State {
-    /// The state after a start, which has found what lies before some partition to be gone or not.
-    pub(crate) fn new(meta: &Meta, leaving_before: Option<i64>) -> State {
-        State {
-            watermarks: meta.watermarks.clone(),
-            first_epoch: meta.first_epoch,
-            closed_window: i64::MIN,
-            open: BTreeMap::new(),
-            intent_count: 0,
-            leaving: VecDeque::new(),
-            leaving_before: leaving_before.map(|first_kept| (first_kept, 0)),
-            kept_from: meta.kept_from,
+    open: &BTreeMap<i64, u64>,
+) -> BTreeSet<i64> {
+    let is_due = |(window, samples): &(&i64, &u64)| match which {
+        Which::All => true,
+        Which::Closed if **window > closed_window => false,
+        Which::Closed if closed_window > state.closed_window => true,
+        Which::Closed => {
+            let is_at_rest = state.open.get(window) == Some(samples);
+            **samples >= if is_at_rest { LATE_SAMPLES_MIN } else { LATE_SAMPLES_MAX }
         }
-    }
-
-    /// Whether the store is to name the first partition that is kept no more, once the log begins
-    /// with an epoch: what lies before has been deleted, and a start would bring none of it back. Its
-    /// watermarks have gone with it, so that records of it count again although they were sealed.
-    fn has_left(&self, log: &Log, first_epoch: u32) -> bool {
-        let is_left = |first_kept: i64| !has_records_before(log, first_epoch, first_kept);
-        self.leaving_before.is_none() && self.kept_from.is_some_and(is_left)
-    }
-}
-
-/// The first partition that is kept, where a start finds something before it: its deletion has been
-/// cut off, or the log has records of it.
-pub(crate) fn leaving_before(meta: &Meta, log: &Log) -> Option<i64> {
-    meta.kept_from.filter(|first_kept| {
-        meta.partitions.range(..first_kept).next().is_some()
-            || has_records_before(log, meta.first_epoch, *first_kept)
-    })
-}
-
-/// Whether records of log epochs from one on have samples before a partition.
-fn has_records_before(log: &Log, first_epoch: u32, partition: i64) -> bool {
-    log.has_records_before(first_epoch, partition_end_ms(partition - 1))
-}
-
-impl State {
-    /// Which of the windows that have open samples are to be sealed.
-    fn due(&self, which: Which, closed_window: i64, open: &BTreeMap<i64, u64>) -> BTreeSet<i64> {
-        let is_due = |(window, samples): &(&i64, &u64)| match which {
-            Which::All => true,
-            Which::Closed if **window > closed_window => false,
-            Which::Closed if closed_window > self.closed_window => true,
-            Which::Closed => {
-                let is_at_rest = self.open.get(window) == Some(samples);
-                **samples >= if is_at_rest { LATE_SAMPLES_MIN } else { LATE_SAMPLES_MAX }
-            }
-        };
-        open.iter().filter(is_due).map(|(window, _)| *window).collect()
-    }
+    };
+    open.iter().filter(is_due).map(|(window, _)| *window).collect()
 }
 
 /// A series with samples in the window that is being sealed.
@@ -170,7 +114,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
             *open.entry(*window).or_default() += samples;
         }
-        let windows = state.due(which, closed_window, &open);
+        let windows = due(&state, which, closed_window, &open);
         state.open = open;
         if windows.is_empty() && which == Which::Closed && closed_window <= state.closed_window {
             return Ok(false);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use model::{Cursor, HistogramSample, SampleBatch, SourceError, TimeRange};
 
-use super::leaving::Leaving;
-use super::{Item, State, blocking, gather, recover, register};
+use super::{Item, blocking, gather, register};
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::chunk::{self, HistogramBefore, encode_histograms};
 use crate::core::Core;
+use crate::core::seal_state::Leaving;
+use crate::core::seal_state::SealState;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -38,7 +39,7 @@ struct Blocks {
 /// Errors: blocks that have been written by then count for nobody, and go with the next tidying.
 pub(super) async fn seal_window(
     core: &Arc<Core>,
-    state: &mut State,
+    state: &mut SealState,
     window: i64,
     epoch: u32,
 ) -> Result<(), StoreError> {
@@ -53,7 +54,7 @@ pub(super) async fn seal_window(
 /// The same; adds the intents of blocks that have been written by themselves.
 async fn write_window(
     core: &Arc<Core>,
-    state: &mut State,
+    state: &mut SealState,
     (window, epoch): (i64, u32),
     intents: &mut Vec<Vec<u8>>,
 ) -> Result<(), StoreError> {
@@ -97,13 +98,13 @@ async fn write_window(
     forget(core, window, epoch, &items);
     core.counters.note_seal(block_count, block_bytes);
     tracing::debug!(window, epoch, series = items.len(), block_count, block_bytes, "sealed");
-    recover::drop_dead_log(core, state).await
+    core.drop_dead_log(state).await
 }
 
 /// Makes the blocks of a window count, and its log records not.
 async fn publish(
     core: &Core,
-    state: &mut State,
+    state: &mut SealState,
     mut set: WriteSet,
     window: i64,
     epoch: u32,

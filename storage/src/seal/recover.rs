@@ -1,11 +1,9 @@
 //! Cleanup of seals that were cut off, and of log epochs of which everything is sealed.
 
-use super::State;
-use crate::core::Core;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
-use crate::meta::{Meta, decode_intent, encode_epochs, read_meta};
+use crate::meta::{Meta, decode_intent, read_meta};
 use crate::value;
 
 /// Keys that are deleted in one write.
@@ -55,38 +53,5 @@ pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<
         }
         lsm.commit(set).await?;
     }
-    Ok(())
-}
-
-/// Lets go of log epochs of which nothing is open any more, and of the border of deleted days once
-/// there is nothing before it.
-pub(crate) async fn drop_dead_log(core: &Core, state: &mut State) -> Result<(), StoreError> {
-    let (current, first, has_left) = {
-        let mut log = core.log.lock().await;
-        let current = log.epoch;
-        // In order: what counts is everything from the first epoch on.
-        while let Some((epoch, info)) = log.epochs.first_key_value()
-            && *epoch < current
-            && info.windows.is_empty()
-        {
-            log.epochs.pop_first();
-        }
-        core.counters.note_log(log.bytes(), log.newest_ms);
-        let first = log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch);
-        (current, first.max(state.first_epoch), state.has_left(&log, first))
-    };
-    let mut set = WriteSet::default();
-    if first > state.first_epoch {
-        set.put(keys::EPOCH.to_vec(), encode_epochs(current, first));
-    }
-    if has_left {
-        set.delete(keys::KEPT_FROM);
-    }
-    core.lsm.commit(set).await?;
-    state.first_epoch = first;
-    if has_left {
-        state.kept_from = None;
-    }
-    core.lsm.drop_log_before(state.first_epoch);
     Ok(())
 }

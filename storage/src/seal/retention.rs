@@ -3,9 +3,10 @@
 
 use std::sync::PoisonError;
 
-use super::{State, recover};
+use super::recover;
 use crate::block;
 use crate::core::Core;
+use crate::core::seal_state::SealState;
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::keys;
@@ -92,7 +93,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
     core.lsm.drop_partitions_before(first_kept);
     state.watermarks.retain(|window, _| *window >= first_window);
     state.leaving_before = None;
-    recover::drop_dead_log(core, &mut state).await?;
+    core.drop_dead_log(&mut state).await?;
     release(core, &state);
     Ok(())
 }
@@ -100,7 +101,7 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
 /// Lets hidden and deleted days be read and written again that the retention keeps now.
 ///
 /// Not as long as the log has records of deleted ones, which a start would bring back.
-fn release(core: &Core, state: &State) {
+fn release(core: &Core, state: &SealState) {
     let Some(border_ms) = releasable_from_ms(core).filter(|_| state.kept_from.is_none()) else {
         return;
     };

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use model::{Budget, TimeRange};
 use roaring::RoaringBitmap;
 
-use super::State;
-use super::leaving::Leaving;
 use super::merge::{Merging, unreadable};
 use super::publish::WRITE_BYTES;
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
+use crate::core::seal_state::Leaving;
+use crate::core::seal_state::SealState;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::series::NONE;
@@ -30,7 +30,7 @@ const KEY_BYTES: usize = 64;
 /// Cleans one day, if tombstones cover something of it. Says whether anything was written anew.
 pub(super) async fn clean_partition(
     core: &Arc<Core>,
-    state: &mut State,
+    state: &mut SealState,
     tombstones: &Snapshot,
     partition: i64,
 ) -> Result<bool, StoreError> {
@@ -102,7 +102,7 @@ impl Cleaning<'_> {
     /// returned at the end.
     async fn clean(
         &mut self,
-        state: &mut State,
+        state: &mut SealState,
         facts: &Facts,
         tombstones: &Snapshot,
         masks: &Masks,
@@ -203,7 +203,7 @@ impl Cleaning<'_> {
     }
 
     /// Makes what is pending count in place of what it stands for.
-    async fn publish(&mut self, state: &mut State) -> Result<(), StoreError> {
+    async fn publish(&mut self, state: &mut SealState) -> Result<(), StoreError> {
         let core = self.core;
         if !self.pending.is_some {
             return Ok(());
@@ -224,7 +224,7 @@ impl Cleaning<'_> {
     /// Takes series of which nothing is left out of the index of the partition.
     async fn forget_series(
         &mut self,
-        state: &mut State,
+        state: &mut SealState,
         metrics: &BTreeMap<u64, RoaringBitmap>,
     ) -> Result<(), StoreError> {
         let (core, partition) = (self.core, self.partition);

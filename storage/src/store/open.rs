@@ -1,31 +1,17 @@
 //! Opens a store to write to it, to read it once, or to follow it.
 
-use std::sync::atomic::{AtomicBool, AtomicI64};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use crate::delete::Tombstones;
 use crate::error::StoreError;
-use crate::exemplar::Exemplars;
 use crate::follow::{Follower, follow_forever};
-use crate::head::{Head, HeadLimits};
-use crate::index::cache::IndexCache;
 use crate::keys;
-use crate::log::queue::Queue;
-use crate::log::replay::{Replay, replay};
-use crate::lsm::{Location, Lsm, Reads, SharedMemory, WriteSet};
+use crate::lsm::{Location, Lsm, SharedMemory, WriteSet};
 use crate::meta;
-use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::read::warm::warm_up;
-use crate::retention::{Keeping, ReferenceTime, Rule};
-use crate::samples::columns::ColumnCache;
 use crate::seal;
-use crate::stats::Counters;
 use crate::value;
-use crate::window::partition_end_ms;
 
 use super::Store;
 use super::maintain::{expire_forever, maintain_forever};
@@ -108,7 +94,7 @@ impl Store {
             set.delete(keys::KEPT_BY_SIZE);
         }
         core.lsm.commit(set).await?;
-        seal::drop_dead_log(&core, &mut *core.sealing.lock().await).await?;
+        core.drop_dead_log(&mut *core.sealing.lock().await).await?;
         seal::note_emptied(&core).await;
         // What rules expire does not wait for what is being sealed.
         let tasks = match background {
@@ -196,69 +182,5 @@ impl Store {
         let warming = core.options.warm_up_span_ms.map(warm);
         let (follower, progress) = (Some(follower), Some(progress));
         Ok(Store { core, background, warming, follower, progress })
-    }
-}
-
-impl Core {
-    /// Rebuilds what was in memory from a tree that is open.
-    async fn open(
-        lsm: Lsm,
-        mut meta: meta::Meta,
-        options: StoreOptions,
-    ) -> Result<(Arc<Core>, Replay, meta::Meta), StoreError> {
-        let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
-        let metadata = Metadata::open(&lsm).await?;
-        let head = Head::new(HeadLimits::new(&options));
-        let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
-        let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
-        tracing::info!(
-            epoch = log.epoch,
-            series = head.series_count(),
-            log_bytes = log.bytes(),
-            "the log has been replayed"
-        );
-        let leaving_before = seal::leaving_before(&meta, &log);
-        let sealing = tokio::sync::Mutex::new(seal::State::new(&meta, leaving_before));
-        meta.kept_from = leaving_before;
-        if let Some(first_kept) = leaving_before {
-            head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
-        }
-        let stored = std::mem::take(&mut meta.rules);
-        let index = IndexCache::new(options.index_cache_bytes_max);
-        for (partition, gone) in &meta.gone {
-            index.set_gone(*partition, gone.clone());
-        }
-        let queue = Queue::default();
-        if lsm.is_read_only() {
-            queue.refuse(&StoreError::ReadOnly);
-        }
-        let counters = Counters::default();
-        counters.note_log(log.bytes(), log.newest_ms);
-        let core = Arc::new(Core {
-            lsm,
-            head,
-            exemplars,
-            metadata,
-            columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
-            log: tokio::sync::Mutex::new(log),
-            selections: Reads::default(),
-            tombstones,
-            counters,
-            sealing,
-            cleaning: tokio::sync::Mutex::new(()),
-            partitions: RwLock::new(meta.partitions.clone()),
-            index,
-            is_closing: AtomicBool::new(false),
-            clean_from_ms: AtomicI64::new(i64::MIN),
-            queue,
-            idle: Notify::new(),
-            log_is_large: Notify::new(),
-            has_retention: Notify::new(),
-            keeping: RwLock::new(Arc::new(Keeping::new(options.retention(), &stored))),
-            reference: ReferenceTime::new(options.retention_confirmation),
-            stored_rules: Mutex::new(stored.encode(Rule::expired_before_ms)),
-            options,
-        });
-        Ok((core, replay, meta))
     }
 }

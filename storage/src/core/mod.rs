@@ -1,5 +1,9 @@
 //! State that the tasks of a store share, and the part of it that is in view.
 
+mod delete;
+mod open;
+pub(crate) mod seal_state;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -8,6 +12,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tokio::sync::Notify;
 
+use self::seal_state::SealState;
 use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::exemplar::Exemplars;
@@ -23,7 +28,6 @@ use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };
 use crate::samples::columns::ColumnCache;
-use crate::seal;
 use crate::stats::Counters;
 use crate::window::{
     TIME_MAX_MS, TIME_MIN_MS, TimeBounds, partition_end_ms, partition_of_window, window_of,
@@ -58,7 +62,7 @@ pub(crate) struct Core {
     pub(crate) log: tokio::sync::Mutex<Log>,
     pub(crate) counters: Counters,
     /// Held by whoever seals, deletes, or forgets series: slots stay what they are meanwhile.
-    pub(crate) sealing: tokio::sync::Mutex<seal::State>,
+    pub(crate) sealing: tokio::sync::Mutex<SealState>,
     /// Held by whoever cleans up after deletes, before `sealing`.
     pub(crate) cleaning: tokio::sync::Mutex<()>,
     /// Partitions by number, and how many series are registered in each.

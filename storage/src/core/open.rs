@@ -1,0 +1,88 @@
+//! Rebuilding the state in memory from an open tree.
+
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Mutex, RwLock};
+
+use tokio::sync::Notify;
+
+use super::Core;
+use super::seal_state::{SealState, leaving_before};
+use crate::delete::Tombstones;
+use crate::error::StoreError;
+use crate::exemplar::Exemplars;
+use crate::head::{Head, HeadLimits};
+use crate::index::cache::IndexCache;
+use crate::log::queue::Queue;
+use crate::log::replay::{Replay, replay};
+use crate::lsm::{Lsm, Reads};
+use crate::meta::Meta;
+use crate::metadata::Metadata;
+use crate::options::StoreOptions;
+use crate::retention::{Keeping, ReferenceTime, Rule};
+use crate::samples::columns::ColumnCache;
+use crate::stats::Counters;
+use crate::window::partition_end_ms;
+
+impl Core {
+    /// Rebuilds what was in memory from a tree that is open.
+    pub(crate) async fn open(
+        lsm: Lsm,
+        mut meta: Meta,
+        options: StoreOptions,
+    ) -> Result<(Arc<Core>, Replay, Meta), StoreError> {
+        let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
+        let metadata = Metadata::open(&lsm).await?;
+        let head = Head::new(HeadLimits::new(&options));
+        let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
+        let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
+        tracing::info!(
+            epoch = log.epoch,
+            series = head.series_count(),
+            log_bytes = log.bytes(),
+            "the log has been replayed"
+        );
+        let leaving = leaving_before(&meta, &log);
+        let sealing = tokio::sync::Mutex::new(SealState::new(&meta, leaving));
+        meta.kept_from = leaving;
+        if let Some(first_kept) = leaving {
+            head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
+        }
+        let stored = std::mem::take(&mut meta.rules);
+        let index = IndexCache::new(options.index_cache_bytes_max);
+        for (partition, gone) in &meta.gone {
+            index.set_gone(*partition, gone.clone());
+        }
+        let queue = Queue::default();
+        if lsm.is_read_only() {
+            queue.refuse(&StoreError::ReadOnly);
+        }
+        let counters = Counters::default();
+        counters.note_log(log.bytes(), log.newest_ms);
+        let core = Arc::new(Core {
+            lsm,
+            head,
+            exemplars,
+            metadata,
+            columns: Arc::new(ColumnCache::new(options.columns_bytes_max)),
+            log: tokio::sync::Mutex::new(log),
+            selections: Reads::default(),
+            tombstones,
+            counters,
+            sealing,
+            cleaning: tokio::sync::Mutex::new(()),
+            partitions: RwLock::new(meta.partitions.clone()),
+            index,
+            is_closing: AtomicBool::new(false),
+            clean_from_ms: AtomicI64::new(i64::MIN),
+            queue,
+            idle: Notify::new(),
+            log_is_large: Notify::new(),
+            has_retention: Notify::new(),
+            keeping: RwLock::new(Arc::new(Keeping::new(options.retention(), &stored))),
+            reference: ReferenceTime::new(options.retention_confirmation),
+            stored_rules: Mutex::new(stored.encode(Rule::expired_before_ms)),
+            options,
+        });
+        Ok((core, replay, meta))
+    }
+}
