@@ -382,7 +382,7 @@ impl Follower {
         let meta = &self.meta;
         let is_open = |window, epoch| window >= first_window && meta.is_open(window, epoch);
         let earliest_ms = self.replay.record(&core.head, log, key, value, is_open)?;
-        core.counters.note_log(log.bytes(), log.newest_ms);
+        core.log_counters.note_log(log.bytes(), log.newest_ms);
         // After its samples can be seen, as for a write.
         if let Some(earliest_ms) = earliest_ms {
             core.head.changes.note(earliest_ms);
@@ -413,7 +413,7 @@ impl Follower {
                 core.head.deactivate_if_empty(series);
             });
         }
-        core.counters.note_log(log.bytes(), log.newest_ms);
+        core.log_counters.note_log(log.bytes(), log.newest_ms);
     }
 }
 

@@ -16,6 +16,7 @@ mod core;
 mod delete;
 mod error;
 mod exemplar;
+mod expiry;
 mod follow;
 mod head;
 mod index;
@@ -34,7 +35,6 @@ mod remote;
 mod retention;
 mod samples;
 mod seal;
-mod stats;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -63,5 +63,4 @@ pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, wit
 pub use retention::{
     RETENTION_RULES_MAX, Retention, RetentionFloor, RetentionLimit, RetentionRule,
 };
-pub use stats::{DayStats, StoreStats};
-pub use store::Store;
+pub use store::{DayStats, Store, StoreStats};

@@ -1,5 +1,6 @@
 //! State that the tasks of a store share, and the part of it that is in view.
 
+mod counters;
 mod delete;
 mod open;
 pub(crate) mod seal_state;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 use tokio::sync::Notify;
 
+use self::counters::CoreCounters;
 use self::seal_state::SealState;
 use crate::delete::Tombstones;
 use crate::error::StoreError;
@@ -20,6 +22,7 @@ use crate::head::Head;
 use crate::index::cache::IndexCache;
 use crate::index::facts::Facts;
 use crate::log::commit::{Log, LogTarget};
+use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
 use crate::lsm::{Lsm, Reads};
 use crate::metadata::Metadata;
@@ -28,7 +31,6 @@ use crate::retention::{
     ClockReading, Keeping, Observed, RETENTION_RULES_MAX, ReferenceTime, Retention, RetentionTime,
 };
 use crate::samples::columns::ColumnCache;
-use crate::stats::Counters;
 use crate::window::{
     TIME_MAX_MS, TIME_MIN_MS, TimeBounds, partition_end_ms, partition_of_window, window_of,
 };
@@ -60,7 +62,10 @@ pub(crate) struct Core {
     pub(crate) tombstones: Tombstones,
     /// The one writer of log and head.
     pub(crate) log: tokio::sync::Mutex<Log>,
-    pub(crate) counters: Counters,
+    /// Counts of commits and refused writes.
+    pub(crate) log_counters: LogCounters,
+    /// Counts of all else.
+    pub(crate) counters: CoreCounters,
     /// Held by whoever seals, deletes, or forgets series: slots stay what they are meanwhile.
     pub(crate) sealing: tokio::sync::Mutex<SealState>,
     /// Held by whoever cleans up after deletes, before `sealing`.
@@ -153,7 +158,7 @@ impl Core {
     fn newest_ms(&self) -> Option<i64> {
         let newest_day = self.read_partitions(|all| all.last_key_value().map(|(day, _)| *day));
         let sealed_ms = newest_day.map(|day| partition_end_ms(day - 1));
-        self.counters.newest_ms().max(sealed_ms)
+        self.log_counters.newest_ms().max(sealed_ms)
     }
 
     /// How long samples are kept now.
@@ -233,8 +238,8 @@ impl Core {
     /// Counts a write that is refused, and adds why the object store takes none.
     pub(crate) fn refused(&self, error: StoreError) -> StoreError {
         match &error {
-            StoreError::Stalled { .. } => self.counters.note_stalled(),
-            StoreError::HeadFull { .. } => self.counters.note_head_full(),
+            StoreError::Stalled { .. } => self.log_counters.note_stalled(),
+            StoreError::HeadFull { .. } => self.log_counters.note_head_full(),
             _ => {}
         }
         self.with_reason(error)

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use tokio::sync::Notify;
 
 use super::Core;
+use super::counters::CoreCounters;
 use super::seal_state::{SealState, leaving_before};
 use crate::delete::Tombstones;
 use crate::error::StoreError;
 use crate::exemplar::Exemplars;
 use crate::head::{Head, HeadLimits};
 use crate::index::cache::IndexCache;
+use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
 use crate::log::replay::{Replay, replay};
 use crate::lsm::{Lsm, Reads};
@@ -20,7 +22,6 @@ use crate::metadata::Metadata;
 use crate::options::StoreOptions;
 use crate::retention::{Keeping, ReferenceTime, Rule};
 use crate::samples::columns::ColumnCache;
-use crate::stats::Counters;
 use crate::window::partition_end_ms;
 
 impl Core {
@@ -56,8 +57,8 @@ impl Core {
         if lsm.is_read_only() {
             queue.refuse(&StoreError::ReadOnly);
         }
-        let counters = Counters::default();
-        counters.note_log(log.bytes(), log.newest_ms);
+        let log_counters = LogCounters::default();
+        log_counters.note_log(log.bytes(), log.newest_ms);
         let core = Arc::new(Core {
             lsm,
             head,
@@ -67,7 +68,8 @@ impl Core {
             log: tokio::sync::Mutex::new(log),
             selections: Reads::default(),
             tombstones,
-            counters,
+            log_counters,
+            counters: CoreCounters::default(),
             sealing,
             cleaning: tokio::sync::Mutex::new(()),
             partitions: RwLock::new(meta.partitions.clone()),

@@ -112,7 +112,7 @@ impl Core {
             {
                 log.epochs.pop_first();
             }
-            self.counters.note_log(log.bytes(), log.newest_ms);
+            self.log_counters.note_log(log.bytes(), log.newest_ms);
             let first = log.epochs.first_key_value().map_or(current, |(epoch, _)| *epoch);
             (current, first.max(state.first_epoch), state.has_left(&log, first))
         };

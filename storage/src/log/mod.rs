@@ -4,6 +4,7 @@
 
 mod apply;
 pub(crate) mod commit;
+pub(crate) mod counters;
 mod decide;
 mod drop;
 pub(crate) mod queue;

@@ -20,13 +20,11 @@
 //! window go through the same and become another run, numbered by its later epoch.
 
 mod clean;
-mod expire;
 mod leaving;
 mod merge;
 mod publish;
 mod recover;
 mod register;
-mod retention;
 mod rewrite;
 mod sweep;
 
@@ -46,10 +44,8 @@ use crate::parallel::shares::in_shares;
 use crate::window::{WINDOW_MS, window_of};
 
 pub(crate) use clean::{clean_tombstones, tidy};
-pub(crate) use expire::{expire, is_cleaning_due};
 pub(crate) use leaving::note_emptied;
 pub(crate) use recover::recover;
-pub(crate) use retention::{delete_expired, has_deleted_records, hide_by_size};
 
 /// How long after its end a window stays open for samples that come a little late.
 const GRACE_MS: i64 = 30 * 60 * 1000;

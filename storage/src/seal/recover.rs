@@ -6,9 +6,6 @@ use crate::lsm::{Lsm, WriteSet};
 use crate::meta::{Meta, decode_intent, read_meta};
 use crate::value;
 
-/// Keys that are deleted in one write.
-const DELETE_KEYS: usize = 10_000;
-
 /// Reads what the store says of itself, and deletes what a seal that was cut off has left.
 pub(crate) async fn recover(lsm: &Lsm) -> Result<Meta, StoreError> {
     let meta = read_meta(lsm).await?;
@@ -37,21 +34,4 @@ pub(super) async fn undo_intent(lsm: &Lsm, key: &[u8], bytes: &[u8]) -> Result<(
     }
     set.delete(key);
     lsm.commit(set).await
-}
-
-/// Deletes every key from `start` on and before `end`.
-pub(super) async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<(), StoreError> {
-    let mut scan = lsm.scan(start, end).await?;
-    let mut found = Vec::new();
-    while let Some((key, _)) = scan.next().await? {
-        found.push(key);
-    }
-    for group in found.chunks(DELETE_KEYS) {
-        let mut set = WriteSet::default();
-        for key in group {
-            set.delete(key);
-        }
-        lsm.commit(set).await?;
-    }
-    Ok(())
 }

@@ -6,10 +6,10 @@
 
 use roaring::RoaringBitmap;
 
-use super::retention;
 use crate::block::{self, PAGE_IDS};
 use crate::core::Core;
 use crate::error::StoreError;
+use crate::expiry;
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -26,7 +26,7 @@ pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), Store
     let Some(facts) = core.partition(partition) else { return Ok(()) };
     if facts.gone.len() == u64::from(facts.series_count) {
         // Its watermarks stay: the log may still have records of it.
-        retention::delete_partition(core, partition, &[]).await?;
+        expiry::delete_partition(core, partition, &[]).await?;
         core.remove_partition(partition);
         core.counters.note_deleted();
         tracing::info!(partition, "a day of which nothing is left has been deleted");

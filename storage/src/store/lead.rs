@@ -65,7 +65,7 @@ pub(super) async fn lead(core: Arc<Core>) {
 }
 
 fn note(core: &Core, done: Done) {
-    core.counters.note_commit(done);
+    core.log_counters.note_commit(done);
     if done.log_bytes_open > core.options.log_bytes_max || is_head_large(core) {
         core.log_is_large.notify_one();
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::delete::TOMBSTONES_MAX;
 use crate::error::StoreError;
+use crate::expiry;
 use crate::seal;
 
 use crate::core::Core;
@@ -18,11 +19,11 @@ const CLEAN_AGAIN_MS: i64 = 3_600_000;
 /// Says whether anything has been sealed.
 pub(super) async fn maintain(core: &Arc<Core>) -> Result<bool, StoreError> {
     core.lsm.collect_orphans().await;
-    seal::expire(core).await?;
-    if seal::has_deleted_records(core).await {
+    expiry::expire(core).await?;
+    if expiry::has_deleted_records(core).await {
         seal::seal(core, seal::Which::All).await?;
     }
-    seal::delete_expired(core).await?;
+    expiry::delete_expired(core).await?;
     seal::tidy(core).await?;
     let is_large =
         core.log.lock().await.bytes() > core.options.log_bytes_max || is_head_large(core);
@@ -42,7 +43,7 @@ pub(super) fn is_head_large(core: &Core) -> bool {
 async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
     let now_ms = core.options.clock.now_ms();
     let is_wanted = core.tombstones.counts().0 >= TOMBSTONES_MAX / 2
-        || seal::is_cleaning_due(core, &core.keeping());
+        || expiry::is_cleaning_due(core, &core.keeping());
     let is_due = is_wanted && now_ms >= core.clean_from_ms.load(Ordering::Relaxed);
     if !is_due || core.is_closing.load(Ordering::Relaxed) {
         return Ok(());
@@ -62,7 +63,7 @@ async fn clean_if_due(core: &Arc<Core>) -> Result<(), StoreError> {
 /// Expires what rules do not keep any more, soon after its time has come.
 pub(super) async fn expire_forever(core: Arc<Core>) {
     loop {
-        match seal::expire(&core).await {
+        match expiry::expire(&core).await {
             Ok(()) => {}
             Err(error) if error.ends_writes() => return,
             Err(error) => tracing::error!(%error, "rules of the retention cannot be applied"),

@@ -6,8 +6,8 @@ mod maintain;
 mod open;
 mod snapshot;
 mod source;
+mod stats;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,11 +25,11 @@ use crate::lsm::WriteSet;
 use crate::outcome::{AppendOutcome, RefusedSeries};
 use crate::retention::Retention;
 use crate::seal;
-use crate::stats::{DayStats, StoreStats};
 use crate::window::{WINDOW_MS, partition_end_ms};
 
 #[cfg(test)]
 pub(crate) use delete::begin_delete;
+pub use stats::{DayStats, StoreStats};
 
 /// An open store. Share it in an [`Arc`]; [`Store::close`] ends it properly.
 pub struct Store {
@@ -231,48 +231,6 @@ impl Store {
     pub async fn maintain(&self) -> Result<(), StoreError> {
         self.core.check_writable()?;
         maintain::maintain(&self.core).await.map(drop)
-    }
-
-    /// What the store holds and has done.
-    pub fn stats(&self) -> StoreStats {
-        let stats = self.core.counters.stats(
-            self.core.head.series_count(),
-            self.core.queue.weight(),
-            self.core.read_partitions(BTreeMap::len),
-            self.core.exemplars.stats(),
-            self.core.metadata.stats(),
-            self.core.index.stats(),
-        );
-        let follow = self.progress.as_ref().map(|progress| progress.stats());
-        let columns = self.core.columns.stats();
-        let head = &self.core.head;
-        let blocks = self.core.lsm.block_cache_stats();
-        let disk = self.core.lsm.disk_cache_stats();
-        let orphans = self.core.lsm.orphan_stats();
-        StoreStats {
-            follow,
-            active_series: head.active_count(),
-            head_bytes: head.bytes(),
-            block_cache_bytes: blocks.bytes,
-            block_cache_hits: blocks.hits,
-            block_cache_misses: blocks.misses,
-            disk_cache_bytes: disk.bytes,
-            disk_cache_hits: disk.hits,
-            disk_cache_misses: disk.misses,
-            disk_cache_evicted: disk.evictions,
-            disk_cache_failures: disk.failures,
-            file_bytes: self.core.lsm.file_bytes(),
-            orphans_deleted: orphans.files,
-            orphan_bytes_deleted: orphans.bytes,
-            unmerged_segments: self.core.lsm.unmerged_segments(),
-            object_store_reads: self.core.lsm.read_counts(),
-            columns_bytes: columns.bytes,
-            columns_bytes_max: columns.bytes_max,
-            columns_hits: columns.hits,
-            columns_misses: columns.misses,
-            columns_evicted: columns.evictions,
-            ..stats
-        }
     }
 
     /// What has been refused of series for which the head had no room, by metric and limit: some

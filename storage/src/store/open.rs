@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::expiry;
 use crate::follow::{Follower, follow_forever};
 use crate::keys;
 use crate::lsm::{Location, Lsm, SharedMemory, WriteSet};
@@ -90,7 +91,7 @@ impl Store {
             // Nothing is to be converted: what is new is in keys of its own.
             set.put(keys::FORMAT.to_vec(), value::encode_u32(keys::FORMAT, meta::FORMAT));
         }
-        if seal::hide_by_size(&core, kept_by_size) {
+        if expiry::hide_by_size(&core, kept_by_size) {
             set.delete(keys::KEPT_BY_SIZE);
         }
         core.lsm.commit(set).await?;

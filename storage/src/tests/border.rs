@@ -6,6 +6,7 @@ use model::Labels;
 use slatedb::object_store::ObjectStore;
 
 use super::harness::{self, batch, labels, open_with, read_all};
+use crate::expiry;
 use crate::keys::KEPT_FROM;
 use crate::lsm::WriteSet;
 use crate::meta;
@@ -59,7 +60,7 @@ fn the_border_goes_with_the_days_where_the_log_has_nothing_of_them() {
 
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(!names_border(&store).await);
         assert!(!takes(&store, DELETED_MS + 1).await, "the retention is as it was");
@@ -84,7 +85,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
 
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert_eq!(store.stats().partitions_deleted, 1);
         assert!(names_border(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
@@ -93,7 +94,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         let store = open(&objects, false, DELETED_AT_MS).await;
         for is_maintained in [false, true] {
             if is_maintained {
-                seal::delete_expired(store.core()).await.unwrap();
+                expiry::delete_expired(store.core()).await.unwrap();
             }
             let left = [KEPT_MS, DELETED_AT_MS];
             assert_eq!(times(&store).await, left, "maintained: {is_maintained}");
@@ -103,7 +104,7 @@ fn the_border_stays_until_the_records_of_the_days_are_sealed() {
         assert!(!names_border(&store).await, "it goes with the last record");
         assert!(!takes(&store, DELETED_MS + 1).await, "what has been hidden once stays so");
         assert!(takes(&store, KEPT_MS + 1).await, "which begins a log epoch");
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert!(takes(&store, DELETED_MS + 1).await, "nothing is left of the day");
         let all = [DELETED_MS + 1, KEPT_MS, KEPT_MS + 1, DELETED_AT_MS];
         assert_eq!(times(&store).await, all);
@@ -143,7 +144,7 @@ fn an_unconfirmed_retention_releases_nothing() {
         store.close().await.unwrap();
         let store = open(&objects, true, DELETED_AT_MS).await;
         assert!(takes(&store, DELETED_AT_MS).await);
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert!(names_border(&store).await, "the log has a record of the day");
         store.close().await.unwrap();
 
@@ -154,15 +155,15 @@ fn an_unconfirmed_retention_releases_nothing() {
             ..harness::options()
         };
         let store = open_with(&objects, options).await.unwrap();
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert!(names_border(&store).await);
-        assert!(!seal::has_deleted_records(store.core()).await);
+        assert!(!expiry::has_deleted_records(store.core()).await);
         store.seal_all().await.unwrap();
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert!(!names_border(&store).await && !takes(&store, DELETED_MS + 1).await);
         // Without a limit by time there is nothing to confirm.
         store.set_retention(Retention::default());
-        seal::delete_expired(store.core()).await.unwrap();
+        expiry::delete_expired(store.core()).await.unwrap();
         assert!(takes(&store, DELETED_MS + 1).await);
     });
 }
@@ -186,10 +187,10 @@ fn days_deleted_by_size_are_not_sealed_for_in_vain() {
             // In an open window: its log epoch stays, with a record of the day that is deleted.
             assert!(takes(&store, DELETED_MS + 1).await && takes(&store, DELETED_AT_MS).await);
             seal::write_out(store.core()).await.unwrap();
-            seal::delete_expired(store.core()).await.unwrap();
+            expiry::delete_expired(store.core()).await.unwrap();
             assert_eq!(store.stats().partitions_deleted, 1);
             assert!(names_border(&store).await, "the log has a record of the day");
-            assert!(!seal::has_deleted_records(store.core()).await);
+            assert!(!expiry::has_deleted_records(store.core()).await);
             assert!(!takes(&store, DELETED_MS + 2).await);
         }
     });

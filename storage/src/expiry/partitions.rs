@@ -3,14 +3,13 @@
 
 use std::sync::PoisonError;
 
-use super::recover;
 use crate::block;
 use crate::core::Core;
 use crate::core::seal_state::SealState;
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::keys;
-use crate::lsm::WriteSet;
+use crate::lsm::{Lsm, WriteSet};
 use crate::meta;
 use crate::value;
 use crate::window::{PARTITION_WINDOWS, date_of, partition_end_ms, partition_of_window, window_of};
@@ -168,7 +167,7 @@ fn first_that_fits(core: &Core, bytes_max: u64) -> Option<i64> {
 }
 
 /// Deletes everything in a partition; its entry goes last, and some other keys with it.
-pub(super) async fn delete_partition(
+pub(crate) async fn delete_partition(
     core: &Core,
     partition: i64,
     with_entry: &[Vec<u8>],
@@ -189,7 +188,7 @@ pub(super) async fn delete_partition(
     delete_blocks(core, partition).await?;
     let start = keys::directories(partition);
     let end = keys::partition(partition + 1);
-    recover::delete_range(&core.lsm, &start, &end).await?;
+    delete_range(&core.lsm, &start, &end).await?;
     let mut set = WriteSet::default();
     set.delete(&keys::partition_entry(partition));
     set.delete(&keys::gone(partition));
@@ -216,4 +215,21 @@ async fn delete_blocks(core: &Core, partition: i64) -> Result<(), StoreError> {
         }
     }
     core.lsm.commit(set).await
+}
+
+/// Deletes every key from `start` on and before `end`.
+async fn delete_range(lsm: &Lsm, start: &[u8], end: &[u8]) -> Result<(), StoreError> {
+    let mut scan = lsm.scan(start, end).await?;
+    let mut found = Vec::new();
+    while let Some((key, _)) = scan.next().await? {
+        found.push(key);
+    }
+    for group in found.chunks(DELETE_KEYS) {
+        let mut set = WriteSet::default();
+        for key in group {
+            set.delete(key);
+        }
+        lsm.commit(set).await?;
+    }
+    Ok(())
 }
