@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use crate::cursor::HistogramSample;
+use crate::histogram::HistogramSample;
 use crate::labels::Labels;
+use crate::metadata::MetricKind;
 
 /// A write on its way from a decoder to the store.
 ///
@@ -57,44 +58,6 @@ pub struct BatchMetadata {
     pub help: String,
     /// The unit of its values.
     pub unit: String,
-}
-
-/// The type of a metric.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MetricKind {
-    /// Nobody has said.
-    #[default]
-    Unknown,
-    /// Only grows, but for resets.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Observations in buckets, classic or native.
-    Histogram,
-    /// Observations in buckets that can go down.
-    GaugeHistogram,
-    /// Observations with quantiles.
-    Summary,
-    /// Labels that describe something.
-    Info,
-    /// One of some states.
-    StateSet,
-}
-
-impl MetricKind {
-    /// The word for it in Prometheus' API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            MetricKind::Unknown => "unknown",
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-            MetricKind::Histogram => "histogram",
-            MetricKind::GaugeHistogram => "gaugehistogram",
-            MetricKind::Summary => "summary",
-            MetricKind::Info => "info",
-            MetricKind::StateSet => "stateset",
-        }
-    }
 }
 
 /// Where the parts of one series stand in a [`Batch`].

@@ -1,25 +1,12 @@
 //! The forward-only reader of one series, a batch at a time.
 
-use std::sync::Arc;
-
-use crate::histogram::Histogram;
-use crate::source::SourceError;
+use crate::error::SourceError;
+use crate::histogram::HistogramSample;
 
 /// The most floats that one call hands over.
 pub const SAMPLE_BATCH_LEN: usize = 512;
 /// The most histograms that one call hands over.
 pub const HISTOGRAM_BATCH_LEN: usize = 64;
-
-/// A native histogram as a sample.
-#[derive(Debug, Clone)]
-pub struct HistogramSample {
-    /// Its time, ms since the epoch.
-    pub timestamp_ms: i64,
-    /// Since when its counter counts, ms since the epoch; 0 where that is not known.
-    pub start_ms: i64,
-    /// Its value; a staleness marker is one whose sum is.
-    pub histogram: Arc<Histogram>,
-}
 
 /// Samples of one series: floats in two plain arrays, of which the first `len` are valid, and
 /// histograms beside them.

@@ -9,6 +9,7 @@ pub mod calendar;
 pub mod checkpoint;
 pub mod cursor;
 pub mod duration;
+pub mod error;
 pub mod exemplar;
 pub mod hash;
 pub mod histogram;
@@ -25,22 +26,19 @@ pub mod source;
 mod time_range;
 pub mod varint;
 
-pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries, MetricKind};
+pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries};
 pub use budget::{Budget, BudgetCost, BudgetError, BudgetLimits, BudgetView, HeldMemory};
 pub use budget::{MemoryPool, ObjectStoreCost};
 pub use checkpoint::Checkpoint;
-pub use cursor::{
-    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SAMPLE_BATCH_LEN, SampleBatch, Windows,
-};
+pub use cursor::{Advance, Cursor, HISTOGRAM_BATCH_LEN, SAMPLE_BATCH_LEN, SampleBatch, Windows};
+pub use error::{MatcherError, SourceError};
 pub use exemplar::{Exemplar, SeriesExemplars};
-pub use histogram::{Histogram, ResetHint, Span};
+pub use histogram::{Histogram, HistogramSample, ResetHint, Span};
 pub use kernel::prefetch::prefetch;
 pub use labels::{Labels, LabelsBuilder, LabelsError, METRIC_NAME};
-pub use matcher::{MatchOp, Matcher, MatcherError};
-pub use metadata::{KnownMetric, MetricMetadata};
+pub use matcher::{MatchOp, Matcher};
+pub use metadata::{KnownMetric, MetricKind, MetricMetadata};
 pub use reservation::Reservation;
 pub use sample::{STALE_NAN_BITS, is_any_stale, is_stale, stale_nan};
-pub use source::{
-    Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source, SourceError,
-};
+pub use source::{Answer, BoxFuture, ExemplarQuery, MetadataQuery, Selection, SeriesSet, Source};
 pub use time_range::TimeRange;

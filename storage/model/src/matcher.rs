@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use crate::error::MatcherError;
 use crate::labels::{is_legacy_label_name, write_quoted};
 use crate::re2;
 pub use crate::re2::PATTERN_BYTES_MAX;
@@ -42,22 +43,6 @@ pub struct Matcher {
     op: MatchOp,
     value: String,
     pattern: Option<Arc<Pattern>>,
-}
-
-/// Why a matcher cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MatcherError {
-    /// The regular expression does not parse.
-    #[error("error parsing regexp: {0}")]
-    Syntax(String),
-    /// The regular expression is larger than the limits.
-    #[error("regular expression of {bytes} bytes exceeds the limit: {detail}")]
-    TooLarge {
-        /// Its length.
-        bytes: usize,
-        /// Which limit.
-        detail: String,
-    },
 }
 
 /// What a regular expression comes down to.

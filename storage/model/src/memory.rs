@@ -5,11 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::budget::Budget;
-use crate::cursor::{Advance, Cursor, HistogramSample, SampleBatch, SliceCursor};
+use crate::cursor::{Advance, Cursor, SampleBatch, SliceCursor};
+use crate::error::SourceError;
 use crate::histogram::Histogram;
+use crate::histogram::HistogramSample;
 use crate::labels::Labels;
 use crate::matcher::Matcher;
-use crate::source::{BoxFuture, MetadataQuery, Selection, SeriesSet, Source, SourceError};
+use crate::source::{BoxFuture, MetadataQuery, Selection, SeriesSet, Source};
 
 /// Series in memory, decoded.
 #[derive(Debug, Default, Clone)]

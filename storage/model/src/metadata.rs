@@ -2,7 +2,43 @@
 
 use std::sync::Arc;
 
-use crate::batch::MetricKind;
+/// The type of a metric.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetricKind {
+    /// Nobody has said.
+    #[default]
+    Unknown,
+    /// Only grows, but for resets.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Observations in buckets, classic or native.
+    Histogram,
+    /// Observations in buckets that can go down.
+    GaugeHistogram,
+    /// Observations with quantiles.
+    Summary,
+    /// Labels that describe something.
+    Info,
+    /// One of some states.
+    StateSet,
+}
+
+impl MetricKind {
+    /// The word for it in Prometheus' API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MetricKind::Unknown => "unknown",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::GaugeHistogram => "gaugehistogram",
+            MetricKind::Summary => "summary",
+            MetricKind::Info => "info",
+            MetricKind::StateSet => "stateset",
+        }
+    }
+}
 
 /// What has been said about a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]

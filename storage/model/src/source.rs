@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::budget::{Budget, BudgetError};
+use crate::budget::Budget;
 use crate::cursor::Cursor;
+use crate::error::SourceError;
 use crate::exemplar::SeriesExemplars;
 use crate::labels::Labels;
 use crate::matcher::Matcher;
@@ -171,25 +172,4 @@ pub trait SeriesSet: Send + Sync {
 
     /// How many bytes of encoded samples are held.
     fn encoded_bytes(&self) -> usize;
-}
-
-/// Why series could not be read, by what the caller can do.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum SourceError {
-    /// Raise a limit, or ask for less.
-    #[error(transparent)]
-    Budget(#[from] BudgetError),
-    /// Retry: the object store does not answer.
-    #[error("storage is unavailable: {0}")]
-    Unavailable(String),
-    /// Restore: bytes are damaged.
-    #[error("damaged data at {location} of series {series}: {detail}")]
-    Corrupt {
-        /// The series, or what is known of it.
-        series: String,
-        /// The key, chunk and offset.
-        location: String,
-        /// What was expected and what was found.
-        detail: String,
-    },
 }

@@ -21,6 +21,7 @@ mod error;
 mod layer;
 mod log2;
 mod reset;
+mod sample;
 mod spans;
 mod sum;
 #[cfg(test)]
@@ -39,10 +40,11 @@ pub use bucket::Bucket;
 pub use error::{HistogramError, Side};
 pub use log2::log2;
 pub use reset::decide_hint;
+pub use sample::HistogramSample;
 pub use sum::{HistogramMean, HistogramSum};
 pub use wire::{WireCounts, WireHistogram};
 
-use crate::sample;
+use crate::sample::{is_stale, stale_nan};
 
 /// The schema of histograms with custom buckets.
 ///
@@ -154,13 +156,13 @@ pub struct Histogram {
 impl Histogram {
     /// The histogram that ends a series: the selectors see nothing from here on.
     pub fn stale() -> Histogram {
-        Histogram { sum: sample::stale_nan(), ..Histogram::default() }
+        Histogram { sum: stale_nan(), ..Histogram::default() }
     }
 
     /// Whether this is a staleness marker: its sum is the stale NaN, all else is ignored.
     #[inline]
     pub fn is_stale(&self) -> bool {
-        sample::is_stale(self.sum)
+        is_stale(self.sum)
     }
 
     /// Whether the buckets have bounds of their own.

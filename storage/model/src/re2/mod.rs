@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::error::MatcherError;
 use crate::labels::INVALID_BYTE_BASE;
-use crate::matcher::MatcherError;
 
 /// The most bytes that a regular expression may have.
 pub const PATTERN_BYTES_MAX: usize = 32 << 10;

@@ -1,0 +1,40 @@
+//! Errors of matchers and of sources.
+
+use crate::budget::BudgetError;
+
+/// Reason why a matcher cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatcherError {
+    /// The regular expression does not parse.
+    #[error("error parsing regexp: {0}")]
+    Syntax(String),
+    /// The regular expression is larger than the limits.
+    #[error("regular expression of {bytes} bytes exceeds the limit: {detail}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+        /// Which limit.
+        detail: String,
+    },
+}
+
+/// Reason why series could not be read, by what the caller can do.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SourceError {
+    /// Raise a limit, or ask for less.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// Retry: the object store does not answer.
+    #[error("storage is unavailable: {0}")]
+    Unavailable(String),
+    /// Restore: bytes are damaged.
+    #[error("damaged data at {location} of series {series}: {detail}")]
+    Corrupt {
+        /// The series, or what is known of it.
+        series: String,
+        /// The key, chunk and offset.
+        location: String,
+        /// What was expected and what was found.
+        detail: String,
+    },
+}
