@@ -1,4 +1,8 @@
-//! For which query the object store is read.
+//! Workaround: the budget of a query reaches SlateDB's tasks through a `tracing` dispatcher.
+//!
+//! `docs/slatedb.md` names the upstream change that makes this unnecessary. If SlateDB no longer
+//! copies the dispatcher, every test in `storage/tests/reads.rs` fails: each compares the reads of the
+//! query with those that the object store has seen.
 //!
 //! slatedb fetches the blocks of a scan in tasks of its own. Of the task that wants them one thing
 //! reaches these: its tracing dispatcher, so that what they log ends up where their user wants it.
