@@ -9,6 +9,12 @@
 //! second   the tree has been read anew meanwhile: reads that begin from now on do not want it
 //! later    deleted, once all reads have ended that had begun by then
 //! ```
+//!
+//! A manifest, a list of compactions or a WAL file fences a writer that was taken over: it cannot
+//! create the file that it would write next. An object store that cannot overwrite a file on a
+//! condition has no other fence, so there these files must outlast the longest pause of a process.
+//! Their age by the clock is not enough, as the clock may be ahead. They are kept until this
+//! process has known them for as long by its monotonic clock.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +22,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::{GcFilter, ObjectMetadata};
+use tokio::time::Instant;
+
+use super::settings::{LOG_AGE_MIN, MANIFEST_AGE_MIN};
 
 /// The folder of the files that reads take from.
 const READ_FOLDER: &str = "compacted";
+/// The folder of the write-ahead log.
+const LOG_FOLDER: &str = "wal";
 
 /// The reads under way.
 #[derive(Debug, Default, Clone)]
@@ -111,10 +122,62 @@ impl Unread {
     }
 }
 
+/// Files that may fence a writer, with the time at which this process saw them first.
+#[derive(Debug, Default)]
+struct Fences(Mutex<HashMap<ObjectPath, Instant>>);
+
+impl Fences {
+    /// Returns the files of a folder that may go. All of them come with each call.
+    fn allowed(&self, found: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
+        let now = Instant::now();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let folders: HashSet<String> = found.iter().map(|file| folder(&file.location)).collect();
+        let paths: HashSet<&ObjectPath> = found.iter().map(|file| &file.location).collect();
+        known.retain(|path, _| paths.contains(path) || !folders.contains(&folder(path)));
+        let mut is_old = |file: &ObjectMetadata| {
+            let age_min = match folder(&file.location).as_str() {
+                READ_FOLDER => return true,
+                LOG_FOLDER => LOG_AGE_MIN,
+                _ => MANIFEST_AGE_MIN,
+            };
+            let since = *known.entry(file.location.clone()).or_insert(now);
+            now.duration_since(since) >= age_min
+        };
+        found.iter().filter(|file| is_old(file)).cloned().collect()
+    }
+}
+
+/// Name of the folder that a file is in.
+fn folder(path: &ObjectPath) -> String {
+    let parts: Vec<_> = path.parts().collect();
+    let folder = parts.len().checked_sub(2).map(|at| parts[at].as_ref().to_owned());
+    folder.unwrap_or_default()
+}
+
+/// Filter of the files that SlateDB's garbage collector deletes.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    unread: Unread,
+    /// None on object stores that fence a writer otherwise.
+    fences: Option<Fences>,
+}
+
+impl Filter {
+    /// Keeps what reads want. With `keeps_fences`, it also keeps files that may fence a writer.
+    pub(crate) fn new(reads: Reads, keeps_fences: bool) -> Filter {
+        let fences = keeps_fences.then(Fences::default);
+        Filter { unread: Unread::new(reads), fences }
+    }
+}
+
 #[async_trait]
-impl GcFilter for Unread {
+impl GcFilter for Filter {
     async fn filter(&self, candidates: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
-        self.allowed(candidates)
+        let allowed = self.unread.allowed(candidates);
+        match &self.fences {
+            Some(fences) => fences.allowed(allowed),
+            None => allowed,
+        }
     }
 }
 
@@ -158,6 +221,28 @@ mod tests {
         let _read = reads.begin();
         let log = files(&["tessella/wal/1.sst", "tessella/manifest/1.manifest"]);
         assert_eq!(unread.allowed(log.clone()), log);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_may_fence_a_writer_are_kept_until_they_are_known_for_long() {
+        let filter = Filter::new(Reads::default(), true);
+        let log = files(&["tessella/wal/1.sst"]);
+        let manifest = files(&["tessella/manifest/1.manifest"]);
+        let none = HashSet::new();
+        let clock_ahead = [&log, &manifest];
+        for candidates in clock_ahead {
+            assert_eq!(filter.filter(candidates.clone()).await, none);
+        }
+        tokio::time::advance(LOG_AGE_MIN).await;
+        assert_eq!(filter.filter(log.clone()).await, log);
+        assert_eq!(filter.filter(manifest.clone()).await, none);
+        tokio::time::advance(MANIFEST_AGE_MIN - LOG_AGE_MIN).await;
+        let later = files(&["tessella/manifest/2.manifest"]);
+        let both = manifest.union(&later).cloned().collect();
+        assert_eq!(filter.filter(both).await, manifest);
+        // Where the object store fences a writer, the age by the clock is enough.
+        let filter = Filter::new(Reads::default(), false);
+        assert_eq!(filter.filter(log.clone()).await, log);
     }
 
     #[test]

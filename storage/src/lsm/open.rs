@@ -347,11 +347,12 @@ impl Parts<'_> {
         let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
             .with_options(compactor_options(options.merge_interval))
             .with_scheduler_supplier(Arc::new(schedule));
-        let unread = garbage::Unread::new(self.reads.clone());
+        let keeps_fences = !location.has_conditional_overwrite;
+        let filter = garbage::Filter::new(self.reads.clone(), keeps_fences);
         let collector =
             GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
                 .with_options(collector_options(location, options))
-                .with_gc_filter(Arc::new(unread));
+                .with_gc_filter(Arc::new(filter));
         let cache: Arc<dyn DbCache> = Arc::clone(&self.blocks) as _;
         let settings = settings(options);
         let builder = Db::builder(location.path.clone(), Arc::clone(&self.objects));

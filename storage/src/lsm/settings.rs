@@ -27,7 +27,7 @@ const FILES_OVERLAPPING_MAX: usize = 64;
 /// can hang and then go on, as some object stores cannot tell that it comes late.
 pub(super) const MANIFEST_AGE_MIN: Duration = Duration::from_secs(20 * 60);
 /// The same for files of the write-ahead log, which nobody reads but a start.
-const LOG_AGE_MIN: Duration = Duration::from_secs(60);
+pub(super) const LOG_AGE_MIN: Duration = Duration::from_secs(60);
 /// The same for all other files, beside what [`garbage`](super::garbage) asks of them: those that are being
 /// written are not in the tree yet.
 const FILE_AGE_MIN: Duration = Duration::from_secs(60);
