@@ -128,7 +128,7 @@ struct Fences(Mutex<HashMap<ObjectPath, Instant>>);
 
 impl Fences {
     /// Returns the files of a folder that may go. All of them come with each call.
-    fn allowed(&self, found: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
+    fn allowed(&self, found: &HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
         let now = Instant::now();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let folders: HashSet<String> = found.iter().map(|file| folder(&file.location)).collect();
@@ -175,7 +175,7 @@ impl GcFilter for Filter {
     async fn filter(&self, candidates: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
         let allowed = self.unread.allowed(candidates);
         match &self.fences {
-            Some(fences) => fences.allowed(allowed),
+            Some(fences) => fences.allowed(&allowed),
             None => allowed,
         }
     }
