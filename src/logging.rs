@@ -56,9 +56,9 @@ where
         let source = source(event.metadata());
         match self.0 {
             LogFormat::Logfmt => {
-                let mut line = Line::default();
+                let mut line = LogLine::default();
                 event.record(&mut line);
-                let Line { message, fields } = line;
+                let LogLine { message, fields } = line;
                 writeln!(writer, "time={time} level={level} source={source} msg={message}{fields}")
             }
             LogFormat::Json => {
@@ -99,12 +99,12 @@ fn level_name(level: Level) -> &'static str {
 
 /// The parts of a line, each value in quotes where it needs them.
 #[derive(Default)]
-struct Line {
+struct LogLine {
     message: String,
     fields: String,
 }
 
-impl Line {
+impl LogLine {
     fn add(&mut self, field: &Field, value: &str) {
         let needs_quotes = value.is_empty()
             || value.chars().any(|c| c.is_whitespace() || c.is_control() || c == '"' || c == '=');
@@ -118,7 +118,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.add(field, value);
     }

@@ -16,7 +16,7 @@ use refresh::Refresh;
 
 use crate::error::QueryError;
 use crate::exec::execute::execute;
-use crate::exec::measure::{Run, metered_sets};
+use crate::exec::measure::{MeterGuard, metered_sets};
 use crate::exec::operator::Context;
 use crate::exec::schedule::crew::Crew;
 use crate::exec::tally::tally;
@@ -506,7 +506,7 @@ impl Task {
             self.ctx = self.ctx.clone().with_meters(Arc::clone(meters));
         }
         let value = {
-            let _run = meters.as_ref().map(|meters| Run::start(meters.query()));
+            let _run = meters.as_ref().map(|meters| MeterGuard::start(meters.query()));
             execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?
         };
         let budget = &self.ctx.budget;

@@ -51,7 +51,7 @@ const READER_GRACE: Duration = Duration::from_millis(200);
 const PARTS_MAX: usize = 2;
 
 /// One query, ready to be run.
-struct Wanted {
+struct CompiledQuery {
     selection: Selection,
     /// Whether only the labels of series matter.
     is_labels_alone: bool,
@@ -98,7 +98,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
 }
 
 /// The queries with their matchers compiled, under the limits of one query of PromQL together.
-fn compile(queries: Vec<ReadQuery>) -> Result<Vec<Wanted>, String> {
+fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
     let mut regex_count = 0;
     let mut wanted = Vec::with_capacity(queries.len());
     for query in queries {
@@ -125,21 +125,25 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<Wanted>, String> {
             }
         }
         let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
-        wanted.push(Wanted { selection, is_labels_alone });
+        wanted.push(CompiledQuery { selection, is_labels_alone });
     }
     Ok(wanted)
 }
 
-impl Wanted {
+impl CompiledQuery {
     /// Without a condition nothing is selected, and neither is anything before it begins.
     fn is_empty(&self) -> bool {
         self.selection.matchers.is_empty() || self.selection.end_ms < self.selection.start_ms
     }
 
     /// What is found: series with samples, or labels alone.
-    async fn find(&self, source: &Arc<dyn Source>, lookup: &Lookup) -> Result<Found, ApiError> {
+    async fn find(
+        &self,
+        source: &Arc<dyn Source>,
+        lookup: &Lookup,
+    ) -> Result<ReadResult, ApiError> {
         if self.is_empty() {
-            return Ok(Found::Labels(Vec::new()));
+            return Ok(ReadResult::Labels(Vec::new()));
         }
         let Selection { matchers, start_ms, end_ms, .. } = &self.selection;
         let finding = async {
@@ -150,9 +154,9 @@ impl Wanted {
                     end_ms: *end_ms,
                     limit: 0,
                 };
-                return Ok(Found::Labels(source.series(&query, &lookup.budget).await?));
+                return Ok(ReadResult::Labels(source.series(&query, &lookup.budget).await?));
             }
-            Ok(Found::Series(source.select(&self.selection, &lookup.budget).await?))
+            Ok(ReadResult::Series(source.select(&self.selection, &lookup.budget).await?))
         };
         match tokio::time::timeout(lookup.timeout, finding).await {
             Ok(found) => found.map_err(|error: SourceError| ApiError::from(error)),
@@ -162,7 +166,7 @@ impl Wanted {
 }
 
 /// What a query has found.
-enum Found {
+enum ReadResult {
     Series(Arc<dyn SeriesSet>),
     Labels(Vec<model::Labels>),
 }
@@ -228,7 +232,7 @@ impl From<BudgetError> for ReadFailure {
 async fn samples(
     shared: &Shared,
     source: Arc<dyn Source>,
-    queries: Vec<Wanted>,
+    queries: Vec<CompiledQuery>,
     lookup: Lookup,
     samples_max: u64,
 ) -> Result<Response, ApiError> {
@@ -264,7 +268,7 @@ impl ReadFailure {
 /// Adds the result of one query; what it takes is charged as it grows.
 fn encode_result(
     encoder: &mut ResultEncoder,
-    found: &Found,
+    found: &ReadResult,
     end_ms: i64,
     samples_max: u64,
     budget: &Budget,
@@ -273,14 +277,14 @@ fn encode_result(
     // Once as it grows, and once as it is put behind the others.
     let charge = |bytes: usize| budget.charge_memory(2 * bytes as u64);
     match found {
-        Found::Labels(all) => {
+        ReadResult::Labels(all) => {
             for labels in all {
                 series_encoder.begin(labels);
                 charge(series_encoder.bytes())?;
                 encoder.push_series(&series_encoder);
             }
         }
-        Found::Series(set) => {
+        ReadResult::Series(set) => {
             let (mut count, mut batch) = (0_u64, SampleBatch::new());
             for index in 0..set.len() {
                 series_encoder.begin(set.labels(index));
@@ -315,16 +319,16 @@ fn encode_result(
     Ok(())
 }
 
-type Part = Result<Bytes, ApiError>;
+type ResponsePart = Result<Bytes, ApiError>;
 
 /// Answers with frames, which are encoded while they are sent.
 async fn streamed(
     source: Arc<dyn Source>,
-    queries: Vec<Wanted>,
+    queries: Vec<CompiledQuery>,
     lookup: Lookup,
     frame_bytes_max: usize,
 ) -> Result<Response, ApiError> {
-    let (sender, mut parts) = mpsc::channel::<Part>(PARTS_MAX);
+    let (sender, mut parts) = mpsc::channel::<ResponsePart>(PARTS_MAX);
     let sending_rest = lookup.sending();
     let told = sender.clone();
     let sending = tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
@@ -349,10 +353,10 @@ async fn streamed(
 /// Finds and encodes one query after the other, until nobody listens any more.
 async fn send_frames(
     source: Arc<dyn Source>,
-    queries: Vec<Wanted>,
+    queries: Vec<CompiledQuery>,
     mut lookup: Lookup,
     frame_bytes_max: usize,
-    sender: mpsc::Sender<Part>,
+    sender: mpsc::Sender<ResponsePart>,
 ) {
     for (query_index, query) in queries.into_iter().enumerate() {
         let found = tokio::select! {
@@ -394,7 +398,7 @@ async fn send_frames(
 
 /// Where frames go, part by part.
 struct Parts {
-    sender: mpsc::Sender<Part>,
+    sender: mpsc::Sender<ResponsePart>,
     lookup: Lookup,
 }
 
@@ -428,7 +432,7 @@ impl Parts {
 
 fn encode_frames(
     mut frames: FrameEncoder,
-    found: &Found,
+    found: &ReadResult,
     end_ms: i64,
     parts: &mut Parts,
 ) -> Result<(), ReadFailure> {
@@ -436,7 +440,7 @@ fn encode_frames(
     let budget = parts.lookup.budget.clone();
     let mut send = |out: &mut Vec<u8>| parts.send(std::mem::take(out));
     match found {
-        Found::Labels(all) => {
+        ReadResult::Labels(all) => {
             for labels in all {
                 frames.begin(labels);
                 frames.push_labels_alone(&mut out);
@@ -445,7 +449,7 @@ fn encode_frames(
                 }
             }
         }
-        Found::Series(set) => {
+        ReadResult::Series(set) => {
             let mut batch = SampleBatch::new();
             for index in 0..set.len() {
                 frames.begin(set.labels(index));

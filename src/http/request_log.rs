@@ -25,7 +25,7 @@ const CHARS_MAX: usize = 512;
 pub(super) async fn log(request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT);
     let user_agent = String::from_utf8_lossy(user_agent.map_or(&[], |value| value.as_bytes()));
-    let mut line = Line {
+    let mut line = RequestLogLine {
         started: Instant::now(),
         method: request.method().clone(),
         path: request.uri().path().chars().take(CHARS_MAX).collect(),
@@ -43,7 +43,7 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
 }
 
 /// What is logged of a request, when this is dropped.
-struct Line {
+struct RequestLogLine {
     started: Instant,
     method: Method,
     path: String,
@@ -54,7 +54,7 @@ struct Line {
     is_complete: bool,
 }
 
-impl Drop for Line {
+impl Drop for RequestLogLine {
     fn drop(&mut self) {
         let client = self.client.to_string();
         info!(
@@ -76,7 +76,7 @@ impl Drop for Line {
 /// A body of which it is counted what is sent.
 struct Watched {
     body: Body,
-    line: Line,
+    line: RequestLogLine,
 }
 
 impl hyper::body::Body for Watched {

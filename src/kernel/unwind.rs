@@ -123,14 +123,14 @@ fn walker() -> Option<&'static Walker> {
 impl Walker {
     fn new() -> Option<Walker> {
         let memory = File::open("/proc/self/mem").ok()?;
-        let mut found = Found { modules: Vec::new(), unwinder: Unwinder::new() };
+        let mut found = FoundModules { modules: Vec::new(), unwinder: Unwinder::new() };
         // SAFETY: the callback has the type that is asked for, and is given the address of `found`,
         // which outlives the call and is used by nothing else meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(add_module), (&raw mut found).cast::<c_void>()) };
         // A walk in the allocator may be interrupted by one of the timer.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let scratches = (0..2 * cores + 2).map(|_| Mutex::new(Scratch::new())).collect();
-        let Found { modules, unwinder } = found;
+        let FoundModules { modules, unwinder } = found;
         Some(Walker { modules, unwinder, memory, scratches })
     }
 
@@ -238,20 +238,20 @@ impl Registers {
 }
 
 /// Modules that have been found so far.
-struct Found {
+struct FoundModules {
     modules: Vec<Module>,
     unwinder: Unwinder,
 }
 
-/// Adds a module to the `Found` that `data` is the address of.
+/// Adds a module to the `FoundModules` that `data` is the address of.
 unsafe extern "C" fn add_module(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: `dl_iterate_phdr` hands over what it was given, which is a `Found` that nothing else
+    // SAFETY: `dl_iterate_phdr` hands over what it was given, which is a `FoundModules` that nothing else
     // uses, and a description that holds until this returns.
-    let (found, info) = unsafe { (&mut *data.cast::<Found>(), &*info) };
+    let (found, info) = unsafe { (&mut *data.cast::<FoundModules>(), &*info) };
     // SAFETY: the description says where the program headers are, and how many.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let name = if info.dlpi_name.is_null() {

@@ -42,11 +42,11 @@ pub(super) struct Connections {
 #[derive(Default)]
 struct Open {
     next_id: u64,
-    connections: BTreeMap<u64, Arc<State>>,
+    connections: BTreeMap<u64, Arc<ConnectionState>>,
 }
 
 /// State of one connection.
-struct State {
+struct ConnectionState {
     network: IpAddr,
     activity: Mutex<Activity>,
     close: Arc<Notify>,
@@ -134,9 +134,9 @@ impl Connections {
             stalled_since: None,
         };
         let (network, close) = (network_of(address), Arc::new(Notify::new()));
-        let state = Arc::new(State { network, activity: Mutex::new(activity), close });
+        let state = Arc::new(ConnectionState { network, activity: Mutex::new(activity), close });
         open.connections.insert(id, Arc::clone(&state));
-        Ok(Tracked(Arc::new(Entry { id, state, all: Arc::clone(self) })))
+        Ok(Tracked(Arc::new(ConnectionEntry { id, state, all: Arc::clone(self) })))
     }
 
     /// Ends connections that take too long to send a head, again and again.
@@ -163,7 +163,10 @@ impl Connections {
 }
 
 /// The connection that ends for another, or the time at which there may be one.
-fn dispensable(connections: &BTreeMap<u64, Arc<State>>, now: Instant) -> Result<u64, Instant> {
+fn dispensable(
+    connections: &BTreeMap<u64, Arc<ConnectionState>>,
+    now: Instant,
+) -> Result<u64, Instant> {
     let mut next = now + SWEEP_INTERVAL;
     let mut found = Vec::new();
     for (id, state) in connections {
@@ -185,7 +188,7 @@ fn dispensable(connections: &BTreeMap<u64, Arc<State>>, now: Instant) -> Result<
     of_most.min_by_key(|(_, _, since, id)| (*since, *id)).map(|(.., id)| *id).ok_or(next)
 }
 
-impl State {
+impl ConnectionState {
     fn activity(&self) -> MutexGuard<'_, Activity> {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -193,15 +196,15 @@ impl State {
 
 /// A connection that is open until the last clone is dropped.
 #[derive(Clone)]
-pub(super) struct Tracked(Arc<Entry>);
+pub(super) struct Tracked(Arc<ConnectionEntry>);
 
-struct Entry {
+struct ConnectionEntry {
     id: u64,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
     all: Arc<Connections>,
 }
 
-impl Drop for Entry {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         self.all.open().connections.remove(&self.id);
         self.all.ended.notify_one();

@@ -39,7 +39,7 @@ pub enum GateError {
 
 /// Occasion on which a place is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum PermitRequest {
     /// The work begins.
     First,
     /// The work goes on, after its place was given back while it waited for something else.
@@ -48,7 +48,7 @@ pub(crate) enum Entry {
 
 /// A place. It is free again once this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct QueryPermit {
     _permit: OwnedSemaphorePermit,
     /// How long it took to get it.
     pub waited: Duration,
@@ -78,14 +78,14 @@ impl Gate {
     }
 
     /// A place if one is free, which none is while others wait.
-    pub fn try_enter(&self) -> Option<Place> {
+    pub fn try_enter(&self) -> Option<QueryPermit> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(self.place(permit, Duration::ZERO))
     }
 
     /// A place for a query that may hold and do little, and that waits for another place where
     /// that is not enough for it. So short queries do not wait for long ones.
-    pub fn try_trial(&self) -> Option<Place> {
+    pub fn try_trial(&self) -> Option<QueryPermit> {
         let permit = Arc::clone(&self.trials).try_acquire_owned().ok()?;
         Some(self.place(permit, Duration::ZERO))
     }
@@ -98,8 +98,8 @@ impl Gate {
     /// Waits for a place, in the order of arrival, at most for the given time.
     ///
     /// Errors: a full queue at once, a place that does not come free in time.
-    pub async fn enter(&self, timeout: Duration) -> Result<Place, GateError> {
-        self.enter_as(Entry::First, timeout).await
+    pub async fn enter(&self, timeout: Duration) -> Result<QueryPermit, GateError> {
+        self.enter_as(PermitRequest::First, timeout).await
     }
 
     /// Waits for a place, which one that comes again does whatever the length of the queue.
@@ -107,16 +107,16 @@ impl Gate {
     /// Errors: those of [`Gate::enter`].
     pub(crate) async fn enter_as(
         &self,
-        entry: Entry,
+        entry: PermitRequest,
         timeout: Duration,
-    ) -> Result<Place, GateError> {
+    ) -> Result<QueryPermit, GateError> {
         if let Some(place) = self.try_enter() {
             return Ok(place);
         }
         let started = Instant::now();
         let waiting = 1 + self.waiting.fetch_add(1, Ordering::Relaxed);
         let guard = Waiting(&self.waiting);
-        if entry == Entry::First && waiting > self.waiting_max {
+        if entry == PermitRequest::First && waiting > self.waiting_max {
             return Err(GateError::QueueFull { waiting, limit: self.waiting_max });
         }
         let places = Arc::clone(&self.places);
@@ -128,9 +128,9 @@ impl Gate {
         Ok(self.place(permit, started.elapsed()))
     }
 
-    fn place(&self, permit: OwnedSemaphorePermit, waited: Duration) -> Place {
+    fn place(&self, permit: OwnedSemaphorePermit, waited: Duration) -> QueryPermit {
         self.entered.fetch_add(1, Ordering::Relaxed);
-        Place { _permit: permit, waited }
+        QueryPermit { _permit: permit, waited }
     }
 
     /// How many places have been given away since the start.

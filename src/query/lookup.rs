@@ -7,7 +7,7 @@ use model::Budget;
 
 use super::Gates;
 use super::active::Client;
-use super::gate::{Entry, GateError, Place};
+use super::gate::{GateError, PermitRequest, QueryPermit};
 use super::sending::{Answered, Sending};
 
 /// Request for a lookup.
@@ -47,9 +47,9 @@ impl Answered for UnplacedWork {
 /// The places of a lookup.
 pub(super) struct LookupPlaces {
     pub(super) waited: Duration,
-    pub(super) _place: Place,
+    pub(super) _place: QueryPermit,
     /// Its place among remote reads, if it is one and they are limited.
-    pub(super) _read_place: Option<Place>,
+    pub(super) _read_place: Option<QueryPermit>,
 }
 
 impl Lookup {
@@ -69,7 +69,7 @@ impl Lookup {
     /// Errors: none comes free in time.
     pub(crate) async fn resume(&mut self) -> Result<(), GateError> {
         let timeout = self.timeout.saturating_sub(self.budget.elapsed());
-        self.places = Some(self.gates.enter(self.is_read, Entry::Again, timeout).await?);
+        self.places = Some(self.gates.enter(self.is_read, PermitRequest::Again, timeout).await?);
         Ok(())
     }
 }

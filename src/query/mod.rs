@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::flags::Args;
 use crate::metrics::Metrics;
 use active::{ActiveQueries, ActiveQuery, Client, Listed};
-use gate::{Entry, Gate, GateError, Place};
+use gate::{Gate, GateError, PermitRequest, QueryPermit};
 use lookup::LookupPlaces;
 pub(crate) use lookup::{Lookup, LookupRequest, UnplacedWork};
 use sending::{Outbox, Sending, SendingLimits};
@@ -145,7 +145,7 @@ impl Gates {
     async fn enter(
         &self,
         is_read: bool,
-        entry: Entry,
+        entry: PermitRequest,
         timeout: Duration,
     ) -> Result<LookupPlaces, GateError> {
         let read_place = match self.reads.as_ref().filter(|_| is_read) {
@@ -353,7 +353,7 @@ impl Queries {
     async fn answer(
         &self,
         asked: &Asked<'_>,
-        place: Place,
+        place: QueryPermit,
         limits: &BudgetLimits,
         metrics: &Metrics,
     ) -> Result<Evaluated, QueryFailure> {
@@ -378,7 +378,7 @@ impl Queries {
 
     /// Waits for a place, but not with a query that will be refused. What has been read of it is
     /// given up meanwhile: those that wait are many.
-    async fn wait(&self, asked: &Asked<'_>) -> Result<Place, QueryFailure> {
+    async fn wait(&self, asked: &Asked<'_>) -> Result<QueryPermit, QueryFailure> {
         let left = || asked.timeout.saturating_sub(asked.started.elapsed());
         if !self.gates.gate.is_full() {
             let checking = async {
@@ -408,7 +408,7 @@ impl Queries {
     }
 
     async fn begin(&self, request: LookupRequest, is_read: bool) -> Result<Lookup, GateError> {
-        let places = self.gates.enter(is_read, Entry::First, self.timeout).await?;
+        let places = self.gates.enter(is_read, PermitRequest::First, self.timeout).await?;
         let timeout = self.timeout.saturating_sub(places.waited);
         let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
         let (budget, gates) = (Budget::new(limits), Arc::clone(&self.gates));

@@ -42,7 +42,7 @@ const BEHIND_MIN: Duration = Duration::from_secs(10);
 /// How far a reader is behind the store, and what it has done.
 pub(crate) struct Progress {
     lag: Duration,
-    state: Mutex<State>,
+    state: Mutex<FollowState>,
     steps: AtomicU64,
     gaps: AtomicU64,
     failures: AtomicU64,
@@ -52,7 +52,7 @@ pub(crate) struct Progress {
     tried: Notify,
 }
 
-struct State {
+struct FollowState {
     /// When the last attempt began that found nothing more.
     complete_at: Instant,
     /// Why the last attempt failed.
@@ -94,7 +94,7 @@ impl Behind {
 
 impl Progress {
     fn new(lag: Duration) -> Progress {
-        let state = State { complete_at: Instant::now(), error: None, has_lost_files: false };
+        let state = FollowState { complete_at: Instant::now(), error: None, has_lost_files: false };
         Progress {
             lag,
             state: Mutex::new(state),
@@ -171,7 +171,7 @@ impl Progress {
         self.tried.notify_waiters();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FollowState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,7 +18,7 @@ use super::{Engine, QueryOptions, Ran};
 use crate::annotations::Annotations;
 use crate::error::QueryError;
 use crate::result::{QueryOutput, QueryStats, Row, Value};
-use crate::results::{Found, Key, Piece, Results, Run};
+use crate::results::{Key, Piece, ResultRun, ResultSource, Results};
 use crate::stack::STACK_BYTES_MIN;
 use crate::window::Steps;
 
@@ -46,7 +46,7 @@ pub(super) struct Refresh<'a> {
 /// Rows of an answer, and what is kept of them.
 struct Finished {
     rows: Vec<Row>,
-    run: Run,
+    run: ResultRun,
 }
 
 impl Refresh<'_> {
@@ -59,7 +59,7 @@ impl Refresh<'_> {
         let Some(parts) = self.missing(&run).await? else {
             return self.give_up(&key).await;
         };
-        let found = if parts.is_empty() { Found::All } else { Found::Some };
+        let found = if parts.is_empty() { ResultSource::All } else { ResultSource::Some };
         let mut stats = QueryStats::default();
         parts.iter().for_each(|part| add(&mut stats, &part.output.stats));
         let (asked, version, options) = (self.steps, self.version, self.options.clone());
@@ -87,14 +87,14 @@ impl Refresh<'_> {
         let is_small = row_count(&ran.output) * self.steps.count <= SMALL_CELLS_MAX;
         let pack = move || {
             let _held = held;
-            let run = piece_of(&ran).map(|piece| Run::new(piece, reach, version));
+            let run = piece_of(&ran).map(|piece| ResultRun::new(piece, reach, version));
             Ok((ran.output, run))
         };
         let (output, run) = self.engine.compute(is_small, STACK_BYTES_MIN, pack).await?;
         if let Some(mut run) = run {
             // What has been out of view since it was loaded may come back into view.
             run.keep_unchanged(&(self.source.unchanged_since(version).start..i64::MAX));
-            self.results.count(Found::None);
+            self.results.count(ResultSource::None);
             self.results.put(key, run);
         }
         Ok(output)
@@ -119,8 +119,8 @@ impl Refresh<'_> {
     }
 
     /// What is kept and has not changed, if there are steps among it that are asked for.
-    fn kept(&self, key: &Key) -> Option<Run> {
-        let mut run = Run::clone(&*self.results.get(key)?);
+    fn kept(&self, key: &Key) -> Option<ResultRun> {
+        let mut run = ResultRun::clone(&*self.results.get(key)?);
         let unchanged = self.source.unchanged_since(run.version);
         if run.keep_unchanged(&unchanged) {
             self.results.count_invalidation();
@@ -136,7 +136,7 @@ impl Refresh<'_> {
     ///
     /// Errors: the limits of the query, which the whole of it would pass too, and those of the
     /// source.
-    async fn missing(&self, run: &Run) -> Result<Option<Vec<Ran>>, QueryError> {
+    async fn missing(&self, run: &ResultRun) -> Result<Option<Vec<Ran>>, QueryError> {
         let Some(kept) = run.steps() else { return Ok(None) };
         let mut parts = Vec::new();
         for steps in missing(self.steps, kept).into_iter().flatten() {
@@ -164,7 +164,7 @@ impl Refresh<'_> {
 ///
 /// Errors: the memory limit of the query.
 fn finish(
-    mut run: Run,
+    mut run: ResultRun,
     parts: &[Ran],
     asked: Steps,
     version: u64,

@@ -12,7 +12,7 @@ use crate::exec::binary;
 use crate::exec::broadcast::broadcast;
 use crate::exec::functions;
 use crate::exec::matrix::materialize;
-use crate::exec::measure::{Run, metered};
+use crate::exec::measure::{MeterGuard, metered};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::rollup::{Origin, RollupOperator};
 use crate::exec::scan::all_series;
@@ -38,7 +38,7 @@ pub fn evaluate(
     let Some(meter) = ctx.meters().and_then(|meters| meters.node(node)) else {
         return evaluate_plainly(ctx, sets, node);
     };
-    let _run = Run::start(meter);
+    let _run = MeterGuard::start(meter);
     Ok(metered(evaluate_plainly(ctx, sets, node)?, meter))
 }
 

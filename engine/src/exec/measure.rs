@@ -27,12 +27,12 @@ thread_local! {
 }
 
 /// Lets a meter run on this thread until this is dropped; then the one that ran before goes on.
-pub struct Run(Option<Arc<Meter>>);
+pub struct MeterGuard(Option<Arc<Meter>>);
 
-impl Run {
+impl MeterGuard {
     /// Switches over to a meter.
-    pub fn start(meter: &Arc<Meter>) -> Run {
-        Run(switch(Some(Arc::clone(meter))))
+    pub fn start(meter: &Arc<Meter>) -> MeterGuard {
+        MeterGuard(switch(Some(Arc::clone(meter))))
     }
 
     /// The meter that runs on this thread.
@@ -41,7 +41,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for MeterGuard {
     fn drop(&mut self) {
         switch(self.0.take());
     }
@@ -113,7 +113,7 @@ impl VectorOperator for Metered {
     }
 
     fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
-        let _run = Run::start(&self.meter);
+        let _run = MeterGuard::start(&self.meter);
         Box::new(MeteredReader { reader: self.operator.open(series), meter: &self.meter })
     }
 }
@@ -125,7 +125,7 @@ struct MeteredReader<'a> {
 
 impl TileReader for MeteredReader<'_> {
     fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
-        let _run = Run::start(self.meter);
+        let _run = MeterGuard::start(self.meter);
         self.reader.next_tile(step_count, tile)
     }
 }
@@ -146,7 +146,7 @@ impl SeriesSet for MeteredSet {
     }
 
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
-        let _run = Run::start(&self.meter);
+        let _run = MeterGuard::start(&self.meter);
         Box::new(MeteredCursor { cursor: self.set.cursor(series_index), meter: &self.meter })
     }
 
@@ -178,7 +178,7 @@ impl Cursor for MeteredCursor<'_> {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError> {
-        let _run = Run::start(self.meter);
+        let _run = MeterGuard::start(self.meter);
         let before = batch.sample_count();
         let advance = self.cursor.next_batch(until_ms, batch)?;
         let count = batch.sample_count() - before;
@@ -210,10 +210,10 @@ mod tests {
             while since.elapsed() < least {}
         };
         {
-            let _outer = Run::start(&outer);
+            let _outer = MeterGuard::start(&outer);
             spin(Duration::from_millis(2));
             {
-                let _inner = Run::start(&inner);
+                let _inner = MeterGuard::start(&inner);
                 spin(Duration::from_millis(5));
             }
             spin(Duration::from_millis(1));
@@ -222,17 +222,17 @@ mod tests {
         assert!(outer.busy() >= Duration::from_millis(3));
         assert!(inner.busy() >= Duration::from_millis(5));
         assert!(outer.busy() + inner.busy() <= whole, "no time is counted twice");
-        assert!(Run::current().is_none());
+        assert!(MeterGuard::current().is_none());
     }
 
     #[test]
     fn a_meter_that_is_left_by_an_error_stops() {
         let meter = meter();
         let fail = || -> Result<(), ()> {
-            let _run = Run::start(&meter);
+            let _run = MeterGuard::start(&meter);
             Err(())
         };
         assert!(fail().is_err());
-        assert!(Run::current().is_none());
+        assert!(MeterGuard::current().is_none());
     }
 }

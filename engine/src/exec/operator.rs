@@ -6,7 +6,7 @@ use model::{Budget, Labels, METRIC_NAME};
 
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
-use crate::exec::measure::Run;
+use crate::exec::measure::MeterGuard;
 use crate::exec::schedule::crew::Crew;
 use crate::exec::schedule::turn::Pace;
 use crate::parse::ast::Span;
@@ -214,9 +214,9 @@ impl Context {
             return self.crew.map(&self.walk, tasks, work);
         }
         // Helpers compute for the node that asks for it.
-        let meter = Run::current();
+        let meter = MeterGuard::current();
         self.crew.map(&self.walk, tasks, |task, pace| {
-            let _run = meter.as_ref().map(Run::start);
+            let _run = meter.as_ref().map(MeterGuard::start);
             work(task, pace)
         })
     }

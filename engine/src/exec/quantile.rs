@@ -17,14 +17,14 @@ pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
 
 /// Where a quantile lies among numbers in ascending order.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct QuantileRank {
     /// The index of its lower neighbour.
     pub lower: usize,
     weight: f64,
 }
 
 /// Where the φ-quantile of so many numbers lies, or what it is whatever they are.
-pub fn place(phi: f64, count: usize) -> Result<Place, f64> {
+pub fn place(phi: f64, count: usize) -> Result<QuantileRank, f64> {
     if count == 0 || phi.is_nan() {
         return Err(f64::NAN);
     }
@@ -35,10 +35,10 @@ pub fn place(phi: f64, count: usize) -> Result<Place, f64> {
         return Err(f64::INFINITY);
     }
     let rank = phi * (count - 1) as f64;
-    Ok(Place { lower: rank.floor() as usize, weight: rank - rank.floor() })
+    Ok(QuantileRank { lower: rank.floor() as usize, weight: rank - rank.floor() })
 }
 
-impl Place {
+impl QuantileRank {
     /// The quantile between its neighbours.
     pub fn between(&self, low: f64, high: f64) -> f64 {
         low * (1.0 - self.weight) + high * self.weight

@@ -13,7 +13,7 @@ use model::{
 
 use crate::error::QueryError;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
+use crate::exec::series_cursor::{SeriesCursor, WantedSeries, expect};
 use crate::plan::{Instant, InstantValue};
 use crate::tile::{Tile, set_all_present, set_present};
 use crate::window::Steps;
@@ -315,7 +315,7 @@ impl<'s> Row<'s> {
     fn next_batch(&mut self, reading: &mut Reading<'s, '_>) -> Result<Advance, QueryError> {
         reading.batch.clear();
         let windows = reading.windows.filter(|_| !self.is_mixed);
-        let wanted = Wanted { set: reading.set, series: self.series, windows };
+        let wanted = WantedSeries { set: reading.set, series: self.series, windows };
         let advance = self.cursor.next_batch(wanted, reading.until_ms, reading.batch)?;
         if reading.is_last && advance == Advance::Reached {
             self.cursor.close();

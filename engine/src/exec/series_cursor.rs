@@ -31,7 +31,7 @@ pub(super) enum SeriesCursor<'a> {
 
 /// A series to be read.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedSeries<'a> {
     pub(super) set: &'a dyn SeriesSet,
     pub(super) series: u32,
     /// What is looked at; the rest may be left out.
@@ -45,7 +45,7 @@ impl<'a> SeriesCursor<'a> {
     #[inline]
     pub(super) fn next_batch(
         &mut self,
-        wanted: Wanted<'a>,
+        wanted: WantedSeries<'a>,
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError> {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) use rule::rule;
-pub(crate) use run::{Piece, Run};
+pub(crate) use run::{Piece, ResultRun};
 
 /// What an entry takes beside its text and its run: its places in two tables.
 const ENTRY_BYTES: u64 = 256;
@@ -28,7 +28,7 @@ const ENTRY_BYTES: u64 = 256;
 #[derive(Debug)]
 pub struct Results {
     bytes_max: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptResults>,
     counters: Counters,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Key {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    entries: HashMap<Arc<Key>, Entry>,
+struct KeptResults {
+    entries: HashMap<Arc<Key>, ResultEntry>,
     /// Entries by when they were used last.
     by_use: BTreeMap<u64, Arc<Key>>,
     /// How many uses there have been.
@@ -54,8 +54,8 @@ struct Kept {
 }
 
 #[derive(Debug)]
-struct Entry {
-    run: Arc<Run>,
+struct ResultEntry {
+    run: Arc<ResultRun>,
     bytes: u64,
     used: u64,
 }
@@ -71,7 +71,7 @@ struct Counters {
 
 /// How a query found its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ResultSource {
     /// Every step was there.
     All,
     /// Some steps were there.
@@ -127,9 +127,9 @@ impl Results {
     }
 
     /// What is kept of a query.
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Run>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<ResultRun>> {
         let mut kept = self.lock();
-        let Kept { entries, by_use, uses, .. } = &mut *kept;
+        let KeptResults { entries, by_use, uses, .. } = &mut *kept;
         let entry = entries.get_mut(key)?;
         *uses += 1;
         if let Some(key) = by_use.remove(&entry.used) {
@@ -140,7 +140,7 @@ impl Results {
     }
 
     /// Keeps what is known of a query now, instead of what was.
-    pub(crate) fn put(&self, key: Key, run: Run) {
+    pub(crate) fn put(&self, key: Key, run: ResultRun) {
         let bytes = ENTRY_BYTES + key.query.len() as u64 + run.bytes();
         let mut kept = self.lock();
         kept.remove(&key);
@@ -156,7 +156,7 @@ impl Results {
         kept.uses += 1;
         let (key, used) = (Arc::new(key), kept.uses);
         kept.by_use.insert(used, Arc::clone(&key));
-        kept.entries.insert(key, Entry { run: Arc::new(run), bytes, used });
+        kept.entries.insert(key, ResultEntry { run: Arc::new(run), bytes, used });
         kept.bytes += bytes;
     }
 
@@ -165,12 +165,12 @@ impl Results {
         self.lock().remove(key);
     }
 
-    pub(crate) fn count(&self, found: Found) {
+    pub(crate) fn count(&self, found: ResultSource) {
         let Counters { hits, partial_hits, misses, .. } = &self.counters;
         let counter = match found {
-            Found::All => hits,
-            Found::Some => partial_hits,
-            Found::None => misses,
+            ResultSource::All => hits,
+            ResultSource::Some => partial_hits,
+            ResultSource::None => misses,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -179,13 +179,13 @@ impl Results {
         self.counters.invalidations.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, KeptResults> {
         // A poisoned lock means that another thread panicked; at worst an entry is missing.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl KeptResults {
     pub(crate) fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.by_use.remove(&entry.used);

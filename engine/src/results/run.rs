@@ -14,9 +14,9 @@ const SHARE_MERGED: usize = 2;
 
 /// The answer of a query at some steps, as it was at a version of the source.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct ResultRun {
     /// In the order of time, each beginning a step after the one before it.
-    pieces: Vec<Part>,
+    pieces: Vec<RunPart>,
     /// How far a step looks.
     pub(crate) reach: Reach,
     /// The version that had been reached before anything of it was loaded.
@@ -27,7 +27,7 @@ pub(crate) struct Run {
 
 /// Some steps of a piece; at least one.
 #[derive(Debug, Clone)]
-struct Part {
+struct RunPart {
     piece: Arc<Piece>,
     live: Range<usize>,
 }
@@ -111,10 +111,10 @@ impl Piece {
     }
 }
 
-impl Part {
-    fn whole(piece: Piece) -> Part {
+impl RunPart {
+    fn whole(piece: Piece) -> RunPart {
         let live = 0..piece.steps.count;
-        Part { piece: Arc::new(piece), live }
+        RunPart { piece: Arc::new(piece), live }
     }
 
     fn steps(&self) -> Steps {
@@ -124,11 +124,11 @@ impl Part {
     }
 }
 
-impl Run {
+impl ResultRun {
     /// A run of one piece.
-    pub(crate) fn new(piece: Piece, reach: Reach, version: u64) -> Run {
+    pub(crate) fn new(piece: Piece, reach: Reach, version: u64) -> ResultRun {
         let asked_max = piece.steps.count;
-        Run { pieces: vec![Part::whole(piece)], reach, version, asked_max }
+        ResultRun { pieces: vec![RunPart::whole(piece)], reach, version, asked_max }
     }
 
     /// All steps; nothing where there are none left.
@@ -197,7 +197,7 @@ impl Run {
 
     /// Adds a piece that begins a step after the last one, or ends a step before the first.
     pub(crate) fn extend(&mut self, piece: Piece) {
-        let part = Part::whole(piece);
+        let part = RunPart::whole(piece);
         let is_before =
             self.steps().is_some_and(|steps| part.piece.steps.start_ms < steps.start_ms);
         if is_before {
@@ -219,7 +219,7 @@ impl Run {
 
     /// How many bytes are held.
     pub(crate) fn bytes(&self) -> u64 {
-        let own = size_of::<Run>() + self.pieces.len() * size_of::<(Part, Piece)>();
+        let own = size_of::<ResultRun>() + self.pieces.len() * size_of::<(RunPart, Piece)>();
         own as u64 + self.pieces.iter().map(|part| part.piece.bytes()).sum::<u64>()
     }
 }
@@ -234,15 +234,15 @@ fn steps_before(steps: Steps, time_ms: i64) -> usize {
 }
 
 /// One piece of some parts in a row.
-fn repack(parts: &[Part]) -> Part {
+fn repack(parts: &[RunPart]) -> RunPart {
     let first = parts[0].steps();
     let steps = Steps { count: parts.iter().map(|part| part.live.len()).sum(), ..first };
     let rows = rows(parts, steps).iter().map(PackedRow::pack).collect();
-    Part::whole(Piece { steps, rows })
+    RunPart::whole(Piece { steps, rows })
 }
 
 /// The rows of some parts in a row, at some steps of them.
-fn rows(parts: &[Part], steps: Steps) -> Vec<Row> {
+fn rows(parts: &[RunPart], steps: Steps) -> Vec<Row> {
     let mut found: Vec<(&PackedRow, Range<usize>, usize)> = Vec::new();
     for part in parts {
         let own = part.steps();

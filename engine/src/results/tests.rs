@@ -3,7 +3,7 @@
 use model::Labels;
 use proptest::prelude::*;
 
-use super::run::{Piece, Run};
+use super::run::{Piece, ResultRun};
 use super::{Key, Results, rule};
 use crate::parse::{ParseOptions, parse};
 use crate::plan::{PlanOptions, plan};
@@ -138,7 +138,7 @@ proptest! {
         let piece = |range: std::ops::Range<usize>| {
             Piece::pack(part(range.clone()), &rows(range, &cells)).unwrap()
         };
-        let mut run = Run::new(piece(start..end), NOWHERE, 0);
+        let mut run = ResultRun::new(piece(start..end), NOWHERE, 0);
         for ((length, is_before), (from, to)) in lengths.into_iter().zip(cuts) {
             if is_before && start >= length {
                 run.extend(piece(start - length..start));
@@ -171,7 +171,7 @@ proptest! {
         ahead_ms in -50i64..50,
     ) {
         let piece = Piece::pack(part(0..30), &rows(0..30, &[true])).unwrap();
-        let mut run = Run::new(piece, Reach { back_ms, ahead_ms }, 0);
+        let mut run = ResultRun::new(piece, Reach { back_ms, ahead_ms }, 0);
         let is_cut = run.keep_unchanged(&(from_ms..until_ms));
         let is_kept = |step: &usize| {
             let time_ms = GRID.time(*step);
@@ -192,7 +192,7 @@ fn key(query: usize) -> Key {
 #[test]
 fn what_was_not_asked_for_the_longest_makes_room() {
     let run = |count: usize| {
-        Run::new(Piece::pack(part(0..count), &rows(0..count, &[true])).unwrap(), NOWHERE, 0)
+        ResultRun::new(Piece::pack(part(0..count), &rows(0..count, &[true])).unwrap(), NOWHERE, 0)
     };
     let results = Results::new(1 << 20);
     results.put(key(0), run(64));

@@ -81,7 +81,7 @@ enum Order {
 }
 
 /// The parameters that all three have.
-struct Wanted {
+struct SearchParams {
     request: LookupRequest,
     query: MetadataQuery,
     search: Option<Search>,
@@ -120,7 +120,11 @@ pub(super) async fn answer(
 }
 
 /// Reads what all three have, in Prometheus' order.
-async fn wanted(shared: &Shared, params: &Params, endpoint: &str) -> Result<Wanted, ApiError> {
+async fn wanted(
+    shared: &Shared,
+    params: &Params,
+    endpoint: &str,
+) -> Result<SearchParams, ApiError> {
     params.check()?;
     let now = Time::now();
     let start_ms = time(params, "start", now.seconds_before(LOOK_BACK_SECONDS))?.lookup_ms();
@@ -150,7 +154,15 @@ async fn wanted(shared: &Shared, params: &Params, endpoint: &str) -> Result<Want
     let is_first_ones = search.is_none() && order != Order::Descending;
     let query_limit = if is_first_ones { limit.saturating_add(1) } else { 0 };
     let query = MetadataQuery { selectors, start_ms, end_ms, limit: query_limit };
-    Ok(Wanted { request: params.request(), query, search, order, has_scores, limit, batch_len })
+    Ok(SearchParams {
+        request: params.request(),
+        query,
+        search,
+        order,
+        has_scores,
+        limit,
+        batch_len,
+    })
 }
 
 fn time(params: &Params, name: &str, default: Time) -> Result<Time, ApiError> {
@@ -254,11 +266,11 @@ fn boolean(params: &Params, name: &str, default: bool) -> Result<bool, ApiError>
 
 async fn search(
     shared: &Shared,
-    wanted: Wanted,
+    wanted: SearchParams,
     among: Among<'_>,
     described: Option<Arc<dyn Source>>,
 ) -> Result<Response, ApiError> {
-    let Wanted { request, query, search, order, has_scores, limit, batch_len } = wanted;
+    let SearchParams { request, query, search, order, has_scores, limit, batch_len } = wanted;
     let lookup = shared.queries.begin_lookup(request).await?;
     let source = source_of(shared)?;
     let values = |label| source.label_values(label, &query, &lookup.budget);

@@ -78,7 +78,7 @@ struct Gorilla<'a> {
     bit: usize,
     /// Where the payload ends, in bits.
     end_bit: usize,
-    state: State,
+    state: DecoderState,
     /// Time of the first sample.
     min_ms: i64,
     /// Time from the first sample to the last.
@@ -89,7 +89,7 @@ struct Gorilla<'a> {
 
 /// What the bits of a sample are relative to: the sample before it.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct DecoderState {
     /// Time since the first sample of the chunk: never more than its span.
     offset_ms: u64,
     /// Never more than the span either, so that their sum does not overflow.
@@ -287,7 +287,12 @@ impl<'a> Gorilla<'a> {
             bytes,
             bit: first_bit + FIRST_VALUE_BIT,
             end_bit: payload_end * 8,
-            state: State { offset_ms: 0, delta_ms: 0, value_bits: 0, window: Window::new(0, 64) },
+            state: DecoderState {
+                offset_ms: 0,
+                delta_ms: 0,
+                value_bits: 0,
+                window: Window::new(0, 64),
+            },
             min_ms: header.min_ms,
             span_ms: header.max_ms.abs_diff(header.min_ms),
             count: header.count,

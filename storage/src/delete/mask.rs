@@ -135,7 +135,7 @@ pub(crate) fn kept_parts(
             kept.push(part);
         } else if !deleted.iter().any(|range| range.covers(times)) {
             let parts = SeriesParts::new(Parts::from_iter([part]), i64::MIN, i64::MAX, labels)?;
-            let Kept { floats, histograms } = Kept::of(&parts, deleted, labels)?;
+            let KeptSamples { floats, histograms } = KeptSamples::of(&parts, deleted, labels)?;
             kept.extend((!floats.samples.is_empty()).then_some(Part::Floats(Box::new(floats))));
             kept.extend((!histograms.is_empty()).then_some(Part::Histograms(histograms)));
         }
@@ -145,22 +145,22 @@ pub(crate) fn kept_parts(
 
 /// Samples that are not deleted, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptSamples {
     pub(crate) floats: Floats,
     pub(crate) histograms: Vec<HistogramSample>,
 }
 
-impl Kept {
+impl KeptSamples {
     /// Those of parts.
     pub(crate) fn of(
         parts: &SeriesParts,
         deleted: &[TimeRange],
         labels: &Labels,
-    ) -> Result<Kept, SourceError> {
+    ) -> Result<KeptSamples, SourceError> {
         let is_deleted = |time_ms: i64| deleted.iter().any(|range| range.contains(time_ms));
         let mut cursor = PartsCursor::new(labels, parts, i64::MIN, i64::MAX, None);
         let mut batch = SampleBatch::new();
-        let mut kept = Kept::default();
+        let mut kept = KeptSamples::default();
         let mut is_behind_gap = true;
         loop {
             batch.clear();

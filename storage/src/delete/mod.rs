@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use model::Matcher;
 
-pub(crate) use mask::{Kept, Masks, kept_parts};
+pub(crate) use mask::{KeptSamples, Masks, kept_parts};
 pub(crate) use value::{decode, encode};
 
 use crate::error::StoreError;

@@ -60,10 +60,10 @@ impl HeadLimits {
 
 /// The active series, counted.
 #[derive(Default)]
-pub(crate) struct Active(Mutex<State>);
+pub(crate) struct Active(Mutex<ActiveState>);
 
 #[derive(Default)]
-struct State {
+struct ActiveState {
     count: usize,
     /// By the hash of the metric's name; two names that share one are counted as one.
     metrics: HashMap<u64, OfMetric, RandomState>,
@@ -167,12 +167,12 @@ impl Active {
         self.lock().refused.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ActiveState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ActiveState {
     fn count_refused(&mut self, metric: &str, reason: RejectReason, samples: u64) {
         let is_full = self.refused.len() >= OFFENDERS_MAX;
         let is = |name: &str| {

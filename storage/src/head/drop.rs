@@ -9,7 +9,7 @@ use super::Head;
 use super::series::HeadSeries;
 use super::window::OpenWindow;
 use crate::chunk::HistogramBefore;
-use crate::delete::{Kept, Tombstone};
+use crate::delete::{KeptSamples, Tombstone};
 use crate::error::StoreError;
 use crate::samples::cursor::SeriesParts;
 use crate::samples::decided::Decided;
@@ -109,7 +109,7 @@ impl HeadSeries {
         room.settle(parts.iter_mut());
         let labels = self.labels.clone();
         let parts = SeriesParts::new(parts, newest_ms, newest_ms, &labels)?;
-        let Kept { floats, histograms } = Kept::of(&parts, &[], &labels)?;
+        let KeptSamples { floats, histograms } = KeptSamples::of(&parts, &[], &labels)?;
         if let Some((timestamp_ms, value)) = floats.samples.last() {
             self.note_newest(*timestamp_ms, *value);
         }
@@ -136,8 +136,8 @@ impl OpenWindow {
         self.parts(i64::MIN, i64::MAX, false, &mut parts, &mut room);
         room.settle(parts.iter_mut());
         let parts = SeriesParts::new(parts, i64::MIN, i64::MAX, labels)?;
-        let Kept { floats, histograms } =
-            Kept::of(&parts, &[TimeRange { start_ms, end_ms }], labels)?;
+        let KeptSamples { floats, histograms } =
+            KeptSamples::of(&parts, &[TimeRange { start_ms, end_ms }], labels)?;
         if floats.samples.is_empty() && histograms.is_empty() {
             return Ok(None);
         }

@@ -12,19 +12,19 @@ use model::Labels;
 const HALVED_LEN_MIN: usize = if cfg!(test) { 4 } else { 1 << 16 };
 
 /// A series and its slot.
-type Entry = (Labels, u32);
+type OrderedSeries = (Labels, u32);
 
 /// The order of the series, made when it is needed.
 #[derive(Default)]
 pub(super) struct HeadOrder {
     /// Series that are not in the order yet; nothing while there is no order.
-    waiting: Mutex<Option<Vec<Entry>>>,
+    waiting: Mutex<Option<Vec<OrderedSeries>>>,
     sorted: Mutex<Sorted>,
 }
 
 #[derive(Default)]
 struct Sorted {
-    entries: Vec<Entry>,
+    entries: Vec<OrderedSeries>,
     /// Their slots; that of a series that has been forgotten means nothing.
     slots: Arc<[u32]>,
     /// How often series had been forgotten.
@@ -43,7 +43,11 @@ impl HeadOrder {
     ///
     /// `all` gives every series of the head; `generation` is how often series have been
     /// forgotten.
-    pub(super) fn slots(&self, generation: u64, all: impl Fn() -> Vec<Entry>) -> Arc<[u32]> {
+    pub(super) fn slots(
+        &self,
+        generation: u64,
+        all: impl Fn() -> Vec<OrderedSeries>,
+    ) -> Arc<[u32]> {
         let mut sorted = lock(&self.sorted);
         let new = {
             let mut waiting = lock(&self.waiting);
@@ -69,7 +73,7 @@ impl HeadOrder {
 }
 
 /// Puts many entries in order, which takes a second for a million of them, on two threads.
-fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
+fn in_order(mut entries: Vec<OrderedSeries>) -> Vec<OrderedSeries> {
     if entries.len() < HALVED_LEN_MIN {
         entries.sort_unstable();
         return entries;
@@ -84,7 +88,7 @@ fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Two lists in order as one, entries that are in both once.
-fn merged(left: Vec<Entry>, right: Vec<Entry>) -> Vec<Entry> {
+fn merged(left: Vec<OrderedSeries>, right: Vec<OrderedSeries>) -> Vec<OrderedSeries> {
     let mut all = Vec::with_capacity(left.len() + right.len());
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use model::{HistogramSample, ResetHint, TimeRange, prefetch};
 
 use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
-use crate::samples::columns::{Place, Slot};
+use crate::samples::columns::{ColumnPlace, Slot};
 use crate::samples::decided::Decided;
 use crate::samples::part::{
     Floats, Frame, Part, Parts, Run, TailRoom, histogram_bytes, push_starts, sorted_later_wins,
@@ -438,7 +438,7 @@ impl OpenWindow {
             frames: new_frames.map(|(frame, _)| frame.clone()).collect(),
             before,
             key: None,
-            place: Place::Frames(Arc::clone(slot)),
+            place: ColumnPlace::Frames(Arc::clone(slot)),
         };
         parts.push(Part::Run(Box::new(run)));
     }

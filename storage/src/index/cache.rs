@@ -39,14 +39,14 @@ pub(crate) struct IndexCacheStats {
 
 #[derive(Default)]
 struct Entries {
-    partitions: HashMap<i64, Entry, RandomState>,
+    partitions: HashMap<i64, IndexEntry, RandomState>,
     /// Ids of which nothing is left, by partition: those of few partitions, and never let go of.
     gone: HashMap<i64, Arc<RoaringBitmap>, RandomState>,
     /// Goes on with each look-up.
     clock: u64,
 }
 
-struct Entry {
+struct IndexEntry {
     facts: Arc<Facts>,
     used: u64,
 }
@@ -91,7 +91,9 @@ impl IndexCache {
         };
         let facts = Arc::new(facts);
         if self.bytes_max > 0 {
-            entries.partitions.insert(partition, Entry { facts: Arc::clone(&facts), used: clock });
+            entries
+                .partitions
+                .insert(partition, IndexEntry { facts: Arc::clone(&facts), used: clock });
         }
         facts
     }

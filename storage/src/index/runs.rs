@@ -21,7 +21,7 @@ const RUN_BYTES: usize = 64;
 
 /// A run of a metric: what was sealed of a window at a time.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct MetricRun {
     /// Windows since the epoch.
     pub(crate) window: i64,
     /// The log epoch that was sealed.
@@ -39,7 +39,7 @@ pub(crate) struct RunFacts {
 
 #[derive(Default)]
 struct Metrics {
-    runs: HashMap<u64, Arc<[Run]>, RandomState>,
+    runs: HashMap<u64, Arc<[MetricRun]>, RandomState>,
     /// Whether a metric that is not listed has no run.
     is_whole: bool,
 }
@@ -50,10 +50,10 @@ impl RunFacts {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn keep(&self, found: HashMap<u64, Vec<Run>, RandomState>, is_whole: bool) {
+    fn keep(&self, found: HashMap<u64, Vec<MetricRun>, RandomState>, is_whole: bool) {
         let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         for (metric, runs) in found {
-            let run_bytes = |run: &Run| RUN_BYTES + size_of_val(&*run.blocks);
+            let run_bytes = |run: &MetricRun| RUN_BYTES + size_of_val(&*run.blocks);
             let bytes = RUN_BYTES + runs.iter().map(run_bytes).sum::<usize>();
             if metrics.runs.insert(metric, runs.into()).is_none() {
                 self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl RunFacts {
     }
 
     /// The runs of some metrics, as far as they are known.
-    fn known(&self, wanted: &[u64]) -> Vec<Option<Arc<[Run]>>> {
+    fn known(&self, wanted: &[u64]) -> Vec<Option<Arc<[MetricRun]>>> {
         let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |metric| {
             let runs = metrics.runs.get(metric).cloned();
@@ -79,7 +79,7 @@ impl Facts {
         &self,
         lsm: &Lsm,
         wanted: &[u64],
-    ) -> Result<Vec<Arc<[Run]>>, StoreError> {
+    ) -> Result<Vec<Arc<[MetricRun]>>, StoreError> {
         let known = self.runs.known(wanted);
         let is_unknown = |(metric, known): (&u64, &Option<_>)| known.is_none().then_some(*metric);
         let unknown: Vec<u64> = wanted.iter().zip(&known).filter_map(is_unknown).collect();
@@ -93,7 +93,7 @@ impl Facts {
         } else {
             unknown.iter().map(|m| keys::directories_of_metric(self.number, *m)).collect()
         };
-        let mut found: HashMap<u64, Vec<Run>, RandomState> =
+        let mut found: HashMap<u64, Vec<MetricRun>, RandomState> =
             unknown.iter().map(|metric| (*metric, Vec::new())).collect();
         for prefix in prefixes {
             let mut scan = lsm.scan_prefix(&prefix).await?;
@@ -102,13 +102,13 @@ impl Facts {
                     .ok_or_else(|| value::corrupt(&key, "malformed directory key"))?;
                 let window = self.number.saturating_mul(PARTITION_WINDOWS) + i64::from(place);
                 let blocks = block::decode_directory(&key, &bytes)?.into();
-                found.entry(metric).or_default().push(Run { window, run, blocks });
+                found.entry(metric).or_default().push(MetricRun { window, run, blocks });
             }
         }
-        let runs: HashMap<u64, Arc<[Run]>, RandomState> =
+        let runs: HashMap<u64, Arc<[MetricRun]>, RandomState> =
             found.iter().map(|(metric, runs)| (*metric, Arc::from(&runs[..]))).collect();
         self.runs.keep(found, is_whole);
-        let of = |(metric, known): (&u64, Option<Arc<[Run]>>)| {
+        let of = |(metric, known): (&u64, Option<Arc<[MetricRun]>>)| {
             known.or_else(|| runs.get(metric).cloned()).unwrap_or_default()
         };
         Ok(wanted.iter().zip(known).map(of).collect())

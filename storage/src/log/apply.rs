@@ -21,7 +21,8 @@ pub(super) fn apply(
 ) -> i64 {
     let (mut float_at, mut histogram_at) = (0, 0);
     let mut newest_ms = i64::MIN;
-    let mut wanted = Wanted { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
+    let mut wanted =
+        WantedWindows { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
     for (slot, run) in slots.iter().zip(&columns.runs) {
         let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
         let range = *at..*at + run.count as usize;
@@ -64,7 +65,7 @@ pub(super) fn ends(windows: &BTreeMap<i64, u64>) -> Option<(i64, i64)> {
 }
 
 /// Which windows are wanted; counts the samples of those that are.
-struct Wanted<'a, F> {
+struct WantedWindows<'a, F> {
     is_wanted: F,
     windows: &'a mut BTreeMap<i64, u64>,
     /// The last window that was asked for, and the answer.
@@ -73,7 +74,7 @@ struct Wanted<'a, F> {
     count: u64,
 }
 
-impl<F: FnMut(i64) -> bool> Wanted<'_, F> {
+impl<F: FnMut(i64) -> bool> WantedWindows<'_, F> {
     #[inline]
     fn has(&mut self, timestamp_ms: i64) -> bool {
         let window = window_of(timestamp_ms);

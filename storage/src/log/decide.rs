@@ -71,7 +71,7 @@ impl Log {
         for index in 0..pending.batch.series.len() {
             let histograms = &mut histograms[pending.batch.histograms(index)];
             let bounds = bounds.with_rules(borders, &pending.batch, index, histograms);
-            let mut run = Run { batch: &pending.batch, index, bounds, histograms };
+            let mut run = SeriesWrite { batch: &pending.batch, index, bounds, histograms };
             let decided = match pending.slots[index] {
                 Some(slot) => self.decide_at(head, slot, &mut run, &mut outcome),
                 None => None,
@@ -102,7 +102,7 @@ impl Log {
         &mut self,
         head: &Head,
         slot: u32,
-        run: &mut Run<'_>,
+        run: &mut SeriesWrite<'_>,
         outcome: &mut AppendOutcome,
     ) -> Option<usize> {
         let labels = run.batch.labels_bytes(run.index);
@@ -126,7 +126,7 @@ impl Log {
     }
 
     /// The same for a series that is not in the head: it is created once a sample is accepted.
-    fn decide_new(&mut self, head: &Head, run: &mut Run<'_>, outcome: &mut AppendOutcome) {
+    fn decide_new(&mut self, head: &Head, run: &mut SeriesWrite<'_>, outcome: &mut AppendOutcome) {
         let batch = run.batch;
         let labels = batch.labels(run.index);
         let is_too_long = |(name, value): (&str, &str)| {
@@ -168,7 +168,7 @@ impl Log {
         &mut self,
         slot: u32,
         series: &mut HeadSeries,
-        run: &mut Run<'_>,
+        run: &mut SeriesWrite<'_>,
         outcome: &mut AppendOutcome,
     ) -> usize {
         let floats = run.batch.samples(run.index);
@@ -200,7 +200,7 @@ impl Log {
         &mut self,
         slot: u32,
         series: &mut HeadSeries,
-        run: &Run<'_>,
+        run: &SeriesWrite<'_>,
         range: Range<usize>,
         outcome: &mut AppendOutcome,
     ) -> usize {
@@ -247,7 +247,7 @@ impl Log {
         &mut self,
         slot: u32,
         series: &mut HeadSeries,
-        run: &mut Run<'_>,
+        run: &mut SeriesWrite<'_>,
         range: Range<usize>,
         outcome: &mut AppendOutcome,
     ) -> usize {
@@ -321,7 +321,7 @@ fn refuse_series(
     head: &Head,
     labels: &Labels,
     reason: RejectReason,
-    run: &Run<'_>,
+    run: &SeriesWrite<'_>,
     outcome: &mut AppendOutcome,
 ) {
     let floats = run.batch.timestamps[run.batch.samples(run.index)].iter().copied();
@@ -386,7 +386,7 @@ fn decide_reset(
 }
 
 /// One series of a write.
-struct Run<'a> {
+struct SeriesWrite<'a> {
     batch: &'a Batch,
     index: usize,
     bounds: TimeBounds,

@@ -48,7 +48,7 @@ pub(crate) struct DiskCache {
 
 /// A part of a file, and how long the file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Part {
+struct FilePart {
     file_bytes: u64,
     bytes: Bytes,
 }
@@ -101,7 +101,7 @@ impl DiskCache {
         name: &str,
         parts: Range<u64>,
         is_wrong: bool,
-    ) -> Vec<Option<Part>> {
+    ) -> Vec<Option<FilePart>> {
         let (files, name) = (Arc::clone(&self.files), name.to_owned());
         let count = (parts.end - parts.start) as usize;
         let reading = tokio::task::spawn_blocking(move || {
@@ -119,7 +119,7 @@ impl DiskCache {
     }
 
     /// Keeps parts once they are written, in nobody's way.
-    fn keep(&self, name: &str, parts: Vec<(u64, Part)>) {
+    fn keep(&self, name: &str, parts: Vec<(u64, FilePart)>) {
         let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else { return };
         let (files, name) = (Arc::clone(&self.files), name.to_owned());
         tokio::task::spawn_blocking(move || {
@@ -146,7 +146,7 @@ impl DiskCache {
             // The last parts may lie behind the end of the file.
             found.truncate(file_bytes.div_ceil(PART_BYTES).saturating_sub(first) as usize);
         }
-        let missing = |part: &Option<Part>| part.is_none();
+        let missing = |part: &Option<FilePart>| part.is_none();
         let mut meta = None;
         if let (Some(start), Some(end)) =
             (found.iter().position(missing), found.iter().rposition(missing))
@@ -183,13 +183,13 @@ impl DiskCache {
 }
 
 /// Fetched bytes as parts: whole ones, or the last of the file.
-fn split(start: u64, bytes: &Bytes, file_bytes: u64) -> Vec<(u64, Part)> {
+fn split(start: u64, bytes: &Bytes, file_bytes: u64) -> Vec<(u64, FilePart)> {
     let mut parts = Vec::new();
     for (at, chunk) in (0..bytes.len()).step_by(PART_BYTES as usize).enumerate() {
         let end = bytes.len().min(chunk + PART_BYTES as usize);
         let is_whole = end - chunk == PART_BYTES as usize || start + end as u64 == file_bytes;
         if is_whole {
-            let part = Part { file_bytes, bytes: bytes.slice(chunk..end) };
+            let part = FilePart { file_bytes, bytes: bytes.slice(chunk..end) };
             parts.push((start / PART_BYTES + at as u64, part));
         }
     }
@@ -197,7 +197,12 @@ fn split(start: u64, bytes: &Bytes, file_bytes: u64) -> Vec<(u64, Part)> {
 }
 
 /// The wanted bytes of the parts from `first` on.
-fn answer(meta: ObjectMeta, wanted: Range<u64>, first: u64, parts: &[Option<Part>]) -> GetResult {
+fn answer(
+    meta: ObjectMeta,
+    wanted: Range<u64>,
+    first: u64,
+    parts: &[Option<FilePart>],
+) -> GetResult {
     let range = wanted.start..wanted.end.min(meta.size);
     let mut bytes = BytesMut::with_capacity((range.end - range.start.min(range.end)) as usize);
     for (at, part) in parts.iter().enumerate() {

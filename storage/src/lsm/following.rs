@@ -21,7 +21,7 @@ use slatedb::{CheckpointCreateResult, VersionedManifest};
 
 use super::settings::MANIFEST_AGE_MIN;
 use super::tail::Tail;
-use super::view::{Base, Place, Row, Rows, View};
+use super::view::{Base, Row, Rows, View, ViewLocation};
 use crate::error::StoreError;
 use crate::keys;
 
@@ -37,7 +37,7 @@ pub(super) type Shown = Arc<RwLock<Arc<View>>>;
 
 /// What follows the store.
 pub(crate) struct Following {
-    place: Place,
+    place: ViewLocation,
     tail: Tail,
     shown: Shown,
     /// The newest view, which may not be shown yet.
@@ -66,7 +66,7 @@ pub(crate) struct Step {
 
 impl Following {
     /// Follows from a base on, which is shown.
-    pub(super) fn new(place: Place, shown: Shown) -> Following {
+    pub(super) fn new(place: ViewLocation, shown: Shown) -> Following {
         let view = Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
         let manifest = &view.base.manifest;
         let next = manifest.replay_after_wal_id() + 1;

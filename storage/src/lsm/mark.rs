@@ -24,10 +24,10 @@ const BYTES: usize = 12;
 
 /// The mark of a tree that this process writes to.
 #[derive(Debug)]
-pub(super) struct Mark(Mutex<State>);
+pub(super) struct Mark(Mutex<MarkState>);
 
 #[derive(Debug)]
-struct State {
+struct MarkState {
     file: File,
     newest: u64,
 }
@@ -41,7 +41,7 @@ impl Mark {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)
         });
         match opened {
-            Ok(file) => Some(Mark(Mutex::new(State { file, newest: 0 }))),
+            Ok(file) => Some(Mark(Mutex::new(MarkState { file, newest: 0 }))),
             Err(error) => {
                 tracing::warn!(%error, ?path, "commits cannot be noted");
                 None

@@ -111,7 +111,7 @@ async fn damaged_log_file(location: &Location) -> Option<String> {
     let objects = Objects::at(location).await.ok()?;
     for object in objects.list().await.ok()? {
         let mut is_damaged = false;
-        if let Place::Log(id) = object.place {
+        if let ObjectPlace::Log(id) = object.place {
             objects.read_log(id, &mut |entry| is_damaged |= entry.is_damage()).await;
         }
         if is_damaged {
@@ -128,11 +128,11 @@ pub(crate) struct Object {
     pub(crate) name: String,
     /// About how long it is.
     pub(crate) bytes: u64,
-    place: Place,
+    place: ObjectPlace,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ObjectPlace {
     /// The place among the files of the manifest.
     Table(usize),
     /// The number of a file of the write-ahead log.
@@ -212,7 +212,7 @@ impl Objects {
             let id = view.sst.id.value();
             if seen.insert(id) {
                 let (name, bytes) = (format!("compacted/{id}.sst"), view.sst.estimate_size());
-                objects.push(Object { name, bytes, place: Place::Table(place) });
+                objects.push(Object { name, bytes, place: ObjectPlace::Table(place) });
             }
         }
         let log = self.log_files().list(manifest.replay_after_wal_id() + 1..).await;
@@ -224,7 +224,7 @@ impl Objects {
             objects.push(Object {
                 name: format!("wal/{:020}.sst", file.id),
                 bytes,
-                place: Place::Log(file.id),
+                place: ObjectPlace::Log(file.id),
             });
         }
         Ok(objects)
@@ -233,8 +233,8 @@ impl Objects {
     /// Reads a file to its end, past what cannot be read.
     pub(crate) async fn read(&self, object: &Object, take: &mut (dyn FnMut(ObjectEntry) + Send)) {
         match object.place {
-            Place::Table(place) => self.read_table(place, take).await,
-            Place::Log(id) => self.read_log(id, take).await,
+            ObjectPlace::Table(place) => self.read_table(place, take).await,
+            ObjectPlace::Log(id) => self.read_log(id, take).await,
         }
     }
 

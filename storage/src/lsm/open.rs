@@ -22,7 +22,7 @@ use super::leftovers::Leftovers;
 use super::owner::Ownership;
 use super::read::in_time;
 use super::settings::{Segments, cache_policy, collector_options, compactor_options, settings};
-use super::view::{Place, View};
+use super::view::{View, ViewLocation};
 use super::{
     Location, Lsm, Tree, account, cache, clock, compared, counted, drain, failures, garbage, mark,
     objects, orphans, snapshot, store_error, unless_it_panics,
@@ -127,7 +127,7 @@ impl Lsm {
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
         let path = location.path.clone();
-        let place = Place::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
+        let place = ViewLocation::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
         if unless_it_panics(place.newest_manifest()).await?.is_none() {
             let leftovers = Leftovers::find(&counted, &location.path, options.read_timeout).await?;
             // They may be those of a store that has just been created.

@@ -156,12 +156,12 @@ fn process_started(pid: u32) -> Option<u64> {
 
 /// A store that this process owns, until it is released or dropped.
 pub(super) struct Ownership {
-    held: Held,
+    held: OwnerLock,
     standing: Arc<Standing>,
     watching: Option<JoinHandle<()>>,
 }
 
-enum Held {
+enum OwnerLock {
     /// Nothing: a store in memory.
     Nothing,
     /// The lock of a local folder; none where the file system has no locks.
@@ -182,11 +182,15 @@ impl Ownership {
             let lock = lock(&folder, &owner)?;
             let standing = Arc::new(Standing::local(&folder, LOCK));
             let watching = tokio::spawn(watch_local(Arc::clone(&standing)));
-            return Ok(Ownership { held: Held::Lock(lock), standing, watching: Some(watching) });
+            return Ok(Ownership {
+                held: OwnerLock::Lock(lock),
+                standing,
+                watching: Some(watching),
+            });
         }
         let standing = Arc::new(Standing::remote());
         if !location.has_lease {
-            return Ok(Ownership { held: Held::Nothing, standing, watching: None });
+            return Ok(Ownership { held: OwnerLock::Nothing, standing, watching: None });
         }
         let lease = Lease {
             objects: Arc::clone(&location.object_store),
@@ -198,7 +202,7 @@ impl Ownership {
         lease.take(&mut owner, options.take_over).await?;
         let renewing = lease.clone().renew_forever(owner.clone(), Arc::clone(&standing));
         let watching = Some(tokio::spawn(renewing));
-        Ok(Ownership { held: Held::Lease(lease, Box::new(owner)), standing, watching })
+        Ok(Ownership { held: OwnerLock::Lease(lease, Box::new(owner)), standing, watching })
     }
 
     /// Standing of the store.
@@ -212,13 +216,13 @@ impl Ownership {
             watching.abort();
         }
         match &self.held {
-            Held::Nothing => {}
-            Held::Lock(file) => {
+            OwnerLock::Nothing => {}
+            OwnerLock::Lock(file) => {
                 // The name of the owner is of no use any more.
                 drop(file.as_ref().map(|file| file.set_len(0)));
                 self.unlock();
             }
-            Held::Lease(lease, owner) => {
+            OwnerLock::Lease(lease, owner) => {
                 if let Err(error) = lease.remove(owner).await {
                     tracing::warn!(%error, "the lease of the store cannot be removed");
                 }
@@ -230,7 +234,7 @@ impl Ownership {
 impl Ownership {
     /// Unlocks a local folder; the lock would else end with the last handle of the file.
     pub(super) fn unlock(&self) {
-        if let Held::Lock(Some(file)) = &self.held
+        if let OwnerLock::Lock(Some(file)) = &self.held
             && let Err(error) = file.unlock()
         {
             tracing::warn!(%error, "the folder of the store cannot be unlocked");

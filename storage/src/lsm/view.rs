@@ -62,7 +62,7 @@ pub(crate) struct Base {
 
 /// Where the tree lies, and what its readers share.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct ViewLocation {
     /// Counted, and with the cache on disk.
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) path: ObjectPath,
@@ -71,7 +71,7 @@ pub(super) struct Place {
     pub(super) checkpoint_lifetime: Duration,
 }
 
-impl Place {
+impl ViewLocation {
     /// What lists the files.
     fn admin(&self) -> Admin {
         Admin::builder(self.path.clone(), Arc::clone(&self.objects)).build()
@@ -140,7 +140,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl ViewLocation {
     /// The place of a location, with what its reads pass.
     pub(super) fn new(
         path: ObjectPath,
@@ -148,9 +148,9 @@ impl Place {
         cache: Arc<dyn DbCache>,
         checkpoint_lifetime: Duration,
         options: &StoreOptions,
-    ) -> Place {
+    ) -> ViewLocation {
         let retries_max = options.object_store_retries_max;
-        Place { objects, path, cache, retries_max, checkpoint_lifetime }
+        ViewLocation { objects, path, cache, retries_max, checkpoint_lifetime }
     }
 }
 

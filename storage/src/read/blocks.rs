@@ -52,14 +52,14 @@ pub(crate) enum Want {
 }
 
 /// Where samples are looked for.
-pub(crate) struct Place<'a> {
+pub(crate) struct BlockSource<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) columns: &'a ColumnCache,
     /// What has been deleted of the series.
     pub(crate) masks: &'a Masks,
 }
 
-impl Place<'_> {
+impl BlockSource<'_> {
     /// Adds what is not deleted of the parts of a series in a run.
     fn push(
         &self,
@@ -86,7 +86,7 @@ impl Place<'_> {
 ///
 /// `labels` ascend by id; `charge` is told of bytes before they are read.
 pub(crate) async fn load(
-    place: &Place<'_>,
+    place: &BlockSource<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
@@ -166,7 +166,7 @@ pub(crate) async fn load(
 
 /// The parts of some series, and what they count.
 #[derive(Default)]
-struct Kept {
+struct KeptParts {
     parts: Vec<Parts>,
     bytes: usize,
     column_count: usize,
@@ -178,7 +178,7 @@ async fn all_kept(
     runs: &[(u64, Vec<WantedRun>)],
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
-) -> Result<Option<Kept>, SourceError> {
+) -> Result<Option<KeptParts>, SourceError> {
     let mut blocks = Vec::new();
     for (metric, runs) in runs {
         for WantedRun { window, run, entries } in runs {
@@ -196,7 +196,7 @@ async fn all_kept(
             Ok(kept_of_share(&blocks, &labels[share], range))
         }
     };
-    let mut all = Kept::default();
+    let mut all = KeptParts::default();
     for share in in_shares(labels.len(), share).await? {
         let Some(share) = share else { return Ok(None) };
         all.bytes += share.bytes;
@@ -211,8 +211,8 @@ fn kept_of_share(
     blocks: &[Arc<BlockSlots>],
     labels: &[(u32, Labels)],
     range: TimeRange,
-) -> Option<Kept> {
-    let mut kept = Kept::default();
+) -> Option<KeptParts> {
+    let mut kept = KeptParts::default();
     kept.parts.extend(labels.iter().map(|_| Parts::new()));
     for block in blocks {
         for (index, column) in kept_columns(block, labels)? {
@@ -265,7 +265,7 @@ impl ReadBlock<'_> {
     /// Errors: damaged bytes.
     fn push_parts(
         &self,
-        place: &Place<'_>,
+        place: &BlockSource<'_>,
         charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
         parts: &mut [Parts],
     ) -> Result<(), SourceError> {
@@ -314,7 +314,7 @@ impl ReadBlock<'_> {
         if let Some(slots) = slots
             && let Some((min_ms, max_ms, sample_count)) = run_of(&headers, is_wanted)
         {
-            let place = columns::Place::Sealed(Arc::clone(slots), at as u32);
+            let place = columns::ColumnPlace::Sealed(Arc::clone(slots), at as u32);
             parts.push(match place.column() {
                 Some(column) => Part::Column(column),
                 None => {

@@ -24,7 +24,7 @@ const LABELS_MAX: u64 = 1024;
 
 /// What is listed.
 #[derive(Clone, Copy)]
-enum Wanted<'a> {
+enum ListedNames<'a> {
     Names,
     /// The values of a label.
     Values(&'a str),
@@ -37,7 +37,7 @@ pub(crate) async fn label_names(
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    list(core, pin, Wanted::Names, query, budget).await
+    list(core, pin, ListedNames::Names, query, budget).await
 }
 
 /// The values of a label among matching series, sorted.
@@ -48,13 +48,13 @@ pub(crate) async fn label_values(
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    list(core, pin, Wanted::Values(name), query, budget).await
+    list(core, pin, ListedNames::Values(name), query, budget).await
 }
 
 async fn list(
     core: &Core,
     pin: &Pin,
-    wanted: Wanted<'_>,
+    wanted: ListedNames<'_>,
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
@@ -69,8 +69,8 @@ async fn list(
         if start_ms <= end_ms && !core.head.is_beside(start_ms, end_ms) {
             let mut watch = Checkpoint::new(budget);
             let found = match wanted {
-                Wanted::Names => core.head.label_names(matchers, limit, &mut watch)?,
-                Wanted::Values(name) => {
+                ListedNames::Names => core.head.label_names(matchers, limit, &mut watch)?,
+                ListedNames::Values(name) => {
                     core.head.label_values(name, matchers, limit, &mut watch)?
                 }
             };
@@ -100,17 +100,17 @@ impl Sealed<'_> {
     async fn add_to(
         &self,
         union: &mut Union,
-        wanted: Wanted<'_>,
+        wanted: ListedNames<'_>,
         breather: &mut Breather,
     ) -> Result<(), SourceError> {
         let lsm = self.lsm;
         if !is_restricted(self.matchers) {
             match wanted {
-                Wanted::Names => {
+                ListedNames::Names => {
                     let names = self.facts.names(lsm, breather).await?;
                     union.add(names.iter().map(|name| &**name))?;
                 }
-                Wanted::Values(name) => {
+                ListedNames::Values(name) => {
                     let table = self.facts.table(lsm, name, breather).await?;
                     union.add(table.iter().map(|(value, _)| &**value))?;
                 }
@@ -121,8 +121,8 @@ impl Sealed<'_> {
         // Where series are fewer than values, their labels are looked at instead.
         let are_few = ids.len() <= LABELS_MAX
             || match wanted {
-                Wanted::Names => false,
-                Wanted::Values(name) => {
+                ListedNames::Names => false,
+                ListedNames::Values(name) => {
                     ids.len() < self.facts.table(lsm, name, breather).await?.len() as u64
                 }
             };
@@ -137,7 +137,7 @@ impl Sealed<'_> {
             return Ok(union.add(texts.into_iter())?);
         }
         match wanted {
-            Wanted::Names => {
+            ListedNames::Names => {
                 let mut found = Vec::new();
                 let names = self.facts.names(lsm, breather).await?;
                 for name in names.iter() {
@@ -149,7 +149,7 @@ impl Sealed<'_> {
                 }
                 union.add(found.into_iter())?;
             }
-            Wanted::Values(name) => {
+            ListedNames::Values(name) => {
                 let table = self.facts.table(lsm, name, breather).await?;
                 let is_found = |of_value: &Ids| of_value.intersects(&ids);
                 let found = table.iter().filter(|(_, of_value)| is_found(of_value));
@@ -160,12 +160,12 @@ impl Sealed<'_> {
     }
 }
 
-impl Wanted<'_> {
+impl ListedNames<'_> {
     /// Adds what is wanted of a label set.
     fn push_of<'l>(self, labels: &'l Labels, texts: &mut Vec<&'l str>) {
         match self {
-            Wanted::Names => texts.extend(labels.iter().map(|(name, _)| name)),
-            Wanted::Values(name) => {
+            ListedNames::Names => texts.extend(labels.iter().map(|(name, _)| name)),
+            ListedNames::Values(name) => {
                 texts.extend(Some(labels.get(name)).filter(|value| !value.is_empty()));
             }
         }

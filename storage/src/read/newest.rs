@@ -4,7 +4,7 @@ use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
 use smallvec::smallvec;
 
-use super::order::Found;
+use super::order::FoundSeries;
 use super::set::Charge;
 use crate::head::series::{HeadSeries, NONE};
 use crate::samples::part::{Part, TailRoom};
@@ -50,9 +50,9 @@ pub(super) fn ids_after(newest: &[Newest], partition: i64, time_ms: i64) -> Roar
 }
 
 /// The same as what is found of series that have more.
-pub(super) fn found(newest: Vec<Newest>) -> Vec<Found> {
+pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
     let mut room = TailRoom::default();
-    let mut found: Vec<Found> = newest
+    let mut found: Vec<FoundSeries> = newest
         .into_iter()
         .map(|(labels, sample)| {
             let tail = room.copy(&[(sample.timestamp_ms, sample.value)]);

@@ -18,7 +18,7 @@ const PART_WORK: usize = 64;
 pub(super) const PARTS_AHEAD: usize = 8;
 
 /// The parts of one series that have been found.
-pub(super) type Found = (Labels, Parts);
+pub(super) type FoundSeries = (Labels, Parts);
 
 /// Series sorted by labels, each label set once.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct Ordered {
 ///
 /// Errors: a frame whose header cannot be read; those of the budget.
 pub(super) async fn order(
-    lists: Vec<Vec<Found>>,
+    lists: Vec<Vec<FoundSeries>>,
     range: TimeRange,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
@@ -51,13 +51,13 @@ pub(super) async fn order(
 
 /// Cuts lists that are in order each at the same labels, into so many shares of about as many
 /// series; less where there are too few.
-fn split(mut lists: Vec<Vec<Found>>, share_count: usize) -> Vec<Vec<Vec<Found>>> {
+fn split(mut lists: Vec<Vec<FoundSeries>>, share_count: usize) -> Vec<Vec<Vec<FoundSeries>>> {
     let mut shares = Vec::with_capacity(share_count);
     for share in (1..share_count).rev() {
         let Some(longest) = lists.iter().max_by_key(|list| list.len()) else { break };
         let Some((border, _)) = longest.get(longest.len() * share / (share + 1)) else { break };
         let border = border.clone();
-        let cut = |list: &mut Vec<Found>| {
+        let cut = |list: &mut Vec<FoundSeries>| {
             list.split_off(list.partition_point(|(labels, _)| *labels < border))
         };
         shares.push(lists.iter_mut().map(cut).collect());
@@ -68,7 +68,7 @@ fn split(mut lists: Vec<Vec<Found>>, share_count: usize) -> Vec<Vec<Vec<Found>>>
 }
 
 fn order_share(
-    lists: Vec<Vec<Found>>,
+    lists: Vec<Vec<FoundSeries>>,
     TimeRange { start_ms, end_ms }: TimeRange,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
@@ -96,9 +96,9 @@ fn order_share(
 ///
 /// Errors: those of the watch.
 pub(super) fn merge(
-    mut lists: Vec<Vec<Found>>,
+    mut lists: Vec<Vec<FoundSeries>>,
     watch: &mut Checkpoint,
-) -> Result<Vec<Found>, BudgetError> {
+) -> Result<Vec<FoundSeries>, BudgetError> {
     while lists.len() > 1 {
         let mut merged = Vec::with_capacity(lists.len().div_ceil(2));
         let mut rest = lists.into_iter();
@@ -114,10 +114,10 @@ pub(super) fn merge(
 }
 
 fn merge_two(
-    first: Vec<Found>,
-    second: Vec<Found>,
+    first: Vec<FoundSeries>,
+    second: Vec<FoundSeries>,
     watch: &mut Checkpoint,
-) -> Result<Vec<Found>, BudgetError> {
+) -> Result<Vec<FoundSeries>, BudgetError> {
     if first.is_empty() || second.is_empty() {
         return Ok(if first.is_empty() { second } else { first });
     }

@@ -8,7 +8,7 @@ use model::checkpoint::sort_by;
 use model::{Budget, Checkpoint, Labels, METRIC_NAME, MatchOp, Matcher, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
-use super::blocks::{self, Place, Want, WantedRun};
+use super::blocks::{self, BlockSource, Want, WantedRun};
 use super::set::Charge;
 use crate::block::BlockEntry;
 use crate::core::Core;
@@ -16,7 +16,7 @@ use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::index::facts::{Facts, Order};
 use crate::index::results::Resolved;
-use crate::index::runs::Run;
+use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
@@ -45,12 +45,12 @@ pub(crate) type Unwanted<'a> = dyn Fn(i64) -> RoaringBitmap + Sync + 'a;
 /// `charge` is told of the bytes of the blocks before they are read.
 pub(crate) async fn load(
     core: &Core,
-    wanted: &Wanted<'_>,
+    wanted: &PartitionSelection<'_>,
     unwanted: &Unwanted<'_>,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
-    let Wanted { lsm, facts, tombstones, matchers, range } = *wanted;
+    let PartitionSelection { lsm, facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
     let windows = window_of(range.start_ms)..=window_of(range.end_ms);
     let sealed_ms = latest_of(lsm, facts, matchers, &windows, range, &mut breather).await?;
@@ -70,7 +70,7 @@ pub(crate) async fn load(
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     charge(masks.bytes())?;
-    let place = Place { lsm, columns: &core.columns, masks: &masks };
+    let place = BlockSource { lsm, columns: &core.columns, masks: &masks };
     let parts =
         load_parts(&place, facts, &resolved, &windows, range, charge, &mut breather).await?;
     let found = labels
@@ -84,7 +84,7 @@ pub(crate) async fn load(
 
 /// What a partition holds of some series, given by id, in a range of time and its windows.
 async fn load_parts(
-    place: &Place<'_>,
+    place: &BlockSource<'_>,
     facts: &Facts,
     resolved: &Resolved,
     windows: &RangeInclusive<i64>,
@@ -166,7 +166,7 @@ async fn in_order<T>(
 
 /// Series of a partition that are wanted.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct PartitionSelection<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) facts: &'a Arc<Facts>,
     pub(crate) tombstones: &'a Snapshot,
@@ -181,10 +181,10 @@ pub(crate) struct Wanted<'a> {
 /// `tsdb/querier.go` of Prometheus, and series without any other.
 pub(crate) async fn matching_labels(
     core: &Core,
-    wanted: &Wanted<'_>,
+    wanted: &PartitionSelection<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let Wanted { lsm, facts, tombstones, matchers, range } = *wanted;
+    let PartitionSelection { lsm, facts, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
     let resolved = facts.series(lsm, &core.head, matchers, &mut breather).await?;
     let labels = &resolved.labels;
@@ -198,7 +198,7 @@ pub(crate) async fn matching_labels(
         let doubtful = facts.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.start_ms)..=window_of(range.end_ms);
-        let place = Place { lsm, columns: &core.columns, masks: &masks };
+        let place = BlockSource { lsm, columns: &core.columns, masks: &masks };
         let parts =
             load_parts(&place, facts, &doubtful, &windows, range, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
@@ -240,7 +240,7 @@ async fn wanted_runs(
                 && ids.range_cardinality(e.first_id..=e.last_id) > 0
         };
         let want = |e: &BlockEntry| if is_wanted(e) { Want::Bytes } else { Want::Nothing };
-        let wanted_run = |run: &Run| WantedRun {
+        let wanted_run = |run: &MetricRun| WantedRun {
             window: run.window,
             run: run.run,
             entries: run.blocks.iter().map(|entry| (*entry, want(entry))).collect(),

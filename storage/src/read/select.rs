@@ -12,8 +12,8 @@ use model::{
 };
 
 use super::newest::{self, Newest, NewestSample, NewestSet};
-use super::order::{Found, Ordered, order};
-use super::partition::{self, Wanted};
+use super::order::{FoundSeries, Ordered, order};
+use super::partition::{self, PartitionSelection};
 use super::set::{Charge, LoadedSet};
 use crate::core::Core;
 use crate::head::Matching;
@@ -71,7 +71,7 @@ pub(crate) async fn select(
         .iter()
         .map(|facts| {
             let (lsm, tombstones, matchers) = (&lsm, &tombstones, &selection.matchers[..]);
-            let wanted = Wanted { lsm, facts, tombstones, matchers, range };
+            let wanted = PartitionSelection { lsm, facts, tombstones, matchers, range };
             load_partition(core, wanted, &newest, budget).boxed()
         })
         .collect();
@@ -99,10 +99,10 @@ pub(crate) async fn select(
 /// sample is later than all that is sealed in the range, nothing is wanted.
 async fn load_partition(
     core: &Arc<Core>,
-    wanted: Wanted<'_>,
+    wanted: PartitionSelection<'_>,
     newest: &[Newest],
     budget: &Budget,
-) -> Result<(Vec<Found>, Charge), SourceError> {
+) -> Result<(Vec<FoundSeries>, Charge), SourceError> {
     budget.check()?;
     let mut charge = Charge::new(budget);
     let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
@@ -133,7 +133,7 @@ fn in_order<T>(series: Vec<(Labels, T)>, budget: &Budget) -> Result<Vec<(Labels,
 
 /// What the head holds of some series, each list sorted by labels.
 struct InHead {
-    found: Vec<Found>,
+    found: Vec<FoundSeries>,
     /// Series of which no other sample matters.
     newest: Vec<Newest>,
 }
@@ -207,7 +207,7 @@ fn visit_head(
         });
         let new = &mut found[found_before..];
         room.settle(new.iter_mut().flat_map(|(_, parts)| parts));
-        let parts_bytes = |(_, parts): &Found| parts.iter().map(Part::bytes).sum::<usize>();
+        let parts_bytes = |(_, parts): &FoundSeries| parts.iter().map(Part::bytes).sum::<usize>();
         let found_bytes: usize = new.iter().map(|found| parts_bytes(found) + SERIES_BYTES).sum();
         charge.add(found_bytes + size_of_val(&newest[newest_before..]))?;
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use model::checkpoint::sort_by;
 use model::{Budget, Checkpoint, Labels, Matcher, MetadataQuery, SourceError, TimeRange};
 
-use super::order::{Found, merge};
-use super::partition::{self, Wanted};
+use super::order::{FoundSeries, merge};
+use super::partition::{self, PartitionSelection};
 use super::select::{Pin, SERIES_BYTES, matching_in_order};
 use super::set::Charge;
 use crate::core::Core;
@@ -40,8 +40,13 @@ pub(crate) async fn series(
         let lsm = lsm.for_query(budget);
         for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let wanted =
-                Wanted { lsm: &lsm, facts: &facts, tombstones: &tombstones, matchers, range };
+            let wanted = PartitionSelection {
+                lsm: &lsm,
+                facts: &facts,
+                tombstones: &tombstones,
+                matchers,
+                range,
+            };
             let labels = partition::matching_labels(core, &wanted, budget).await?;
             charge.add(labels.iter().map(|l| SERIES_BYTES + l.as_bytes().len()).sum())?;
             lists.push(labels);
@@ -54,7 +59,7 @@ pub(crate) async fn series(
     Ok(merged.into_iter().take(limit).map(|(labels, _)| labels).collect())
 }
 
-fn bare(labels: Labels) -> Found {
+fn bare(labels: Labels) -> FoundSeries {
     (labels, Parts::new())
 }
 

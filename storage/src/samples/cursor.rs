@@ -179,7 +179,7 @@ pub(crate) struct PartsCursor<'a> {
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
-    Column { column: Held<'a>, at: usize },
+    Column { column: OpenColumn<'a>, at: usize },
     Histograms(Box<OpenHistograms<'a>>),
     Raw { rest: &'a [(i64, f64)], starts: &'a [i64] },
     RawHistograms { rest: &'a [HistogramSample] },
@@ -188,21 +188,21 @@ enum Open<'a> {
 }
 
 /// A column that is being read.
-enum Held<'a> {
+enum OpenColumn<'a> {
     /// Of the set that the cursor reads.
     Loaded(&'a KeptColumn),
     /// Decoded just now.
     Now(Arc<KeptColumn>),
 }
 
-impl Deref for Held<'_> {
+impl Deref for OpenColumn<'_> {
     type Target = Column;
 
     #[inline]
     fn deref(&self) -> &Column {
         match self {
-            Held::Loaded(column) => column,
-            Held::Now(column) => column,
+            OpenColumn::Loaded(column) => column,
+            OpenColumn::Now(column) => column,
         }
     }
 }
@@ -260,10 +260,10 @@ impl<'a> PartsCursor<'a> {
         let damaged = |error| self.damaged(part, error);
         let starts_inside = part.times().start_ms < self.start_ms;
         Ok(match part {
-            Part::Column(column) => self.open_column(Held::Loaded(column)),
+            Part::Column(column) => self.open_column(OpenColumn::Loaded(column)),
             Part::Run(run) => match self.columns {
                 Some(columns) => {
-                    self.open_column(Held::Now(column_of(run, columns).map_err(damaged)?))
+                    self.open_column(OpenColumn::Now(column_of(run, columns).map_err(damaged)?))
                 }
                 None => Open::Merged { floats: self.merge(index..index + 1)?, at: 0 },
             },
@@ -302,7 +302,7 @@ impl<'a> PartsCursor<'a> {
         })
     }
 
-    fn open_column(&self, column: Held<'a>) -> Open<'a> {
+    fn open_column(&self, column: OpenColumn<'a>) -> Open<'a> {
         let before_ms = self.start_ms.saturating_sub(1);
         let at = if self.start_ms == i64::MIN { 0 } else { column.count_until(0, before_ms) };
         Open::Column { column, at }

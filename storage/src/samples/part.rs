@@ -7,7 +7,7 @@ use bytes::Bytes;
 use model::{Histogram, HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
-use super::columns::{KeptColumn, Place};
+use super::columns::{ColumnPlace, KeptColumn};
 use crate::chunk::{ChunkError, FrameHeader};
 
 /// A run of samples that ascends: what a cursor reads. Small, for there are many.
@@ -51,7 +51,7 @@ pub(crate) struct Run {
     /// The start of the block's key, or none for the head.
     pub(crate) key: Option<Bytes>,
     /// Where the column is kept once there is one.
-    pub(crate) place: Place,
+    pub(crate) place: ColumnPlace,
     /// Samples of all of it, at most.
     pub(crate) sample_count: usize,
     /// Earliest and latest time, as the headers say.

@@ -10,7 +10,7 @@ use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
 use crate::delete::{Masks, kept_parts};
 use crate::error::StoreError;
-use crate::index::runs::Run;
+use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Frame, Part, Parts};
@@ -42,10 +42,10 @@ impl<'a> Merging<'a> {
         core: &'a Core,
         metric: u64,
         window: i64,
-        runs: &[Run],
+        runs: &[MetricRun],
         masks: &'a Masks,
     ) -> Merging<'a> {
-        let unread = |run: &Run| {
+        let unread = |run: &MetricRun| {
             let key = |e: &BlockEntry| keys::block(metric, window, run.run, e.first_id);
             let blocks = run.blocks.iter().map(key).collect();
             Unread { run: run.run, blocks, series: VecDeque::new(), key: Bytes::new() }

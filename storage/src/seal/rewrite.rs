@@ -17,7 +17,7 @@ use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::series::NONE;
 use crate::index::facts::Facts;
-use crate::index::runs::Run;
+use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::{self, put_intent};
@@ -119,7 +119,7 @@ impl Cleaning<'_> {
         let (mut has_changed, mut first_error) = (false, None);
         for (metric, ids) in &metrics {
             let runs = facts.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
-            let mut windows: BTreeMap<i64, Vec<Run>> = BTreeMap::new();
+            let mut windows: BTreeMap<i64, Vec<MetricRun>> = BTreeMap::new();
             for run in runs.iter() {
                 windows.entry(run.window).or_default().push(run.clone());
             }
@@ -155,7 +155,7 @@ impl Cleaning<'_> {
     async fn merge(
         &mut self,
         (metric, window): (u64, i64),
-        runs: &[Run],
+        runs: &[MetricRun],
         masks: &Masks,
     ) -> Result<(), StoreError> {
         let core = self.core;
@@ -280,7 +280,7 @@ impl Cleaning<'_> {
 }
 
 /// Whether a run has a block that tombstones may cover in part.
-fn is_covered(run: &Run, ids: &RoaringBitmap, tombstones: &Snapshot) -> bool {
+fn is_covered(run: &MetricRun, ids: &RoaringBitmap, tombstones: &Snapshot) -> bool {
     run.blocks.iter().any(|entry| {
         ids.range_cardinality(entry.first_id..=entry.last_id) > 0
             && tombstones.values().any(|t| t.masks(entry.min_ms, entry.max_ms, run.run))

@@ -300,7 +300,7 @@ impl VectorOperator for Answers {
         for index in series {
             let (histogram, request) = self.outputs[*index as usize];
             if entries.len() >= entries_max && !first_rows.contains_key(&histogram) {
-                parts.push(Part { entries: open(&entries), end: outputs.len() });
+                parts.push(OutputPart { entries: open(&entries), end: outputs.len() });
                 entries.clear();
                 first_rows.clear();
             }
@@ -313,7 +313,7 @@ impl VectorOperator for Answers {
             });
             outputs.push(Output { histogram, request, first_row });
         }
-        parts.push(Part { entries: open(&entries), end: outputs.len() });
+        parts.push(OutputPart { entries: open(&entries), end: outputs.len() });
         let scratch =
             Scratch { buckets: Vec::new(), checkpoint: Checkpoint::new(&self.ctx.budget) };
         Box::new(AnswersReader { answers: self, parts, outputs, scratch, first_step: 0 })
@@ -322,7 +322,7 @@ impl VectorOperator for Answers {
 
 struct AnswersReader<'a> {
     answers: &'a Answers,
-    parts: Vec<Part<'a>>,
+    parts: Vec<OutputPart<'a>>,
     outputs: Vec<Output>,
     scratch: Scratch,
     first_step: usize,
@@ -336,7 +336,7 @@ pub(super) struct Scratch {
 }
 
 /// The outputs that are answered together.
-struct Part<'a> {
+struct OutputPart<'a> {
     /// The buckets, and the series that may be native, of all histograms asked for.
     entries: Gather<'a>,
     /// One past the last of the outputs.

@@ -231,10 +231,10 @@ impl VectorOperator for Relabeled {
 /// Source: `Regexp.Expand` of Go: `$1`, `$name`, `${name}`, `$$`; a name is as long as it can
 /// be, what is no reference stays, and what refers to nothing is empty.
 struct Template<'t> {
-    parts: Vec<Part<'t>>,
+    parts: Vec<TemplatePart<'t>>,
 }
 
-enum Part<'t> {
+enum TemplatePart<'t> {
     Literal(&'t str),
     /// The first of these groups that took part in the match.
     Groups(Vec<usize>),
@@ -245,27 +245,27 @@ impl<'t> Template<'t> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find('$') {
-            parts.push(Part::Literal(&rest[..at]));
+            parts.push(TemplatePart::Literal(&rest[..at]));
             let after = &rest[at + 1..];
             if let Some(beyond) = after.strip_prefix('$') {
-                parts.push(Part::Literal(&after[..1]));
+                parts.push(TemplatePart::Literal(&after[..1]));
                 rest = beyond;
             } else if let Some((name, beyond)) = reference(after) {
-                parts.push(Part::Groups(groups(name, regex)));
+                parts.push(TemplatePart::Groups(groups(name, regex)));
                 rest = beyond;
             } else {
-                parts.push(Part::Literal(&rest[at..at + 1]));
+                parts.push(TemplatePart::Literal(&rest[at..at + 1]));
                 rest = after;
             }
         }
-        parts.push(Part::Literal(rest));
+        parts.push(TemplatePart::Literal(rest));
         Template { parts }
     }
 
     fn pieces<'c>(&'c self, captures: &'c Captures<'_>) -> impl Iterator<Item = &'c str> {
         self.parts.iter().map(|part| match part {
-            Part::Literal(text) => *text,
-            Part::Groups(groups) => groups
+            TemplatePart::Literal(text) => *text,
+            TemplatePart::Groups(groups) => groups
                 .iter()
                 .find_map(|group| captures.get(*group))
                 .map_or("", |found| found.as_str()),

@@ -7,7 +7,7 @@ use model::{Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet,
 use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
-use crate::exec::series_cursor::{SeriesCursor, Wanted, expect};
+use crate::exec::series_cursor::{SeriesCursor, WantedSeries, expect};
 use crate::tile::{HistogramCell, Tile, TileShape};
 use crate::window::Steps;
 
@@ -140,7 +140,7 @@ impl CursorFeed<'_> {
         let batch = batch.get_or_insert_with(SampleBatch::new);
         // What a histogram says of its counter refers to the one before it.
         let windows = windows.filter(|_| !set.has_histograms(series as usize));
-        let wanted = Wanted { set: *set, series, windows };
+        let wanted = WantedSeries { set: *set, series, windows };
         loop {
             batch.clear();
             let advance = cursors[row].next_batch(wanted, until_ms, batch)?;

@@ -14,7 +14,7 @@ const CANCELLATION_MAX: f64 = 1e-11;
 pub(super) struct Fold {
     /// Whether the answer is the mean.
     is_mean: bool,
-    halves: Halves<Part>,
+    halves: Halves<PartialSum>,
 }
 
 impl Fold {
@@ -25,20 +25,20 @@ impl Fold {
 
 /// The sum of some samples, and of their absolute values.
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
+struct PartialSum {
     sum: Sum,
     absolute: f64,
 }
 
-impl Part {
+impl PartialSum {
     #[inline]
-    fn plus(self, value: f64) -> Part {
-        Part { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
+    fn plus(self, value: f64) -> PartialSum {
+        PartialSum { sum: self.sum.plus(value), absolute: self.absolute + value.abs() }
     }
 
     #[inline]
-    fn merged(self, other: Part) -> Part {
-        Part { sum: self.sum.merged(other.sum), absolute: self.absolute + other.absolute }
+    fn merged(self, other: PartialSum) -> PartialSum {
+        PartialSum { sum: self.sum.merged(other.sum), absolute: self.absolute + other.absolute }
     }
 }
 
@@ -46,7 +46,7 @@ impl Kernel for Fold {
     #[inline]
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let both = self.halves.of_samples(frame, |part, _, value| part.plus(value));
-        let Part { sum, absolute } = match both {
+        let PartialSum { sum, absolute } = match both {
             Both { front: Some(front), back: Some(back) } => front.merged(back),
             Both { front, back } => front.or(back)?,
         };

@@ -259,7 +259,7 @@ pub(super) struct MovingLine {
 
 /// A straight line: a value at a time, and a slope.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct RegressionLine {
     /// A second.
     pub(super) slope: f64,
     /// At the time of the intercept.
@@ -270,7 +270,7 @@ pub(super) struct Line {
     term_max: f64,
 }
 
-impl Line {
+impl RegressionLine {
     /// The value so many seconds behind the intercept; nothing where rounding would show.
     pub(super) fn at(&self, seconds: f64) -> Option<f64> {
         let rise = self.slope * seconds;
@@ -304,7 +304,7 @@ impl MovingLine {
     }
 
     /// The line through samples that are not all the same; nothing where rounding would show.
-    pub(super) fn line(&mut self, frame: &Frame<'_>, intercept_ms: i64) -> Option<Line> {
+    pub(super) fn line(&mut self, frame: &Frame<'_>, intercept_ms: i64) -> Option<RegressionLine> {
         if self.kinds.infinite_count > 0 {
             return None;
         }
@@ -324,7 +324,7 @@ impl MovingLine {
         let slope = covariance / variance;
         let reach = slope * theirs_x;
         let is_exact = condition <= CONDITION_MAX && slope.is_normal() && reach.is_finite();
-        is_exact.then(|| Line {
+        is_exact.then(|| RegressionLine {
             slope,
             intercept: theirs_y - reach,
             condition,

@@ -72,7 +72,7 @@ impl Crew {
             _ => return tasks.map(|task| work(task, walk)).collect(),
         };
         walk.take()?;
-        let line = Line::new(tasks, work);
+        let line = TaskQueue::new(tasks, work);
         helpers.in_place_scope(|scope| {
             let line = &line;
             loop {
@@ -102,7 +102,7 @@ impl Crew {
 }
 
 /// The tasks of one loop that are left, and the results of those that are done.
-struct Line<I, R, W> {
+struct TaskQueue<I, R, W> {
     left: Mutex<Left<I>>,
     done: Mutex<Vec<Option<R>>>,
     failed: Mutex<Option<(usize, QueryError)>>,
@@ -114,15 +114,15 @@ struct Left<I> {
     next_index: usize,
 }
 
-impl<T, R, I, W> Line<I, R, W>
+impl<T, R, I, W> TaskQueue<I, R, W>
 where
     I: ExactSizeIterator<Item = T>,
     W: Fn(T, &Pace) -> Result<R, QueryError>,
 {
-    fn new(tasks: I, work: W) -> Line<I, R, W> {
+    fn new(tasks: I, work: W) -> TaskQueue<I, R, W> {
         let mut done = Vec::new();
         done.resize_with(tasks.len(), || None);
-        Line {
+        TaskQueue {
             left: Mutex::new(Left { tasks, next_index: 0 }),
             done: Mutex::new(done),
             failed: Mutex::new(None),

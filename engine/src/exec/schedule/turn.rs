@@ -29,13 +29,13 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The turns of an engine.
 #[derive(Debug)]
 pub(super) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<SchedulerState>,
     /// How many wait; changed under the lock only.
     waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct State {
+struct SchedulerState {
     free: usize,
     newcomers: VecDeque<Arc<Waiter>>,
     others: VecDeque<Arc<Waiter>>,
@@ -51,7 +51,7 @@ struct Waiter {
 impl Turns {
     /// So many turns.
     pub(super) fn new(count: usize) -> Turns {
-        let state = State {
+        let state = SchedulerState {
             free: count,
             newcomers: VecDeque::new(),
             others: VecDeque::new(),
@@ -119,7 +119,7 @@ impl Turns {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    fn pass_on(&self, state: &mut State) {
+    fn pass_on(&self, state: &mut SchedulerState) {
         let (first, second) = if state.newcomer_is_next {
             (&mut state.newcomers, &mut state.others)
         } else {
@@ -136,7 +136,7 @@ impl Turns {
     }
 
     /// The state stays whole where a thread panics: nothing of a query runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,11 +149,11 @@ pub struct Pace {
     budget: Budget,
     started: Instant,
     /// Only the thread itself changes it.
-    held: Mutex<Held>,
+    held: Mutex<HeldTurn>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
+struct HeldTurn {
     has_had: bool,
     pauses: u32,
     /// Since when there is a turn.
@@ -170,7 +170,7 @@ impl Pace {
     /// A thread for which a turn has been taken.
     pub(super) fn with_turn(&self) -> Pace {
         let pace = Pace::new(&self.turns, &self.budget);
-        *pace.held() = Held { has_had: true, pauses: 0, since: Some(pace.started) };
+        *pace.held() = HeldTurn { has_had: true, pauses: 0, since: Some(pace.started) };
         pace
     }
 
@@ -185,7 +185,7 @@ impl Pace {
     /// Errors: the query has run too long, or nobody waits for it any more.
     pub fn pause(&self) -> Result<(), QueryError> {
         self.budget.check()?;
-        let Held { since, pauses, .. } = {
+        let HeldTurn { since, pauses, .. } = {
             let mut held = self.held();
             held.pauses = held.pauses.saturating_add(1);
             *held
@@ -222,7 +222,7 @@ impl Pace {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldTurn> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ enum Keep {
 
 /// The observations that stay, as they are added up.
 #[derive(Default)]
-struct Kept {
+struct TrimTotals {
     count: f64,
     sum: f64,
     trimmed: bool,
@@ -35,7 +35,7 @@ impl Histogram {
 
     fn trim(&mut self, value: f64, keep: Keep) {
         let linear = self.has_custom_buckets();
-        let mut kept = Kept::default();
+        let mut kept = TrimTotals::default();
         let positive = self.positive_buckets();
         let (positive, has_positive) = trim_side(positive, value, keep, true, linear, &mut kept);
         let negative = self.negative_buckets();
@@ -70,7 +70,7 @@ fn trim_side(
     keep: Keep,
     positive: bool,
     linear: bool,
-    kept: &mut Kept,
+    kept: &mut TrimTotals,
 ) -> (Vec<f64>, bool) {
     let mut populated = false;
     let trim = |bucket: Bucket| {

@@ -7,7 +7,9 @@ use model::{Span, stale_nan};
 
 use super::column::{COUNT_LIMIT, FloatColumn, unfold};
 use super::layout::{HISTOGRAM_BUCKETS_MAX, Layout, canonical_spans, same_bits};
-use super::{ESCAPE_ZEROS, HistogramBefore, Mode, StartRule, State, THRESHOLD_ANY, THRESHOLD_ONE};
+use super::{
+    ESCAPE_ZEROS, HistogramBefore, HistogramState, Mode, StartRule, THRESHOLD_ANY, THRESHOLD_ONE,
+};
 use crate::chunk::ChunkError;
 use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::{Encoding, FrameHeader};
@@ -20,7 +22,7 @@ use crate::chunk::frame::{Encoding, FrameHeader};
 #[derive(Debug, Clone)]
 pub struct HistogramDecoder<'a> {
     bits: Bits<'a>,
-    state: State,
+    state: HistogramState,
     /// The last sample, unless it has been passed over.
     last: Option<Arc<Histogram>>,
     before: Option<HistogramBefore>,
@@ -57,7 +59,7 @@ impl<'a> HistogramDecoder<'a> {
                 bit: header.payload_start() * 8 + 64,
                 end_bit: header.payload_end() * 8,
             },
-            state: State::new(),
+            state: HistogramState::new(),
             last: None,
             before: None,
             next_ms: header.min_ms,
@@ -233,7 +235,7 @@ impl<'a> HistogramDecoder<'a> {
 /// Reads what is new of a sample.
 fn read_control(
     bits: &mut Bits<'_>,
-    state: &mut State,
+    state: &mut HistogramState,
     time_before_ms: i64,
 ) -> Result<Mode, &'static str> {
     let control = bits.take(8);
@@ -353,7 +355,11 @@ fn read_spans(bits: &mut Bits<'_>) -> Result<(Vec<Span>, usize), &'static str> {
     Ok((spans, len))
 }
 
-fn read_values(bits: &mut Bits<'_>, state: &mut State, mode: Mode) -> Result<(), &'static str> {
+fn read_values(
+    bits: &mut Bits<'_>,
+    state: &mut HistogramState,
+    mode: Mode,
+) -> Result<(), &'static str> {
     bits.take_float(&mut state.sum)?;
     if !state.layout.is_integer {
         for column in &mut state.floats {
@@ -376,7 +382,7 @@ fn read_values(bits: &mut Bits<'_>, state: &mut State, mode: Mode) -> Result<(),
 /// One number of each column. The hot loop: a load, a count of zeros and two shifts a bucket.
 fn read_integers<const IS_SIGNED: bool>(
     bits: &mut Bits<'_>,
-    state: &mut State,
+    state: &mut HistogramState,
 ) -> Result<(), &'static str> {
     for column in &mut state.integers {
         if column.is_fresh() {
@@ -396,7 +402,7 @@ fn read_integers<const IS_SIGNED: bool>(
     Ok(())
 }
 
-impl State {
+impl HistogramState {
     /// The histogram of the last sample.
     fn histogram(&self) -> Histogram {
         if self.is_stale {

@@ -4,7 +4,7 @@ use model::{Histogram, HistogramSample, ResetHint};
 
 use super::column::{FloatColumn, IntegerColumn, fold};
 use super::layout::{Layout, has_integer_counts, integer, is_storable};
-use super::{ESCAPE_ZEROS, HistogramBefore, Mode, PAYLOAD_BYTES_FULL, StartRule, State};
+use super::{ESCAPE_ZEROS, HistogramBefore, HistogramState, Mode, PAYLOAD_BYTES_FULL, StartRule};
 use super::{THRESHOLD_ANY, THRESHOLD_ONE};
 use crate::chunk::bits::PendingBits;
 use crate::chunk::frame::{self, Encoding};
@@ -14,7 +14,7 @@ use crate::chunk::{CHUNK_SAMPLES_MAX, ordered_bits};
 #[derive(Debug, Clone)]
 pub struct HistogramEncoder {
     sink: Sink,
-    state: State,
+    state: HistogramState,
     count: usize,
     min_ms: i64,
 }
@@ -27,7 +27,7 @@ impl HistogramEncoder {
     pub fn new(sample: &HistogramSample, before: Option<HistogramBefore>) -> HistogramEncoder {
         let mut encoder = HistogramEncoder {
             sink: Sink { bytes: Vec::new(), pending: PendingBits::new() },
-            state: State::new(),
+            state: HistogramState::new(),
             count: 0,
             min_ms: sample.timestamp_ms,
         };
@@ -186,7 +186,7 @@ struct Change {
     excess: Option<i64>,
 }
 
-fn change_of(state: &State, histogram: &Histogram) -> Change {
+fn change_of(state: &HistogramState, histogram: &Histogram) -> Change {
     let is_integer = has_integer_counts(histogram);
     // A whole number is a float too: one fraction does not make two changes.
     let is_kind_held = state.layout.is_integer <= is_integer;
@@ -246,7 +246,7 @@ fn is_stale_marker(histogram: &Histogram) -> bool {
 }
 
 /// Whether a sample is that before, whose hint is known to be the same.
-fn is_unchanged(state: &State, histogram: &Histogram, is_stale_marker: bool) -> bool {
+fn is_unchanged(state: &HistogramState, histogram: &Histogram, is_stale_marker: bool) -> bool {
     if is_stale_marker || state.is_stale {
         return is_stale_marker && state.is_stale;
     }
@@ -269,7 +269,7 @@ fn is_unchanged(state: &State, histogram: &Histogram, is_stale_marker: bool) -> 
         && excess_of(histogram) == state.excess
 }
 
-fn start_rule(state: &State, sample: &HistogramSample, time_before_ms: i64) -> StartRule {
+fn start_rule(state: &HistogramState, sample: &HistogramSample, time_before_ms: i64) -> StartRule {
     let rules = [state.start_rule, StartRule::Unknown, StartRule::TimeBefore, StartRule::Same];
     let holds = |rule: &StartRule| state.start_by(*rule, time_before_ms) == sample.start_ms;
     rules.into_iter().find(holds).unwrap_or(StartRule::Written)
@@ -277,7 +277,7 @@ fn start_rule(state: &State, sample: &HistogramSample, time_before_ms: i64) -> S
 
 fn push_control(
     sink: &mut Sink,
-    state: &mut State,
+    state: &mut HistogramState,
     sample: &HistogramSample,
     change: &Change,
     start_rule: StartRule,
@@ -313,7 +313,7 @@ fn push_control(
     }
 }
 
-fn push_values(sink: &mut Sink, state: &mut State, histogram: &Histogram, mode: Mode) {
+fn push_values(sink: &mut Sink, state: &mut HistogramState, histogram: &Histogram, mode: Mode) {
     sink.push_float(&mut state.sum, histogram.sum);
     if !state.layout.is_integer {
         for (column, count) in state.floats.iter_mut().zip(float_counts(histogram)) {

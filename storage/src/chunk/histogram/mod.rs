@@ -159,7 +159,7 @@ enum StartRule {
 
 /// What a sample is relative to. Encoder and decoder hold the same.
 #[derive(Debug, Clone)]
-struct State {
+struct HistogramState {
     time_ms: i64,
     delta_ms: i64,
     start_ms: i64,
@@ -178,9 +178,9 @@ struct State {
     floats: Vec<FloatColumn>,
 }
 
-impl State {
-    fn new() -> State {
-        State {
+impl HistogramState {
+    fn new() -> HistogramState {
+        HistogramState {
             time_ms: 0,
             delta_ms: 0,
             start_ms: 0,

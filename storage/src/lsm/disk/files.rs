@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{PART_BYTES, Part};
+use super::{FilePart, PART_BYTES};
 
 /// Bytes in front of those of the part.
 const HEADER_BYTES: usize = 12;
@@ -41,14 +41,14 @@ pub(crate) struct DiskCacheStats {
 
 #[derive(Default)]
 struct Entries {
-    files: HashMap<String, Entry>,
+    files: HashMap<String, FileEntry>,
     /// Names by when they were asked for, the longest ago first.
     by_use: BTreeMap<u64, String>,
     bytes: u64,
     clock: u64,
 }
 
-struct Entry {
+struct FileEntry {
     bytes: u64,
     used: u64,
 }
@@ -68,7 +68,7 @@ impl Entries {
         self.clock += 1;
         self.bytes += bytes;
         self.by_use.insert(self.clock, name.clone());
-        self.files.insert(name, Entry { bytes, used: self.clock });
+        self.files.insert(name, FileEntry { bytes, used: self.clock });
     }
 
     fn remove(&mut self, name: &str) {
@@ -127,7 +127,7 @@ impl Files {
     }
 
     /// A part, if it is there and whole.
-    pub(super) fn read(&self, file: &str, number: u64) -> Option<Part> {
+    pub(super) fn read(&self, file: &str, number: u64) -> Option<FilePart> {
         let name = part_name(file, number);
         // Unlocked again before the file is read, which may have to be let go of.
         let is_kept = self.entries().touch(&name);
@@ -137,7 +137,7 @@ impl Files {
         part
     }
 
-    fn read_part(&self, name: &str) -> Option<Part> {
+    fn read_part(&self, name: &str) -> Option<FilePart> {
         let part = std::fs::read(self.folder.join(name)).ok().and_then(decode);
         if part.is_none() {
             tracing::warn!(name, "a part in the disk cache is missing or damaged; it is fetched");
@@ -226,7 +226,7 @@ fn encode(file_bytes: u64, bytes: &[u8]) -> Vec<u8> {
     rest
 }
 
-fn decode(encoded: Vec<u8>) -> Option<Part> {
+fn decode(encoded: Vec<u8>) -> Option<FilePart> {
     let (checksum, rest) = encoded.split_first_chunk::<4>()?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
         return None;
@@ -236,5 +236,5 @@ fn decode(encoded: Vec<u8>) -> Option<Part> {
         return None;
     }
     let file_bytes = u64::from_le_bytes(*file_bytes);
-    Some(Part { file_bytes, bytes: Bytes::from(encoded).slice(HEADER_BYTES..) })
+    Some(FilePart { file_bytes, bytes: Bytes::from(encoded).slice(HEADER_BYTES..) })
 }

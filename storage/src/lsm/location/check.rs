@@ -202,7 +202,7 @@ impl Look<'_> {
     /// What an error means, of a request that was to do something.
     fn problem(&self, error: &Error, what: &str) -> Problem {
         let kind = self.remote.kind;
-        let said = Said::of(error);
+        let said = ErrorText::of(error);
         let of = |problem: String, advice: String| Problem { problem, advice };
         let credentials = kind.credentials_setting();
         if said.is_about_credentials {
@@ -255,7 +255,7 @@ impl Look<'_> {
         self.problem_by_status(&said, what)
     }
 
-    fn problem_by_status(&self, said: &Said, what: &str) -> Problem {
+    fn problem_by_status(&self, said: &ErrorText, what: &str) -> Problem {
         let kind = self.remote.kind;
         let of = |problem: String, advice: String| Problem { problem, advice };
         match said.status {
@@ -296,7 +296,7 @@ impl Look<'_> {
 
 /// What an error says.
 #[derive(Debug, Default)]
-struct Said {
+struct ErrorText {
     status: Option<u16>,
     /// The code in the answer.
     code: Option<String>,
@@ -306,8 +306,8 @@ struct Said {
     detail: String,
 }
 
-impl Said {
-    fn of(error: &Error) -> Said {
+impl ErrorText {
+    fn of(error: &Error) -> ErrorText {
         let text = error.to_string();
         let status = between(&text, "status code: ", " ")
             .and_then(|status| status.trim_end_matches(':').parse().ok());
@@ -325,7 +325,7 @@ impl Said {
             _ if is_bare_redirect => "it redirects without saying where to".to_owned(),
             _ => innermost(error),
         };
-        Said {
+        ErrorText {
             status,
             code,
             is_bare_redirect,

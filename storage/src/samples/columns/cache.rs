@@ -57,7 +57,7 @@ pub(crate) struct BlockSlots {
 
 /// A place for a column.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum ColumnPlace {
     /// Of what the head has encoded of a window of a series.
     Frames(Arc<Slot>),
     /// Of a series of a sealed block, and which it is.
@@ -70,12 +70,12 @@ pub(crate) struct ColumnCache {
     bytes_max: usize,
     account: Arc<Account>,
     blocks: Mutex<HashMap<BlockKey, Arc<BlockSlots>, RandomState>>,
-    queue: Mutex<VecDeque<Entry>>,
+    queue: Mutex<VecDeque<ColumnEntry>>,
 }
 
 /// What can be let go of.
 #[derive(Debug)]
-enum Entry {
+enum ColumnEntry {
     Frames(Weak<Slot>),
     Sealed(Weak<BlockSlots>, u32),
     /// The slots of a block, which go while none is filled.
@@ -168,7 +168,7 @@ fn block_bytes(series_count: usize) -> usize {
     BLOCK_BYTES + SERIES_BYTES * series_count
 }
 
-impl Place {
+impl ColumnPlace {
     /// The column that is kept there.
     pub(crate) fn column(&self) -> Option<Arc<KeptColumn>> {
         self.slot().column()
@@ -176,15 +176,15 @@ impl Place {
 
     fn slot(&self) -> &Slot {
         match self {
-            Place::Frames(slot) => slot,
-            Place::Sealed(block, at) => &block.slots[*at as usize],
+            ColumnPlace::Frames(slot) => slot,
+            ColumnPlace::Sealed(block, at) => &block.slots[*at as usize],
         }
     }
 
-    fn entry(&self) -> Entry {
+    fn entry(&self) -> ColumnEntry {
         match self {
-            Place::Frames(slot) => Entry::Frames(Arc::downgrade(slot)),
-            Place::Sealed(block, at) => Entry::Sealed(Arc::downgrade(block), *at),
+            ColumnPlace::Frames(slot) => ColumnEntry::Frames(Arc::downgrade(slot)),
+            ColumnPlace::Sealed(block, at) => ColumnEntry::Sealed(Arc::downgrade(block), *at),
         }
     }
 }
@@ -229,13 +229,13 @@ impl ColumnCache {
             blocks.insert(key, Arc::clone(&block));
             block
         };
-        self.admit(Entry::Block(key));
+        self.admit(ColumnEntry::Block(key));
         block
     }
 
     /// Keeps a column in its place, unless one of as many samples is there already; gives the
     /// one that is.
-    pub(crate) fn put(&self, place: &Place, column: Column) -> Arc<KeptColumn> {
+    pub(crate) fn put(&self, place: &ColumnPlace, column: Column) -> Arc<KeptColumn> {
         self.account.misses.fetch_add(1, Ordering::Relaxed);
         self.account.bytes.fetch_add(column.bytes() + ENTRY_BYTES, Ordering::Relaxed);
         let kept = Arc::new(KeptColumn { column, account: Arc::clone(&self.account) });
@@ -251,7 +251,7 @@ impl ColumnCache {
         if replaced.is_some() {
             return kept;
         }
-        if let Place::Sealed(block, _) = place {
+        if let ColumnPlace::Sealed(block, _) = place {
             block.filled_count.fetch_add(1, Ordering::Relaxed);
         }
         self.admit(place.entry());
@@ -276,7 +276,7 @@ impl ColumnCache {
     }
 
     /// Adds an entry, and lets go of what is too much.
-    fn admit(&self, entry: Entry) {
+    fn admit(&self, entry: ColumnEntry) {
         let mut queue = lock(&self.queue);
         queue.push_back(entry);
         // Once round for what has been read, and once more for what has to go.
@@ -286,11 +286,11 @@ impl ColumnCache {
             }
             let Some(entry) = queue.pop_front() else { return };
             let is_gone = match &entry {
-                Entry::Frames(slot) => slot.upgrade().is_none_or(|slot| slot.evict()),
-                Entry::Sealed(block, at) => {
+                ColumnEntry::Frames(slot) => slot.upgrade().is_none_or(|slot| slot.evict()),
+                ColumnEntry::Sealed(block, at) => {
                     block.upgrade().is_none_or(|block| self.evict_sealed(&block, *at))
                 }
-                Entry::Block(key) => {
+                ColumnEntry::Block(key) => {
                     self.remove_if_empty(key);
                     true
                 }

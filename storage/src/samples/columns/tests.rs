@@ -3,7 +3,7 @@ use std::sync::Arc;
 use model::{Advance, SampleBatch, Windows};
 use proptest::prelude::*;
 
-use super::{BlockKey, Column, ColumnCache, Place};
+use super::{BlockKey, Column, ColumnCache, ColumnPlace};
 
 /// Values of which each kind of packing has some, and that are nearly of another kind.
 fn value() -> impl Strategy<Value = f64> {
@@ -203,12 +203,12 @@ fn column() -> Column {
 #[test]
 fn the_cache_stays_within_its_bound_and_lets_go_of_what_nobody_reads() {
     let cache = ColumnCache::new(20_000);
-    let frame = Place::Frames(Arc::default());
+    let frame = ColumnPlace::Frames(Arc::default());
     cache.put(&frame, column());
     for number in 0..200 {
         let block = cache.add_block(key(number), [number * 10, number * 10 + 5].into_iter());
         assert_eq!(block.ids(), [number * 10, number * 10 + 5]);
-        cache.put(&Place::Sealed(Arc::clone(&block), 1), column());
+        cache.put(&ColumnPlace::Sealed(Arc::clone(&block), 1), column());
         assert!(block.column(0).is_none());
         // What is read again and again stays.
         assert!(frame.column().is_some(), "{number}");
@@ -225,12 +225,12 @@ fn what_is_put_twice_is_kept_once_and_all_bytes_are_given_back() {
     {
         let block = cache.add_block(key(0), [7].into_iter());
         assert!(Arc::ptr_eq(&block, &cache.add_block(key(0), [7].into_iter())));
-        let place = Place::Sealed(block, 0);
+        let place = ColumnPlace::Sealed(block, 0);
         let first = cache.put(&place, column());
         let second = cache.put(&place, column());
         assert!(Arc::ptr_eq(&first, &second));
     }
-    let frame = Place::Frames(Arc::default());
+    let frame = ColumnPlace::Frames(Arc::default());
     let held = cache.put(&frame, column());
     let bytes = cache.stats().bytes;
     drop(frame);

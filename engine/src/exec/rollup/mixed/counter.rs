@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Histogram, ResetHint, TimeRange};
 
 use crate::exec::rollup::counter::Resets;
-use crate::exec::rollup::mixed::history::Entry;
+use crate::exec::rollup::mixed::history::HistoryEntry;
 use crate::exec::rollup::mixed::remark::{Remark, Remarks};
 use crate::exec::rollup::mixed::starts::{self, Started};
 use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
@@ -228,7 +228,7 @@ impl Rate {
 }
 
 /// A counter that has counted nothing yet, in the form of a histogram.
-fn before_all(entry: &Entry) -> Histogram {
+fn before_all(entry: &HistoryEntry) -> Histogram {
     let Histogram { schema, custom_bounds, .. } = &*entry.histogram;
     Histogram { schema: *schema, custom_bounds: Arc::clone(custom_bounds), ..Histogram::default() }
 }
@@ -238,7 +238,7 @@ fn before_all(entry: &Entry) -> Histogram {
 fn add_resets(
     rise: &mut Histogram,
     base: &Histogram,
-    entries: &[Entry],
+    entries: &[HistoryEntry],
     said: &mut Remarks,
 ) -> bool {
     let mut before: &Histogram = base;

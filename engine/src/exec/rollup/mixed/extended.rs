@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::{Histogram, ResetHint};
 
 use crate::exec::rollup::mixed::counter::add;
-use crate::exec::rollup::mixed::history::Entry;
+use crate::exec::rollup::mixed::history::HistoryEntry;
 use crate::exec::rollup::mixed::remark::{Remark, Remarks};
 use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
 
@@ -95,7 +95,7 @@ impl Rate {
     /// Whether the histograms go together.
     ///
     /// Source: `validateHistogramRange` of Prometheus.
-    fn check(&self, entries: &[Entry], remarks: &mut Remarks) -> bool {
+    fn check(&self, entries: &[HistoryEntry], remarks: &mut Remarks) -> bool {
         let is_custom = entries[0].histogram.has_custom_buckets();
         for entry in entries {
             if entry.histogram.has_custom_buckets() != is_custom {
@@ -111,7 +111,7 @@ impl Rate {
 /// The histograms of an extended range, from the one that its left border is made of to that of
 /// its right border.
 struct Within<'a> {
-    entries: &'a [Entry],
+    entries: &'a [HistoryEntry],
     first: usize,
     last: usize,
     /// Whether the left border lies between two histograms.
@@ -165,7 +165,7 @@ impl Within<'_> {
 ///
 /// Source: `interpolateHistograms` of Prometheus.
 fn between(
-    [before, after]: [&Entry; 2],
+    [before, after]: [&HistoryEntry; 2],
     time_ms: i64,
     is_counter: bool,
     remarks: &mut Remarks,

@@ -6,7 +6,7 @@ use model::histogram::{Combined, HistogramError, HistogramMean, HistogramSum};
 use model::{Histogram, ResetHint};
 
 use crate::exec::rollup::fold::Border;
-use crate::exec::rollup::mixed::history::Entry;
+use crate::exec::rollup::mixed::history::HistoryEntry;
 use crate::exec::rollup::mixed::remark::{Remark, Remarks};
 use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
 use crate::exec::tally::sample_count;
@@ -53,7 +53,11 @@ impl MixedKernel for Fold {
 }
 
 impl Fold {
-    fn fold(&self, entries: &[Entry], said: &mut Remarks) -> Result<Histogram, HistogramError> {
+    fn fold(
+        &self,
+        entries: &[HistoryEntry],
+        said: &mut Remarks,
+    ) -> Result<Histogram, HistogramError> {
         let first = (*entries[0].histogram).clone();
         let mut note = |combined: Combined| {
             said.add_if(combined.bounds_reconciled, Remark::ReconciledAggregation);
@@ -89,15 +93,16 @@ impl MixedKernel for Border {
         let seconds = |time_ms: Option<i64>| {
             time_ms.map_or(Answer::Nothing, |time_ms| Answer::Float(time_ms as f64 / 1000.0))
         };
-        let sample = |time_ms: Option<i64>, float: Option<usize>, entry: Option<&Entry>| match (
-            float, entry,
-        ) {
-            (_, Some(entry)) if Some(entry.at.time_ms) == time_ms => {
-                Answer::Histogram(Arc::clone(&entry.histogram))
-            }
-            (Some(at), _) => Answer::Float(values[at]),
-            _ => Answer::Nothing,
-        };
+        let sample =
+            |time_ms: Option<i64>, float: Option<usize>, entry: Option<&HistoryEntry>| match (
+                float, entry,
+            ) {
+                (_, Some(entry)) if Some(entry.at.time_ms) == time_ms => {
+                    Answer::Histogram(Arc::clone(&entry.histogram))
+                }
+                (Some(at), _) => Answer::Float(values[at]),
+                _ => Answer::Nothing,
+            };
         match self {
             Border::Count => Answer::Float((times.len() + entries.len()) as f64),
             Border::Present => Answer::Float(1.0),

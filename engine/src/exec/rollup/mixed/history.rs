@@ -9,7 +9,7 @@ use crate::exec::rollup::mixed::starts::{self, Started};
 
 /// A histogram of a series, with what is known of it and the one before.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct HistoryEntry {
     pub(super) at: Started,
     pub(super) histogram: Arc<Histogram>,
     /// Whether the counter was reset after the histogram before; only where that is asked for.
@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) steady_from: u64,
 }
 
-impl Entry {
+impl HistoryEntry {
     pub(super) fn is_gauge(&self) -> bool {
         self.histogram.reset_hint == ResetHint::Gauge
     }
@@ -32,7 +32,7 @@ impl Entry {
 /// Invariant: times strictly ascend, no staleness markers; `lo <= hi <= entries.len()`.
 #[derive(Debug)]
 pub(super) struct History {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<HistoryEntry>,
     /// How many have been dropped from the front.
     pub(super) base: u64,
     /// First histogram of the current range.
@@ -58,7 +58,7 @@ impl History {
         let at = Started { start_ms, time_ms };
         let number = self.base + self.entries.len() as u64;
         let mut entry =
-            Entry { at, histogram, is_reset: false, overlaps: false, steady_from: number };
+            HistoryEntry { at, histogram, is_reset: false, overlaps: false, steady_from: number };
         if let Some(before) = self.entries.last() {
             if self.finds_resets {
                 entry.is_reset = starts::is_reset(before.at, at)
@@ -73,7 +73,7 @@ impl History {
                 entry.steady_from = before.steady_from;
             }
         }
-        let is_held = |before: &Entry| Arc::ptr_eq(&before.histogram, &entry.histogram);
+        let is_held = |before: &HistoryEntry| Arc::ptr_eq(&before.histogram, &entry.histogram);
         if !self.entries.last().is_some_and(is_held) {
             self.bytes += histogram_bytes(&entry.histogram);
         }
@@ -99,6 +99,6 @@ impl History {
 
     /// How many bytes are held.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes + (self.entries.capacity() * size_of::<Entry>()) as u64
+        self.bytes + (self.entries.capacity() * size_of::<HistoryEntry>()) as u64
     }
 }

@@ -27,7 +27,7 @@ use crate::exec::rollup::buffer::{Buffer, Kernel, Ranges, Samples};
 use crate::exec::rollup::kernels::RollupKernel;
 use crate::tile::{Tile, set_absent, set_present};
 
-use history::{Entry, History};
+use history::{History, HistoryEntry};
 use remark::{Remark, Remarks};
 use starts::Started;
 
@@ -124,7 +124,7 @@ pub(super) struct MixedFrame<'a> {
     float_lo: usize,
     float_hi: usize,
     /// All histograms in memory.
-    all_entries: &'a [Entry],
+    all_entries: &'a [HistoryEntry],
     entries_base: u64,
     entry_lo: usize,
     entry_hi: usize,
@@ -147,7 +147,7 @@ impl MixedFrame<'_> {
     }
 
     /// The histograms in the range.
-    fn entries(&self) -> &[Entry] {
+    fn entries(&self) -> &[HistoryEntry] {
         &self.all_entries[self.entry_lo..self.entry_hi]
     }
 

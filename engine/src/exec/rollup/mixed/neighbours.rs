@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Histogram, ResetHint};
 
 use crate::exec::rollup::counter;
-use crate::exec::rollup::mixed::history::Entry;
+use crate::exec::rollup::mixed::history::HistoryEntry;
 use crate::exec::rollup::mixed::remark::{Remark, Remarks};
 use crate::exec::rollup::mixed::starts;
 use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
@@ -66,7 +66,12 @@ impl LastTwo {
         Answer::Float(if self.is_rate { rise / seconds } else { rise })
     }
 
-    fn histograms(&self, before: &Entry, last: &Entry, remarks: &mut Remarks) -> Option<Histogram> {
+    fn histograms(
+        &self,
+        before: &HistoryEntry,
+        last: &HistoryEntry,
+        remarks: &mut Remarks,
+    ) -> Option<Histogram> {
         let any_gauge = before.is_gauge() || last.is_gauge();
         let any_counter = !before.is_gauge() || !last.is_gauge();
         remarks.add_if(self.is_rate && any_gauge, Remark::NotCounter);
