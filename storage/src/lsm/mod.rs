@@ -4,33 +4,20 @@
 //! that is durable when it returns, scans that read ahead, a cache, our own errors. Of [`Lsm`] here
 //! is what is written and what there is; [`open`] opens it, [`read`] reads it.
 
-mod account;
 mod cache;
-mod checked;
 mod clock;
-mod compared;
-mod counted;
-mod disk;
-mod drain;
-mod failures;
-mod following;
-mod garbage;
-mod guarded;
-mod layer;
-mod leftovers;
-mod location;
+mod compaction;
+mod follow;
 mod mark;
 mod objects;
 mod open;
-mod orphans;
 mod owner;
 mod read;
 mod settings;
 mod snapshot;
-mod tail;
 #[cfg(test)]
 mod testing;
-mod view;
+mod tracing_account;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
@@ -44,27 +31,27 @@ use slatedb::config::{FlushOptions, FlushType};
 use slatedb::manifest::{SortedRun, SsTableView};
 use slatedb::{CloseReason, Db, DbStatus, ErrorKind, VersionedManifest, WriteBatch};
 
-use cache::BlockCacheStats;
-pub use counted::{ReadCount, Reader};
-use disk::DiskCacheStats;
-pub(crate) use following::{Following, Step};
-pub(crate) use garbage::{Read, Reads};
+use cache::blocks::BlockCacheStats;
+use cache::disk::DiskCacheStats;
+pub(crate) use compaction::garbage::{Read, Reads};
+pub(crate) use compaction::orphans::OrphanStats;
+pub(crate) use follow::following::{Following, Step};
+pub(crate) use follow::view::Row;
+use follow::view::View;
+pub(crate) use objects::files::{ObjectEntry, Objects};
 #[cfg(test)]
-pub(crate) use layer::{Layer, Layered};
-pub(crate) use location::Location;
+pub(crate) use objects::layer::{Layer, Layered};
+pub(crate) use objects::location::Location;
 #[cfg(test)]
-pub(crate) use location::Simulated;
-pub use location::{SharedMemory, local_folder};
-pub(crate) use objects::{ObjectEntry, Objects};
-pub(crate) use orphans::OrphanStats;
+pub(crate) use objects::location::Simulated;
+pub use objects::location::{SharedMemory, local_folder};
+pub use objects::metered::{ReadCount, Reader};
 use snapshot::FOLDER as SNAPSHOTS_FOLDER;
 pub(crate) use snapshot::Snapshot;
 #[cfg(test)]
 pub(crate) use testing::{
     checkpoint_count, collect_garbage, delete_unlisted, end_checkpoints, file_count,
 };
-pub(crate) use view::Row;
-use view::View;
 
 use crate::error::StoreError;
 use crate::keys;
@@ -81,23 +68,23 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Lsm {
     tree: Tree,
-    dead: drain::Dead,
-    reads: garbage::Reads,
+    dead: compaction::schedule::Dead,
+    reads: compaction::garbage::Reads,
     /// What a crash has left; none where the tree can only be read.
-    orphans: Option<Arc<orphans::Orphans>>,
+    orphans: Option<Arc<compaction::orphans::Orphans>>,
     read_timeout: Duration,
-    blocks: Arc<cache::BlockCache>,
+    blocks: Arc<cache::blocks::BlockCache>,
     files: snapshot::Files,
     disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
-    counters: Arc<counted::ReadCounters>,
-    failures: Arc<failures::Failures>,
+    counters: Arc<objects::metered::ReadCounters>,
+    failures: Arc<objects::failures::Failures>,
     /// Where commits are noted, on a local disk.
     mark: Option<Arc<mark::Mark>>,
     /// That this process owns the tree; none where it only reads it.
     ownership: Option<Arc<owner::Ownership>>,
-    idle: account::Idle,
+    idle: tracing_account::Idle,
     /// Who pays for reads, if not the store itself.
-    account: Option<Arc<account::Account>>,
+    account: Option<Arc<tracing_account::Account>>,
 }
 
 /// Who has opened the tree.
@@ -106,7 +93,7 @@ enum Tree {
     /// The one that writes to it.
     Written(Db),
     /// One that reads it: always this view, or the one that is shown.
-    Read(Option<Arc<View>>, following::Shown),
+    Read(Option<Arc<View>>, follow::following::Shown),
 }
 
 /// Writes that become visible and durable together.
@@ -197,7 +184,7 @@ impl Lsm {
 
     /// The tree, with reads that count for a query and stop where it has made too many.
     pub(crate) fn for_query(&self, budget: &Budget) -> Lsm {
-        let account = Some(Arc::new(account::Account::new(budget.clone(), &self.idle)));
+        let account = Some(Arc::new(tracing_account::Account::new(budget.clone(), &self.idle)));
         Lsm { account, ..self.fixed() }
     }
 
@@ -401,7 +388,7 @@ fn is_fenced(status: &DbStatus) -> bool {
     status.close_reason == Some(CloseReason::Fenced)
 }
 
-fn view_of(fixed: &Option<Arc<View>>, shown: &following::Shown) -> Arc<View> {
+fn view_of(fixed: &Option<Arc<View>>, shown: &follow::following::Shown) -> Arc<View> {
     let shown = || Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
     fixed.clone().unwrap_or_else(shown)
 }
@@ -419,7 +406,7 @@ async fn unless_it_panics<T>(
 }
 
 fn store_error(error: &slatedb::Error) -> StoreError {
-    if let Some(damage) = checked::damage_in(error) {
+    if let Some(damage) = objects::checksummed::damage_in(error) {
         return damage;
     }
     match error.kind() {

@@ -14,21 +14,30 @@ use slatedb::{
 };
 use slatedb_common::clock::{DefaultSystemClock, SystemClock};
 
-use super::disk::{DiskCache, DiskCacheStats};
-use super::following::Following;
-use super::guarded::Guarded;
-use super::layer::Layered;
-use super::leftovers::Leftovers;
-use super::owner::Ownership;
-use super::read::in_time;
-use super::settings::{Segments, cache_policy, collector_options, compactor_options, settings};
-use super::view::{View, ViewLocation};
-use super::{
-    Location, Lsm, Tree, account, cache, clock, compared, counted, drain, failures, garbage, mark,
-    objects, orphans, snapshot, store_error, unless_it_panics,
-};
 use crate::error::StoreError;
 use crate::keys;
+use crate::lsm::cache::blocks;
+use crate::lsm::cache::disk::{DiskCache, DiskCacheStats};
+use crate::lsm::compaction::garbage;
+use crate::lsm::compaction::orphans;
+use crate::lsm::compaction::schedule;
+use crate::lsm::follow::following::Following;
+use crate::lsm::follow::view::{View, ViewLocation};
+use crate::lsm::objects::failures;
+use crate::lsm::objects::files;
+use crate::lsm::objects::guarded::Guarded;
+use crate::lsm::objects::layer::Layered;
+use crate::lsm::objects::leftovers::Leftovers;
+use crate::lsm::objects::metered;
+use crate::lsm::objects::verified;
+use crate::lsm::owner::Ownership;
+use crate::lsm::read::in_time;
+use crate::lsm::settings::{
+    Segments, cache_policy, collector_options, compactor_options, settings,
+};
+use crate::lsm::{
+    Location, Lsm, Tree, clock, mark, snapshot, store_error, tracing_account, unless_it_panics,
+};
 use crate::options::StoreOptions;
 
 /// How long the files that a reader reads are kept where it ends without a word.
@@ -66,7 +75,7 @@ impl Lsm {
         let guarded = Arc::new(Guarded::new(near, location.path.clone(), standing));
         let Reached { counters, failures, compared, counted, objects, disk, blocks } =
             Reached::of(guarded, location, options)?;
-        let dead = drain::Dead::default();
+        let dead = schedule::Dead::default();
         let reads = garbage::Reads::default();
         let parts = Parts {
             location,
@@ -81,10 +90,10 @@ impl Lsm {
         let found = parts.look().await;
         let (db, found) = match parts.open(found).await {
             Ok(opened) => opened,
-            Err(error) => return Err(objects::with_name(location, error).await),
+            Err(error) => return Err(files::with_name(location, error).await),
         };
         let compared = compared.as_deref();
-        objects::check_swapped(&parts.counted, location, compared, &db.manifest()).await?;
+        files::check_swapped(&parts.counted, location, compared, &db.manifest()).await?;
         let mark = location.tree_folder().and_then(|folder| mark::Mark::open(&folder));
         let mark = mark.map(Arc::new);
         let files = snapshot::Files::of(location);
@@ -104,7 +113,7 @@ impl Lsm {
             failures,
             mark,
             ownership: None,
-            idle: account::Idle::default(),
+            idle: tracing_account::Idle::default(),
             account: None,
         })
     }
@@ -146,7 +155,7 @@ impl Lsm {
         }
         let lsm = Lsm {
             tree: Tree::Read(None, shown),
-            dead: drain::Dead::default(),
+            dead: schedule::Dead::default(),
             reads: garbage::Reads::default(),
             orphans: None,
             read_timeout: options.read_timeout,
@@ -157,11 +166,11 @@ impl Lsm {
             failures,
             mark: None,
             ownership: None,
-            idle: account::Idle::default(),
+            idle: tracing_account::Idle::default(),
             account: None,
         };
         let (compared, manifest) = (compared.as_deref(), lsm.manifest());
-        let mut checked = objects::check_swapped(&counted, location, compared, &manifest).await;
+        let mut checked = files::check_swapped(&counted, location, compared, &manifest).await;
         if let Some(folder) = &folder {
             checked = checked.and(mark::check(folder, noted, following.newest_commit()));
         }
@@ -177,16 +186,16 @@ impl Lsm {
 
 /// What is between the tree and its objects.
 struct Reached {
-    counters: Arc<counted::ReadCounters>,
+    counters: Arc<metered::ReadCounters>,
     failures: Arc<failures::Failures>,
     /// What compares files before they are read, on a local disk.
-    compared: Option<Arc<Layered<compared::Compared>>>,
+    compared: Option<Arc<Layered<verified::Verified>>>,
     /// The objects, counted.
     counted: Arc<dyn ObjectStore>,
     /// The same through the cache on disk, if there is one.
     objects: Arc<dyn ObjectStore>,
     disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
-    blocks: Arc<cache::BlockCache>,
+    blocks: Arc<blocks::BlockCache>,
 }
 
 impl Reached {
@@ -195,23 +204,23 @@ impl Reached {
         location: &Location,
         options: &StoreOptions,
     ) -> Result<Reached, StoreError> {
-        let counters = Arc::<counted::ReadCounters>::default();
+        let counters = Arc::<metered::ReadCounters>::default();
         let failures = failures::Failures::watched_by(options.write_failures.clone());
         let failures = Arc::new(failures);
         let mut compared = None;
         if location.tree_folder().is_some() {
-            let comparing = compared::Compared::new(Arc::clone(&near), location.path.clone());
+            let comparing = verified::Verified::new(Arc::clone(&near), location.path.clone());
             near = Arc::clone(compared.insert(Arc::new(comparing))) as _;
         }
         let counted: Arc<dyn ObjectStore> =
-            Arc::new(counted::Counted::new(near, Arc::clone(&counters), Arc::clone(&failures)));
+            Arc::new(metered::Metered::new(near, Arc::clone(&counters), Arc::clone(&failures)));
         let mut objects = Arc::clone(&counted);
         let mut disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>> = None;
         if let Some(cache) = open_disk_cache(location, Arc::clone(&counted), options)? {
             disk = Some(Arc::new(cache.figures()));
             objects = Arc::new(cache);
         }
-        let blocks = Arc::new(cache::BlockCache::new(options.cache_bytes_max));
+        let blocks = Arc::new(blocks::BlockCache::new(options.cache_bytes_max));
         Ok(Reached { counters, failures, compared, counted, objects, disk, blocks })
     }
 }
@@ -227,8 +236,8 @@ struct Parts<'a> {
     counted: Arc<dyn ObjectStore>,
     /// The same, perhaps behind a cache.
     objects: Arc<dyn ObjectStore>,
-    blocks: Arc<cache::BlockCache>,
-    dead: drain::Dead,
+    blocks: Arc<blocks::BlockCache>,
+    dead: schedule::Dead,
     reads: garbage::Reads,
     clock: Arc<clock::TreeClock>,
 }
@@ -343,7 +352,7 @@ impl Parts<'_> {
 
     async fn build_once(&self) -> Result<Db, slatedb::Error> {
         let Parts { location, options, .. } = self;
-        let schedule = drain::Schedule::new(&self.dead, options.settled_after);
+        let schedule = schedule::Schedule::new(&self.dead, options.settled_after);
         let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
             .with_options(compactor_options(options.merge_interval))
             .with_scheduler_supplier(Arc::new(schedule));

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! No clocks of two machines are compared: an observer measures how long it has seen the same bytes.
-//! Whether the store is still the one that was opened is the business of [`super::guarded`].
+//! Whether the store is still the one that was opened is the business of [`crate::lsm::objects::guarded`].
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -37,10 +37,10 @@ use slatedb::object_store::{
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::guarded::{self, Standing};
-use super::orphans::unanswered;
-use super::{Location, OBJECT_STORE};
 use crate::error::StoreError;
+use crate::lsm::compaction::orphans::unanswered;
+use crate::lsm::objects::guarded::{self, Standing};
+use crate::lsm::{Location, OBJECT_STORE};
 use crate::options::StoreOptions;
 
 /// Names of the lock file and of the lease object, in the folder of the tree.

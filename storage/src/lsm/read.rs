@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
 
-use super::view::{Added, End, Next};
-use super::{Lsm, Tree, account, garbage, store_error, view_of};
 use crate::error::StoreError;
+use crate::lsm::compaction::garbage;
+use crate::lsm::follow::view::{Added, End, Next};
+use crate::lsm::{Lsm, Tree, store_error, tracing_account, view_of};
 
 /// Bytes that one request of a scan fetches, or all of its range: scans end where what is wanted
 /// does. SlateDB's default is one block.
@@ -132,7 +133,7 @@ pub(crate) struct Scan {
     /// What the log adds to a view.
     added: Option<Added>,
     timeout: Duration,
-    account: Option<Arc<account::Account>>,
+    account: Option<Arc<tracing_account::Account>>,
 }
 
 impl Scan {
@@ -158,7 +159,7 @@ impl Scan {
 /// Waits for a read, but not for ever: the tree repeats requests that fail without end.
 async fn bounded<T>(
     limit: Duration,
-    account: Option<&account::Account>,
+    account: Option<&tracing_account::Account>,
     read: impl Future<Output = Result<T, slatedb::Error>>,
 ) -> Result<T, StoreError> {
     let Some(account) = account else { return in_time(limit, read).await };

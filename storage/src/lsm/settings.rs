@@ -8,8 +8,8 @@ use slatedb::config::{
 };
 use slatedb::{BlockCachePolicy, CacheTarget, PrefixExtractor, PrefixTarget};
 
-use super::Location;
 use crate::keys;
+use crate::lsm::Location;
 use crate::options::StoreOptions;
 
 /// The size from which the memtable is written out. It holds little but the log, of which the head
@@ -28,11 +28,11 @@ const FILES_OVERLAPPING_MAX: usize = 64;
 pub(super) const MANIFEST_AGE_MIN: Duration = Duration::from_secs(20 * 60);
 /// The same for files of the write-ahead log, which nobody reads but a start.
 pub(super) const LOG_AGE_MIN: Duration = Duration::from_secs(60);
-/// The same for all other files, beside what [`garbage`](super::garbage) asks of them: those that are being
+/// The same for all other files, beside what [`garbage`](crate::lsm::compaction::garbage) asks of them: those that are being
 /// written are not in the tree yet.
 const FILE_AGE_MIN: Duration = Duration::from_secs(60);
 /// How long the collector is kept from the files of a merge by itself. Who reads them does that
-/// by [`garbage`](super::garbage).
+/// by [`garbage`](crate::lsm::compaction::garbage).
 const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 
 /// Routes each key to its segment.

@@ -23,9 +23,9 @@ use slatedb::config::{CheckpointOptions, CheckpointScope};
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{self, ObjectStore, ObjectStoreExt};
 
-use super::location::ROOT;
-use super::{Location, Lsm, store_error};
 use crate::error::StoreError;
+use crate::lsm::objects::location::ROOT;
+use crate::lsm::{Location, Lsm, store_error};
 
 /// The folder of the copies.
 pub(super) const FOLDER: &str = "snapshots";

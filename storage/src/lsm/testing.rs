@@ -10,7 +10,7 @@ use slatedb::admin::Admin;
 use slatedb::config::{GarbageCollectorDirectoryOptions, GarbageCollectorOptions};
 use slatedb::object_store::ObjectStoreExt;
 
-use super::Location;
+use crate::lsm::Location;
 
 fn admin(location: &Location) -> Admin {
     Admin::builder(location.path.clone(), Arc::clone(&location.object_store)).build()

@@ -7,10 +7,10 @@
 //! slatedb fetches the blocks of a scan in tasks of its own. Of the task that wants them one thing
 //! reaches these: its tracing dispatcher, so that what they log ends up where their user wants it.
 //! So the reads of a query are made under a dispatcher of its own, which hands everything on to the
-//! one before, and by which the requests ([`super::counted`]) and the cache below find the budget:
+//! one before, and by which the requests ([`crate::lsm::objects::metered`]) and the cache below find the budget:
 //!
 //! ```text
-//! query ─ Lsm::for_query ─ slatedb ─ (task) ─ BlockCache ─ Counted ─ object store
+//! query ─ Lsm::for_query ─ slatedb ─ (task) ─ BlockCache ─ Metered ─ object store
 //!            budget                              └──────────┴─ with_budget
 //! ```
 //!

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
 
-use super::account;
+use crate::lsm::tracing_account;
 
 /// Entries count this much beside their own bytes.
 const ENTRY_BYTES: usize = 128;
@@ -67,7 +67,7 @@ impl BlockCache {
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         if let Some(entry) = &found {
-            account::with_budget(|budget| budget.note_cached_bytes(entry.size() as u64));
+            tracing_account::with_budget(|budget| budget.note_cached_bytes(entry.size() as u64));
         }
         found
     }

@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 pub(crate) use files::DiskCacheStats;
 use files::Files;
 
-use super::layer::{Layer, Layered};
+use crate::lsm::objects::layer::{Layer, Layered};
 
 /// Bytes of a part: of what is read ahead, a quarter.
 const PART_BYTES: u64 = if cfg!(test) { 64 } else { 256 << 10 };

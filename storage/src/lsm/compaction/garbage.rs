@@ -24,7 +24,7 @@ use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::{GcFilter, ObjectMetadata};
 use tokio::time::Instant;
 
-use super::settings::{LOG_AGE_MIN, MANIFEST_AGE_MIN};
+use crate::lsm::settings::{LOG_AGE_MIN, MANIFEST_AGE_MIN};
 
 /// The folder of the files that reads take from.
 const READ_FOLDER: &str = "compacted";

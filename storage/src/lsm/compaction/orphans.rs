@@ -28,7 +28,7 @@
 //! merged.
 //!
 //! Files that were named for a short while between the look and the opening may be read here: they go
-//! as [`garbage`](super::garbage) says.
+//! as [`garbage`](crate::lsm::compaction::garbage) says.
 //!
 //! Whoever collects does other things as well, so it is done in rounds of bounded length. What cannot
 //! be deleted keeps nothing else from it: it is tried again behind the rest.
@@ -47,12 +47,13 @@ use slatedb::object_store::{self, ObjectStore, ObjectStoreExt};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::OBJECT_STORE;
-use super::garbage::{Reads, Unread};
-use super::location::{Location, Uploads};
-use super::read::in_time;
 use crate::error::StoreError;
-pub(super) use found::Found;
+use crate::lsm::OBJECT_STORE;
+use crate::lsm::compaction::garbage::{Reads, Unread};
+use crate::lsm::objects::location::Location;
+use crate::lsm::objects::uploads::Uploads;
+use crate::lsm::read::in_time;
+pub(in crate::lsm) use found::Found;
 use found::{Staged, Thing, names_of, unavailable};
 
 /// Things that are deleted at once, those that are tried in a round, and how long that may take: the
@@ -79,7 +80,7 @@ struct Round {
 }
 
 /// What a crash has left, until it has been deleted.
-pub(super) struct Orphans {
+pub(in crate::lsm) struct Orphans {
     object_store: Arc<dyn ObjectStore>,
     path: ObjectPath,
     uploads: Option<Arc<dyn Uploads>>,
@@ -94,7 +95,7 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// What is to be deleted of what was found, `age_min` from now on at the earliest.
-    pub(super) fn new(
+    pub(in crate::lsm) fn new(
         location: &Location,
         objects: Arc<dyn ObjectStore>,
         reads: Reads,
@@ -116,7 +117,7 @@ impl Orphans {
     }
 
     /// What has been deleted since the start.
-    pub(super) fn stats(&self) -> OrphanStats {
+    pub(in crate::lsm) fn stats(&self) -> OrphanStats {
         OrphanStats {
             files: self.files.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -124,7 +125,7 @@ impl Orphans {
     }
 
     /// Deletes some of what may go by now. What fails is tried again after all else, and another while.
-    pub(super) async fn collect(&self) {
+    pub(in crate::lsm) async fn collect(&self) {
         let mut leftover = self.leftover.lock().await;
         let Some((found, since)) = leftover.as_mut() else { return };
         if since.elapsed() < self.age_min {
@@ -155,7 +156,7 @@ impl Orphans {
 
     /// Whether something is still to be deleted that no checkpoint keeps.
     #[cfg(test)]
-    pub(super) async fn is_waiting(&self) -> bool {
+    pub(in crate::lsm) async fn is_waiting(&self) -> bool {
         let leftover = self.leftover.lock().await;
         leftover.as_ref().is_some_and(|(found, _)| !found.has_only_pinned())
     }
@@ -264,7 +265,7 @@ fn missing(what: &str) -> StoreError {
     StoreError::Unavailable(format!("{OBJECT_STORE} has lost {what}"))
 }
 
-pub(super) fn unanswered(waited: Duration) -> StoreError {
+pub(in crate::lsm) fn unanswered(waited: Duration) -> StoreError {
     StoreError::Unavailable(format!("{OBJECT_STORE} has not answered within {waited:?}"))
 }
 
@@ -274,9 +275,9 @@ mod tests {
 
     use async_trait::async_trait;
 
-    use super::super::location::Upload;
     use super::*;
     use crate::Store;
+    use crate::lsm::objects::uploads::Upload;
     use crate::tests::harness::{self, batch, labels, open};
 
     /// Something that a crash might have left.

@@ -1,4 +1,4 @@
-//! Following a store that another process writes to: from view to view ([`super::view`]).
+//! Following a store that another process writes to: from view to view ([`crate::lsm::follow::view`]).
 //!
 //! ```text
 //! each time      the files that the log has gained                      1 request, and 1 a file
@@ -19,11 +19,11 @@ use bytes::Bytes;
 use slatedb::object_store::{self, ObjectStoreExt};
 use slatedb::{CheckpointCreateResult, VersionedManifest};
 
-use super::settings::MANIFEST_AGE_MIN;
-use super::tail::Tail;
-use super::view::{Base, Row, Rows, View, ViewLocation};
 use crate::error::StoreError;
 use crate::keys;
+use crate::lsm::follow::tail::Tail;
+use crate::lsm::follow::view::{Base, Row, Rows, View, ViewLocation};
+use crate::lsm::settings::MANIFEST_AGE_MIN;
 
 /// How often another manifest is looked for.
 const LOOK_INTERVAL: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(30) };
@@ -33,7 +33,7 @@ const ADDED_BYTES_MAX: usize = 64 << 20;
 const ROW_BYTES: usize = 96;
 
 /// The view that reads begin with.
-pub(super) type Shown = Arc<RwLock<Arc<View>>>;
+pub(in crate::lsm) type Shown = Arc<RwLock<Arc<View>>>;
 
 /// What follows the store.
 pub(crate) struct Following {
@@ -57,7 +57,7 @@ pub(crate) struct Following {
 
 /// What has been committed since the step before.
 pub(crate) struct Step {
-    pub(super) view: Arc<View>,
+    pub(in crate::lsm) view: Arc<View>,
     /// The rows, in the order of commits.
     pub(crate) rows: Vec<Row>,
     /// Whether the rows are not all that has changed.
@@ -66,7 +66,7 @@ pub(crate) struct Step {
 
 impl Following {
     /// Follows from a base on, which is shown.
-    pub(super) fn new(place: ViewLocation, shown: Shown) -> Following {
+    pub(in crate::lsm) fn new(place: ViewLocation, shown: Shown) -> Following {
         let view = Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
         let manifest = &view.base.manifest;
         let next = manifest.replay_after_wal_id() + 1;
@@ -106,7 +106,7 @@ impl Following {
     }
 
     /// The number of the newest commit that is there.
-    pub(super) fn newest_commit(&self) -> u64 {
+    pub(in crate::lsm) fn newest_commit(&self) -> u64 {
         let seqs = self.view.added.values().map(|(seq, _)| *seq);
         seqs.fold(self.view.base.manifest.last_l0_seq(), u64::max)
     }

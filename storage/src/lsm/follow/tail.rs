@@ -15,10 +15,10 @@ use slatedb::object_store::{self, Extensions, GetOptions, ObjectStore, ObjectSto
 use slatedb::object_store_tag::{ObjectStoreCallTag, SstType, TableStoreKind};
 use slatedb::{ValueDeletable, WalReader};
 
-use super::settings::UNFLUSHED_BYTES_MAX;
-use super::store_error;
-use super::view::Row;
 use crate::error::StoreError;
+use crate::lsm::follow::view::Row;
+use crate::lsm::settings::UNFLUSHED_BYTES_MAX;
+use crate::lsm::store_error;
 
 /// Files that are asked for at once, where there are many.
 const FILES_AT_ONCE: u64 = 16;
@@ -28,21 +28,21 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const FILE_BYTES_MAX: u64 = 2 * UNFLUSHED_BYTES_MAX as u64;
 
 /// The rest of the log.
-pub(super) struct Tail {
+pub(in crate::lsm) struct Tail {
     objects: Arc<dyn ObjectStore>,
     path: ObjectPath,
     /// The number of the next file.
-    pub(super) next: u64,
+    pub(in crate::lsm) next: u64,
 }
 
 impl Tail {
     /// The log from a file on.
-    pub(super) fn new(objects: Arc<dyn ObjectStore>, path: ObjectPath, next: u64) -> Tail {
+    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, path: ObjectPath, next: u64) -> Tail {
         Tail { objects, path, next }
     }
 
     /// Reads the files that are there, in order, until one is missing. Says how many there were.
-    pub(super) async fn read(&mut self, rows: &mut Vec<Row>) -> Result<usize, StoreError> {
+    pub(in crate::lsm) async fn read(&mut self, rows: &mut Vec<Row>) -> Result<usize, StoreError> {
         let mut file_count = 0;
         let mut at_once = 1;
         loop {

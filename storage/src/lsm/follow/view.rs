@@ -23,9 +23,9 @@ use slatedb::object_store::ObjectStore;
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::{CheckpointCreateResult, DbReader, DbReaderMode, VersionedManifest};
 
-use super::settings::Segments;
-use super::store_error;
 use crate::error::StoreError;
+use crate::lsm::settings::Segments;
+use crate::lsm::store_error;
 use crate::options::StoreOptions;
 
 /// How long one request of ours to the lists of files may take with all its repetitions.
@@ -44,31 +44,31 @@ pub(crate) struct Row {
 }
 
 /// Rows by key.
-pub(super) type Rows = BTreeMap<Bytes, (u64, Option<Bytes>)>;
+pub(in crate::lsm) type Rows = BTreeMap<Bytes, (u64, Option<Bytes>)>;
 
 /// The tree at one time.
 pub(crate) struct View {
-    pub(super) base: Arc<Base>,
-    pub(super) added: Arc<Rows>,
+    pub(in crate::lsm) base: Arc<Base>,
+    pub(in crate::lsm) added: Arc<Rows>,
 }
 
 /// The files of one manifest.
 pub(crate) struct Base {
-    pub(super) reader: DbReader,
-    pub(super) manifest: VersionedManifest,
+    pub(in crate::lsm) reader: DbReader,
+    pub(in crate::lsm) manifest: VersionedManifest,
     /// What keeps the files; none where nothing may be written.
-    pub(super) checkpoint: Option<CheckpointCreateResult>,
+    pub(in crate::lsm) checkpoint: Option<CheckpointCreateResult>,
 }
 
 /// Where the tree lies, and what its readers share.
 #[derive(Clone)]
-pub(super) struct ViewLocation {
-    /// Counted, and with the cache on disk.
-    pub(super) objects: Arc<dyn ObjectStore>,
-    pub(super) path: ObjectPath,
-    pub(super) cache: Arc<dyn DbCache>,
-    pub(super) retries_max: Option<u32>,
-    pub(super) checkpoint_lifetime: Duration,
+pub(in crate::lsm) struct ViewLocation {
+    /// Metered, and with the cache on disk.
+    pub(in crate::lsm) objects: Arc<dyn ObjectStore>,
+    pub(in crate::lsm) path: ObjectPath,
+    pub(in crate::lsm) cache: Arc<dyn DbCache>,
+    pub(in crate::lsm) retries_max: Option<u32>,
+    pub(in crate::lsm) checkpoint_lifetime: Duration,
 }
 
 impl ViewLocation {
@@ -78,12 +78,14 @@ impl ViewLocation {
     }
 
     /// The newest manifest, if there is a store.
-    pub(super) async fn newest_manifest(&self) -> Result<Option<VersionedManifest>, StoreError> {
+    pub(in crate::lsm) async fn newest_manifest(
+        &self,
+    ) -> Result<Option<VersionedManifest>, StoreError> {
         in_time(self.admin().read_manifest(None)).await
     }
 
     /// The files of the newest manifest, kept by a checkpoint.
-    pub(super) async fn pin(&self) -> Result<Base, StoreError> {
+    pub(in crate::lsm) async fn pin(&self) -> Result<Base, StoreError> {
         let options = CheckpointOptions {
             lifetime: Some(self.checkpoint_lifetime),
             name: Some(format!("reader, process {}", std::process::id())),
@@ -104,7 +106,7 @@ impl ViewLocation {
     }
 
     /// The files of the newest manifest, kept by nothing: nothing is written.
-    pub(super) async fn look(&self) -> Result<Base, StoreError> {
+    pub(in crate::lsm) async fn look(&self) -> Result<Base, StoreError> {
         let reader = self.open(DbReaderMode::FollowLatest).await?;
         let manifest = reader.manifest();
         Ok(Base { reader, manifest, checkpoint: None })
@@ -113,7 +115,7 @@ impl ViewLocation {
     async fn open(&self, mode: DbReaderMode) -> Result<DbReader, StoreError> {
         let options = DbReaderOptions {
             manifest_poll_interval: NEVER,
-            // The log is read by [`super::tail`].
+            // The log is read by [`crate::lsm::follow::tail`].
             skip_wal_replay: true,
             object_store_max_retries: self.retries_max,
             ..DbReaderOptions::default()
@@ -130,19 +132,25 @@ impl ViewLocation {
     /// Keeps the files of a checkpoint for another lifetime.
     ///
     /// Errors: [`StoreError::Corrupt`] where the checkpoint has ended.
-    pub(super) async fn renew(&self, pinned: &CheckpointCreateResult) -> Result<(), StoreError> {
+    pub(in crate::lsm) async fn renew(
+        &self,
+        pinned: &CheckpointCreateResult,
+    ) -> Result<(), StoreError> {
         in_time(self.admin().refresh_checkpoint(pinned.id, Some(self.checkpoint_lifetime))).await
     }
 
     /// Lets go of the files of a checkpoint.
-    pub(super) async fn unpin(&self, pinned: &CheckpointCreateResult) -> Result<(), StoreError> {
+    pub(in crate::lsm) async fn unpin(
+        &self,
+        pinned: &CheckpointCreateResult,
+    ) -> Result<(), StoreError> {
         in_time(self.admin().delete_checkpoint(pinned.id)).await
     }
 }
 
 impl ViewLocation {
     /// The place of a location, with what its reads pass.
-    pub(super) fn new(
+    pub(in crate::lsm) fn new(
         path: ObjectPath,
         objects: Arc<dyn ObjectStore>,
         cache: Arc<dyn DbCache>,
@@ -169,18 +177,18 @@ async fn in_time<T>(
 
 impl View {
     /// A view of some files without more.
-    pub(super) fn of(base: Base) -> View {
+    pub(in crate::lsm) fn of(base: Base) -> View {
         View { base: Arc::new(base), added: Arc::default() }
     }
 
     /// What the log says of a key: some where it says anything.
-    pub(super) fn added(&self, key: &[u8]) -> Option<Option<Bytes>> {
+    pub(in crate::lsm) fn added(&self, key: &[u8]) -> Option<Option<Bytes>> {
         self.added.get(key).map(|(_, value)| value.clone())
     }
 }
 
 /// What the log adds to a scan.
-pub(super) struct Added {
+pub(in crate::lsm) struct Added {
     view: Arc<View>,
     from: Bound<Bytes>,
     end: End,
@@ -189,13 +197,13 @@ pub(super) struct Added {
 }
 
 /// Where a scan ends.
-pub(super) enum End {
+pub(in crate::lsm) enum End {
     Before(Bytes),
     BehindPrefix(Bytes),
 }
 
 /// What comes next in a scan.
-pub(super) enum Next {
+pub(in crate::lsm) enum Next {
     /// Ask the files, and hand it in.
     Unknown,
     /// This, or the end.
@@ -204,18 +212,18 @@ pub(super) enum Next {
 
 impl Added {
     /// A scan of a view from a key on.
-    pub(super) fn new(view: &Arc<View>, from: &[u8], end: End) -> Added {
+    pub(in crate::lsm) fn new(view: &Arc<View>, from: &[u8], end: End) -> Added {
         let from = Bound::Included(Bytes::copy_from_slice(from));
         Added { view: Arc::clone(view), from, end, in_files: None }
     }
 
     /// Takes in what the files have next.
-    pub(super) fn put(&mut self, in_files: Option<(Bytes, Bytes)>) {
+    pub(in crate::lsm) fn put(&mut self, in_files: Option<(Bytes, Bytes)>) {
         self.in_files = Some(in_files);
     }
 
     /// The next key and its value.
-    pub(super) fn next(&mut self) -> Next {
+    pub(in crate::lsm) fn next(&mut self) -> Next {
         loop {
             let Some(in_files) = &self.in_files else { return Next::Unknown };
             let range = (self.from.as_ref(), Bound::Unbounded);

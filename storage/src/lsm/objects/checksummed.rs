@@ -25,11 +25,11 @@ use slatedb::object_store::{
 };
 use slatedb_common::retry::{NonRetryable, should_retry};
 
-use super::layer::{Layer, Layered};
 use crate::error::StoreError;
+use crate::lsm::objects::layer::{Layer, Layered};
 
 /// Folders of objects that are lists.
-pub(super) const FOLDERS: [&str; 2] = ["manifest", "compactions"];
+pub(in crate::lsm) const FOLDERS: [&str; 2] = ["manifest", "compactions"];
 /// What ends a list that has a checksum.
 const MARK: &[u8] = b"tessella";
 /// Bytes of the checksum and the mark.
@@ -37,12 +37,12 @@ const TRAILER_BYTES: usize = 4 + MARK.len();
 
 /// The object store.
 #[derive(Debug)]
-pub(super) struct Checked(Arc<dyn ObjectStore>);
+pub(in crate::lsm) struct Checksummed(Arc<dyn ObjectStore>);
 
-impl Checked {
+impl Checksummed {
     /// An object store whose lists have a checksum.
-    pub(super) fn new(objects: Arc<dyn ObjectStore>) -> Layered<Checked> {
-        Layered(Checked(objects))
+    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>) -> Layered<Checksummed> {
+        Layered(Checksummed(objects))
     }
 }
 
@@ -55,7 +55,7 @@ struct Damaged {
 }
 
 /// What object is damaged, if that is why slatedb could not go on.
-pub(super) fn damage_in(error: &slatedb::Error) -> Option<StoreError> {
+pub(in crate::lsm) fn damage_in(error: &slatedb::Error) -> Option<StoreError> {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
         if let Some(Damaged { object, detail }) = error.downcast_ref() {
@@ -76,7 +76,10 @@ fn list_name(path: &Path) -> Option<String> {
 }
 
 /// Whether a list ends as one that has a checksum; none where it cannot be read, which says nothing.
-pub(super) async fn has_checksum(objects: &dyn ObjectStore, list: &ObjectMeta) -> Option<bool> {
+pub(in crate::lsm) async fn has_checksum(
+    objects: &dyn ObjectStore,
+    list: &ObjectMeta,
+) -> Option<bool> {
     let len = MARK.len() as u64;
     // An empty one has no range to be read.
     if list.size < len {
@@ -113,7 +116,7 @@ fn open(path: &Path, name: &str, sealed: &Bytes) -> Result<Bytes> {
 }
 
 /// To read it once more is of no use.
-pub(super) fn damaged(path: &Path, detail: String) -> Error {
+pub(in crate::lsm) fn damaged(path: &Path, detail: String) -> Error {
     let damaged = Damaged { object: path.to_string(), detail };
     let source = Box::new(NonRetryable(Box::new(damaged)));
     Error::Generic { store: "tessella", source }
@@ -128,7 +131,7 @@ fn start_of(range: &GetRange) -> u64 {
     }
 }
 
-impl Checked {
+impl Checksummed {
     /// Why part of an object cannot be read: perhaps it ends before.
     async fn told(&self, from: &Path, start: Option<u64>, error: Error) -> Error {
         let Some(start) = start.filter(|_| should_retry(&error)) else { return error };
@@ -144,7 +147,7 @@ impl Checked {
 }
 
 #[async_trait]
-impl Layer for Checked {
+impl Layer for Checksummed {
     fn below(&self) -> &dyn ObjectStore {
         &*self.0
     }
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn each_flipped_bit_of_a_list_is_found_or_changes_nothing() {
         let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let objects = Checked::new(Arc::clone(&memory));
+        let objects = Checksummed::new(Arc::clone(&memory));
         let path = Path::from("tessella/manifest/00000000000000000001.manifest");
         let list = b"names of files";
         write(&objects, &path, list);
@@ -215,7 +218,7 @@ mod tests {
     #[test]
     fn a_list_under_the_name_of_another_one_is_found() {
         let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let objects = Checked::new(Arc::clone(&memory));
+        let objects = Checksummed::new(Arc::clone(&memory));
         let [first, second] = [1, 2].map(|n| Path::from(format!("t/compactions/{n}.compactions")));
         write(&objects, &first, b"one");
         write(&memory, &second, &read(&memory, &first).unwrap());
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn a_file_that_ends_before_what_is_wanted_is_damaged() {
         let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let objects = Checked::new(Arc::clone(&memory));
+        let objects = Checksummed::new(Arc::clone(&memory));
         let path = Path::from("t/compacted/1.sst");
         let read = |range| futures::executor::block_on(objects.get_range(&path, range));
         write(&memory, &path, b"short");
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn lists_without_a_checksum_and_all_other_objects_are_as_they_are() {
         let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-        let objects = Checked::new(Arc::clone(&memory));
+        let objects = Checksummed::new(Arc::clone(&memory));
         let [list, other] = ["t/manifest/1.manifest", "t/wal/1.sst"].map(Path::from);
         write(&memory, &list, b"of an earlier version");
         assert_eq!(read(&objects, &list).unwrap(), &b"of an earlier version"[..]);

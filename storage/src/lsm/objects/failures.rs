@@ -16,7 +16,7 @@ const REASON_BYTES_MAX: usize = 300;
 
 /// The last write that has failed.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(in crate::lsm) struct Failures {
     last: Mutex<Option<Failure>>,
     /// Sender of the reason, where somebody wants it at once.
     watched: Option<watch::Sender<Option<String>>>,
@@ -31,12 +31,12 @@ struct Failure {
 
 impl Failures {
     /// No failures yet; the reason of each is sent.
-    pub(super) fn watched_by(watched: Option<watch::Sender<Option<String>>>) -> Failures {
+    pub(in crate::lsm) fn watched_by(watched: Option<watch::Sender<Option<String>>>) -> Failures {
         Failures { last: Mutex::default(), watched }
     }
 
     /// Notes how a write has ended; what an object store answers on a condition is no failure.
-    pub(super) fn note<T>(&self, path: &Path, result: &Result<T, Error>) {
+    pub(in crate::lsm) fn note<T>(&self, path: &Path, result: &Result<T, Error>) {
         let Err(error) = result else { return };
         if !slatedb_common::retry::should_retry(error) {
             return;
@@ -57,7 +57,7 @@ impl Failures {
     }
 
     /// Why a write has failed within so long.
-    pub(super) fn within(&self, span: Duration) -> Option<String> {
+    pub(in crate::lsm) fn within(&self, span: Duration) -> Option<String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|last| last.at.elapsed() <= span).map(|last| last.reason.clone())
     }

@@ -15,11 +15,12 @@ use slatedb::object_store::path::Path;
 use slatedb::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use slatedb::{SstReader, ValueDeletable, VersionedManifest, WalReader};
 
-use super::compared::{Compared, difference};
-use super::layer::Layered;
-use super::{LISTS, Location, Lsm, OBJECT_STORE, checked, store_error};
 use crate::error::StoreError;
 use crate::keys;
+use crate::lsm::objects::checksummed;
+use crate::lsm::objects::layer::Layered;
+use crate::lsm::objects::verified::{Verified, difference};
+use crate::lsm::{LISTS, Location, Lsm, OBJECT_STORE, store_error};
 
 /// Files that are looked at together.
 const LOOKS_MAX: usize = 8;
@@ -27,14 +28,14 @@ const LOOKS_MAX: usize = 8;
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Looks whether the files are those that the manifest lists: at once those that belong to no day, and
-/// on a local disk all others before they are first read ([`compared`](super::compared)). In a bucket
+/// on a local disk all others before they are first read ([`compared`](crate::lsm::objects::verified)). In a bucket
 /// each look is a request. What cannot be read here is an error once it is wanted.
 ///
 /// Errors: one is another file, whole in itself, which may be a gap of which nothing else tells.
-pub(super) async fn check_swapped(
+pub(in crate::lsm) async fn check_swapped(
     objects: &Arc<dyn ObjectStore>,
     location: &Location,
-    compared: Option<&Layered<Compared>>,
+    compared: Option<&Layered<Verified>>,
     manifest: &VersionedManifest,
 ) -> Result<(), StoreError> {
     let reader = SstReader::new(location.path.clone(), Arc::clone(objects), None, None);
@@ -72,7 +73,7 @@ fn check_same(listed: &SsTableHandle, found: &SsTableInfo) -> Result<(), StoreEr
 
 /// The same damage with the name of the file, where slatedb has not told it: the first of the log
 /// that cannot be read, or else a list of files. Of one that was cut short it tells in many words.
-pub(super) async fn with_name(location: &Location, error: StoreError) -> StoreError {
+pub(in crate::lsm) async fn with_name(location: &Location, error: StoreError) -> StoreError {
     match &error {
         StoreError::Corrupt { location: of, detail } if of == OBJECT_STORE => {
             let looking = tokio::time::timeout(LOOK_TIMEOUT, damaged_log_file(location));
@@ -93,13 +94,13 @@ pub(super) async fn with_name(location: &Location, error: StoreError) -> StoreEr
 /// does not answer.
 async fn list_cut_short(location: &Location) -> Option<String> {
     let objects = location.object_store.as_ref();
-    for folder in checked::FOLDERS {
+    for folder in checksummed::FOLDERS {
         let lists = objects.list(Some(&location.path.clone().join(folder)));
         let mut lists: Vec<ObjectMeta> = lists.try_collect().await.ok()?;
         lists.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         if let [.., before, newest] = &lists[..]
-            && !checked::has_checksum(objects, newest).await?
-            && checked::has_checksum(objects, before).await?
+            && !checksummed::has_checksum(objects, newest).await?
+            && checksummed::has_checksum(objects, before).await?
         {
             return Some(format!("{folder}/{}", newest.location.filename().unwrap_or_default()));
         }
@@ -394,7 +395,7 @@ mod tests {
                 let lsm = Lsm::open(&location, &harness::options()).await.unwrap();
                 lsm.close().await.unwrap();
             }
-            for folder in checked::FOLDERS {
+            for folder in checksummed::FOLDERS {
                 let lists = objects.list(Some(&location.path.clone().join(folder)));
                 let lists: Vec<Path> = lists.map_ok(|l| l.location).try_collect().await.unwrap();
                 let newest = lists.iter().max().unwrap();

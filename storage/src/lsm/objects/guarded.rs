@@ -4,7 +4,7 @@
 //! file, the newest manifest and the folder that is written to must still be there, and must be the
 //! same files. So nothing is acknowledged that went into a folder which is gone. On an object store,
 //! where that would be a request for each write, the lease is renewed and the manifest is looked up
-//! every so often ([`super::owner`]).
+//! every so often ([`crate::lsm::owner`]).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,15 +24,15 @@ use slatedb::object_store::{
 use slatedb_common::retry::NonRetryable;
 use tokio::sync::watch;
 
-use super::layer::{Layer, Layered};
 use crate::error::StoreError;
+use crate::lsm::objects::layer::{Layer, Layered};
 
 /// The folder of manifests, and how their names end.
 const MANIFESTS: &str = "manifest";
 const MANIFEST_SUFFIX: &str = ".manifest";
 
 /// Whether the store still is the one that this process has opened.
-pub(super) struct Standing {
+pub(in crate::lsm) struct Standing {
     lost: watch::Sender<Option<StoreError>>,
     /// Number of the newest manifest that this process knows; 0 before the first.
     newest_manifest: AtomicU64,
@@ -54,7 +54,7 @@ type FileId = (u64, u64);
 
 impl Standing {
     /// The standing of a store on a local disk, in whose folder lies a lock file.
-    pub(super) fn local(folder: &Path, lock: &str) -> Standing {
+    pub(in crate::lsm) fn local(folder: &Path, lock: &str) -> Standing {
         let lock = folder.join(lock);
         // Without the lock file at this moment, it is not compared later.
         let lock_id = file_id(&lock).ok().flatten();
@@ -64,13 +64,13 @@ impl Standing {
     }
 
     /// The standing of any other store, which is told when it is lost.
-    pub(super) fn remote() -> Standing {
+    pub(in crate::lsm) fn remote() -> Standing {
         let lost = watch::Sender::new(None);
         Standing { lost, newest_manifest: AtomicU64::new(0), local: None }
     }
 
     /// Notes that the store is lost, and why.
-    pub(super) fn lose(&self, error: StoreError) {
+    pub(in crate::lsm) fn lose(&self, error: StoreError) {
         self.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
             lost.get_or_insert(error);
@@ -79,12 +79,12 @@ impl Standing {
     }
 
     /// Why the store is lost, if it is known to be.
-    pub(super) fn lost(&self) -> Option<StoreError> {
+    pub(in crate::lsm) fn lost(&self) -> Option<StoreError> {
         self.lost.borrow().clone()
     }
 
     /// Waits until the store is lost, and returns why.
-    pub(super) async fn wait(&self) -> StoreError {
+    pub(in crate::lsm) async fn wait(&self) -> StoreError {
         let mut lost = self.lost.subscribe();
         let found = lost.wait_for(Option::is_some).await.ok().and_then(|lost| lost.clone());
         match found {
@@ -98,7 +98,7 @@ impl Standing {
     ///
     /// Errors: [`StoreError::Lost`]; [`StoreError::Unavailable`] where the disk does not answer,
     /// which says nothing about the store.
-    pub(super) fn check(&self) -> std::result::Result<(), StoreError> {
+    pub(in crate::lsm) fn check(&self) -> std::result::Result<(), StoreError> {
         if let Some(error) = self.lost() {
             return Err(error);
         }
@@ -109,7 +109,7 @@ impl Standing {
     /// Looks for the newest manifest on an object store.
     ///
     /// Errors: [`StoreError::Lost`]; the object store fails.
-    pub(super) async fn check_manifest(
+    pub(in crate::lsm) async fn check_manifest(
         &self,
         objects: &Arc<dyn ObjectStore>,
         folder: &ObjectPath,
@@ -234,7 +234,7 @@ fn manifest_number(name: &str) -> Option<u64> {
 }
 
 /// Creates a folder that is there after the end of the machine, too.
-pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
+pub(in crate::lsm) fn create_folder(folder: &Path) -> io::Result<()> {
     let is_new = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
     let created: Vec<&Path> = folder.ancestors().take_while(is_new).collect();
     std::fs::create_dir_all(folder)?;
@@ -247,7 +247,7 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
 
 /// The object store.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(in crate::lsm) struct Guarded {
     objects: Arc<dyn ObjectStore>,
     /// The path of the tree.
     path: ObjectPath,
@@ -262,7 +262,7 @@ impl std::fmt::Debug for Standing {
 
 impl Guarded {
     /// The objects of a tree at a path.
-    pub(super) fn new(
+    pub(in crate::lsm) fn new(
         objects: Arc<dyn ObjectStore>,
         path: ObjectPath,
         standing: Arc<Standing>,

@@ -8,9 +8,9 @@ use futures::stream::{StreamExt, TryStreamExt};
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{ObjectStore, ObjectStoreExt};
 
-use super::orphans::unanswered;
-use super::owner::{LEASE, LOCK};
 use crate::error::StoreError;
+use crate::lsm::compaction::orphans::unanswered;
+use crate::lsm::owner::{LEASE, LOCK};
 
 /// Folders of the tree that hold samples.
 const FOLDERS: [&str; 2] = ["wal", "compacted"];
@@ -19,11 +19,11 @@ const COUNTED_MAX: usize = 1000;
 const NAMED_MAX: usize = 3;
 
 /// The files that were found, by folder.
-pub(super) struct Leftovers(Vec<(&'static str, Vec<String>)>);
+pub(in crate::lsm) struct Leftovers(Vec<(&'static str, Vec<String>)>);
 
 impl Leftovers {
     /// Looks for files of samples; to be called where there is no manifest.
-    pub(super) async fn find(
+    pub(in crate::lsm) async fn find(
         objects: &Arc<dyn ObjectStore>,
         path: &ObjectPath,
         limit: Duration,
@@ -43,7 +43,7 @@ impl Leftovers {
     }
 
     /// The error that names them.
-    pub(super) fn refusal(mut self) -> StoreError {
+    pub(in crate::lsm) fn refusal(mut self) -> StoreError {
         let mut text = String::new();
         for (folder, names) in &mut self.0 {
             names.sort_unstable();
@@ -58,7 +58,7 @@ impl Leftovers {
     }
 
     /// Deletes all objects of a tree but what says who owns it.
-    pub(super) async fn discard(
+    pub(in crate::lsm) async fn discard(
         objects: &Arc<dyn ObjectStore>,
         path: &ObjectPath,
     ) -> Result<(), StoreError> {

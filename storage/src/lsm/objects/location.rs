@@ -11,22 +11,21 @@ use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::prefix::PrefixStore;
 use slatedb::object_store::throttle::{ThrottleConfig, ThrottledStore};
 
-use super::checked::Checked;
-use super::guarded::create_folder;
 use crate::error::StoreError;
+use crate::lsm::objects::checksummed::Checksummed;
+use crate::lsm::objects::guarded::create_folder;
 use crate::remote::{RemoteOptions, without_credentials};
 
-mod check;
-mod remote;
-mod uploads;
+pub(in crate::lsm) mod remote;
 
+use super::preflight;
+use super::uploads::Uploads;
 use remote::{Kind, Remote};
-pub(super) use uploads::{Upload, Uploads};
 
 /// The folder of the tree under the store's path.
-pub(super) const ROOT: &str = "tessella";
+pub(in crate::lsm) const ROOT: &str = "tessella";
 /// The folder, under that of the tree, of objects that a look at the object store makes.
-pub(super) const CHECK_FOLDER: &str = "check";
+pub(in crate::lsm) const CHECK_FOLDER: &str = "check";
 
 /// How often files of no use are looked for, and on a local disk.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
@@ -83,7 +82,7 @@ impl SharedMemory {
 
     /// The objects of a copy that [`Store::snapshot`](crate::Store::snapshot) has made, by its name.
     pub fn snapshot(&self, name: &str) -> SharedMemory {
-        let copy = ObjectPath::from(super::SNAPSHOTS_FOLDER).join(name);
+        let copy = ObjectPath::from(crate::lsm::SNAPSHOTS_FOLDER).join(name);
         SharedMemory(Arc::new(PrefixStore::new(Arc::clone(&self.0), copy)))
     }
 
@@ -157,7 +156,7 @@ impl Location {
     }
 
     /// The folder of the tree on a local disk.
-    pub(super) fn tree_folder(&self) -> Option<PathBuf> {
+    pub(in crate::lsm) fn tree_folder(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(ROOT))
     }
 
@@ -167,7 +166,7 @@ impl Location {
     }
 
     /// The folder of some of its objects, where they are files of a local disk.
-    pub(super) fn folder_of(&self, path: &ObjectPath) -> Option<PathBuf> {
+    pub(in crate::lsm) fn folder_of(&self, path: &ObjectPath) -> Option<PathBuf> {
         let mut folder = self.folder.clone()?;
         folder.extend(path.parts().map(|part| part.as_ref().to_owned()));
         Some(folder)
@@ -178,7 +177,8 @@ impl Location {
     /// Errors: what is wrong, and what can be done.
     pub(crate) async fn check_readable(&self) -> Result<(), StoreError> {
         let Some((remote, _)) = &self.remote else { return Ok(()) };
-        let checked = check::check_readable(self.object_store.as_ref(), &self.path, remote).await;
+        let checked =
+            preflight::check_readable(self.object_store.as_ref(), &self.path, remote).await;
         checked.map_err(|found| self.problem(found))
     }
 
@@ -188,13 +188,13 @@ impl Location {
     /// Errors: what is wrong, and what can be done.
     pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
         let Some((remote, _)) = &self.remote else { return Ok(()) };
-        let checked = check::check(self.object_store.as_ref(), &self.path, remote).await;
+        let checked = preflight::check(self.object_store.as_ref(), &self.path, remote).await;
         let abilities = checked.map_err(|found| self.problem(found))?;
         self.has_conditional_overwrite = abilities.has_conditional_overwrite;
         Ok(())
     }
 
-    fn problem(&self, found: check::Problem) -> StoreError {
+    fn problem(&self, found: preflight::Problem) -> StoreError {
         let shown = |(remote, shown): &(Remote, String)| match &remote.endpoint {
             Some(at) => format!("{shown} at {at}"),
             None => shown.clone(),
@@ -214,7 +214,7 @@ impl Location {
     /// A store on an object store.
     pub(crate) fn on(object_store: Arc<dyn ObjectStore>) -> Location {
         Location {
-            object_store: Arc::new(Checked::new(object_store)),
+            object_store: Arc::new(Checksummed::new(object_store)),
             path: ObjectPath::from(ROOT),
             has_conditional_overwrite: true,
             garbage_interval: GARBAGE_INTERVAL,
@@ -228,7 +228,7 @@ impl Location {
     }
 
     /// Another store at a path of the same object store.
-    pub(super) fn beside(object_store: Arc<dyn ObjectStore>, path: ObjectPath) -> Location {
+    pub(in crate::lsm) fn beside(object_store: Arc<dyn ObjectStore>, path: ObjectPath) -> Location {
         Location { object_store, path, has_conditional_overwrite: false, ..Location::memory() }
     }
 

@@ -13,9 +13,9 @@ use slatedb::object_store::{
 };
 use slatedb::object_store_tag::{ObjectStoreCallTag, TableStoreKind};
 
-use super::account;
-use super::failures::Failures;
-use super::layer::{Layer, Layered};
+use crate::lsm::objects::failures::Failures;
+use crate::lsm::objects::layer::{Layer, Layered};
+use crate::lsm::tracing_account;
 
 /// Who reads the object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,20 +77,20 @@ impl ReadCounters {
 
 /// The object store.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(in crate::lsm) struct Metered {
     objects: Arc<dyn ObjectStore>,
     counters: Arc<ReadCounters>,
     failures: Arc<Failures>,
 }
 
-impl Counted {
+impl Metered {
     /// An object store whose reads are counted and whose failing writes are noted.
-    pub(super) fn new(
+    pub(in crate::lsm) fn new(
         objects: Arc<dyn ObjectStore>,
         counters: Arc<ReadCounters>,
         failures: Arc<Failures>,
-    ) -> Layered<Counted> {
-        Layered(Counted { objects, counters, failures })
+    ) -> Layered<Metered> {
+        Layered(Metered { objects, counters, failures })
     }
 }
 
@@ -126,7 +126,7 @@ impl MultipartUpload for NotedUpload {
 }
 
 #[async_trait]
-impl Layer for Counted {
+impl Layer for Metered {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
@@ -149,7 +149,7 @@ impl Layer for Counted {
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
-        let budget = account::with_budget(Budget::clone);
+        let budget = tracing_account::with_budget(Budget::clone);
         let reader = match ObjectStoreCallTag::from_extensions(&how.extensions) {
             _ if budget.is_some() => Reader::Query,
             None => Reader::Manifest,

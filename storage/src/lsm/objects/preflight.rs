@@ -21,8 +21,8 @@ use slatedb::object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
 };
 
-use super::CHECK_FOLDER;
-use super::remote::{Kind, Remote};
+use crate::lsm::objects::location::CHECK_FOLDER;
+use crate::lsm::objects::location::remote::{Kind, Remote};
 
 /// How long the whole look may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -48,13 +48,13 @@ pub(crate) struct Problem {
 
 /// What an object store can do beside what it must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Abilities {
+pub(in crate::lsm) struct Abilities {
     /// Overwrite an object only if it is unchanged.
-    pub(super) has_conditional_overwrite: bool,
+    pub(in crate::lsm) has_conditional_overwrite: bool,
 }
 
 /// Looks at an object store, in a folder of its own.
-pub(super) async fn check(
+pub(in crate::lsm) async fn check(
     objects: &dyn ObjectStore,
     folder: &ObjectPath,
     remote: &Remote,
@@ -63,7 +63,7 @@ pub(super) async fn check(
 }
 
 /// Looks whether an object store lets its objects be listed, which is what readers do first.
-pub(super) async fn check_readable(
+pub(in crate::lsm) async fn check_readable(
     objects: &dyn ObjectStore,
     folder: &ObjectPath,
     remote: &Remote,

@@ -66,14 +66,14 @@ impl HttpConnector for Connector {
 
 /// Those of a bucket.
 #[derive(Debug)]
-pub(super) struct S3Uploads {
+pub(in crate::lsm) struct S3Uploads {
     objects: Arc<AmazonS3>,
     client: HttpClient,
 }
 
 impl S3Uploads {
     /// Builds the client of a bucket, and what tells of its uploads.
-    pub(super) fn build(
+    pub(in crate::lsm) fn build(
         builder: AmazonS3Builder,
     ) -> slatedb::object_store::Result<(Arc<AmazonS3>, S3Uploads)> {
         let connector = Connector::default();

@@ -14,15 +14,15 @@ use slatedb::manifest::{SsTableHandle, SsTableInfo};
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{GetOptions, GetResult, ObjectStore, Result};
 
-use super::checked::damaged;
-use super::layer::{Layer, Layered};
+use crate::lsm::objects::checksummed::damaged;
+use crate::lsm::objects::layer::{Layer, Layered};
 
 /// How long a look at a file may take.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The object store.
 #[derive(Debug)]
-pub(super) struct Compared {
+pub(in crate::lsm) struct Verified {
     objects: Arc<dyn ObjectStore>,
     /// The tree's folder.
     path: Path,
@@ -30,14 +30,14 @@ pub(super) struct Compared {
     waiting: Mutex<HashMap<String, SsTableHandle>>,
 }
 
-impl Compared {
+impl Verified {
     /// An object store with a tree at a path.
-    pub(super) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Layered<Compared> {
-        Layered(Compared { objects, path, waiting: Mutex::default() })
+    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Layered<Verified> {
+        Layered(Verified { objects, path, waiting: Mutex::default() })
     }
 
     /// Compares these files from now on.
-    pub(super) fn expect(&self, files: impl IntoIterator<Item = SsTableHandle>) {
+    pub(in crate::lsm) fn expect(&self, files: impl IntoIterator<Item = SsTableHandle>) {
         let named = files.into_iter().map(|file| (format!("{}.sst", file.id.value()), file));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
     }
@@ -62,14 +62,14 @@ impl Compared {
 }
 
 /// What tells that a file is another one than the manifest says.
-pub(super) fn difference(listed: &SsTableHandle, found: &SsTableInfo) -> Option<String> {
+pub(in crate::lsm) fn difference(listed: &SsTableHandle, found: &SsTableInfo) -> Option<String> {
     let keys = |info: &SsTableInfo| (info.first_entry.clone(), info.last_entry.clone());
     let is_other = keys(&listed.info) != keys(found);
     is_other.then(|| "it holds other keys than the manifest says: it is another file".to_owned())
 }
 
 #[async_trait]
-impl Layer for Compared {
+impl Layer for Verified {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
@@ -109,7 +109,7 @@ mod tests {
                 manifest.segments().iter().filter(|s| keys::parse_partition(s.prefix()).is_some());
             let files: Vec<SsTableHandle> =
                 days.filter_map(|day| Some(day.l0().front()?.sst.clone())).collect();
-            let compared = Compared::new(Arc::clone(&location.object_store), location.path.clone());
+            let compared = Verified::new(Arc::clone(&location.object_store), location.path.clone());
             compared.expect(files.clone());
             let path = |file: &SsTableHandle| {
                 let name = format!("{}.sst", file.id.value());

@@ -14,7 +14,8 @@ use slatedb::object_store::{self, ObjectMeta, ObjectStore};
 use slatedb::{ObjectMetadata, VersionedCompactions, VersionedManifest};
 
 use crate::error::StoreError;
-use crate::lsm::location::{CHECK_FOLDER, Location, Upload};
+use crate::lsm::objects::location::{CHECK_FOLDER, Location};
+use crate::lsm::objects::uploads::Upload;
 
 /// The folder of merged data and of what is to be merged.
 const TABLES_FOLDER: &str = "compacted";

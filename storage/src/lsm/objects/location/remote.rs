@@ -12,7 +12,7 @@ use slatedb::object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
-use super::uploads::{S3Uploads, Uploads};
+use crate::lsm::objects::uploads::{S3Uploads, Uploads};
 use crate::remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options};
 
 /// How often a client repeats a request, and for how long.
@@ -21,7 +21,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What kind of object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::lsm) enum Kind {
     S3,
     Gcs,
     Azure,
@@ -29,17 +29,17 @@ pub(super) enum Kind {
 
 /// An object store behind a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Remote {
-    pub(super) kind: Kind,
+pub(in crate::lsm) struct Remote {
+    pub(in crate::lsm) kind: Kind,
     /// The bucket's name.
-    pub(super) bucket: String,
+    pub(in crate::lsm) bucket: String,
     /// The server that was named, where one was.
-    pub(super) endpoint: Option<String>,
+    pub(in crate::lsm) endpoint: Option<String>,
 }
 
 impl Kind {
     /// The kind of a URL's scheme.
-    pub(super) fn of_scheme(scheme: &str) -> Option<Kind> {
+    pub(in crate::lsm) fn of_scheme(scheme: &str) -> Option<Kind> {
         match scheme {
             "s3" => Some(Kind::S3),
             "gs" => Some(Kind::Gcs),
@@ -57,7 +57,7 @@ impl Kind {
     }
 
     /// What it calls a bucket.
-    pub(super) fn bucket(self) -> &'static str {
+    pub(in crate::lsm) fn bucket(self) -> &'static str {
         match self {
             Kind::S3 | Kind::Gcs => "bucket",
             Kind::Azure => "container",
@@ -65,7 +65,7 @@ impl Kind {
     }
 
     /// What a server of the kind is called.
-    pub(super) fn server(self) -> &'static str {
+    pub(in crate::lsm) fn server(self) -> &'static str {
         match self {
             Kind::S3 => "an S3 server",
             Kind::Gcs => "Google Cloud Storage",
@@ -74,7 +74,7 @@ impl Kind {
     }
 
     /// What sets the server.
-    pub(super) fn endpoint_setting(self) -> &'static str {
+    pub(in crate::lsm) fn endpoint_setting(self) -> &'static str {
         match self {
             Kind::S3 => "--storage.s3.endpoint (or AWS_ENDPOINT_URL)",
             Kind::Gcs => "--storage.gcs.endpoint (or GOOGLE_BASE_URL)",
@@ -83,7 +83,7 @@ impl Kind {
     }
 
     /// What sets the credentials.
-    pub(super) fn credentials_setting(self) -> &'static str {
+    pub(in crate::lsm) fn credentials_setting(self) -> &'static str {
         match self {
             Kind::S3 => {
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or storage.s3 in the configuration \
@@ -98,7 +98,7 @@ impl Kind {
     }
 
     /// What the holder of a key must be allowed.
-    pub(super) fn rights(self) -> &'static str {
+    pub(in crate::lsm) fn rights(self) -> &'static str {
         match self {
             Kind::S3 => "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket",
             Kind::Gcs => "the role Storage Object User (roles/storage.objectUser)",
@@ -108,15 +108,15 @@ impl Kind {
 }
 
 /// A client of an object store, and what it says of uploads in parts, if anything.
-pub(super) struct Client {
-    pub(super) objects: Arc<dyn ObjectStore>,
-    pub(super) uploads: Option<Arc<dyn Uploads>>,
+pub(in crate::lsm) struct Client {
+    pub(in crate::lsm) objects: Arc<dyn ObjectStore>,
+    pub(in crate::lsm) uploads: Option<Arc<dyn Uploads>>,
     /// The server that was named, where one was.
     endpoint: Option<String>,
 }
 
 /// The client of a URL, the path in its bucket, and what to call it.
-pub(super) fn connect(
+pub(in crate::lsm) fn connect(
     kind: Kind,
     rest: &str,
     options: &RemoteOptions,
