@@ -27,11 +27,18 @@ impl TreeClock {
         TreeClock { machine, ahead_ms: AtomicI64::new(0) }
     }
 
-    /// Sets it forward to a time, unless it is later already. Returns by how much.
-    pub(super) fn go_on_from(&self, time_ms: i64) -> Duration {
-        let ahead_ms = time_ms.saturating_sub(self.machine.now().timestamp_millis());
+    /// Sets it forward to the newest stamp of the store, unless it is later already.
+    pub(super) fn go_on_from(&self, newest_ms: Option<i64>) {
+        let Some(newest_ms) = newest_ms else { return };
+        let ahead_ms = newest_ms.saturating_sub(self.machine.now().timestamp_millis());
         let before_ms = self.ahead_ms.fetch_max(ahead_ms, Ordering::Relaxed);
-        Duration::from_millis(ahead_ms.saturating_sub(before_ms).max(0).unsigned_abs())
+        if ahead_ms > before_ms {
+            let behind = Duration::from_millis(ahead_ms.abs_diff(before_ms));
+            tracing::warn!(
+                ?behind,
+                "the clock is behind what the store was written at; times of files go on from there"
+            );
+        }
     }
 }
 
@@ -69,27 +76,44 @@ pub(super) fn newest_file_ms(manifest: &VersionedManifest) -> Option<i64> {
     made.max().map(u64::cast_signed)
 }
 
-/// When the newest merge was begun.
+/// Newest stamp of a list of compactions: the start of one, or the last heartbeat of its worker.
+///
+/// While the clock is behind a heartbeat, the compaction counts as running, even if the worker's process
+/// has ended: nobody finishes it, and nothing deletes the files that it has left.
 pub(super) fn newest_merge_ms(merges: &VersionedCompactions) -> Option<i64> {
-    let begun = merges.recent_compactions().map(|merge| merge.id().timestamp_ms());
-    begun.max().map(u64::cast_signed)
+    let stamps = merges.recent_compactions().flat_map(|merge| {
+        let heartbeat = merge.worker().map(|worker| worker.last_heartbeat_ms);
+        heartbeat.into_iter().chain([merge.id().timestamp_ms()])
+    });
+    stamps.max().map(u64::cast_signed)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    use async_trait::async_trait;
+    use slatedb::admin::Admin;
+    use slatedb::object_store::path::Path;
+    use slatedb::object_store::{ObjectStore, PutOptions, PutPayload, PutResult, Result as Put};
+    use slatedb_common::clock::DefaultSystemClock;
+
     use super::*;
-    use crate::lsm::{Location, Simulated};
+    use crate::lsm::{Layer, Layered, Location, Lsm, Simulated, WriteSet};
     use crate::tests::harness::{self, batch, labels, read_all};
-    use crate::{Store, StoreError};
+    use crate::{Store, StoreOptions, keys};
 
     const HOUR_MS: i64 = 3_600_000;
+    const COMPACTION_INTERVAL: Duration = Duration::from_secs(60);
 
+    /// A clock that is off by some ms.
     #[derive(Debug)]
-    struct Off(slatedb_common::clock::DefaultSystemClock, i64);
+    struct Off(DefaultSystemClock, Arc<AtomicI64>);
 
     impl SystemClock for Off {
         fn now(&self) -> DateTime<Utc> {
-            self.0.now() + TimeDelta::milliseconds(self.1)
+            self.0.now() + TimeDelta::milliseconds(self.1.load(Ordering::Relaxed))
         }
 
         fn sleep<'a>(
@@ -104,32 +128,38 @@ mod tests {
         }
     }
 
-    async fn open(
-        objects: &Arc<dyn slatedb::object_store::ObjectStore>,
-        off_ms: i64,
-    ) -> Result<Store, StoreError> {
+    fn location(objects: &Arc<dyn ObjectStore>, off_ms: &Arc<AtomicI64>) -> Location {
         let mut location = Location::on(Arc::clone(objects));
-        let clock = Off(slatedb_common::clock::DefaultSystemClock::new(), off_ms);
+        let clock = Off(DefaultSystemClock::new(), Arc::clone(off_ms));
         let poll_interval = Duration::from_secs(1);
         let simulated = Simulated { clock: Arc::new(clock), seed: 1, poll_interval };
         location.simulated = Some(simulated);
-        Store::open_at(&location, harness::options()).await
+        location
     }
 
-    #[test]
-    fn a_store_opens_and_takes_writes_after_the_clock_was_set_back() {
+    /// Runs a process: all its tasks end with it.
+    fn live(life: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
             .build()
             .expect("a runtime can be built");
-        runtime.block_on(async {
+        runtime.block_on(life);
+    }
+
+    #[test]
+    fn a_store_opens_and_takes_writes_after_the_clock_was_set_back() {
+        live(async {
             let objects = harness::memory();
+            let open = async |off_ms: i64| {
+                let location = location(&objects, &Arc::new(AtomicI64::new(off_ms)));
+                Store::open_at(&location, harness::options()).await
+            };
             let series = labels(&[("a", "b")]);
             // Stamps of writes alone, then of files and merges, too.
             for (number, off_ms) in [10 * HOUR_MS, 3 * HOUR_MS, 0, -HOUR_MS].into_iter().enumerate()
             {
-                let store = open(&objects, off_ms).await.unwrap();
+                let store = open(off_ms).await.unwrap();
                 let sample = [(number as i64, 1.0)];
                 store.append(batch(&series, &sample)).await.unwrap();
                 if number > 0 {
@@ -139,8 +169,134 @@ mod tests {
                     store.close().await.unwrap();
                 }
             }
-            let store = open(&objects, 0).await.unwrap();
+            let store = open(0).await.unwrap();
             assert_eq!(read_all(&store).await.unwrap()[0].1.len(), 4);
+        });
+    }
+
+    /// An object store on which some writes of compactions are not carried out.
+    #[derive(Debug)]
+    struct Held {
+        objects: Arc<dyn ObjectStore>,
+        /// Lists of compactions that are still written.
+        lists_left: AtomicI64,
+        /// The first list that has not been written.
+        late: Mutex<Option<(Path, PutPayload, PutOptions)>>,
+        /// Whether the late list arrives before the next manifest.
+        is_due: AtomicBool,
+        has_outputs: AtomicBool,
+    }
+
+    impl Held {
+        fn new() -> Arc<Layered<Held>> {
+            Arc::new(Layered(Held {
+                objects: harness::memory(),
+                lists_left: AtomicI64::new(i64::MAX),
+                late: Mutex::default(),
+                is_due: AtomicBool::new(false),
+                has_outputs: AtomicBool::new(true),
+            }))
+        }
+    }
+
+    #[async_trait]
+    impl Layer for Held {
+        fn below(&self) -> &dyn ObjectStore {
+            &*self.objects
+        }
+
+        async fn put_opts(&self, to: &Path, bytes: PutPayload, how: PutOptions) -> Put<PutResult> {
+            let is_in = |folder: &str| to.parts().any(|part| part.as_ref() == folder);
+            if is_in("compactions") && self.lists_left.fetch_sub(1, Ordering::SeqCst) <= 0 {
+                self.late.lock().unwrap().get_or_insert((to.clone(), bytes, how));
+                return std::future::pending().await;
+            }
+            if is_in("compacted") && !self.has_outputs.load(Ordering::SeqCst) {
+                return std::future::pending().await;
+            }
+            if is_in("manifest") && self.is_due.load(Ordering::SeqCst) {
+                let late = self.late.lock().unwrap().take();
+                if let Some((to, bytes, how)) = late {
+                    self.objects.put_opts(&to, bytes, how).await?;
+                }
+            }
+            self.objects.put_opts(to, bytes, how).await
+        }
+    }
+
+    async fn open(objects: &Arc<dyn ObjectStore>, off_ms: &Arc<AtomicI64>) -> Lsm {
+        let options =
+            StoreOptions { merge_interval: Some(COMPACTION_INTERVAL), ..harness::options() };
+        Lsm::open(&location(objects, off_ms), &options).await.unwrap()
+    }
+
+    /// Writes as many files of one segment as a compaction takes.
+    async fn write_files(lsm: &Lsm) {
+        for value in 0..8 {
+            let mut set = WriteSet::default();
+            set.put([&keys::partition(20_000)[..], b"b"].concat(), vec![value]);
+            lsm.commit(set).await.unwrap();
+            lsm.flush_to_files().await.unwrap();
+        }
+    }
+
+    /// Statuses of the compactions that have not finished.
+    async fn active(objects: &Arc<dyn ObjectStore>) -> Vec<String> {
+        let path = Location::on(Arc::clone(objects)).path;
+        let admin = Admin::builder(path, Arc::clone(objects)).build();
+        let list = admin.read_compactions(None).await.unwrap().unwrap();
+        let active = list.recent_compactions().filter(|merge| merge.active());
+        active.map(|merge| format!("{:?}", merge.status())).collect()
+    }
+
+    #[test]
+    fn a_compaction_claimed_by_a_clock_that_was_ahead_is_claimed_again() {
+        let held = Held::new();
+        let objects: Arc<dyn ObjectStore> = Arc::clone(&held) as _;
+        live(async {
+            let lsm = open(&objects, &Arc::default()).await;
+            write_files(&lsm).await;
+            held.lists_left.store(1, Ordering::SeqCst);
+            tokio::time::sleep(2 * COMPACTION_INTERVAL).await;
+            assert_eq!(active(&objects).await, ["Submitted"]);
+        });
+        held.lists_left.store(i64::MAX, Ordering::SeqCst);
+        held.has_outputs.store(false, Ordering::SeqCst);
+        live(async {
+            let _lsm = open(&objects, &Arc::new(AtomicI64::new(10 * HOUR_MS))).await;
+            tokio::time::sleep(2 * COMPACTION_INTERVAL).await;
+            assert_eq!(active(&objects).await, ["Running"]);
+        });
+        held.has_outputs.store(true, Ordering::SeqCst);
+        live(async {
+            let lsm = open(&objects, &Arc::default()).await;
+            tokio::time::sleep(10 * COMPACTION_INTERVAL).await;
+            assert_eq!(active(&objects).await, [""; 0]);
+            write_files(&lsm).await;
+        });
+    }
+
+    #[test]
+    fn a_compaction_of_a_clock_that_was_ahead_may_arrive_during_an_opening() {
+        let held = Held::new();
+        let objects: Arc<dyn ObjectStore> = Arc::clone(&held) as _;
+        live(async {
+            let off_ms = Arc::default();
+            let lsm = open(&objects, &off_ms).await;
+            write_files(&lsm).await;
+            off_ms.store(10 * HOUR_MS, Ordering::Relaxed);
+            held.lists_left.store(0, Ordering::SeqCst);
+            tokio::time::sleep(2 * COMPACTION_INTERVAL).await;
+            assert!(held.late.lock().unwrap().is_some());
+        });
+        held.lists_left.store(i64::MAX, Ordering::SeqCst);
+        held.is_due.store(true, Ordering::SeqCst);
+        live(async {
+            let lsm = open(&objects, &Arc::default()).await;
+            assert!(held.late.lock().unwrap().is_none());
+            tokio::time::sleep(2 * COMPACTION_INTERVAL).await;
+            assert_eq!(active(&objects).await, [""; 0]);
+            write_files(&lsm).await;
         });
     }
 }

@@ -289,7 +289,7 @@ impl Parts<'_> {
             mark::check(folder, noted, db.status().durable_seq)?;
         }
         // What another writer has added until it was fenced.
-        self.go_on_from(clock::newest_file_ms(&db.manifest()));
+        self.clock.go_on_from(clock::newest_file_ms(&db.manifest()));
         // It looks at the clock with the first write, and is of no use where that fails. So there
         // is one that says nothing; it becomes durable with the next.
         let mut nothing = WriteBatch::new();
@@ -299,7 +299,7 @@ impl Parts<'_> {
             return Err(store_error(&error));
         };
         drop(db);
-        self.go_on_from(Some(newest_ms));
+        self.clock.go_on_from(Some(newest_ms));
         self.build().await
     }
 
@@ -314,20 +314,10 @@ impl Parts<'_> {
         let Some(manifest) = in_time(limit, admin.read_manifest(None)).await? else {
             return Ok(None);
         };
-        self.go_on_from(clock::newest_file_ms(&manifest));
+        self.clock.go_on_from(clock::newest_file_ms(&manifest));
         let merges = in_time(limit, admin.read_compactions(None)).await?;
-        self.go_on_from(merges.as_ref().and_then(clock::newest_merge_ms));
+        self.clock.go_on_from(merges.as_ref().and_then(clock::newest_merge_ms));
         Ok(Some((manifest, merges)))
-    }
-
-    fn go_on_from(&self, newest_ms: Option<i64>) {
-        let behind = newest_ms.map(|newest_ms| self.clock.go_on_from(newest_ms));
-        if let Some(behind) = behind.filter(|behind| !behind.is_zero()) {
-            tracing::warn!(
-                ?behind,
-                "the clock is behind what the store was written at; times of files go on from there"
-            );
-        }
     }
 
     /// A tree that has not been written to. Another process may have got ahead with the manifest in
@@ -352,7 +342,7 @@ impl Parts<'_> {
 
     async fn build_once(&self) -> Result<Db, slatedb::Error> {
         let Parts { location, options, .. } = self;
-        let schedule = schedule::Schedule::new(&self.dead, options.settled_after);
+        let schedule = schedule::Schedule::new(&self.dead, options.settled_after, &self.clock);
         let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
             .with_options(compactor_options(options.merge_interval))
             .with_scheduler_supplier(Arc::new(schedule));

@@ -26,6 +26,7 @@ use slatedb::config::CompactorOptions;
 use slatedb::manifest::{Segment, SortedRun};
 
 use crate::keys;
+use crate::lsm::clock::{self, TreeClock};
 
 /// Files of one log epoch, from which they are merged all the same: there is a limit to how
 /// many files a tree can have.
@@ -101,15 +102,20 @@ impl Dead {
 }
 
 /// What decides which files are merged.
-pub(crate) struct Schedule {
+pub(in crate::lsm) struct Schedule {
     dead: Dead,
     settled_after: Duration,
+    clock: Arc<TreeClock>,
 }
 
 impl Schedule {
     /// A segment is settled once nothing has been added to it for so long.
-    pub(crate) fn new(dead: &Dead, settled_after: Duration) -> Schedule {
-        Schedule { dead: dead.clone(), settled_after }
+    pub(in crate::lsm) fn new(
+        dead: &Dead,
+        settled_after: Duration,
+        clock: &Arc<TreeClock>,
+    ) -> Schedule {
+        Schedule { dead: dead.clone(), settled_after, clock: Arc::clone(clock) }
     }
 }
 
@@ -123,6 +129,7 @@ impl CompactionSchedulerSupplier for Schedule {
         Box::new(Scheduler {
             dead: self.dead.clone(),
             settled_after: self.settled_after,
+            clock: Arc::clone(&self.clock),
             merges_max: options.max_concurrent_compactions,
             merging: SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(&all),
         })
@@ -132,6 +139,7 @@ impl CompactionSchedulerSupplier for Schedule {
 struct Scheduler {
     dead: Dead,
     settled_after: Duration,
+    clock: Arc<TreeClock>,
     /// How many merges may be under way at once, of those that slatedb proposes.
     merges_max: usize,
     merging: Box<dyn CompactionScheduler + Send + Sync>,
@@ -180,6 +188,9 @@ impl Scheduler {
 
 impl CompactionScheduler for Scheduler {
     fn propose(&self, state: &CompactorStateView) -> Vec<CompactionSpec> {
+        // The last list of an earlier process may arrive after the opening has looked at it. Its
+        // compactions go on here, with stamps that must not be lower.
+        self.clock.go_on_from(state.compactions().and_then(clock::newest_merge_ms));
         let segments = state.manifest().segments();
         let mut proposed: Vec<CompactionSpec> = segments
             .iter()
