@@ -39,10 +39,6 @@ use crate::varint::{
 
 /// Bytes of frames from which a block is full.
 pub(crate) const BLOCK_BYTES: usize = 48 << 10;
-/// Series in a block at most; few in tests, so that there are several blocks.
-pub(crate) const BLOCK_SERIES_MAX: usize = if cfg!(test) { 3 } else { 64 };
-/// Ids in a page of the forward index; few in tests, so that there are several pages.
-pub(crate) const PAGE_IDS: u32 = if cfg!(test) { 5 } else { 128 };
 const VERSION: u8 = 1;
 
 /// A block, as its run's directory lists it.
@@ -61,8 +57,9 @@ pub(crate) struct BlockEntry {
 }
 
 /// Collects the series of one block.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BlockBuilder {
+    series_max: usize,
     /// Id and length of the frames of each series.
     series: Vec<(u32, usize)>,
     frames: Vec<u8>,
@@ -70,6 +67,11 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
+    /// Returns a builder of a block with a maximum number of series.
+    pub(crate) fn new(series_max: usize) -> BlockBuilder {
+        BlockBuilder { series_max, series: Vec::new(), frames: Vec::new(), times: None }
+    }
+
     /// Adds a series: ids ascend. `frames` stand end to end.
     pub(crate) fn push(&mut self, id: u32, frames: &[u8], times: TimeRange) {
         self.series.push((id, frames.len()));
@@ -84,7 +86,7 @@ impl BlockBuilder {
 
     /// Whether the block should take no further series.
     pub(crate) fn is_full(&self) -> bool {
-        self.series.len() >= BLOCK_SERIES_MAX || self.frames.len() >= BLOCK_BYTES
+        self.series.len() >= self.series_max || self.frames.len() >= BLOCK_BYTES
     }
 
     /// The value, and its entry in the directory. There must be a series.

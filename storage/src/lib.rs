@@ -35,6 +35,7 @@ mod remote;
 mod retention;
 mod samples;
 mod seal;
+mod sizes;
 mod store;
 #[cfg(test)]
 mod tests;

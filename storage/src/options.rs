@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::remote::RemoteOptions;
 use crate::retention::{Retention, RetentionRule};
+use crate::sizes::Sizes;
 
 /// How many exemplars are kept where nothing else is set.
 /// Source: `DefaultExemplarsConfig` of Prometheus.
@@ -171,6 +172,9 @@ pub struct StoreOptions {
     pub write_failures: Option<watch::Sender<Option<String>>>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
+    /// Sizes of internal work, which no caller sets.
+    #[doc(hidden)]
+    pub sizes: Sizes,
 }
 
 /// A cache on disk.
@@ -229,6 +233,7 @@ impl Default for StoreOptions {
             object_store_retries_max: None,
             write_failures: None,
             clock: Arc::new(SystemClock),
+            sizes: Sizes::default(),
         }
     }
 }

@@ -35,16 +35,19 @@ struct Opened {
     lsm: Lsm,
     /// Where nobody writes to the store, its files stay by themselves, and nothing is written.
     keeping: Option<Following>,
+    /// Ids in a page of the forward index.
+    page_ids: u32,
 }
 
 impl Opened {
     async fn open(location: &Location, options: &StoreOptions) -> Result<Opened, StoreError> {
+        let page_ids = options.sizes.page_ids;
         let (lsm, _) = Lsm::open_to_read(location, options, false).await?;
         if lsm.get(keys::OWNER).await?.is_none() {
-            return Ok(Opened { lsm, keeping: None });
+            return Ok(Opened { lsm, keeping: None, page_ids });
         }
         let (lsm, following) = Lsm::open_to_read(location, options, true).await?;
-        Ok(Opened { lsm: lsm.fixed(), keeping: Some(following) })
+        Ok(Opened { lsm: lsm.fixed(), keeping: Some(following), page_ids })
     }
 
     /// Sees to it that the files stay for some more minutes.
@@ -57,7 +60,7 @@ impl Opened {
 
     /// Lets go of the files.
     async fn close(self) {
-        let Opened { lsm, mut keeping } = self;
+        let Opened { lsm, mut keeping, .. } = self;
         drop(lsm);
         if let Some(following) = &mut keeping {
             following.close().await;

@@ -6,7 +6,7 @@ use model::{Labels, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::verify::{Damage, OnDamage};
-use crate::block::{self, BlockEntry, PAGE_IDS};
+use crate::block::{self, BlockEntry};
 use crate::chunk::{Encoding, frames};
 use crate::error::StoreError;
 use crate::index::decode_postings;
@@ -20,7 +20,7 @@ pub(super) enum Depth {
     /// What frames say of themselves.
     Headers,
     /// The index as well, against the blocks.
-    Everything,
+    Everything { page_ids: u32 },
 }
 
 /// What frames of one encoding hold.
@@ -103,7 +103,9 @@ pub(super) async fn walk(
     (survey.files, survey.file_runs, survey.file_bytes) = lsm.files_of(&keys::partition(number));
     let labels = match depth {
         Depth::Headers => Vec::new(),
-        Depth::Everything => forward(lsm, number, series_count, on_damage).await?,
+        Depth::Everything { page_ids } => {
+            forward(lsm, number, series_count, page_ids, on_damage).await?
+        }
     };
     let mut listed = directories(lsm, number, &mut survey, on_damage).await?;
     blocks(lsm, number, &labels, &mut listed, &mut survey, on_damage).await?;
@@ -114,7 +116,7 @@ pub(super) async fn walk(
             on_damage(Damage::in_tree(&key, "the block is listed, and there is none"));
         }
     }
-    if depth == Depth::Everything {
+    if matches!(depth, Depth::Everything { .. }) {
         postings(lsm, number, series_count, &labels, on_damage).await?;
     }
     Ok(survey)
@@ -125,6 +127,7 @@ async fn forward(
     lsm: &Lsm,
     number: i64,
     series_count: u32,
+    page_ids: u32,
     on_damage: OnDamage<'_>,
 ) -> Result<Vec<Labels>, StoreError> {
     let mut all = Vec::new();
@@ -133,7 +136,7 @@ async fn forward(
         let page = keys::parse_forward_page(&key).unwrap_or(u32::MAX);
         // What cannot be decoded has been told with its file.
         let labels = block::decode_page(&key, &bytes).unwrap_or_default();
-        let first = page.saturating_mul(PAGE_IDS) as usize;
+        let first = page.saturating_mul(page_ids) as usize;
         if first != all.len() {
             on_damage(Damage::in_tree(&key, format!("the page before ends at id {}", all.len())));
         }

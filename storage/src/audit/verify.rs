@@ -136,7 +136,8 @@ async fn tree(
     };
     for (number, series_count) in &meta.partitions {
         let (lsm, count) = (&opened.lsm, *series_count);
-        match partition::walk(lsm, *number, count, Depth::Everything, on_damage).await {
+        let depth = Depth::Everything { page_ids: opened.page_ids };
+        match partition::walk(lsm, *number, count, depth, on_damage).await {
             Ok(found) => {
                 done += found.file_bytes;
                 on_progress(done.min(2 * total), 2 * total);

@@ -31,7 +31,7 @@ impl Core {
     /// what is deleted.
     pub(crate) async fn take_turn(self: &Arc<Self>, mut log: tokio::sync::MutexGuard<'_, Log>) {
         let Some((epoch, selectors)) = log.sought() else {
-            log.drop_some(&self.head);
+            log.drop_some(&self.head, self.options.sizes.drop_series_max);
             drop(log);
             return tokio::task::yield_now().await;
         };

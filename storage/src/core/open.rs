@@ -33,7 +33,7 @@ impl Core {
     ) -> Result<(Arc<Core>, Replay, Meta), StoreError> {
         let exemplars = Exemplars::open(&lsm, options.exemplars_max).await?;
         let metadata = Metadata::open(&lsm).await?;
-        let head = Head::new(HeadLimits::new(&options));
+        let head = Head::new(HeadLimits::new(&options), &options.sizes);
         let tombstones = Tombstones::new(std::mem::take(&mut meta.tombstones));
         let (log, replay) = replay(&lsm, &head, &meta, &tombstones).await?;
         tracing::info!(
@@ -49,7 +49,7 @@ impl Core {
             head.changes.note_deleted_before(partition_end_ms(first_kept - 1));
         }
         let stored = std::mem::take(&mut meta.rules);
-        let index = IndexCache::new(options.index_cache_bytes_max);
+        let index = IndexCache::new(options.index_cache_bytes_max, options.sizes);
         for (partition, gone) in &meta.gone {
             index.set_gone(*partition, gone.clone());
         }

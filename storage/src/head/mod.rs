@@ -24,6 +24,7 @@ use crate::changes::Changes;
 use crate::index::{KnownLabels, LabelIndex, is_restricted};
 use crate::outcome::{Overflow, RefusedSeries, RejectReason};
 use crate::samples::scratch::Scratch;
+use crate::sizes::Sizes;
 use crate::window::window_of;
 use active::Active;
 pub(crate) use active::HeadLimits;
@@ -36,8 +37,7 @@ const SHARD_COUNT: usize = 64;
 /// To look at the series of a label value is so much more work than touching a byte.
 const LOOK_WORK: usize = 64;
 
-/// So few series are put in order by comparing them, and so small a part of all.
-const ORDER_MIN: usize = if cfg!(test) { 1 } else { 64 };
+/// So small a part of all series is put in order by comparing them.
 const ORDER_SHARE: usize = 8;
 
 /// The open series.
@@ -50,6 +50,8 @@ pub(crate) struct Head {
     index: RwLock<LabelIndex>,
     vacant: Mutex<Vacant>,
     order: HeadOrder,
+    /// So few series are put in order by comparing them.
+    compared_series_max: usize,
     /// The first and the last window of which something is open.
     open_windows: Mutex<Option<(i64, i64)>>,
     /// How often series have been forgotten: slots found before may mean others since.
@@ -111,14 +113,15 @@ impl KnownLabels for Head {
 
 impl Head {
     /// A head without series.
-    pub(crate) fn new(limits: HeadLimits) -> Head {
+    pub(crate) fn new(limits: HeadLimits, sizes: &Sizes) -> Head {
         Head {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             slots: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
             hasher: RandomState::default(),
             index: RwLock::default(),
             vacant: Mutex::default(),
-            order: HeadOrder::default(),
+            order: HeadOrder::new(sizes.halved_series_min),
+            compared_series_max: sizes.compared_series_max,
             open_windows: Mutex::default(),
             generation: AtomicU64::new(0),
             active: Active::default(),
@@ -246,7 +249,8 @@ impl Head {
     /// Puts matching series in the order of their labels, unless they are too few for that.
     pub(crate) fn ordered(&self, matching: Matching) -> Matching {
         let Matching { generation, mut slots, mut is_ordered } = matching;
-        if slots.len() > ORDER_MIN && slots.len() * ORDER_SHARE > self.series_count() {
+        if slots.len() > self.compared_series_max && slots.len() * ORDER_SHARE > self.series_count()
+        {
             let all = || {
                 let mut all = Vec::with_capacity(self.series_count());
                 self.for_each(|slot, series| all.push((series.labels.clone(), slot)));

@@ -8,15 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::Labels;
 
-/// From so many entries on, a thread more is worth it; few in tests.
-const HALVED_LEN_MIN: usize = if cfg!(test) { 4 } else { 1 << 16 };
-
 /// A series and its slot.
 type OrderedSeries = (Labels, u32);
 
 /// The order of the series, made when it is needed.
-#[derive(Default)]
 pub(super) struct HeadOrder {
+    /// Series from which two threads sort them.
+    halved_len_min: usize,
     /// Series that are not in the order yet; nothing while there is no order.
     waiting: Mutex<Option<Vec<OrderedSeries>>>,
     sorted: Mutex<Sorted>,
@@ -32,6 +30,11 @@ struct Sorted {
 }
 
 impl HeadOrder {
+    /// Returns an order that has not been made; two threads sort from `halved_len_min` series on.
+    pub(super) fn new(halved_len_min: usize) -> HeadOrder {
+        HeadOrder { halved_len_min, waiting: Mutex::default(), sorted: Mutex::default() }
+    }
+
     /// Notes new series, before they can be selected.
     pub(super) fn note(&self, series: &[(u32, Labels)]) {
         if let Some(waiting) = &mut *lock(&self.waiting) {
@@ -64,7 +67,7 @@ impl HeadOrder {
                 new.sort_unstable();
                 merged(std::mem::take(&mut sorted.entries), new)
             }
-            None => in_order(all()),
+            None => in_order(all(), self.halved_len_min),
         };
         let slots = entries.iter().map(|(_, slot)| *slot).collect();
         *sorted = Sorted { entries, slots, generation };
@@ -73,8 +76,8 @@ impl HeadOrder {
 }
 
 /// Puts many entries in order, which takes a second for a million of them, on two threads.
-fn in_order(mut entries: Vec<OrderedSeries>) -> Vec<OrderedSeries> {
-    if entries.len() < HALVED_LEN_MIN {
+fn in_order(mut entries: Vec<OrderedSeries>, halved_len_min: usize) -> Vec<OrderedSeries> {
+    if entries.len() < halved_len_min {
         entries.sort_unstable();
         return entries;
     }

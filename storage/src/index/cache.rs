@@ -13,11 +13,13 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
 use super::facts::Facts;
+use crate::sizes::Sizes;
 
 /// The facts of partitions, bounded.
 pub(crate) struct IndexCache {
     /// 0 keeps nothing.
     bytes_max: usize,
+    sizes: Sizes,
     entries: Mutex<Entries>,
     usage: Arc<Usage>,
 }
@@ -65,8 +67,8 @@ impl Usage {
 
 impl IndexCache {
     /// A cache that keeps up to so many bytes.
-    pub(crate) fn new(bytes_max: usize) -> IndexCache {
-        IndexCache { bytes_max, entries: Mutex::default(), usage: Arc::default() }
+    pub(crate) fn new(bytes_max: usize, sizes: Sizes) -> IndexCache {
+        IndexCache { bytes_max, sizes, entries: Mutex::default(), usage: Arc::default() }
     }
 
     /// The facts of a partition with so many series. The list of partitions is locked meanwhile,
@@ -86,7 +88,8 @@ impl IndexCache {
             None => {
                 let results_max = self.bytes_max / 4;
                 let gone = entries.gone.get(&partition).cloned().unwrap_or_default();
-                Facts::new(partition, series_count, gone, results_max, Arc::clone(&self.usage))
+                let usage = Arc::clone(&self.usage);
+                Facts::new(partition, series_count, gone, results_max, self.sizes, usage)
             }
         };
         let facts = Arc::new(facts);
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_longest_ago_goes_whole() {
-        let cache = IndexCache::new(1 << 20);
+        let cache = IndexCache::new(1 << 20, Sizes::default());
         let one = {
             cache.facts(1, 9).note_none(&Matcher::equal("a", "b"));
             cache.stats().bytes
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn registrations_and_deletions_begin_other_facts() {
-        let cache = IndexCache::new(1 << 20);
+        let cache = IndexCache::new(1 << 20, Sizes::default());
         let before = cache.facts(1, 9);
         before.note_none(&Matcher::equal("a", "b"));
         cache.published(1);
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_cache_without_bytes_keeps_nothing() {
-        let cache = IndexCache::new(0);
+        let cache = IndexCache::new(0, Sizes::default());
         cache.facts(1, 9).note_none(&Matcher::equal("a", "b"));
         assert!(!known(&cache, 1));
         assert_eq!(cache.stats().bytes, 0);

@@ -23,11 +23,12 @@ use super::ids::Ids;
 use super::results::{MatcherRef, Resolved, Results};
 use super::runs::RunFacts;
 use super::{KnownLabels, Lookup, Term, combine, term, wants};
-use crate::block::{self, PAGE_IDS};
+use crate::block;
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
+use crate::sizes::Sizes;
 use crate::value;
 
 /// Reads of one partition in flight.
@@ -41,6 +42,7 @@ const VALUES_SHARE: usize = 16;
 const FACT_BYTES: usize = 96;
 
 /// The facts of a partition in one state.
+#[derive(Clone)]
 pub(crate) struct Facts {
     /// Days since the epoch.
     pub(crate) number: i64,
@@ -51,6 +53,7 @@ pub(crate) struct Facts {
     index: Arc<IndexFacts>,
     /// What is known of its runs.
     pub(crate) runs: Arc<RunFacts>,
+    pub(super) sizes: Sizes,
     usage: Arc<Usage>,
 }
 
@@ -87,35 +90,28 @@ impl Facts {
         series_count: u32,
         gone: Arc<RoaringBitmap>,
         results_max: usize,
+        sizes: Sizes,
         usage: Arc<Usage>,
     ) -> Facts {
         let index = Arc::new(IndexFacts::new(results_max));
-        Facts { number, series_count, gone, index, runs: Arc::default(), usage }
+        Facts { number, series_count, gone, index, runs: Arc::default(), sizes, usage }
     }
 
     /// The facts of the partition with more series: full pages stay what they are.
     pub(crate) fn grown(&self, series_count: u32) -> Facts {
         let index = IndexFacts::new(self.results_max());
         let mut pages = lock(&self.index.pages).clone();
-        pages.truncate((self.series_count.min(series_count) / PAGE_IDS) as usize);
+        pages.truncate((self.series_count.min(series_count) / self.sizes.page_ids) as usize);
         let bytes = pages.iter().flatten().map(|page| page_bytes(page)).sum();
         index.bytes.store(bytes, Ordering::Relaxed);
         *lock(&index.pages) = pages;
-        let (number, usage) = (self.number, Arc::clone(&self.usage));
         let (index, runs) = (Arc::new(index), Arc::clone(&self.runs));
-        Facts { number, series_count, gone: Arc::clone(&self.gone), index, runs, usage }
+        Facts { series_count, index, runs, ..self.clone() }
     }
 
     /// The facts of the partition with runs that are not known yet.
     pub(crate) fn with_other_runs(&self) -> Facts {
-        Facts {
-            number: self.number,
-            series_count: self.series_count,
-            gone: Arc::clone(&self.gone),
-            index: Arc::clone(&self.index),
-            runs: Arc::default(),
-            usage: Arc::clone(&self.usage),
-        }
+        Facts { runs: Arc::default(), ..self.clone() }
     }
 
     /// Whether what is found is kept for the next query.
@@ -418,12 +414,14 @@ impl Facts {
         ids: &RoaringBitmap,
         breather: &mut Breather,
     ) -> Result<Vec<(u32, Labels)>, SourceError> {
+        let page_ids = self.sizes.page_ids;
         let mut pages: Vec<(u32, Option<Arc<[Labels]>>)> = Vec::new();
         {
             let known = lock(&self.index.pages);
             for id in ids {
-                let page = id / PAGE_IDS;
-                if pages.last().is_none_or(|(last, _)| *last != page) {
+                // A division for each page, not for each id.
+                if pages.last().is_none_or(|(last, _)| id - last * page_ids >= page_ids) {
+                    let page = id / page_ids;
                     pages.push((page, known.get(page as usize).cloned().flatten()));
                 }
             }
@@ -436,8 +434,9 @@ impl Facts {
         let mut ids = ids.iter().peekable();
         for (page, labels) in pages {
             let labels = labels.or_else(|| read.next()).unwrap_or_default();
-            while let Some(id) = ids.next_if(|id| id / PAGE_IDS == page) {
-                let labels = labels.get((id % PAGE_IDS) as usize).ok_or_else(|| {
+            let first_id = page * page_ids;
+            while let Some(id) = ids.next_if(|id| id - first_id < page_ids) {
+                let labels = labels.get((id - first_id) as usize).ok_or_else(|| {
                     let key = keys::forward_page(self.number, page);
                     value::corrupt(&key, format!("labels of series {id} are missing"))
                 })?;
@@ -481,6 +480,7 @@ impl Facts {
         };
         let missing =
             |page: u32| value::corrupt(&keys::forward_page(self.number, page), "page is missing");
+        let page_work = self.sizes.page_ids as usize;
         let mut found = Vec::with_capacity(pages.len());
         if pages.len() * RANGE_SHARE > (last - first) as usize {
             let start = keys::forward_page(self.number, *first);
@@ -488,7 +488,7 @@ impl Facts {
             let mut scan = lsm.scan(&start, &end).await?;
             let mut wanted = pages.iter().copied().peekable();
             while let Some((key, bytes)) = scan.next().await? {
-                breather.work(PAGE_IDS as usize).await?;
+                breather.work(page_work).await?;
                 let page = keys::parse_forward_page(&key)
                     .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
                 if wanted.next_if_eq(&page).is_some() {
@@ -505,7 +505,7 @@ impl Facts {
             };
             let mut reads = stream::iter(pages.iter().copied()).map(read).buffered(READS_MAX);
             while let Some((page, key, bytes)) = reads.try_next().await? {
-                breather.work(PAGE_IDS as usize).await?;
+                breather.work(page_work).await?;
                 let bytes = bytes.ok_or_else(|| missing(page))?;
                 found.push(self.keep_page(known, page, &key, &bytes)?);
             }
@@ -520,7 +520,8 @@ impl Facts {
         key: &[u8],
         bytes: &[u8],
     ) -> Result<Arc<[Labels]>, StoreError> {
-        let end = (self.series_count - page * PAGE_IDS).min(PAGE_IDS) as usize;
+        let page_ids = self.sizes.page_ids;
+        let end = (self.series_count - page * page_ids).min(page_ids) as usize;
         let labels = block::decode_page(key, bytes)?.into_iter().take(end);
         let shared = labels.map(|own| known.labels_of(own.as_bytes()).unwrap_or(own));
         let labels: Arc<[Labels]> = shared.collect();

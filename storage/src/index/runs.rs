@@ -14,8 +14,6 @@ use crate::lsm::Lsm;
 use crate::value;
 use crate::window::PARTITION_WINDOWS;
 
-/// Metrics from which their directories are read in one scan.
-const METRICS_SCAN: usize = if cfg!(test) { 2 } else { 32 };
 /// A metric and a run count this much beside their blocks.
 const RUN_BYTES: usize = 64;
 
@@ -87,7 +85,7 @@ impl Facts {
         if unknown.is_empty() {
             return Ok(known.into_iter().flatten().collect());
         }
-        let is_whole = unknown.len() > METRICS_SCAN;
+        let is_whole = unknown.len() > self.sizes.metric_scans_max;
         let prefixes: Vec<Vec<u8>> = if is_whole {
             vec![keys::directories(self.number)]
         } else {

@@ -26,9 +26,7 @@ use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 
-/// Series that one turn drops samples of, and bytes of series from which it takes no more: some
-/// hundred microseconds.
-const TURN_SERIES: u64 = if cfg!(test) { 1 } else { 256 };
+/// Bytes of series from which a turn drops samples of no more of them.
 const TURN_BYTES: usize = 256 << 10;
 
 /// What has been deleted, and what of it the head still holds.
@@ -119,14 +117,15 @@ impl Log {
         !self.dropping.is_empty()
     }
 
-    /// Drops what has been deleted of some series, if those of the first delete have been found.
-    pub(crate) fn drop_some(&mut self, head: &Head) {
+    /// Drops what has been deleted of some series, if those of the first delete have been found:
+    /// of `series_max` at most.
+    pub(crate) fn drop_some(&mut self, head: &Head, series_max: u64) {
         let Some(dropping) = self.dropping.front_mut() else { return };
         let Covered::Found(slots) = &mut dropping.series else { return };
         let scratch = &mut self.scratch;
         let (mut count, mut bytes) = (0, 0);
         for slot in slots.iter() {
-            if count == TURN_SERIES || bytes >= TURN_BYTES {
+            if count == series_max || bytes >= TURN_BYTES {
                 break;
             }
             count += 1;

@@ -101,6 +101,7 @@ mod tests {
 
     use super::*;
     use crate::lsm::{Layer, Layered, Location, Lsm, Simulated, WriteSet};
+    use crate::sizes::Sizes;
     use crate::tests::harness::{self, batch, labels, read_all};
     use crate::{Store, StoreOptions, keys};
 
@@ -131,10 +132,14 @@ mod tests {
     fn location(objects: &Arc<dyn ObjectStore>, off_ms: &Arc<AtomicI64>) -> Location {
         let mut location = Location::on(Arc::clone(objects));
         let clock = Off(DefaultSystemClock::new(), Arc::clone(off_ms));
-        let poll_interval = Duration::from_secs(1);
-        let simulated = Simulated { clock: Arc::new(clock), seed: 1, poll_interval };
-        location.simulated = Some(simulated);
+        location.simulated = Some(Simulated { clock: Arc::new(clock), seed: 1 });
         location
+    }
+
+    fn options() -> StoreOptions {
+        let manifest_poll_interval = Duration::from_secs(1);
+        let sizes = Sizes { manifest_poll_interval, ..Sizes::small() };
+        StoreOptions { sizes, ..harness::options() }
     }
 
     /// Runs a process: all its tasks end with it.
@@ -153,7 +158,7 @@ mod tests {
             let objects = harness::memory();
             let open = async |off_ms: i64| {
                 let location = location(&objects, &Arc::new(AtomicI64::new(off_ms)));
-                Store::open_at(&location, harness::options()).await
+                Store::open_at(&location, options()).await
             };
             let series = labels(&[("a", "b")]);
             // Stamps of writes alone, then of files and merges, too.
@@ -225,8 +230,7 @@ mod tests {
     }
 
     async fn open(objects: &Arc<dyn ObjectStore>, off_ms: &Arc<AtomicI64>) -> Lsm {
-        let options =
-            StoreOptions { merge_interval: Some(COMPACTION_INTERVAL), ..harness::options() };
+        let options = StoreOptions { merge_interval: Some(COMPACTION_INTERVAL), ..options() };
         Lsm::open(&location(objects, off_ms), &options).await.unwrap()
     }
 

@@ -4,8 +4,6 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use slatedb::admin::Admin;
-#[cfg(test)]
-use slatedb::config::Settings;
 use slatedb::db_cache::DbCache;
 use slatedb::object_store::ObjectStore;
 use slatedb::{
@@ -98,8 +96,7 @@ impl Lsm {
         let mark = mark.map(Arc::new);
         let files = snapshot::Files::of(location);
         files.remove_unfinished(&db).await?;
-        let times = (options.read_timeout, options.orphan_age_min);
-        let orphans = orphans::Orphans::new(location, counted, reads.clone(), times, found);
+        let orphans = orphans::Orphans::new(location, counted, reads.clone(), options, found);
         Ok(Lsm {
             tree: Tree::Written(db),
             dead,
@@ -149,7 +146,8 @@ impl Lsm {
         }
         let base = if is_pinned { place.pin().await? } else { place.look().await? };
         let shown = Arc::new(RwLock::new(Arc::new(View::of(base))));
-        let mut following = Following::new(place, Arc::clone(&shown));
+        let mut following =
+            Following::new(place, Arc::clone(&shown), options.sizes.follow_interval);
         if let Some(step) = following.advance().await? {
             following.show(&step);
         }
@@ -353,12 +351,11 @@ impl Parts<'_> {
                 .with_options(collector_options(location, options))
                 .with_gc_filter(Arc::new(filter));
         let cache: Arc<dyn DbCache> = Arc::clone(&self.blocks) as _;
-        let settings = settings(options);
         let builder = Db::builder(location.path.clone(), Arc::clone(&self.objects));
         #[cfg(test)]
-        let (builder, settings) = simulated(location, builder, settings);
+        let builder = simulated(location, builder);
         builder
-            .with_settings(settings)
+            .with_settings(settings(options))
             .with_system_clock(Arc::clone(&self.clock) as _)
             .with_sst_block_size(SstBlockSize::Block64Kib)
             .with_segment_extractor(Arc::new(Segments))
@@ -394,15 +391,10 @@ fn machine_clock(location: &Location) -> Arc<dyn SystemClock> {
 fn simulated(
     location: &Location,
     builder: slatedb::DbBuilder<slatedb::object_store::path::Path>,
-    settings: Settings,
-) -> (slatedb::DbBuilder<slatedb::object_store::path::Path>, Settings) {
+) -> slatedb::DbBuilder<slatedb::object_store::path::Path> {
     match &location.simulated {
-        None => (builder, settings),
-        Some(simulated) => {
-            let manifest_poll_interval = simulated.poll_interval;
-            let settings = Settings { manifest_poll_interval, ..settings };
-            (builder.with_seed(simulated.seed), settings)
-        }
+        None => builder,
+        Some(simulated) => builder.with_seed(simulated.seed),
     }
 }
 
@@ -420,6 +412,6 @@ fn open_disk_cache(
     if !location.is_remote() {
         return Err(invalid("it is for object stores behind a network".to_owned()));
     }
-    let opened = DiskCache::open(objects, &cache.folder, cache.bytes_max);
+    let opened = DiskCache::open(objects, cache, options.sizes.cache_part_bytes);
     opened.map(Some).map_err(|error| invalid(error.to_string()))
 }

@@ -35,6 +35,9 @@ const FILE_AGE_MIN: Duration = Duration::from_secs(60);
 /// by [`garbage`](crate::lsm::compaction::garbage).
 const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 
+/// How often it is looked for merges where nothing else is set.
+const MERGE_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Routes each key to its segment.
 pub(super) struct Segments;
 
@@ -53,7 +56,7 @@ impl PrefixExtractor for Segments {
 /// Of merges; `interval` is how often it is looked for such.
 pub(super) fn compactor_options(interval: Option<Duration>) -> CompactorOptions {
     CompactorOptions {
-        poll_interval: interval.unwrap_or(poll_interval(5)),
+        poll_interval: interval.unwrap_or(MERGE_INTERVAL),
         checkpoint_lifetime: MERGED_FILES_KEPT,
         // A merge in parts makes a file of each, and every file has an index to be read.
         worker: Some(CompactionWorkerOptions {
@@ -96,17 +99,12 @@ pub(super) fn collector_options(
     }
 }
 
-/// So many seconds, but next to none in tests, which wait for it.
-fn poll_interval(seconds: u64) -> Duration {
-    if cfg!(test) { Duration::from_millis(20) } else { Duration::from_secs(seconds) }
-}
-
 /// Of the tree.
 pub(super) fn settings(options: &StoreOptions) -> Settings {
     Settings {
         // Commits flush by themselves: a timer would only add its period to each of them.
         flush_interval: None,
-        manifest_poll_interval: poll_interval(1),
+        manifest_poll_interval: options.sizes.manifest_poll_interval,
         l0_sst_size_bytes: MEMTABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
         l0_max_ssts: FILES_UNMERGED_MAX,

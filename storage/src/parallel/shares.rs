@@ -8,26 +8,25 @@ use std::sync::Arc;
 
 use model::SourceError;
 
-/// Loops over more series than this are done apart from the runtime's threads; few in tests, so
-/// that there are several shares.
-pub(crate) const SERIES_HERE: usize = if cfg!(test) { 3 } else { 2048 };
-/// Series that are worth a thread of their own, and the most threads of one loop.
-const SHARE_MIN: usize = if cfg!(test) { 2 } else { 1024 };
+use crate::sizes::Sizes;
+
+/// Maximum number of threads of one loop.
 const SHARES_MAX: usize = 8;
 
 /// How many threads share a loop over so many series.
-pub(crate) fn share_count(series_count: usize) -> usize {
-    if series_count <= SERIES_HERE {
+pub(crate) fn share_count(sizes: &Sizes, series_count: usize) -> usize {
+    if series_count <= sizes.inline_series_max {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (series_count / SHARE_MIN).min(cores).clamp(1, SHARES_MAX)
+    (series_count / sizes.share_series_min).min(cores).clamp(1, SHARES_MAX)
 }
 
 /// Does work on ranges which make up `0..series_count`, and gives what comes of them in order.
 ///
 /// Errors: that of the first range which fails.
 pub(crate) async fn in_shares<T, E>(
+    sizes: &Sizes,
     series_count: usize,
     work: impl Fn(Range<usize>) -> Result<T, E> + Send + Sync + 'static,
 ) -> Result<Vec<T>, SourceError>
@@ -35,16 +34,17 @@ where
     T: Send + 'static,
     E: Into<SourceError> + Send + 'static,
 {
-    let shares = share_count(series_count);
+    let shares = share_count(sizes, series_count);
     let bound = |share: usize| series_count * share / shares;
     let ranges = (0..shares).map(|share| bound(share)..bound(share + 1)).collect();
-    on_each(series_count, ranges, work).await
+    on_each(sizes, series_count, ranges, work).await
 }
 
 /// Does work on each share of so many series, and gives what comes of them in order.
 ///
 /// Errors: that of the first share which fails.
 pub(crate) async fn on_each<S, T, E>(
+    sizes: &Sizes,
     series_count: usize,
     shares: Vec<S>,
     work: impl Fn(S) -> Result<T, E> + Send + Sync + 'static,
@@ -54,7 +54,7 @@ where
     T: Send + 'static,
     E: Into<SourceError> + Send + 'static,
 {
-    if series_count <= SERIES_HERE {
+    if series_count <= sizes.inline_series_max {
         return shares.into_iter().map(|share| work(share).map_err(Into::into)).collect();
     }
     let work = Arc::new(work);

@@ -20,6 +20,7 @@ use crate::parallel::breather::Breather;
 use crate::parallel::shares::in_shares;
 use crate::samples::columns::{self, BlockKey, BlockSlots, ColumnCache, KeptColumn};
 use crate::samples::part::{Frame, Part, Parts, Run};
+use crate::sizes::Sizes;
 use crate::value;
 
 /// Reads of one partition in flight.
@@ -55,6 +56,7 @@ pub(crate) enum Want {
 pub(crate) struct BlockSource<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) columns: &'a ColumnCache,
+    pub(crate) sizes: &'a Sizes,
     /// What has been deleted of the series.
     pub(crate) masks: &'a Masks,
 }
@@ -95,7 +97,7 @@ pub(crate) async fn load(
 ) -> Result<Vec<Parts>, SourceError> {
     // What is deleted lies on columns too.
     if place.masks.is_empty()
-        && let Some(kept) = all_kept(place.columns, &runs, labels, range).await?
+        && let Some(kept) = all_kept(place, &runs, labels, range).await?
     {
         charge(kept.bytes)?;
         place.columns.count_hits(kept.column_count);
@@ -174,7 +176,7 @@ struct KeptParts {
 
 /// The parts of all series, where each of them is kept as a column; none otherwise.
 async fn all_kept(
-    columns: &ColumnCache,
+    place: &BlockSource<'_>,
     runs: &[(u64, Vec<WantedRun>)],
     labels: &Arc<Vec<(u32, Labels)>>,
     range: TimeRange,
@@ -185,7 +187,7 @@ async fn all_kept(
             for (entry, _) in entries.iter().filter(|(_, want)| matches!(want, Want::Bytes)) {
                 let first_id = entry.first_id;
                 let key = BlockKey { metric: *metric, window: *window, run: *run, first_id };
-                let Some(slots) = columns.block(&key) else { return Ok(None) };
+                let Some(slots) = place.columns.block(&key) else { return Ok(None) };
                 blocks.push(slots);
             }
         }
@@ -197,7 +199,7 @@ async fn all_kept(
         }
     };
     let mut all = KeptParts::default();
-    for share in in_shares(labels.len(), share).await? {
+    for share in in_shares(place.sizes, labels.len(), share).await? {
         let Some(share) = share else { return Ok(None) };
         all.bytes += share.bytes;
         all.column_count += share.column_count;

@@ -10,6 +10,7 @@ use model::{Budget, BudgetError, Checkpoint, Labels, SourceError, TimeRange};
 use crate::parallel::shares::{on_each, share_count};
 use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Part, Parts};
+use crate::sizes::Sizes;
 
 /// Putting a part in its place is so much more work than touching a byte.
 const PART_WORK: usize = 64;
@@ -32,15 +33,16 @@ pub(super) struct Ordered {
 ///
 /// Errors: a frame whose header cannot be read; those of the budget.
 pub(super) async fn order(
+    sizes: &Sizes,
     lists: Vec<Vec<FoundSeries>>,
     range: TimeRange,
     budget: &Budget,
 ) -> Result<Ordered, SourceError> {
     let series_count = lists.iter().map(Vec::len).sum();
-    let shares = split(lists, share_count(series_count));
+    let shares = split(lists, share_count(sizes, series_count));
     let budget = budget.clone();
-    let done = on_each(series_count, shares, move |lists| order_share(lists, range, &budget));
-    let mut shares = done.await?.into_iter();
+    let order_share = move |lists| order_share(lists, range, &budget);
+    let mut shares = on_each(sizes, series_count, shares, order_share).await?.into_iter();
     let mut all = shares.next().unwrap_or_default();
     for share in shares {
         all.series.extend(share.series);

@@ -30,8 +30,7 @@ pub(crate) struct Loaded {
     pub(crate) series: Vec<(Labels, Parts)>,
 }
 
-/// So few series are put in order by comparing them, and so small a part of all.
-const ORDER_MIN: usize = if cfg!(test) { 1 } else { 64 };
+/// So small a part of all series is put in order by comparing them.
 const ORDER_SHARE: usize = 8;
 /// The directories of so many metrics are looked at before their series.
 const METRICS_LOOKED_AT: usize = 4096;
@@ -70,7 +69,8 @@ pub(crate) async fn load(
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
     let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
     charge(masks.bytes())?;
-    let place = BlockSource { lsm, columns: &core.columns, masks: &masks };
+    let place =
+        BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
     let parts =
         load_parts(&place, facts, &resolved, &windows, range, charge, &mut breather).await?;
     let found = labels
@@ -79,7 +79,7 @@ pub(crate) async fn load(
         .filter(|(_, parts)| !parts.is_empty())
         .map(|((id, labels), parts)| (*id, (labels.clone(), parts)))
         .collect();
-    Ok(Loaded { series: in_order(facts, found, budget).await? })
+    Ok(Loaded { series: in_order(core, facts, found, budget).await? })
 }
 
 /// What a partition holds of some series, given by id, in a range of time and its windows.
@@ -145,12 +145,13 @@ async fn latest_of(
 
 /// Puts series of a partition, given by id, in the order of their labels.
 async fn in_order<T>(
+    core: &Core,
     facts: &Arc<Facts>,
     mut found: Vec<(u32, (Labels, T))>,
     budget: &Budget,
 ) -> Result<Vec<(Labels, T)>, SourceError> {
-    let is_large =
-        found.len() > ORDER_MIN && found.len() * ORDER_SHARE > facts.series_count as usize;
+    let is_large = found.len() > core.options.sizes.compared_series_max
+        && found.len() * ORDER_SHARE > facts.series_count as usize;
     let order = if is_large { order_of(facts).await? } else { None };
     match order {
         Some(Order::ById) => {}
@@ -198,7 +199,8 @@ pub(crate) async fn matching_labels(
         let doubtful = facts.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.start_ms)..=window_of(range.end_ms);
-        let place = BlockSource { lsm, columns: &core.columns, masks: &masks };
+        let place =
+            BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
         let parts =
             load_parts(&place, facts, &doubtful, &windows, range, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
@@ -209,7 +211,7 @@ pub(crate) async fn matching_labels(
     }
     let listed = labels.iter().filter(|(id, _)| !without.contains(*id));
     let found = listed.map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
-    let in_order = in_order(facts, found, budget).await?;
+    let in_order = in_order(core, facts, found, budget).await?;
     Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
 }
 

@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::head::Matching;
 use crate::index::prune;
 use crate::lsm::{OBJECT_STORE, Read};
-use crate::parallel::shares::{SERIES_HERE, apart, in_shares};
+use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
 
 /// Bytes that a series counts beside its samples.
@@ -89,7 +89,8 @@ pub(crate) async fn select(
     // Last: the earlier partition comes before the later one, and what is sealed before the head.
     lists.push(found);
     lists.push(newest::found(newest));
-    let Ordered { series, encoded_bytes } = order(lists, range, budget).await?;
+    let Ordered { series, encoded_bytes } =
+        order(&core.options.sizes, lists, range, budget).await?;
     budget.charge_series(series.len() as u64)?;
     let columns = Arc::clone(&core.columns);
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
@@ -118,7 +119,7 @@ pub(super) async fn matching_in_order(
     budget: &Budget,
 ) -> Result<Matching, SourceError> {
     let matching = core.head.matching(matchers, &mut Checkpoint::new(budget))?;
-    if matching.len() <= SERIES_HERE {
+    if matching.len() <= core.options.sizes.inline_series_max {
         return Ok(core.head.ordered(matching));
     }
     let core = Arc::clone(core);
@@ -153,7 +154,8 @@ async fn select_head(
         move |places| visit_head(&core, &matching, places, &selection, range, &budget)
     };
     let (mut found, mut newest) = (Vec::new(), Vec::new());
-    for (in_share, of_share) in in_shares(matching.len(), share).await? {
+    let sizes = &core.options.sizes;
+    for (in_share, of_share) in in_shares(sizes, matching.len(), share).await? {
         charge.absorb(of_share);
         append(&mut found, in_share.found);
         append(&mut newest, in_share.newest);

@@ -41,6 +41,7 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::{self};
 use crate::parallel::shares::in_shares;
+use crate::sizes::Sizes;
 use crate::window::{WINDOW_MS, window_of};
 
 pub(crate) use clean::{clean_tombstones, tidy};
@@ -49,11 +50,6 @@ pub(crate) use recover::recover;
 
 /// How long after its end a window stays open for samples that come a little late.
 const GRACE_MS: i64 = 30 * 60 * 1000;
-/// Late samples of a window from which it is sealed once more as soon as no more of them come, and
-/// from which it is even while they do. Fewer wait until the next window has closed, so that there
-/// are not many small runs.
-const LATE_SAMPLES_MIN: u64 = if cfg!(test) { 200 } else { 256 << 10 };
-const LATE_SAMPLES_MAX: u64 = if cfg!(test) { 2000 } else { 8 << 20 };
 /// How long after its newest sample a series without open samples is forgotten.
 const IDLE_MS: i64 = WINDOW_MS;
 
@@ -68,6 +64,7 @@ pub(crate) enum Which {
 
 /// Returns the windows that are to be sealed, of those that have open samples.
 fn due(
+    sizes: &Sizes,
     state: &SealState,
     which: Which,
     closed_window: i64,
@@ -79,7 +76,8 @@ fn due(
         Which::Closed if closed_window > state.closed_window => true,
         Which::Closed => {
             let is_at_rest = state.open.get(window) == Some(samples);
-            **samples >= if is_at_rest { LATE_SAMPLES_MIN } else { LATE_SAMPLES_MAX }
+            **samples
+                >= if is_at_rest { sizes.late_samples_at_rest } else { sizes.late_samples_max }
         }
     };
     open.iter().filter(is_due).map(|(window, _)| *window).collect()
@@ -110,7 +108,7 @@ pub(crate) async fn seal(core: &Arc<Core>, which: Which) -> Result<bool, StoreEr
         for (window, samples) in log.epochs.values().flat_map(|info| &info.windows) {
             *open.entry(*window).or_default() += samples;
         }
-        let windows = due(&state, which, closed_window, &open);
+        let windows = due(&core.options.sizes, &state, which, closed_window, &open);
         state.open = open;
         if windows.is_empty() && which == Which::Closed && closed_window <= state.closed_window {
             return Ok(false);
@@ -156,7 +154,7 @@ async fn condense(core: &Arc<Core>, due: &BTreeSet<i64>, epoch: u32) -> Result<(
         shared.head.condense(slots, &due, epoch);
         Ok::<_, SourceError>(())
     };
-    let condensed = in_shares(core.head.slot_count(), share).await;
+    let condensed = in_shares(&core.options.sizes, core.head.slot_count(), share).await;
     condensed.map(drop).map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 

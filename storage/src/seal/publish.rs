@@ -18,11 +18,10 @@ use crate::meta::{self, put_intent};
 use crate::samples::cursor::{PartsCursor, SeriesParts};
 use crate::samples::part::{Floats, Part, Parts};
 use crate::samples::scratch::Scratch;
+use crate::sizes::Sizes;
 use crate::value;
 use crate::window::partition_of_window;
 
-/// Bytes of blocks that go into one write; few in tests, so that there are several writes.
-pub(super) const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
 /// Samples in a frame that is encoded anew.
 const FRAME_LEN: usize = 240;
 
@@ -172,11 +171,12 @@ fn build_blocks(
     epoch: u32,
 ) -> Result<Blocks, StoreError> {
     let mut built = Blocks { blocks: Vec::new(), entries: Vec::new(), next };
+    let Sizes { block_series_max, write_bytes, .. } = core.options.sizes;
     let mut bytes = 0;
     let (mut frames, mut batch, mut scratch) = (Vec::new(), SampleBatch::new(), Scratch::new());
-    while next < items.len() && bytes < WRITE_BYTES {
+    while next < items.len() && bytes < write_bytes {
         let metric = items[next].metric;
-        let mut builder = BlockBuilder::default();
+        let mut builder = BlockBuilder::new(block_series_max);
         while let Some(item) = items.get(next).filter(|item| item.metric == metric)
             && !builder.is_full()
         {

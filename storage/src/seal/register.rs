@@ -7,7 +7,7 @@ use model::Labels;
 use roaring::RoaringBitmap;
 
 use super::Item;
-use crate::block::{self, PAGE_IDS};
+use crate::block;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::head::series::NONE;
@@ -15,9 +15,6 @@ use crate::index::encode_postings;
 use crate::keys;
 use crate::lsm::WriteSet;
 use crate::value;
-
-/// Series that are registered in one write; few in tests, so that there are several writes.
-const REGISTER_SERIES: usize = if cfg!(test) { 7 } else { 4096 };
 
 /// Gives every item its id in the partition.
 pub(super) async fn register(
@@ -37,7 +34,7 @@ pub(super) async fn register(
     }
     let mut new: Vec<usize> = unknown.into_values().collect();
     new.sort_unstable_by(|a, b| items[*a].labels.cmp(&items[*b].labels));
-    for group in new.chunks(REGISTER_SERIES) {
+    for group in new.chunks(core.options.sizes.register_series_max) {
         let labels: Vec<&Labels> = group.iter().map(|at| &items[*at].labels).collect();
         write_group(core, partition, series_count, &labels).await?;
         for at in group {
@@ -63,13 +60,14 @@ async fn find_known(
     unknown: &mut HashMap<Labels, usize>,
     items: &mut [Item],
 ) -> Result<(), StoreError> {
+    let page_ids = core.options.sizes.page_ids;
     let gone = core.partition(partition).map(|facts| Arc::clone(&facts.gone)).unwrap_or_default();
     let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
         for (at, labels) in block::decode_page(&key, &bytes)?.into_iter().enumerate() {
-            let id = page * PAGE_IDS + at as u32;
+            let id = page * page_ids + at as u32;
             if id < series_count
                 && !gone.contains(id)
                 && let Some(at) = unknown.remove(&labels)
@@ -88,19 +86,20 @@ async fn write_group(
     base_id: u32,
     labels: &[&Labels],
 ) -> Result<(), StoreError> {
+    let page_ids = core.options.sizes.page_ids;
     let mut set = WriteSet::default();
     let end_id = base_id + labels.len() as u32;
-    let first_page = base_id / PAGE_IDS;
+    let first_page = base_id / page_ids;
     let mut before = Vec::new();
-    if !base_id.is_multiple_of(PAGE_IDS) {
+    if !base_id.is_multiple_of(page_ids) {
         let key = keys::forward_page(partition, first_page);
         let bytes = core.lsm.get(&key).await?;
         let bytes = bytes.ok_or_else(|| value::corrupt(&key, "page is missing"))?;
         before = block::decode_page(&key, &bytes)?;
-        before.truncate((base_id % PAGE_IDS) as usize);
+        before.truncate((base_id % page_ids) as usize);
     }
     let all: Vec<&Labels> = before.iter().chain(labels.iter().copied()).collect();
-    for (at, page) in all.chunks(PAGE_IDS as usize).enumerate() {
+    for (at, page) in all.chunks(page_ids as usize).enumerate() {
         let key = keys::forward_page(partition, first_page + at as u32);
         let bytes = block::encode_page(&key, page.iter().copied());
         set.put(key, bytes);

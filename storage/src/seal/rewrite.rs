@@ -8,7 +8,6 @@ use model::{Budget, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::merge::{Merging, unreadable};
-use super::publish::WRITE_BYTES;
 use crate::block::{self, BlockBuilder, BlockEntry};
 use crate::core::Core;
 use crate::core::seal_state::Leaving;
@@ -22,6 +21,7 @@ use crate::keys;
 use crate::lsm::WriteSet;
 use crate::meta::{self, put_intent};
 use crate::parallel::breather::Breather;
+use crate::sizes::Sizes;
 use crate::value;
 
 /// What the entries of a run take in a write beside its blocks.
@@ -137,7 +137,7 @@ impl Cleaning<'_> {
                     }
                     Err(error) => return Err(error),
                 }
-                if self.pending.bytes >= WRITE_BYTES {
+                if self.pending.bytes >= self.core.options.sizes.write_bytes {
                     self.publish(state).await?;
                 }
             }
@@ -159,12 +159,13 @@ impl Cleaning<'_> {
         masks: &Masks,
     ) -> Result<(), StoreError> {
         let core = self.core;
+        let Sizes { block_series_max, write_bytes, .. } = core.options.sizes;
         let mut merging = Merging::new(core, metric, window, runs, masks);
         let mut entries: Vec<BlockEntry> = Vec::new();
         let (mut blocks, mut bytes) = (Vec::new(), 0);
         let mut written = Vec::new();
         loop {
-            let mut builder = BlockBuilder::default();
+            let mut builder = BlockBuilder::new(block_series_max);
             while !builder.is_full() && merging.push_next(&mut builder).await? {}
             let Some(first_id) = builder.first_id() else { break };
             let key = keys::block(metric, window, self.run, first_id);
@@ -172,7 +173,7 @@ impl Cleaning<'_> {
             bytes += block.len();
             blocks.push((key, block));
             entries.push(entry);
-            if bytes >= WRITE_BYTES {
+            if bytes >= write_bytes {
                 let mut set = WriteSet::default();
                 let keys: Vec<Vec<u8>> = blocks.iter().map(|(key, _)| key.clone()).collect();
                 let intent = put_intent(&mut set, self.run, &mut self.intents, &keys);

@@ -6,19 +6,15 @@
 
 use roaring::RoaringBitmap;
 
-use crate::block::{self, PAGE_IDS};
+use crate::block;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::expiry;
 use crate::index::decode_postings;
 use crate::keys;
 use crate::lsm::WriteSet;
+use crate::sizes::Sizes;
 use crate::value;
-
-/// Keys that go in one write.
-const DELETE_KEYS: usize = if cfg!(test) { 4 } else { 10_000 };
-/// Bytes of pages that go into one write.
-const WRITE_BYTES: usize = if cfg!(test) { 64 } else { 8 << 20 };
 
 /// Takes the ids of which nothing is left out of the index of a partition, or deletes it where no
 /// others are left. Whoever calls keeps series from being registered.
@@ -61,7 +57,7 @@ async fn sweep_postings(
                 // With the postings: without them nobody would find it again.
                 set.delete(&keys::dictionary_entry(&name, &label_value, partition));
             }
-            if count >= DELETE_KEYS {
+            if count >= core.options.sizes.delete_keys {
                 core.lsm.commit(std::mem::take(&mut set)).await?;
                 count = 0;
             }
@@ -80,13 +76,14 @@ async fn sweep_postings(
 
 /// Writes pages of the forward index anew without the labels of such ids.
 async fn sweep_labels(core: &Core, partition: i64, gone: &RoaringBitmap) -> Result<(), StoreError> {
+    let Sizes { page_ids, write_bytes, .. } = core.options.sizes;
     let (mut set, mut bytes_of_set) = (WriteSet::default(), 0);
     let mut scan = core.lsm.scan_prefix(&keys::forward(partition)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key)
             .ok_or_else(|| value::corrupt(&key, "malformed forward index key"))?;
-        let first_id = page * PAGE_IDS;
-        if gone.range_cardinality(first_id..first_id.saturating_add(PAGE_IDS)) == 0 {
+        let first_id = page * page_ids;
+        if gone.range_cardinality(first_id..first_id.saturating_add(page_ids)) == 0 {
             continue;
         }
         let mut labels = block::decode_page(&key, &bytes)?;
@@ -102,7 +99,7 @@ async fn sweep_labels(core: &Core, partition: i64, gone: &RoaringBitmap) -> Resu
             bytes_of_set += page.len();
             set.put(key.to_vec(), page);
         }
-        if bytes_of_set >= WRITE_BYTES {
+        if bytes_of_set >= write_bytes {
             core.lsm.commit(std::mem::take(&mut set)).await?;
             bytes_of_set = 0;
         }

@@ -9,7 +9,6 @@ use super::harness::{
     self, batch, histogram, histogram_batch, labels, open, open_with, read, read_full,
 };
 use crate::audit::{Damage, verify_at};
-use crate::block::BLOCK_SERIES_MAX;
 use crate::chunk::CHUNK_PADDING_BYTES;
 use crate::lsm::{Location, WriteSet};
 use crate::window::WINDOW_MS;
@@ -291,20 +290,20 @@ fn damage_in_the_frames_of_a_block_names_the_series() {
 #[test]
 fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
     const BLOCKS: usize = 3;
-    const SERIES: usize = BLOCKS * BLOCK_SERIES_MAX;
     const SAMPLES: i64 = 200;
     harness::run(async {
         let store = open(&harness::memory()).await.unwrap();
+        let series_count = BLOCKS * store.core().options.sizes.block_series_max;
         let series = |number: usize| labels(&[("__name__", "a"), ("n", &number.to_string())]);
         for window in 0..2 {
             let samples = (0..SAMPLES).map(|n| (window * WINDOW_MS + n * 1000, n as f64));
             let samples: Vec<_> = samples.collect();
             let mut all = Batch::default();
-            (0..SERIES).for_each(|number| all.push(&series(number), &samples));
+            (0..series_count).for_each(|number| all.push(&series(number), &samples));
             store.append(all).await.unwrap();
         }
         store.core().head.for_each(|_, held| {
-            if held.labels == series(SERIES - 1) {
+            if held.labels == series(series_count - 1) {
                 held.damage(0);
             }
         });
@@ -321,7 +320,7 @@ fn blocks_of_a_window_that_cannot_be_sealed_go_whatever_is_sealed_beside_it() {
         assert_eq!(count(keys::blocks(0)).await, BLOCKS, "those of the other window");
         assert_eq!(count(keys::INTENTS_PREFIX.to_vec()).await, 0);
         let found = read(store, vec![], WINDOW_MS, 2 * WINDOW_MS - 1).await.unwrap();
-        assert_eq!(found.len(), SERIES);
+        assert_eq!(found.len(), series_count);
         assert!(found.iter().all(|(_, samples)| samples.len() == SAMPLES as usize));
     });
 }

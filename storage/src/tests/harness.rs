@@ -1,6 +1,7 @@
 //! What the tests of the store share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{
     Advance, Batch, Budget, HISTOGRAM_BATCH_LEN, Histogram, HistogramSample, Labels, Matcher,
@@ -10,6 +11,7 @@ use slatedb::object_store::ObjectStore;
 use slatedb::object_store::memory::InMemory;
 
 use crate::lsm::Location;
+use crate::sizes::Sizes;
 use crate::{ManualClock, Store, StoreError, StoreOptions};
 
 /// Samples of each series, to the bit.
@@ -57,11 +59,39 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         background: false,
-        retention_confirmation: std::time::Duration::ZERO,
+        retention_confirmation: Duration::ZERO,
         clock: Arc::new(ManualClock::new(1 << 42)),
+        merge_interval: Some(Duration::from_millis(20)),
         object_store_retries_max: Some(0),
-        orphan_age_min: std::time::Duration::ZERO,
+        sizes: Sizes::small(),
+        orphan_age_min: Duration::ZERO,
         ..StoreOptions::default()
+    }
+}
+
+impl Sizes {
+    /// Sizes with which little data fills several blocks, pages, writes and rounds, and intervals
+    /// that tests need not wait for.
+    pub(crate) fn small() -> Sizes {
+        Sizes {
+            block_series_max: 3,
+            page_ids: 5,
+            register_series_max: 7,
+            write_bytes: 64,
+            delete_keys: 4,
+            late_samples_at_rest: 200,
+            late_samples_max: 2000,
+            drop_series_max: 1,
+            compared_series_max: 1,
+            halved_series_min: 4,
+            inline_series_max: 3,
+            share_series_min: 2,
+            metric_scans_max: 2,
+            orphans_per_round: 64,
+            cache_part_bytes: 64,
+            follow_interval: Duration::ZERO,
+            manifest_poll_interval: Duration::from_millis(20),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod outage;
 mod read_only;
 mod rules;
 mod simulation;
+mod sizes;
 mod snapshot;
 mod sweep;
 mod twin;

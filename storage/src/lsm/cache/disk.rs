@@ -16,7 +16,6 @@ mod files;
 
 use std::fmt;
 use std::ops::Range;
-use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -33,9 +32,8 @@ pub(crate) use files::DiskCacheStats;
 use files::Files;
 
 use crate::lsm::objects::layer::{Layer, Layered};
+use crate::options::DiskCacheOptions;
 
-/// Bytes of a part: of what is read ahead, a quarter.
-const PART_BYTES: u64 = if cfg!(test) { 64 } else { 256 << 10 };
 /// Writes to the disk in flight; what comes beyond is not kept.
 const WRITES_MAX: usize = 32;
 
@@ -43,6 +41,7 @@ const WRITES_MAX: usize = 32;
 pub(crate) struct DiskCache {
     objects: Arc<dyn ObjectStore>,
     files: Arc<Files>,
+    part_bytes: u64,
     writes: Arc<Semaphore>,
 }
 
@@ -54,17 +53,18 @@ struct FilePart {
 }
 
 impl DiskCache {
-    /// A cache in a folder, which is created; what is there is used.
+    /// A cache in a folder, which is created; what is there is used, and must have been written
+    /// in parts of the same length.
     ///
     /// Errors: the folder cannot be used.
     pub(crate) fn open(
         objects: Arc<dyn ObjectStore>,
-        folder: &FilePath,
-        bytes_max: u64,
+        options: &DiskCacheOptions,
+        part_bytes: u64,
     ) -> std::io::Result<Layered<DiskCache>> {
-        let files = Arc::new(Files::open(folder, bytes_max)?);
+        let files = Arc::new(Files::open(&options.folder, options.bytes_max, part_bytes)?);
         let writes = Arc::new(Semaphore::new(WRITES_MAX));
-        Ok(Layered(DiskCache { objects, files, writes }))
+        Ok(Layered(DiskCache { objects, files, part_bytes, writes }))
     }
 
     /// What tells the figures.
@@ -138,27 +138,29 @@ impl DiskCache {
         is_wrong: bool,
         options: GetOptions,
     ) -> Result<GetResult> {
-        let first = wanted.start / PART_BYTES;
-        let parts = first..wanted.end.div_ceil(PART_BYTES);
+        let part_bytes = self.part_bytes;
+        let first = wanted.start / part_bytes;
+        let parts = first..wanted.end.div_ceil(part_bytes);
         let mut found = self.parts_on_disk(name, parts, is_wrong).await;
         let known_bytes = found.iter().flatten().map(|part| part.file_bytes).next();
         if let Some(file_bytes) = known_bytes {
             // The last parts may lie behind the end of the file.
-            found.truncate(file_bytes.div_ceil(PART_BYTES).saturating_sub(first) as usize);
+            found.truncate(file_bytes.div_ceil(part_bytes).saturating_sub(first) as usize);
         }
         let missing = |part: &Option<FilePart>| part.is_none();
         let mut meta = None;
         if let (Some(start), Some(end)) =
             (found.iter().position(missing), found.iter().rposition(missing))
         {
-            let range = (first + start as u64) * PART_BYTES..(first + end as u64 + 1) * PART_BYTES;
+            let range = (first + start as u64) * part_bytes..(first + end as u64 + 1) * part_bytes;
             let range = range.start..known_bytes.map_or(range.end, |bytes| range.end.min(bytes));
             let options = GetOptions { range: Some(GetRange::Bounded(range)), ..options };
             let fetched = self.objects.get_opts(from, options).await?;
             meta = Some(fetched.meta.clone());
             let start_byte = fetched.range.start;
             let bytes = fetched.bytes().await?;
-            let fetched = split(start_byte, &bytes, meta.as_ref().map_or(0, |meta| meta.size));
+            let file_bytes = meta.as_ref().map_or(0, |meta| meta.size);
+            let fetched = split(start_byte, &bytes, file_bytes, part_bytes);
             if fetched.len() < end + 1 - start {
                 // The file ends there.
                 found.truncate(start + fetched.len());
@@ -178,19 +180,19 @@ impl DiskCache {
             e_tag: None,
             version: None,
         });
-        Ok(answer(meta, wanted, first, &found))
+        Ok(answer(meta, wanted, first, part_bytes, &found))
     }
 }
 
 /// Fetched bytes as parts: whole ones, or the last of the file.
-fn split(start: u64, bytes: &Bytes, file_bytes: u64) -> Vec<(u64, FilePart)> {
+fn split(start: u64, bytes: &Bytes, file_bytes: u64, part_bytes: u64) -> Vec<(u64, FilePart)> {
     let mut parts = Vec::new();
-    for (at, chunk) in (0..bytes.len()).step_by(PART_BYTES as usize).enumerate() {
-        let end = bytes.len().min(chunk + PART_BYTES as usize);
-        let is_whole = end - chunk == PART_BYTES as usize || start + end as u64 == file_bytes;
+    for (at, chunk) in (0..bytes.len()).step_by(part_bytes as usize).enumerate() {
+        let end = bytes.len().min(chunk + part_bytes as usize);
+        let is_whole = end - chunk == part_bytes as usize || start + end as u64 == file_bytes;
         if is_whole {
             let part = FilePart { file_bytes, bytes: bytes.slice(chunk..end) };
-            parts.push((start / PART_BYTES + at as u64, part));
+            parts.push((start / part_bytes + at as u64, part));
         }
     }
     parts
@@ -201,13 +203,14 @@ fn answer(
     meta: ObjectMeta,
     wanted: Range<u64>,
     first: u64,
+    part_bytes: u64,
     parts: &[Option<FilePart>],
 ) -> GetResult {
     let range = wanted.start..wanted.end.min(meta.size);
     let mut bytes = BytesMut::with_capacity((range.end - range.start.min(range.end)) as usize);
     for (at, part) in parts.iter().enumerate() {
         let Some(part) = part else { break };
-        let start = (first + at as u64) * PART_BYTES;
+        let start = (first + at as u64) * part_bytes;
         let from = range.start.saturating_sub(start).min(part.bytes.len() as u64) as usize;
         let to = range.end.saturating_sub(start).min(part.bytes.len() as u64) as usize;
         bytes.extend_from_slice(&part.bytes[from..to.max(from)]);

@@ -53,13 +53,13 @@ use crate::lsm::compaction::garbage::{Reads, Unread};
 use crate::lsm::objects::location::Location;
 use crate::lsm::objects::uploads::Uploads;
 use crate::lsm::read::in_time;
+use crate::options::StoreOptions;
 pub(in crate::lsm) use found::Found;
 use found::{Staged, Thing, names_of, unavailable};
 
-/// Things that are deleted at once, those that are tried in a round, and how long that may take: the
-/// next request is not waited for.
+/// Things that are deleted at once, and how long a round of them may take: the next request is not
+/// waited for.
 const DELETES_MAX: usize = 8;
-const ROUND_MAX: usize = if cfg!(test) { 64 } else { 1000 };
 const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What has been deleted of it.
@@ -87,6 +87,8 @@ pub(in crate::lsm) struct Orphans {
     unread: Unread,
     request_timeout: Duration,
     age_min: Duration,
+    /// Maximum number of things that are tried in a round.
+    per_round: usize,
     /// None once there is nothing left.
     leftover: Mutex<Option<(Found, Instant)>>,
     files: AtomicU64,
@@ -94,12 +96,12 @@ pub(in crate::lsm) struct Orphans {
 }
 
 impl Orphans {
-    /// What is to be deleted of what was found, `age_min` from now on at the earliest.
+    /// What is to be deleted of what was found, `orphan_age_min` from now on at the earliest.
     pub(in crate::lsm) fn new(
         location: &Location,
         objects: Arc<dyn ObjectStore>,
         reads: Reads,
-        (request_timeout, age_min): (Duration, Duration),
+        options: &StoreOptions,
         found: Option<Found>,
     ) -> Orphans {
         let found = found.filter(|found| !found.is_empty());
@@ -108,8 +110,9 @@ impl Orphans {
             path: location.path.clone(),
             uploads: location.uploads.clone(),
             unread: Unread::new(reads),
-            request_timeout,
-            age_min,
+            request_timeout: options.read_timeout,
+            age_min: options.orphan_age_min,
+            per_round: options.sizes.orphans_per_round,
             leftover: Mutex::new(found.map(|found| (found, Instant::now()))),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -186,7 +189,7 @@ impl Orphans {
             _ => true,
         };
         let tried: Vec<Thing> =
-            found.things.iter().filter(may_go).take(ROUND_MAX).cloned().collect();
+            found.things.iter().filter(may_go).take(self.per_round).cloned().collect();
         self.delete_all(tried, found, round).await;
         Ok(())
     }
@@ -278,6 +281,7 @@ mod tests {
     use super::*;
     use crate::Store;
     use crate::lsm::objects::uploads::Upload;
+    use crate::sizes::Sizes;
     use crate::tests::harness::{self, batch, labels, open};
 
     /// Something that a crash might have left.
@@ -293,9 +297,13 @@ mod tests {
     }
 
     fn orphans(location: &Location, reads: &Reads, found: Found) -> Orphans {
-        let times = (Duration::from_secs(10), Duration::ZERO);
+        let options = StoreOptions {
+            read_timeout: Duration::from_secs(10),
+            orphan_age_min: Duration::ZERO,
+            ..harness::options()
+        };
         let objects = Arc::clone(&location.object_store);
-        Orphans::new(location, objects, reads.clone(), times, Some(found))
+        Orphans::new(location, objects, reads.clone(), &options, Some(found))
     }
 
     async fn is_there(location: &Location) -> bool {
@@ -408,10 +416,11 @@ mod tests {
                 path: ObjectPath::from(format!("tessella/compacted/{number}.sst")),
                 id: number.to_string(),
             };
+            let per_round = Sizes::small().orphans_per_round;
             // More than a round has room for, and more than those that can go.
             let is_refused = |upload: &Upload| upload.id.len() > 1;
             let stubborn = Arc::new(Stubborn {
-                uploads: (0..2 * ROUND_MAX + 10).map(upload).collect(),
+                uploads: (0..2 * per_round + 10).map(upload).collect(),
                 is_refused,
                 is_over: AtomicBool::new(false),
                 tries: AtomicU64::new(0),
@@ -425,7 +434,7 @@ mod tests {
                 let before = stubborn.tries.load(Ordering::Relaxed);
                 orphans.collect().await;
                 let tries = stubborn.tries.load(Ordering::Relaxed) - before;
-                assert!(tries <= ROUND_MAX as u64, "{tries} in a round");
+                assert!(tries <= per_round as u64, "{tries} in a round");
                 if orphans.stats().files == 11 {
                     break;
                 }
@@ -437,7 +446,7 @@ mod tests {
             stubborn.is_over.store(true, Ordering::Relaxed);
             collect_once_fenced(&orphans).await;
             assert!(!orphans.is_waiting().await);
-            assert_eq!(orphans.stats().files, 11 + 2 * ROUND_MAX as u64);
+            assert_eq!(orphans.stats().files, 11 + 2 * per_round as u64);
         });
     }
 }

@@ -324,7 +324,8 @@ mod tests {
             }
             assert_eq!(files_of(&lsm, &day), 6);
             lsm.close().await.unwrap();
-            let options = StoreOptions { merge_interval: None, ..options };
+            let options =
+                StoreOptions { merge_interval: harness::options().merge_interval, ..options };
             let lsm = Lsm::open(&location, &options).await.unwrap();
             let started = Instant::now();
             while files_of(&lsm, &day) > 3 {

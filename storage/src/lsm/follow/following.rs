@@ -25,8 +25,6 @@ use crate::lsm::follow::tail::Tail;
 use crate::lsm::follow::view::{Base, Row, Rows, View, ViewLocation};
 use crate::lsm::settings::MANIFEST_AGE_MIN;
 
-/// How often another manifest is looked for.
-const LOOK_INTERVAL: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(30) };
 /// Bytes that the log adds to the files, from which others are looked for each time.
 const ADDED_BYTES_MAX: usize = 64 << 20;
 /// Bytes that a row takes beside its key and value.
@@ -40,6 +38,8 @@ pub(crate) struct Following {
     place: ViewLocation,
     tail: Tail,
     shown: Shown,
+    /// How often another manifest is looked for.
+    look_interval: Duration,
     /// The newest view, which may not be shown yet.
     view: Arc<View>,
     /// Rows that no view has yet.
@@ -66,7 +66,11 @@ pub(crate) struct Step {
 
 impl Following {
     /// Follows from a base on, which is shown.
-    pub(in crate::lsm) fn new(place: ViewLocation, shown: Shown) -> Following {
+    pub(in crate::lsm) fn new(
+        place: ViewLocation,
+        shown: Shown,
+        look_interval: Duration,
+    ) -> Following {
         let view = Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
         let manifest = &view.base.manifest;
         let next = manifest.replay_after_wal_id() + 1;
@@ -75,6 +79,7 @@ impl Following {
         Following {
             tail,
             shown,
+            look_interval,
             pending: Vec::new(),
             has_gap: false,
             applied_seq: 0,
@@ -92,7 +97,7 @@ impl Following {
     /// Errors: the object store cannot be read; what has been read comes with the next step.
     pub(crate) async fn advance(&mut self) -> Result<Option<Step>, StoreError> {
         self.tail.read(&mut self.pending).await?;
-        let is_due = self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_INTERVAL)
+        let is_due = self.looked_at.is_none_or(|at| at.elapsed() >= self.look_interval)
             || self.added_bytes() > ADDED_BYTES_MAX;
         let is_pinned = self.view.base.checkpoint.is_some();
         let base = if is_due && is_pinned { self.look().await? } else { None };

@@ -60,8 +60,6 @@ pub(crate) struct Location {
 pub(crate) struct Simulated {
     pub(crate) clock: Arc<dyn slatedb_common::clock::SystemClock>,
     pub(crate) seed: u64,
-    /// How often the tree looks for a newer manifest.
-    pub(crate) poll_interval: Duration,
 }
 
 /// Objects in memory that outlive the stores on them, as a bucket outlives a process.

@@ -12,6 +12,7 @@ use super::chance::Chance;
 use super::known::{Cell, Certainty, Known};
 use super::objects::{Cloud, Faults, Link, Machine, Remote, Time, lock};
 use crate::lsm::{Location, Simulated};
+use crate::sizes::Sizes;
 use crate::tests::harness::{self, Read, ReadValue, labels, read_full};
 use crate::window::{PARTITION_MS, WINDOW_MS, partition_end_ms, partition_of_window, window_of};
 use crate::{RETENTION_CONFIRMATION, RejectReason, Store, StoreError, StoreOptions};
@@ -26,6 +27,9 @@ const SAMPLES_MAX: u64 = crate::outcome::REJECTIONS_MAX as u64;
 const REST_PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// How long anything may take, whatever fails meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How often the tree looks for a newer manifest.
+const MANIFEST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What outlives all processes.
 pub(super) struct World {
@@ -63,6 +67,8 @@ impl World {
         if [3, 5, 6].contains(&(seed % 7)) {
             options.retention_confirmation = RETENTION_CONFIRMATION;
         }
+        let sizes = if has_shipped_sizes(seed) { Sizes::default() } else { Sizes::small() };
+        options.sizes = Sizes { manifest_poll_interval: MANIFEST_POLL_INTERVAL, ..sizes };
         World {
             time,
             cloud,
@@ -130,6 +136,12 @@ impl World {
         let at_ms = self.time.now_ms() - BEGIN_MS;
         lock(&self.known).tell(format!("{at_ms:>8} ms: {}", what.into()));
     }
+}
+
+/// Returns whether the stores of a seed have the shipped sizes: of every fourth, none of which is in
+/// [`PERMANENT`](super::PERMANENT).
+fn has_shipped_sizes(seed: u64) -> bool {
+    seed % 4 == 1
 }
 
 /// What is the same for all processes of a world.
@@ -288,11 +300,8 @@ impl Lives<'_> {
         let mut location = Location::on(Arc::new(Remote(Arc::clone(&link))));
         location.has_conditional_overwrite = self.chance.happens(500);
         location.garbage_interval = Duration::from_secs(10);
-        location.simulated = Some(Simulated {
-            clock: Arc::clone(&machine) as _,
-            seed: self.chance.next(),
-            poll_interval: Duration::from_secs(2),
-        });
+        location.simulated =
+            Some(Simulated { clock: Arc::clone(&machine) as _, seed: self.chance.next() });
         let options =
             StoreOptions { clock: Arc::clone(&machine) as _, ..self.world.options.clone() };
         let is_calm = link.faults.is_calm();

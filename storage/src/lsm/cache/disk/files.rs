@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{FilePart, PART_BYTES};
+use super::FilePart;
 
 /// Bytes in front of those of the part.
 const HEADER_BYTES: usize = 12;
@@ -20,6 +20,7 @@ const UNFINISHED: &str = "unfinished";
 pub(super) struct Files {
     folder: PathBuf,
     bytes_max: u64,
+    part_bytes: u64,
     entries: Mutex<Entries>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -94,7 +95,7 @@ impl Entries {
 }
 
 impl Files {
-    pub(super) fn open(folder: &Path, bytes_max: u64) -> io::Result<Files> {
+    pub(super) fn open(folder: &Path, bytes_max: u64, part_bytes: u64) -> io::Result<Files> {
         std::fs::create_dir_all(folder)?;
         let mut found: Vec<(SystemTime, String, u64)> = Vec::new();
         for file in std::fs::read_dir(folder)? {
@@ -115,6 +116,7 @@ impl Files {
         let files = Files {
             folder: folder.to_owned(),
             bytes_max,
+            part_bytes,
             entries: Mutex::new(entries),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -138,7 +140,8 @@ impl Files {
     }
 
     fn read_part(&self, name: &str) -> Option<FilePart> {
-        let part = std::fs::read(self.folder.join(name)).ok().and_then(decode);
+        let encoded = std::fs::read(self.folder.join(name)).ok();
+        let part = encoded.and_then(|encoded| decode(encoded, self.part_bytes));
         if part.is_none() {
             tracing::warn!(name, "a part in the disk cache is missing or damaged; it is fetched");
             self.drop_part(name);
@@ -226,13 +229,13 @@ fn encode(file_bytes: u64, bytes: &[u8]) -> Vec<u8> {
     rest
 }
 
-fn decode(encoded: Vec<u8>) -> Option<FilePart> {
+fn decode(encoded: Vec<u8>, part_bytes: u64) -> Option<FilePart> {
     let (checksum, rest) = encoded.split_first_chunk::<4>()?;
     if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
         return None;
     }
     let (file_bytes, bytes) = rest.split_first_chunk::<8>()?;
-    if bytes.is_empty() || bytes.len() as u64 > PART_BYTES {
+    if bytes.is_empty() || bytes.len() as u64 > part_bytes {
         return None;
     }
     let file_bytes = u64::from_le_bytes(*file_bytes);

@@ -1,3 +1,4 @@
+use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slatedb::object_store::memory::InMemory;
@@ -5,6 +6,7 @@ use slatedb::object_store::{ObjectStoreExt, PutPayload};
 use slatedb::object_store_tag::RetryReason;
 
 use super::*;
+use crate::sizes::Sizes;
 use crate::tests::harness;
 
 /// Counts what is asked for.
@@ -38,6 +40,11 @@ impl Drop for Fixture {
     }
 }
 
+fn open(objects: Arc<dyn ObjectStore>, folder: &FilePath, bytes_max: u64) -> Layered<DiskCache> {
+    let options = DiskCacheOptions { folder: folder.to_owned(), bytes_max };
+    DiskCache::open(objects, &options, Sizes::small().cache_part_bytes).unwrap()
+}
+
 impl Fixture {
     async fn new(name: &str, len: usize, bytes_max: u64) -> Fixture {
         let folder =
@@ -50,13 +57,13 @@ impl Fixture {
         let asked = Arc::new(AtomicUsize::new(0));
         let objects: Arc<dyn ObjectStore> =
             Arc::new(Layered(Counting(objects, Arc::clone(&asked))));
-        let cache = DiskCache::open(objects, &folder, bytes_max).unwrap();
+        let cache = open(objects, &folder, bytes_max);
         Fixture { folder, asked, cache, path, bytes }
     }
 
     fn reopen(&mut self, bytes_max: u64) {
         let objects = Arc::clone(&self.cache.objects);
-        self.cache = DiskCache::open(objects, &self.folder, bytes_max).unwrap();
+        self.cache = open(objects, &self.folder, bytes_max);
     }
 
     /// Reads, compares, and waits until what was fetched is kept. Returns how often the object
