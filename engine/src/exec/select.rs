@@ -267,7 +267,7 @@ impl TileReader for InstantReader<'_> {
             let row = &mut self.rows[index];
             if row.is_mixed {
                 let yields = self.selector.yields();
-                row.fill_mixed(times, &mut reading, (index, tile), yields)?;
+                row.fill_mixed(times, &mut reading, tile, index, yields)?;
                 continue;
             }
             let (values, presence) = tile.row_mut(index);
@@ -329,7 +329,8 @@ impl<'s> Row<'s> {
         &mut self,
         times: TileTimes,
         reading: &mut Reading<'s, '_>,
-        (row, tile): (usize, &mut Tile),
+        tile: &mut Tile,
+        row: usize,
         yields: Yields,
     ) -> Result<(), QueryError> {
         let step_count = tile.steps();

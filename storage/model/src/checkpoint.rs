@@ -42,6 +42,7 @@ impl Checkpoint {
     /// Checks the budget and counts the samples that it does not know of.
     ///
     /// Errors: as for [`Checkpoint::work`].
+    #[cold]
     pub fn settle(&mut self) -> Result<(), BudgetError> {
         let work = std::mem::take(&mut self.work);
         self.budget.check()?;

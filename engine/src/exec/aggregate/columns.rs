@@ -14,7 +14,7 @@ use crate::error::QueryError;
 use crate::exec::aggregate::block::{Block, COLUMNS, Stripe};
 use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::outputs::{Output, assemble};
-use crate::exec::aggregate::sieve::{Sieve, around_best, around_quantile};
+use crate::exec::aggregate::sieve::{Bounds, Sieve, around_best, around_quantile};
 use crate::exec::aggregate::topk::{Cell, Heap};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
@@ -428,7 +428,7 @@ impl Here<'_> {
     }
 
     /// Reads what is between two bounds.
-    fn sift(&self, bounds: (f64, f64), scratch: &mut Scratch) -> Result<(), QueryError> {
+    fn sift(&self, bounds: Bounds, scratch: &mut Scratch) -> Result<(), QueryError> {
         let Scratch { sieve, checkpoint, .. } = scratch;
         sieve.sift(self.block, self.rows.clone(), self.first, bounds, checkpoint)
     }

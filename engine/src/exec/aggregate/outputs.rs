@@ -10,6 +10,7 @@ use model::{Checkpoint, Reservation};
 use crate::error::QueryError;
 use crate::exec::aggregate::columns::{Pick, WORK_A_CELL};
 use crate::exec::aggregate::group::Groups;
+use crate::exec::aggregate::sieve::Bounds;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
 use crate::tile::set_present;
@@ -25,7 +26,7 @@ pub(super) struct Output {
     /// Whether the rows stand in the order of their making: best first, at one step.
     is_ranked: bool,
     /// Between which bounds the answers have been, as far as that is known.
-    pub(super) bounds: Option<(f64, f64)>,
+    pub(super) bounds: Option<Bounds>,
     reservation: Reservation,
 }
 

@@ -27,6 +27,13 @@ pub(super) struct Sieve {
     passed: [usize; COLUMNS],
 }
 
+/// Values between which a quantile, or the best of a group, is looked for; both inclusive.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) lower: f64,
+    pub(super) upper: f64,
+}
+
 impl Sieve {
     /// Looks at the steps from `first` of the block on, which is a multiple of eight.
     ///
@@ -36,7 +43,7 @@ impl Sieve {
         block: &Block<'_>,
         rows: Range<usize>,
         first: usize,
-        (lower, upper): (f64, f64),
+        Bounds { lower, upper }: Bounds,
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         self.between.iter_mut().for_each(Vec::clear);
@@ -94,9 +101,9 @@ impl Sieve {
         &self,
         column: usize,
         phi: f64,
-        (lower, upper): (f64, f64),
+        Bounds { lower, upper }: Bounds,
         scratch: &mut Vec<f64>,
-    ) -> Option<(f64, f64)> {
+    ) -> Option<Bounds> {
         let (count, below) = (self.counts[column], self.below[column]);
         let between = self.between[column].len();
         let (margin, at) = (margin(count), place(phi, count).ok()?.lower.checked_sub(below)?);
@@ -106,12 +113,12 @@ impl Sieve {
             return None;
         }
         if between <= 4 * margin {
-            return Some((lower, upper));
+            return Some(Bounds { lower, upper });
         }
         scratch.clear();
         scratch.extend(self.between[column].iter().map(|cell| cell.value));
-        let (least, greatest) = around(scratch, at, margin);
-        Some((least.max(lower), greatest.min(upper)))
+        let Bounds { lower: least, upper: greatest } = around(scratch, at, margin);
+        Some(Bounds { lower: least.max(lower), upper: greatest.min(upper) })
     }
 
     /// Leaves of what is between the bounds in a column the k best; false where they are not all
@@ -148,16 +155,16 @@ fn margin(count: usize) -> usize {
 }
 
 /// Bounds around the φ-quantile of some values, which are reordered.
-pub(super) fn around_quantile(phi: f64, values: &mut [f64]) -> (f64, f64) {
+pub(super) fn around_quantile(phi: f64, values: &mut [f64]) -> Bounds {
     match place(phi, values.len()) {
         Ok(place) => around(values, place.lower, margin(values.len())),
         // Whatever is between: the values are not asked.
-        Err(_) => (f64::INFINITY, f64::NEG_INFINITY),
+        Err(_) => Bounds { lower: f64::INFINITY, upper: f64::NEG_INFINITY },
     }
 }
 
 /// Bounds so far around the value at an index in ascending order; none past the ends.
-fn around(values: &mut [f64], at: usize, margin: usize) -> (f64, f64) {
+fn around(values: &mut [f64], at: usize, margin: usize) -> Bounds {
     let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
     if at + 1 + margin < values.len() {
         upper = *values.select_nth_unstable_by(at + 1 + margin, ascending).1;
@@ -166,11 +173,11 @@ fn around(values: &mut [f64], at: usize, margin: usize) -> (f64, f64) {
         lower = *values.select_nth_unstable_by(least, ascending).1;
     }
     // Below all numbers, where there are NaN.
-    (if lower.is_nan() { f64::NEG_INFINITY } else { lower }, upper)
+    Bounds { lower: if lower.is_nan() { f64::NEG_INFINITY } else { lower }, upper }
 }
 
 /// Bounds within which some more than the k best values lie; values are reordered.
-pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> (f64, f64) {
+pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> Bounds {
     values.retain(|value| !value.is_nan());
     let wanted = 2 * k + 8;
     let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
@@ -181,7 +188,7 @@ pub(super) fn around_best(k: usize, is_top: bool, values: &mut Vec<f64>) -> (f64
             upper = *values.select_nth_unstable_by(wanted, ascending).1;
         }
     }
-    (lower, upper)
+    Bounds { lower, upper }
 }
 
 /// Which of eight values pass, one bit each.

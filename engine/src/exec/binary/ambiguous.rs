@@ -153,8 +153,8 @@ struct Input<'a> {
 impl<'a> Input<'a> {
     /// What a series has at a step.
     fn at(matrix: &'a Matrix, index: u32, step: usize) -> Option<Input<'a>> {
-        let (row, histograms) = (matrix.row(index as usize), matrix.histograms(index as usize));
-        let value = Cell::at(row, histograms, step)?;
+        let (values, presence) = matrix.row(index as usize);
+        let value = Cell::at(values, presence, matrix.histograms(index as usize), step)?;
         Some(Input { series: Some(index), value })
     }
 

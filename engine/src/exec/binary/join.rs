@@ -282,8 +282,9 @@ impl JoinReader<'_> {
         let (other, present) = self.one.row(one_row);
         let partners = self.one.histograms(one_row);
         for step in 0..tile.steps() {
-            let many = Cell::at(tile.row(row), tile.histograms(row), step);
-            let (Some(many), Some(one)) = (many, Cell::at((other, present), partners, step)) else {
+            let (values, presence) = tile.row(row);
+            let many = Cell::at(values, presence, tile.histograms(row), step);
+            let (Some(many), Some(one)) = (many, Cell::at(other, present, partners, step)) else {
                 continue;
             };
             // Floats have a loop of their own, below; what cannot be trimmed is noted in order.

@@ -35,7 +35,8 @@ impl<'a> Cell<'a> {
     /// What a row has at a step; the histograms may be none at all.
     #[inline]
     pub(super) fn at(
-        (values, presence): (&[f64], &[u64]),
+        values: &[f64],
+        presence: &[u64],
         histograms: &'a [HistogramCell],
         step: usize,
     ) -> Option<Cell<'a>> {

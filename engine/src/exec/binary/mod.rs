@@ -174,7 +174,8 @@ fn untrimmed(
                 continue;
             }
             for step in 0..tile.steps() {
-                let Some(cell) = Cell::at(tile.row(row), tile.histograms(row), step) else {
+                let (values, presence) = tile.row(row);
+                let Some(cell) = Cell::at(values, presence, tile.histograms(row), step) else {
                     continue;
                 };
                 let kind = if cell.is_histogram() { "histogram" } else { "float" };

@@ -131,8 +131,10 @@ impl CursorFeed<'_> {
     #[inline]
     pub(super) fn take(
         &mut self,
-        (row, series): (usize, u32),
-        (until_ms, is_last): (i64, bool),
+        row: usize,
+        series: u32,
+        until_ms: i64,
+        is_last: bool,
         intake: &mut Checkpoint,
         mut push: impl FnMut(&SampleBatch) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {

@@ -103,6 +103,15 @@ struct Spare {
     reservation: Option<Reservation>,
 }
 
+/// How ranges are answered.
+struct Method {
+    kernel: RollupKernel,
+    histograms: Histograms,
+    note: Note,
+    /// Source of the annotations.
+    cause: Cause,
+}
+
 impl RollupOperator {
     /// An operator for a planned call; `args` are its evaluated other arguments.
     ///
@@ -120,17 +129,9 @@ impl RollupOperator {
         let note = Note::new(rollup, &kernel, &origin);
         let cause = note::cause(rollup, &kernel, &origin);
         let ranges = ranges(&rollup.input);
-        let said = (note, cause);
+        let how = Method { kernel, histograms: function.histograms, note, cause };
         let drops_name = function.names != Names::Kept;
-        RollupOperator::build(
-            ctx,
-            steps,
-            origin,
-            ranges,
-            (kernel, function.histograms),
-            said,
-            drops_name,
-        )
+        RollupOperator::build(ctx, steps, origin, ranges, how, drops_name)
     }
 
     /// An operator for an instant selector that is `smoothed`; `span` is where it stands.
@@ -143,9 +144,13 @@ impl RollupOperator {
     ) -> Result<RollupOperator, QueryError> {
         let Instant { times, reach, .. } = *instant;
         let ranges = Ranges { times, range_ms: 0, margin: reach };
-        let kernel = (RollupKernel::SmoothedInstant, Histograms::Kept);
-        let said = (Note::None, span.into());
-        RollupOperator::build(ctx, steps, Origin::Set(set), ranges, kernel, said, false)
+        let how = Method {
+            kernel: RollupKernel::SmoothedInstant,
+            histograms: Histograms::Kept,
+            note: Note::None,
+            cause: span.into(),
+        };
+        RollupOperator::build(ctx, steps, Origin::Set(set), ranges, how, false)
     }
 
     /// An operator that gives how many samples are in each range, with what the mode of the
@@ -156,9 +161,13 @@ impl RollupOperator {
         input: &RangeInput,
         origin: Origin,
     ) -> Result<RollupOperator, QueryError> {
-        let kernel = (RollupKernel::Size, Histograms::Compared);
-        let said = (Note::None, input.span.into());
-        RollupOperator::build(ctx, steps, origin, ranges(input), kernel, said, false)
+        let how = Method {
+            kernel: RollupKernel::Size,
+            histograms: Histograms::Compared,
+            note: Note::None,
+            cause: input.span.into(),
+        };
+        RollupOperator::build(ctx, steps, origin, ranges(input), how, false)
     }
 
     fn build(
@@ -166,10 +175,10 @@ impl RollupOperator {
         steps: Steps,
         origin: Origin,
         ranges: Ranges,
-        (kernel, histograms): (RollupKernel, Histograms),
-        (note, cause): (Note, Cause),
+        how: Method,
         drop_name: bool,
     ) -> Result<RollupOperator, QueryError> {
+        let Method { kernel, histograms, note, cause } = how;
         let count = match &origin {
             Origin::Set(set) => set.len(),
             Origin::Operator(operator) => operator.series().len(),

@@ -45,7 +45,7 @@ pub fn raw_series(
         };
         let mut reading = Reservation::empty(&ctx.budget);
         let feed = Feed::new(ctx, origin, &[index as u32], None, None);
-        let read = read(feed, index as u32, until_ms, (&mut intake, &mut reading))?;
+        let read = read(feed, index as u32, until_ms, &mut intake, &mut reading)?;
         let seen = |times: &dyn Fn(i64) -> usize| times(after_ms)..times(until_ms);
         let floats = seen(&|bound| read.times.partition_point(|t| *t <= bound));
         let histograms = seen(&|bound| read.histograms.partition_point(|(t, _)| *t <= bound));
@@ -87,7 +87,8 @@ fn read(
     feed: Feed<'_>,
     series: u32,
     until_ms: i64,
-    (intake, reservation): (&mut Checkpoint, &mut Reservation),
+    intake: &mut Checkpoint,
+    reservation: &mut Reservation,
 ) -> Result<Read, QueryError> {
     let mut read = Read::default();
     let mut buffer = Buffer::default();
@@ -103,7 +104,7 @@ fn read(
             Ok(())
         })?,
         Feed::Cursors(mut feed) => {
-            feed.take((0, series), (until_ms, true), intake, |batch| {
+            feed.take(0, series, until_ms, true, intake, |batch| {
                 let (times, values) = batch.samples();
                 buffer.make_room(times.len(), reservation)?;
                 buffer.extend(times, values);

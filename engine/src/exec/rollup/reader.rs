@@ -8,7 +8,7 @@ use crate::error::QueryError;
 use crate::exec::operator::TileReader;
 use crate::exec::rollup::buffer::{Buffer, Kernel};
 use crate::exec::rollup::feed::{Feed, GridRow};
-use crate::exec::rollup::mixed::Mixed;
+use crate::exec::rollup::mixed::{FloatRoll, Mixed};
 use crate::exec::rollup::{RollupOperator, Spare};
 use crate::tile::Tile;
 
@@ -110,13 +110,12 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
                 if !row.buffer.has_room() {
                     row.buffer = idle.pop().unwrap_or_default();
                 }
-                let series = (index, row.series);
-                feed.take(series, (until_ms, is_last), &mut intake, |batch| {
+                feed.take(index, row.series, until_ms, is_last, &mut intake, |batch| {
                     row.take(operator, batch, reservation)
                 })?;
             }
             row.charge_kernel(reservation)?;
-            row.roll(operator, *step, (&mut *tile, index), &mut checkpoint)?;
+            row.roll(operator, *step, tile, index, &mut checkpoint)?;
             row.settle(reservation)?;
             if is_last {
                 // For the next row: of what is read in one go, one row is held at a time.
@@ -206,7 +205,8 @@ impl<K: Kernel> Row<K> {
         &mut self,
         operator: &RollupOperator,
         first_step: usize,
-        (tile, index): (&mut Tile, usize),
+        tile: &mut Tile,
+        index: usize,
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let Row { series, buffer, kernel, mixed, .. } = self;
@@ -219,7 +219,14 @@ impl<K: Kernel> Row<K> {
                 buffer.roll(kernel, ranges, first_step, values, presence, checkpoint)?;
             }
             Some(mixed) => {
-                mixed.roll((buffer, kernel), ranges, first_step, (tile, index), checkpoint)?;
+                mixed.roll(
+                    FloatRoll { buffer, kernel },
+                    ranges,
+                    first_step,
+                    tile,
+                    index,
+                    checkpoint,
+                )?;
                 let name = operator.origin.metric_name(*series);
                 mixed.report(&operator.ctx, &operator.mixing, name);
             }

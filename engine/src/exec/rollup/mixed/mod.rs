@@ -99,6 +99,12 @@ pub(super) struct Mixed {
     overlap_count: u64,
 }
 
+/// Floats of a series, and the kernel that looks at them.
+pub(super) struct FloatRoll<'a, K> {
+    pub(super) buffer: &'a mut Buffer,
+    pub(super) kernel: &'a mut K,
+}
+
 /// What a range answers.
 pub(super) enum Answer {
     /// What the float kernel has given, if anything.
@@ -274,10 +280,11 @@ impl Mixed {
     /// Errors: those of the checkpoint.
     pub(super) fn roll<K: Kernel>(
         &mut self,
-        (buffer, kernel): (&mut Buffer, &mut K),
+        FloatRoll { buffer, kernel }: FloatRoll<'_, K>,
         ranges: &Ranges,
         first_step: usize,
-        (tile, row): (&mut Tile, usize),
+        tile: &mut Tile,
+        row: usize,
         checkpoint: &mut Checkpoint,
     ) -> Result<(), QueryError> {
         let place = buffer.place();
