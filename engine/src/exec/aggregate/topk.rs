@@ -28,6 +28,9 @@ impl Heap {
     }
 
     /// Offers an entry; at most `k` are kept, `k >= 1`.
+    ///
+    /// Inlined, as most entries of a long column are not better than the worst that is kept.
+    #[inline]
     pub(super) fn offer(&mut self, entry: Cell, k: usize) {
         if self.entries.len() < k {
             self.entries.push(entry);
@@ -69,6 +72,7 @@ impl Heap {
         a.is_nan() || if self.is_top { a < b } else { a > b }
     }
 
+    #[inline(never)]
     fn up(&mut self, mut at: usize) {
         while at > 0 {
             let parent = (at - 1) / 2;
@@ -80,6 +84,7 @@ impl Heap {
         }
     }
 
+    #[inline(never)]
     fn down(&mut self, mut at: usize) {
         loop {
             let mut child = 2 * at + 1;
