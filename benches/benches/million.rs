@@ -24,13 +24,13 @@ const QUERY: &str = "count by (job)({__name__=~\".+\"})";
 #[derive(Parser)]
 #[command(name = "million")]
 struct Options {
-    /// How many series, a multiple of what the senders send at once.
+    /// Number of series, a multiple of what the senders send at once.
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = count())]
     series: usize,
-    /// How many samples of each, 15 s apart, a multiple of 20 if more.
+    /// Samples of each series, 15 s apart, a multiple of 20 if more.
     #[arg(long, value_name = "N", default_value = "240", value_parser = count())]
     scrapes: usize,
-    /// How often the query is asked.
+    /// Runs of the query.
     #[arg(long, value_name = "N", default_value = "7", value_parser = count())]
     runs: usize,
     /// One of them alone.

@@ -21,10 +21,10 @@ const RESTART_SAMPLES: usize = 1_000_000;
 #[derive(Parser)]
 #[command(name = "remote_write")]
 struct Options {
-    /// How many seconds the load goes on.
+    /// Duration of the load in seconds.
     #[arg(long, value_name = "N", default_value = "20", value_parser = count())]
     seconds: usize,
-    /// How many send at once.
+    /// Number of concurrent senders.
     #[arg(long, value_name = "N", default_value = "4", value_parser = count())]
     senders: usize,
     /// Samples in a request.
@@ -33,7 +33,7 @@ struct Options {
     /// Series of each sender, a multiple of the samples.
     #[arg(long, value_name = "N", default_value = "3000", value_parser = count())]
     series: usize,
-    /// How many seconds the store is left alone afterwards.
+    /// Pause after the load in seconds.
     #[arg(long = "settle", value_name = "N", default_value = "90", value_parser = count())]
     settle_seconds: usize,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use benches::side_by_side::options::{self, Options};
 use benches::side_by_side::queries::{known_difference, queries};
 use benches::side_by_side::report::{Report, ServerFigures};
 
-/// How far values may be apart, relative to the larger one.
+/// Maximum difference of two values, relative to the larger one.
 const TOLERANCE: f64 = 1e-6;
 
 fn main() -> ExitCode {

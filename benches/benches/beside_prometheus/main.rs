@@ -23,7 +23,7 @@ const SCRAPES_BEFORE: usize = 20;
 /// Windows are sealed within a minute of their end, and files written then.
 const SEAL_TIMEOUT: Duration = Duration::from_secs(150);
 const WINDOW_MS: i64 = 7_200_000;
-/// How far values may be apart, relative to the larger one.
+/// Maximum difference of two values, relative to the larger one.
 const TOLERANCE: f64 = 1e-9;
 
 /// A query, and whether it reads the five minutes before the first step, too.
@@ -38,13 +38,13 @@ const QUERIES: &[(&str, bool)] = &[
 #[derive(Parser)]
 #[command(name = "beside_prometheus")]
 struct Options {
-    /// How many series.
+    /// Number of series.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = count())]
     series: usize,
-    /// How many steps of 15 s.
+    /// Number of steps of 15 s.
     #[arg(long, value_name = "N", default_value = "512", value_parser = count())]
     steps: usize,
-    /// How often each query is asked.
+    /// Runs of each query.
     #[arg(long, value_name = "N", default_value = "7", value_parser = count())]
     runs: usize,
     #[command(flatten)]

@@ -32,24 +32,24 @@ pub enum Answer {
     List(BTreeSet<String>),
 }
 
-/// How two answers compare.
+/// Comparison of two answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Compared {
     /// Values, or members of a list, of the first.
     pub values: usize,
-    /// Those that only one of the two has.
+    /// Values that only one of the two has.
     pub missing: usize,
-    /// Those that differ by more than the tolerance.
+    /// Values that differ by more than the tolerance.
     pub differing: usize,
     /// The largest relative difference.
     pub worst: f64,
-    /// Those that are not equal to the last bit, within the tolerance or not.
+    /// Values that differ in any bit, within the tolerance or not.
     #[serde(default)]
     pub other_bits: usize,
 }
 
 impl Compared {
-    /// Whether the answers are the same.
+    /// Returns whether the answers are equal.
     pub fn is_equal(&self) -> bool {
         self.missing == 0 && self.differing == 0
     }

@@ -85,7 +85,7 @@ pub struct Taken {
     pub cpu_ms: Option<f64>,
     /// Bytes of the answer.
     pub bytes: usize,
-    /// How the answer compares with that of the first server.
+    /// Comparison with the answer of the first server.
     pub compared: Compared,
     /// Why it may differ.
     pub difference: Option<String>,

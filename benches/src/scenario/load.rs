@@ -8,7 +8,7 @@ use testkit::remote_write::RequestEncoder;
 use super::server::{Cost, Server};
 use crate::http::Client;
 
-/// How long a request is sent again that is turned away, and how long after.
+/// Time limit of the retries of a request, and the pause before each.
 const PATIENCE: Duration = Duration::from_secs(300);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -32,7 +32,7 @@ pub struct Sent {
     pub samples: usize,
     /// Bytes of their bodies.
     pub body_bytes: usize,
-    /// How often one was answered with 503, and sent again.
+    /// Requests that were answered with 503 and retried.
     pub turned_away: usize,
 }
 

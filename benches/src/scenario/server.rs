@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::process::{self, Resident, directory_bytes};
 use crate::http::Client;
 
-/// How long a start may take.
+/// Timeout of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
 /// A server is at rest when it uses less than this part of a core …
 const IDLE_CORES: f64 = 0.05;

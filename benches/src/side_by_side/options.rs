@@ -51,7 +51,7 @@ pub struct Options {
     /// Only queries in whose name or text this is found; may be given again.
     #[arg(long = "queries", value_name = "FILTER")]
     pub filters: Vec<String>,
-    /// How often each query is asked.
+    /// Runs of each query.
     #[arg(long, value_name = "N", default_value = "9", value_parser = count())]
     pub runs: usize,
     /// Three runs, and no waiting for stores to settle.
