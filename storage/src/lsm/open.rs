@@ -75,6 +75,7 @@ impl Lsm {
             Reached::of(guarded, location, options)?;
         let dead = schedule::Dead::default();
         let reads = garbage::Reads::default();
+        let current = garbage::CurrentTables::default();
         let parts = Parts {
             location,
             options,
@@ -83,6 +84,7 @@ impl Lsm {
             blocks: Arc::clone(&blocks),
             dead: dead.clone(),
             reads: reads.clone(),
+            current: current.clone(),
             clock: Arc::new(clock::TreeClock::new(machine_clock(location))),
         };
         let found = parts.look().await;
@@ -96,7 +98,8 @@ impl Lsm {
         let mark = mark.map(Arc::new);
         let files = snapshot::Files::of(location);
         files.remove_unfinished(&db).await?;
-        let orphans = orphans::Orphans::new(location, counted, reads.clone(), options, found);
+        let unread = garbage::Unread::new(reads.clone(), current);
+        let orphans = orphans::Orphans::new(location, counted, unread, options, found);
         Ok(Lsm {
             tree: Tree::Written(db),
             dead,
@@ -237,6 +240,7 @@ struct Parts<'a> {
     blocks: Arc<blocks::BlockCache>,
     dead: schedule::Dead,
     reads: garbage::Reads,
+    current: garbage::CurrentTables,
     clock: Arc<clock::TreeClock>,
 }
 
@@ -345,7 +349,7 @@ impl Parts<'_> {
             .with_options(compactor_options(options.merge_interval))
             .with_scheduler_supplier(Arc::new(schedule));
         let keeps_fences = !location.has_conditional_overwrite;
-        let filter = garbage::Filter::new(self.reads.clone(), keeps_fences);
+        let filter = garbage::Filter::new(self.reads.clone(), self.current.clone(), keeps_fences);
         let collector =
             GarbageCollectorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
                 .with_options(collector_options(location, options))
@@ -354,7 +358,7 @@ impl Parts<'_> {
         let builder = Db::builder(location.path.clone(), Arc::clone(&self.objects));
         #[cfg(test)]
         let builder = simulated(location, builder);
-        builder
+        let db = builder
             .with_settings(settings(options))
             .with_system_clock(Arc::clone(&self.clock) as _)
             .with_sst_block_size(SstBlockSize::Block64Kib)
@@ -364,7 +368,9 @@ impl Parts<'_> {
             .with_block_cache_policy(cache_policy())
             .with_db_cache(cache, 0)
             .build()
-            .await
+            .await?;
+        self.current.follow(&db);
+        Ok(db)
     }
 }
 

@@ -1,13 +1,13 @@
-//! When files that are not in the tree any more may be deleted: once no read can want them.
+//! Garbage collection of SSTs and manifests that are no longer referenced.
 //!
-//! A file leaves the tree when what it holds has been merged or dropped. Reads that began before
-//! may have it on their list all the same, and the tree in memory learns of it a little later. So
-//! the collector meets a file more than once:
+//! A read that is under way may still use an SST after the newest manifest has dropped it, and so may
+//! a read that begins later, until the writer's own manifest in memory is refreshed. An object store
+//! that does not answer can delay the refresh for minutes. So a file is deleted in two steps:
 //!
 //! ```text
-//! first    it is noted
-//! second   the tree has been read anew meanwhile: reads that begin from now on do not want it
-//! later    deleted, once all reads have ended that had begun by then
+//! first look    the manifest in memory no longer references the file: the number of the next read
+//!               is noted. Reads with this or a higher number do not use the file.
+//! later look    deleted, once all reads with a lower number have ended
 //! ```
 //!
 //! A manifest, a list of compactions or a WAL file fences a writer that was taken over: it cannot
@@ -17,17 +17,17 @@
 //! process has known them for as long by its monotonic clock.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use slatedb::object_store::path::Path as ObjectPath;
-use slatedb::{GcFilter, ObjectMetadata};
+use slatedb::{Db, GcFilter, ObjectMetadata};
 use tokio::time::Instant;
 
+use crate::lsm::compaction::tables::{TABLES_FOLDER, is_among, names_of};
 use crate::lsm::settings::{LOG_AGE_MIN, MANIFEST_AGE_MIN};
 
-/// The folder of the files that reads take from.
-const READ_FOLDER: &str = "compacted";
 /// The folder of the write-ahead log.
 const LOG_FOLDER: &str = "wal";
 
@@ -82,42 +82,79 @@ impl Drop for Read {
     }
 }
 
-/// Keeps what reads under way may still want.
+/// Returns the ids of SSTs.
+type TableNames = dyn Fn() -> HashSet<String> + Send;
+
+/// The SSTs that the manifest in memory references: reads that begin now use them.
+#[derive(Clone, Default)]
+pub(crate) struct CurrentTables(Arc<Mutex<Option<Box<TableNames>>>>);
+
+impl CurrentTables {
+    /// Takes the SSTs from the manifest in memory of a database from now on.
+    pub(crate) fn follow(&self, db: &Db) {
+        let status = db.subscribe();
+        self.set(Box::new(move || names_of(&status.borrow().current_manifest)));
+    }
+
+    /// Returns those of a manifest that references none.
+    #[cfg(test)]
+    pub(crate) fn none() -> CurrentTables {
+        let current = CurrentTables::default();
+        current.set(Box::new(HashSet::new));
+        current
+    }
+
+    fn set(&self, names: Box<TableNames>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(names);
+    }
+
+    /// Returns their ids; none before the database is open.
+    fn names(&self) -> Option<HashSet<String>> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.as_ref().map(|names| names())
+    }
+}
+
+impl fmt::Debug for CurrentTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CurrentTables").finish_non_exhaustive()
+    }
+}
+
+/// Filter that keeps SSTs which reads may still use.
 #[derive(Debug)]
 pub(crate) struct Unread {
     reads: Reads,
-    /// Files that are of no use, and the first read that does not want them: none on the first
-    /// look.
-    files: Mutex<HashMap<ObjectPath, Option<u64>>>,
+    current: CurrentTables,
+    /// Unreferenced SSTs, with the number of the first read that does not use them.
+    files: Mutex<HashMap<ObjectPath, u64>>,
 }
 
 impl Unread {
-    pub(crate) fn new(reads: Reads) -> Unread {
-        Unread { reads, files: Mutex::default() }
+    pub(crate) fn new(reads: Reads, current: CurrentTables) -> Unread {
+        Unread { reads, current, files: Mutex::default() }
     }
 
-    /// Which of the files may go.
+    /// Returns the files that can be deleted. Files that are not SSTs are returned as they are.
     pub(crate) fn allowed(&self, found: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
+        let (tables, mut allowed): (HashSet<_>, HashSet<_>) =
+            found.into_iter().partition(|file| folder(&file.location) == TABLES_FOLDER);
+        // Each folder comes with a call of its own.
+        if tables.is_empty() {
+            return allowed;
+        }
+        let Some(current) = self.current.names() else { return allowed };
         let (next, lowest) = self.reads.next_and_lowest();
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut seen = HashMap::with_capacity(found.len());
-        let mut allowed = HashSet::new();
-        for file in found {
-            if file.location.parts().all(|part| part.as_ref() != READ_FOLDER) {
-                allowed.insert(file);
-                continue;
-            }
-            let unwanted_from = files.get(&file.location).map(|known| known.unwrap_or(next));
-            let is_unread = unwanted_from.is_some_and(|from| lowest >= from);
-            seen.insert(file.location.clone(), unwanted_from);
-            if is_unread {
+        let mut noted = HashMap::with_capacity(tables.len());
+        for file in tables.into_iter().filter(|file| !is_among(file, &current)) {
+            let known = files.get(&file.location).copied();
+            noted.insert(file.location.clone(), known.unwrap_or(next));
+            if known.is_some_and(|unused_from| lowest >= unused_from) {
                 allowed.insert(file);
             }
         }
-        // Other folders come with calls of their own.
-        if !seen.is_empty() {
-            *files = seen;
-        }
+        *files = noted;
         allowed
     }
 }
@@ -136,7 +173,7 @@ impl Fences {
         known.retain(|path, _| paths.contains(path) || !folders.contains(&folder(path)));
         let mut is_old = |file: &ObjectMetadata| {
             let age_min = match folder(&file.location).as_str() {
-                READ_FOLDER => return true,
+                TABLES_FOLDER => return true,
                 LOG_FOLDER => LOG_AGE_MIN,
                 _ => MANIFEST_AGE_MIN,
             };
@@ -163,10 +200,10 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Keeps what reads want. With `keeps_fences`, it also keeps files that may fence a writer.
-    pub(crate) fn new(reads: Reads, keeps_fences: bool) -> Filter {
+    /// Keeps SSTs that reads may use. With `keeps_fences`, it also keeps files that may fence a writer.
+    pub(crate) fn new(reads: Reads, current: CurrentTables, keeps_fences: bool) -> Filter {
         let fences = keeps_fences.then(Fences::default);
-        Filter { unread: Unread::new(reads), fences }
+        Filter { unread: Unread::new(reads, current), fences }
     }
 }
 
@@ -196,28 +233,47 @@ mod tests {
         names.iter().map(file).collect()
     }
 
+    const FIRST: &str = "tessella/compacted/01J9AYJ8G0YJ3RH8CP1W4SXS8A.sst";
+    const SECOND: &str = "tessella/compacted/01J9AYJ8G0DCMDQKFPN98N93SE.sst";
+
     #[test]
     fn files_stay_while_reads_from_before_are_under_way() {
         let reads = Reads::default();
-        let unread = Unread::new(reads.clone());
-        let file = || files(&["tessella/compacted/a.sst"]);
+        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        let file = || files(&[FIRST]);
         let none = HashSet::new();
         let before = reads.begin();
         assert_eq!(unread.allowed(file()), none, "on the first look");
-        let between = reads.begin();
-        assert_eq!(unread.allowed(file()), none);
         let after = reads.begin();
+        assert_eq!(unread.allowed(file()), none, "a read from before the first look goes on");
         drop(before);
-        assert_eq!(unread.allowed(file()), none, "a read from before the second look goes on");
-        drop(between);
-        assert_eq!(unread.allowed(file()), file(), "later ones do not want it");
+        assert_eq!(unread.allowed(file()), file(), "later reads do not use it");
         drop(after);
+    }
+
+    #[test]
+    fn files_stay_while_the_manifest_in_memory_references_them() {
+        let current = CurrentTables::default();
+        let unread = Unread::new(Reads::default(), current.clone());
+        let file = || files(&[FIRST]);
+        let none = HashSet::new();
+        for _ in 0..3 {
+            assert_eq!(unread.allowed(file()), none, "before the database is open");
+        }
+        let name = || FIRST.split(['/', '.']).nth(2).unwrap_or_default().to_owned();
+        current.set(Box::new(move || HashSet::from([name()])));
+        for _ in 0..3 {
+            assert_eq!(unread.allowed(file()), none, "while a refresh is late");
+        }
+        current.set(Box::new(HashSet::new));
+        assert_eq!(unread.allowed(file()), none, "on the first look after the refresh");
+        assert_eq!(unread.allowed(file()), file());
     }
 
     #[test]
     fn files_of_no_read_go_at_once() {
         let reads = Reads::default();
-        let unread = Unread::new(reads.clone());
+        let unread = Unread::new(reads.clone(), CurrentTables::none());
         let _read = reads.begin();
         let log = files(&["tessella/wal/1.sst", "tessella/manifest/1.manifest"]);
         assert_eq!(unread.allowed(log.clone()), log);
@@ -225,7 +281,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn files_that_may_fence_a_writer_are_kept_until_they_are_known_for_long() {
-        let filter = Filter::new(Reads::default(), true);
+        let filter = Filter::new(Reads::default(), CurrentTables::none(), true);
         let log = files(&["tessella/wal/1.sst"]);
         let manifest = files(&["tessella/manifest/1.manifest"]);
         let none = HashSet::new();
@@ -241,18 +297,16 @@ mod tests {
         let both = manifest.union(&later).cloned().collect();
         assert_eq!(filter.filter(both).await, manifest);
         // Where the object store fences a writer, the age by the clock is enough.
-        let filter = Filter::new(Reads::default(), false);
+        let filter = Filter::new(Reads::default(), CurrentTables::none(), false);
         assert_eq!(filter.filter(log.clone()).await, log);
     }
 
     #[test]
     fn a_file_that_is_found_later_waits_for_itself() {
         let reads = Reads::default();
-        let unread = Unread::new(reads.clone());
-        let first = "tessella/compacted/a.sst";
-        let second = "tessella/compacted/b.sst";
-        assert!(unread.allowed(files(&[first])).is_empty());
-        assert_eq!(unread.allowed(files(&[first, second])), files(&[first]));
-        assert_eq!(unread.allowed(files(&[second])), files(&[second]));
+        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        assert!(unread.allowed(files(&[FIRST])).is_empty());
+        assert_eq!(unread.allowed(files(&[FIRST, SECOND])), files(&[FIRST]));
+        assert_eq!(unread.allowed(files(&[SECOND])), files(&[SECOND]));
     }
 }

@@ -49,13 +49,14 @@ use tokio::time::Instant;
 
 use crate::error::StoreError;
 use crate::lsm::OBJECT_STORE;
-use crate::lsm::compaction::garbage::{Reads, Unread};
+use crate::lsm::compaction::garbage::Unread;
+use crate::lsm::compaction::tables::names_of;
 use crate::lsm::objects::location::Location;
 use crate::lsm::objects::uploads::Uploads;
 use crate::lsm::read::in_time;
 use crate::options::StoreOptions;
 pub(in crate::lsm) use found::Found;
-use found::{Staged, Thing, names_of, unavailable};
+use found::{Staged, Thing, unavailable};
 
 /// Things that are deleted at once, and how long a round of them may take: the next request is not
 /// waited for.
@@ -100,7 +101,7 @@ impl Orphans {
     pub(in crate::lsm) fn new(
         location: &Location,
         objects: Arc<dyn ObjectStore>,
-        reads: Reads,
+        unread: Unread,
         options: &StoreOptions,
         found: Option<Found>,
     ) -> Orphans {
@@ -109,7 +110,7 @@ impl Orphans {
             object_store: objects,
             path: location.path.clone(),
             uploads: location.uploads.clone(),
-            unread: Unread::new(reads),
+            unread,
             request_timeout: options.read_timeout,
             age_min: options.orphan_age_min,
             per_round: options.sizes.orphans_per_round,
@@ -280,6 +281,7 @@ mod tests {
 
     use super::*;
     use crate::Store;
+    use crate::lsm::compaction::garbage::{CurrentTables, Reads};
     use crate::lsm::objects::uploads::Upload;
     use crate::sizes::Sizes;
     use crate::tests::harness::{self, batch, labels, open};
@@ -303,7 +305,8 @@ mod tests {
             ..harness::options()
         };
         let objects = Arc::clone(&location.object_store);
-        Orphans::new(location, objects, reads.clone(), &options, Some(found))
+        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        Orphans::new(location, objects, unread, &options, Some(found))
     }
 
     async fn is_there(location: &Location) -> bool {

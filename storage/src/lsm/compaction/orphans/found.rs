@@ -14,15 +14,10 @@ use slatedb::object_store::{self, ObjectMeta, ObjectStore};
 use slatedb::{ObjectMetadata, VersionedCompactions, VersionedManifest};
 
 use crate::error::StoreError;
+use crate::lsm::compaction::tables::{TABLE_SUFFIX, TABLES_FOLDER, is_among, names_of, table_id};
 use crate::lsm::objects::location::{CHECK_FOLDER, Location};
 use crate::lsm::objects::uploads::Upload;
 
-/// The folder of merged data and of what is to be merged.
-const TABLES_FOLDER: &str = "compacted";
-/// How the name of a file ends that holds such.
-const TABLE_SUFFIX: &str = ".sst";
-/// How long the number of such a file is in its name.
-const TABLE_ID_CHARS: usize = 26;
 /// How the names of all files of the tree end.
 const SUFFIXES: [&str; 3] = [TABLE_SUFFIX, ".manifest", ".compactions"];
 /// Files of one kind that are looked at, beside those that are in use; the others with the start
@@ -229,15 +224,6 @@ fn metadata_of(file: ObjectMeta) -> ObjectMetadata {
     }
 }
 
-/// The numbers of the files of merged data that a manifest names.
-pub(super) fn names_of(manifest: &VersionedManifest) -> HashSet<String> {
-    manifest.all_sst_views().map(|view| view.sst.id.value().to_string()).collect()
-}
-
-fn is_among(file: &ObjectMetadata, names: &HashSet<String>) -> bool {
-    table_id(&file.location).is_some_and(|id| names.contains(id))
-}
-
 /// Halves of files below a folder of a local disk.
 async fn list_staged(folder: Option<PathBuf>) -> Vec<Staged> {
     let Some(folder) = folder else { return Vec::new() };
@@ -269,14 +255,6 @@ fn is_staged(name: &str) -> bool {
             && !number.is_empty()
             && number.bytes().all(|b| b.is_ascii_digit())
     })
-}
-
-/// The number of a file of the tree, in capitals and digits, whose order is that of time.
-fn table_id(path: &ObjectPath) -> Option<&str> {
-    let id = path.filename()?.strip_suffix(TABLE_SUFFIX)?;
-    let is_id = id.len() == TABLE_ID_CHARS
-        && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
-    is_id.then_some(id)
 }
 
 fn listed(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = &Compaction> {
