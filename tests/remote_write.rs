@@ -5,6 +5,7 @@
 
 use model::{
     Advance, Budget, Histogram, MatchOp, Matcher, ResetHint, SampleBatch, Selection, Source,
+    TimeRange,
 };
 use prost::Message;
 use storage::{Store, StoreOptions};
@@ -44,8 +45,7 @@ async fn read(server: Server, store: &std::path::Path, metric: &str) -> Vec<Held
     let matcher = Matcher::new(MatchOp::Equal, "__name__", metric).unwrap();
     let selection = Selection {
         matchers: vec![matcher],
-        start_ms: i64::MIN / 2,
-        end_ms: i64::MAX / 2,
+        times: TimeRange::new(i64::MIN / 2, i64::MAX / 2),
         only_newest: false,
     };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();

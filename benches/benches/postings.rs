@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use benches::data::{START_MS, labels};
 use criterion::{Criterion, criterion_group, criterion_main};
-use model::{Batch, Budget, MatchOp, Matcher, MetadataQuery, Source};
+use model::{Batch, Budget, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
 use storage::{ManualClock, Store, StoreOptions};
 use tokio::runtime::Runtime;
 
@@ -78,8 +78,7 @@ fn measure(criterion: &mut Criterion, runtime: &Runtime, store: &Store, place: &
     for (name, count, matchers) in queries() {
         let query = MetadataQuery {
             selectors: vec![matchers],
-            start_ms: START_MS,
-            end_ms: START_MS,
+            times: TimeRange::new(START_MS, START_MS),
             limit: 0,
         };
         let select = || {

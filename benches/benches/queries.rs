@@ -225,8 +225,8 @@ impl Source for Decoded {
         let set = Set {
             series: Arc::clone(&self.series),
             places: Arc::clone(places),
-            start_ms: selection.start_ms,
-            end_ms: selection.end_ms,
+            start_ms: selection.times.start_ms,
+            end_ms: selection.times.end_ms,
         };
         Box::pin(async move { Ok(Arc::new(set) as Arc<dyn SeriesSet>) })
     }

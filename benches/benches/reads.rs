@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use benches::options::{FromCargo, count};
 use clap::Parser;
-use model::{Advance, Batch, Budget, Labels, MatchOp, Matcher, SampleBatch, Selection, Source};
+use model::{
+    Advance, Batch, Budget, Labels, MatchOp, Matcher, SampleBatch, Selection, Source, TimeRange,
+};
 use storage::{SharedMemory, Store, StoreOptions};
 use tokio::runtime::Runtime;
 
@@ -172,7 +174,8 @@ fn main() {
              M candidates/s loading | … in all |\n|---|---|---|---|---|---|---|---|"
         );
         for (name, matchers, (start_ms, end_ms), candidates) in queries {
-            let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+            let selection =
+                Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
             query(&slow, name, &selection, candidates).await;
         }
     });

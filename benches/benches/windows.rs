@@ -14,7 +14,7 @@ use clap::Parser;
 use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
-use model::{Advance, Budget, SampleBatch, Selection, Source};
+use model::{Advance, Budget, SampleBatch, Selection, Source, TimeRange};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -106,8 +106,7 @@ impl Rig {
         let selection = Selection {
             only_newest: false,
             matchers: Vec::new(),
-            start_ms: steps.start_ms - range_ms + 1,
-            end_ms: steps.end_ms(),
+            times: TimeRange::new(steps.start_ms - range_ms + 1, steps.end_ms()),
         };
         let budget = Budget::unlimited();
         let set = block_on(self.source.select(&selection, &budget)).expect("there is no limit");

@@ -104,8 +104,8 @@ impl Source for ChunkSource {
             let set = ChunkSet {
                 inner: Arc::clone(&self.0),
                 series: self.matching(&selection.matchers),
-                start_ms: selection.start_ms,
-                end_ms: selection.end_ms,
+                start_ms: selection.times.start_ms,
+                end_ms: selection.times.end_ms,
             };
             budget.charge_series(set.len() as u64)?;
             Ok(Arc::new(set) as Arc<dyn SeriesSet>)

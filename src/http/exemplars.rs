@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use model::{Exemplar, ExemplarQuery, SeriesExemplars};
+use model::{Exemplar, ExemplarQuery, SeriesExemplars, TimeRange};
 
 use super::error::ApiError;
 use super::json::body::{self, Pieces};
@@ -43,7 +43,8 @@ pub(super) async fn query(
     }
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let (source, budget) = (source_of(&shared)?, lookup.budget.clone());
-    let query = ExemplarQuery { selectors, start_ms: start.lookup_ms(), end_ms: end.lookup_ms() };
+    let query =
+        ExemplarQuery { selectors, times: TimeRange::new(start.lookup_ms(), end.lookup_ms()) };
     let answer = shared.queries.compute_apart(move || source.exemplars(&query, &budget)).await??;
     let pieces = ExemplarPieces::new(answer.found);
     Ok(body::answer(pieces, lookup, &answer.warnings, &[]))

@@ -89,13 +89,13 @@ fn protobuf_type(encoding: &str) -> String {
 async fn find(
     source: &Arc<dyn Source>,
     selectors: Vec<Vec<Matcher>>,
-    TimeRange { start_ms, end_ms }: TimeRange,
+    times: TimeRange,
     lookup: &Lookup,
 ) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
     let mut sets = Vec::new();
     // A selector without a condition selects nothing here.
     for matchers in selectors.into_iter().filter(|matchers| !matchers.is_empty()) {
-        let selection = Selection { matchers, start_ms, end_ms, only_newest: true };
+        let selection = Selection { matchers, times, only_newest: true };
         sets.push(source.select(&selection, &lookup.budget).await?);
     }
     Ok(sets)

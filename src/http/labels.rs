@@ -53,11 +53,11 @@ pub(super) async fn series(
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
     let limit = params.limit()?;
-    let TimeRange { start_ms, end_ms } = times(&params)?;
+    let times = times(&params)?;
     let selectors = selectors(&shared, &params)
         .await?
         .map_err(|error| ApiError::invalid_parameter("match[]", error))?;
-    let query = MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) };
+    let query = MetadataQuery { selectors, times, limit: one_more(limit) };
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let mut series = in_time(&lookup, source_of(&shared)?.series(&query, &lookup.budget)).await?;
     let warnings = truncate(&mut series, limit);
@@ -78,9 +78,9 @@ pub(super) async fn in_time<T>(
 /// What a lookup asks for, and the limit as the client gave it.
 async fn wanted(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
     let limit = params.limit()?;
-    let TimeRange { start_ms, end_ms } = times(params)?;
+    let times = times(params)?;
     let selectors = selectors(shared, params).await?.map_err(ApiError::bad_data)?;
-    Ok((MetadataQuery { selectors, start_ms, end_ms, limit: one_more(limit) }, limit))
+    Ok((MetadataQuery { selectors, times, limit: one_more(limit) }, limit))
 }
 
 /// The selectors of a request, or what the parser says of them.

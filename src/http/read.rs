@@ -16,7 +16,7 @@ use engine::parse::{MATCHERS_MAX, REGEXES_MAX};
 use futures::{StreamExt, stream};
 use model::{
     Advance, Budget, BudgetError, Matcher, MetadataQuery, SampleBatch, Selection, SeriesSet,
-    Source, SourceError,
+    Source, SourceError, TimeRange,
 };
 use tokio::sync::mpsc;
 use wire::read::{
@@ -124,7 +124,8 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
                 end_ms = end_ms.min(hints.end_ms);
             }
         }
-        let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+        let selection =
+            Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
         wanted.push(CompiledQuery { selection, is_labels_alone });
     }
     Ok(wanted)
@@ -133,7 +134,8 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
 impl CompiledQuery {
     /// Without a condition nothing is selected, and neither is anything before it begins.
     fn is_empty(&self) -> bool {
-        self.selection.matchers.is_empty() || self.selection.end_ms < self.selection.start_ms
+        self.selection.matchers.is_empty()
+            || self.selection.times.end_ms < self.selection.times.start_ms
     }
 
     /// What is found: series with samples, or labels alone.
@@ -145,15 +147,11 @@ impl CompiledQuery {
         if self.is_empty() {
             return Ok(ReadResult::Labels(Vec::new()));
         }
-        let Selection { matchers, start_ms, end_ms, .. } = &self.selection;
+        let Selection { matchers, times, .. } = &self.selection;
         let finding = async {
             if self.is_labels_alone {
-                let query = MetadataQuery {
-                    selectors: vec![matchers.clone()],
-                    start_ms: *start_ms,
-                    end_ms: *end_ms,
-                    limit: 0,
-                };
+                let query =
+                    MetadataQuery { selectors: vec![matchers.clone()], times: *times, limit: 0 };
                 return Ok(ReadResult::Labels(source.series(&query, &lookup.budget).await?));
             }
             Ok(ReadResult::Series(source.select(&self.selection, &lookup.budget).await?))
@@ -239,7 +237,7 @@ async fn samples(
     let mut encoder = ResultEncoder::default();
     for query in queries {
         let found = query.find(&source, &lookup).await?;
-        let (budget, end_ms) = (lookup.budget.clone(), query.selection.end_ms);
+        let (budget, end_ms) = (lookup.budget.clone(), query.selection.times.end_ms);
         let encode = move || {
             encode_result(&mut encoder, &found, end_ms, samples_max, &budget).map(|()| encoder)
         };
@@ -371,7 +369,7 @@ async fn send_frames(
                 return;
             }
         };
-        let end_ms = query.selection.end_ms;
+        let end_ms = query.selection.times.end_ms;
         let mut parts = Parts { sender: sender.clone(), lookup };
         let encode = move || {
             let frames = FrameEncoder::new(query_index, frame_bytes_max);

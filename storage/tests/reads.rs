@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::{
     Batch, Budget, BudgetError, BudgetLimits, Labels, MatchOp, Matcher, ObjectStoreCost, Selection,
-    Source, SourceError,
+    Source, SourceError, TimeRange,
 };
 use storage::{Reader, SharedMemory, Store, StoreOptions};
 
@@ -148,7 +148,7 @@ fn equal(name: &str, value: &str) -> Matcher {
 }
 
 fn selection(matchers: Vec<Matcher>, start_ms: i64, end_ms: i64) -> Selection {
-    Selection { matchers, start_ms, end_ms, only_newest: false }
+    Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false }
 }
 
 #[test]

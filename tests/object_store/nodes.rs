@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Batch, Budget, Labels, Matcher, SampleBatch, Selection, Source};
+use model::{Batch, Budget, Labels, Matcher, SampleBatch, Selection, Source, TimeRange};
 use serde_json::Value;
 use storage::{SharedMemory, Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -104,7 +104,8 @@ impl InProcess {
     async fn read_all(&self) -> Contents {
         let matchers = vec![Matcher::equal("__name__", METRIC)];
         let (start_ms, end_ms) = (now_ms() - 864_000_000, now_ms());
-        let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+        let selection =
+            Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
         let set = self.store.select(&selection, &Budget::unlimited()).await.unwrap();
         let mut contents = Contents::new();
         for index in 0..set.len() {

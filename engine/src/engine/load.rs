@@ -68,8 +68,7 @@ pub(super) async fn load_one_by_one(
 
 /// Whether two selections give the same series.
 fn is_same(a: &Selection, b: &Selection) -> bool {
-    (a.start_ms, a.end_ms, a.only_newest) == (b.start_ms, b.end_ms, b.only_newest)
-        && a.matchers == b.matchers
+    (a.times, a.only_newest) == (b.times, b.only_newest) && a.matchers == b.matchers
 }
 
 /// Takes the buckets off the histograms of selections in which they do not matter.

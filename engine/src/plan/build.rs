@@ -1,6 +1,6 @@
 //! The walk from syntax tree to plan.
 
-use model::{BudgetError, Selection, SourceError, TimeRange};
+use model::{BudgetError, Selection, SourceError};
 
 use crate::annotations::Annotations;
 use crate::catalog::{Function, FunctionId, Histograms, QueryTimeFunction};
@@ -328,10 +328,9 @@ impl Planner<'_> {
         }
         let times = LookTimes::new(scope.steps, shift.at_ms, shift.offset_ms);
         let reach = Reach { back_ms: self.options.lookback_ms, ahead_ms: 0 };
-        let TimeRange { start_ms, end_ms } = times.reach(reach);
         let matchers = InfoSelector::of(shape.args.get(1)).matchers();
-        let only_newest = false;
-        self.selections.push(Selection { matchers, start_ms, end_ms, only_newest });
+        let selected = times.reach(reach);
+        self.selections.push(Selection { matchers, times: selected, only_newest: false });
         self.bucketless.push(None);
         let selector = self.selections.len() - 1;
         let yields = InstantValue::FloatTimestamp;
@@ -558,10 +557,10 @@ impl Planner<'_> {
     ) -> usize {
         let look = BucketlessLook { times, back_ms: reach.back_ms };
         self.bucketless.push((buckets == BucketUse::Ignored).then_some(look));
-        let TimeRange { start_ms, end_ms } = times.reach(reach);
+        let times = times.reach(reach);
         let matchers = selector.matchers.clone();
         let only_newest = false;
-        self.selections.push(Selection { matchers, start_ms, end_ms, only_newest });
+        self.selections.push(Selection { matchers, times, only_newest });
         self.selections.len() - 1
     }
 }

@@ -245,7 +245,7 @@ impl Tree<'_> {
     fn selection(&self, selector: usize) -> Explained {
         let selection = &self.plan.selections[selector];
         let matchers: Vec<String> = selection.matchers.iter().map(ToString::to_string).collect();
-        let (start_ms, end_ms) = (selection.start_ms, selection.end_ms);
+        let (start_ms, end_ms) = (selection.times.start_ms, selection.times.end_ms);
         let listed = matchers.join(", ");
         let detail = format!("#{selector} {{{listed}}} from {start_ms} to {end_ms}");
         let meter = self.figures.and_then(|figures| figures.meters.load(selector));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::Response;
-use model::{BudgetError, METRIC_NAME, MetadataQuery, Source, SourceError};
+use model::{BudgetError, METRIC_NAME, MetadataQuery, Source, SourceError, TimeRange};
 
 use super::error::ApiError;
 use super::json::body::{Pieces, streamed, with_type};
@@ -153,7 +153,8 @@ async fn wanted(
     // Sources sort ascending: the first ones are then all that is needed, and one more.
     let is_first_ones = search.is_none() && order != Order::Descending;
     let query_limit = if is_first_ones { limit.saturating_add(1) } else { 0 };
-    let query = MetadataQuery { selectors, start_ms, end_ms, limit: query_limit };
+    let query =
+        MetadataQuery { selectors, times: TimeRange::new(start_ms, end_ms), limit: query_limit };
     Ok(SearchParams {
         request: params.request(),
         query,

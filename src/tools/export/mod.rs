@@ -161,7 +161,11 @@ impl<W: Write> Export<'_, W> {
             let with_name = |selector: &Selector| selector.0.iter().chain(name).cloned().collect();
             self.args.selectors.iter().map(with_name).collect()
         };
-        let query = |selectors| MetadataQuery { selectors, start_ms, end_ms, limit: 0 };
+        let query = |selectors| MetadataQuery {
+            selectors,
+            times: TimeRange::new(start_ms, end_ms),
+            limit: 0,
+        };
         let nameless = query(selectors(Some(&equal(METRIC_NAME, ""))));
         let nameless = self.store.series(&nameless, &budget).await?;
         self.totals.nameless = nameless.len() as u64;
@@ -199,11 +203,7 @@ impl<W: Write> Export<'_, W> {
         query: &MetadataQuery,
         budget: &Budget,
     ) -> Result<Vec<(Labels, VecDeque<Exemplar>)>, ToolError> {
-        let query = ExemplarQuery {
-            selectors: query.selectors.clone(),
-            start_ms: query.start_ms,
-            end_ms: query.end_ms,
-        };
+        let query = ExemplarQuery { selectors: query.selectors.clone(), times: query.times };
         let found = self.store.exemplars(&query, budget)?.found;
         Ok(found.into_iter().map(|series| (series.labels, series.exemplars.into())).collect())
     }

@@ -2,7 +2,7 @@
 
 use model::{
     Advance, Batch, BatchExemplar, Budget, HistogramSample, Labels, MatchOp, Matcher, SampleBatch,
-    Selection, Source,
+    Selection, Source, TimeRange,
 };
 use storage::{DayStats, Store};
 
@@ -116,7 +116,8 @@ async fn find(
     let matchers = matchers.collect::<Result<Vec<_>, _>>();
     let matchers = matchers.map_err(|error| ToolError::Incomplete(error.to_string()))?;
     let (start_ms, end_ms) = (*start_ms, *end_ms);
-    let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+    let selection =
+        Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
     let set = store.select(&selection, &Budget::unlimited()).await?;
     // Series with more labels match as well.
     let Some(found) = (0..set.len()).find(|at| *set.labels(*at) == *labels) else {

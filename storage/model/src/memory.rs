@@ -157,7 +157,9 @@ impl MemorySource {
         };
         self.series
             .iter()
-            .filter(|(_, samples)| samples.range(query.start_ms, query.end_ms).len() > 0)
+            .filter(|(_, samples)| {
+                samples.range(query.times.start_ms, query.times.end_ms).len() > 0
+            })
             .map(|(labels, _)| labels)
             .filter(|labels| {
                 query.selectors.is_empty() || query.selectors.iter().any(|s| passes(labels, s))
@@ -281,7 +283,7 @@ impl Source for MemorySource {
             let series: Vec<_> = self
                 .matching(&selection.matchers)
                 .map(|(labels, samples)| {
-                    let range = samples.range(selection.start_ms, selection.end_ms);
+                    let range = samples.range(selection.times.start_ms, selection.times.end_ms);
                     (labels.clone(), Arc::clone(samples), range)
                 })
                 .filter(|(_, _, range)| range.len() > 0)

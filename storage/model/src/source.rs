@@ -12,20 +12,18 @@ use crate::exemplar::SeriesExemplars;
 use crate::labels::Labels;
 use crate::matcher::Matcher;
 use crate::metadata::KnownMetric;
+use crate::time_range::TimeRange;
 
 /// A future on the heap that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What one selector wants: the series that pass every matcher, and their samples
-/// with `start_ms <= timestamp <= end_ms`.
+/// Request of one selector: series that pass every matcher, and their samples in a range of time.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// All must pass.
     pub matchers: Vec<Matcher>,
-    /// First time, inclusive, ms since the epoch.
-    pub start_ms: i64,
-    /// Last time, inclusive.
-    pub end_ms: i64,
+    /// Times of the samples.
+    pub times: TimeRange,
     /// Whether of each series only the newest of these samples matters: the others may be left
     /// out.
     pub only_newest: bool,
@@ -36,10 +34,8 @@ pub struct Selection {
 pub struct MetadataQuery {
     /// One or more selectors; none at all stands for every series.
     pub selectors: Vec<Vec<Matcher>>,
-    /// First time, inclusive, ms since the epoch.
-    pub start_ms: i64,
-    /// Last time, inclusive.
-    pub end_ms: i64,
+    /// Times of the samples.
+    pub times: TimeRange,
     /// At most so many answers, the first in order; 0 for all.
     pub limit: usize,
 }
@@ -50,10 +46,8 @@ pub struct MetadataQuery {
 pub struct ExemplarQuery {
     /// The selectors; none at all stands for no series.
     pub selectors: Vec<Vec<Matcher>>,
-    /// First time, inclusive, ms since the epoch.
-    pub start_ms: i64,
-    /// Last time, inclusive.
-    pub end_ms: i64,
+    /// Times of the samples.
+    pub times: TimeRange,
 }
 
 /// What has been found, and what is missing from it.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use model::TimeRange;
 use roaring::RoaringBitmap;
 use tokio::sync::Notify;
 
@@ -180,9 +181,9 @@ impl Core {
 
     /// The partitions that overlap a range of time, as they are now, and the tree to read them
     /// from.
-    pub(crate) fn partitions_between(&self, start_ms: i64, end_ms: i64) -> (Lsm, Vec<Arc<Facts>>) {
-        let first = partition_of_window(window_of(start_ms));
-        let last = partition_of_window(window_of(end_ms));
+    pub(crate) fn partitions_between(&self, times: TimeRange) -> (Lsm, Vec<Arc<Facts>>) {
+        let first = partition_of_window(window_of(times.start_ms));
+        let last = partition_of_window(window_of(times.end_ms));
         self.read_partitions(|partitions| {
             // Under this lock a reader exchanges both: so the files have what the facts say.
             let lsm = self.lsm.fixed();

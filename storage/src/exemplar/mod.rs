@@ -92,7 +92,7 @@ impl Exemplars {
     ) -> Result<Answer<SeriesExemplars>, BudgetError> {
         let (all, warnings) = {
             let ring = self.lock();
-            (ring.series_between(query.start_ms, query.end_ms), bounded(ring.damages()))
+            (ring.series_between(query.times), bounded(ring.damages()))
         };
         // Matching takes a while; commits need not wait for it.
         let mut watch = Checkpoint::new(budget);
@@ -111,7 +111,7 @@ impl Exemplars {
         let mut found = Vec::new();
         let ring = self.lock();
         for labels in matching {
-            let exemplars = ring.exemplars_between(&labels, query.start_ms, query.end_ms);
+            let exemplars = ring.exemplars_between(&labels, query.times);
             // Label sets are shared with the ring.
             let bytes = exemplars.len() * size_of::<Exemplar>() + size_of::<SeriesExemplars>();
             budget.charge_memory(bytes as u64)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
-use model::{Exemplar, Labels};
+use model::{Exemplar, Labels, TimeRange};
 
 use super::{Taken, value};
 use crate::keys;
@@ -241,27 +241,22 @@ impl Ring {
     }
 
     /// The series that may have exemplars between two times, in any order.
-    pub(super) fn series_between(&self, start_ms: i64, end_ms: i64) -> Vec<Labels> {
+    pub(super) fn series_between(&self, times: TimeRange) -> Vec<Labels> {
         let overlaps = |own: &OfSeries| {
-            own.by_time.front().is_some_and(|(time_ms, _)| *time_ms <= end_ms)
-                && own.by_time.back().is_some_and(|(time_ms, _)| *time_ms >= start_ms)
+            own.by_time.front().is_some_and(|(time_ms, _)| *time_ms <= times.end_ms)
+                && own.by_time.back().is_some_and(|(time_ms, _)| *time_ms >= times.start_ms)
         };
         let overlapping = self.series.iter().filter(|(_, own)| overlaps(own));
         overlapping.map(|(labels, _)| labels.clone()).collect()
     }
 
     /// The exemplars of a series between two times, by time.
-    pub(super) fn exemplars_between(
-        &self,
-        labels: &Labels,
-        start_ms: i64,
-        end_ms: i64,
-    ) -> Vec<Exemplar> {
+    pub(super) fn exemplars_between(&self, labels: &Labels, times: TimeRange) -> Vec<Exemplar> {
         let Some(own) = self.series.get(labels) else { return Vec::new() };
-        let from = own.by_time.partition_point(|(time_ms, _)| *time_ms < start_ms);
+        let from = own.by_time.partition_point(|(time_ms, _)| *time_ms < times.start_ms);
         own.by_time
             .range(from..)
-            .take_while(|(time_ms, _)| *time_ms <= end_ms)
+            .take_while(|(time_ms, _)| *time_ms <= times.end_ms)
             .filter_map(|(_, number)| self.entries.get(number))
             .map(|(_, exemplar)| exemplar.clone())
             .collect()

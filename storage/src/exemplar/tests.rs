@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Exemplar, Labels};
+use model::{Exemplar, Labels, TimeRange};
 use proptest::prelude::*;
 
 use super::ring::{Limits, Ring};
@@ -19,8 +19,8 @@ fn taken(series: u8, timestamp_ms: i64, number: usize) -> Taken {
 
 /// Everything in a ring, by series.
 fn contents(ring: &Ring) -> BTreeMap<Labels, Vec<Exemplar>> {
-    let series = ring.series_between(i64::MIN, i64::MAX);
-    let of = |labels: &Labels| ring.exemplars_between(labels, i64::MIN, i64::MAX);
+    let series = ring.series_between(TimeRange::ALL);
+    let of = |labels: &Labels| ring.exemplars_between(labels, TimeRange::ALL);
     series.into_iter().map(|labels| (labels.clone(), of(&labels))).collect()
 }
 

@@ -58,7 +58,7 @@ async fn list(
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<String>, SourceError> {
-    let (start_ms, end_ms) = (query.start_ms.max(pin.visible_min_ms), query.end_ms);
+    let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let (texts, charge, watch) = (Vec::new(), Charge::new(budget), Checkpoint::new(budget));
     let mut union = Union { texts, limit, charge, watch };
@@ -66,7 +66,7 @@ async fn list(
     let any = [Vec::new()];
     let selectors = if query.selectors.is_empty() { &any[..] } else { &query.selectors[..] };
     for matchers in selectors {
-        if start_ms <= end_ms && !core.head.is_beside(start_ms, end_ms) {
+        if range.start_ms <= range.end_ms && !core.head.is_beside(range.start_ms, range.end_ms) {
             let mut watch = Checkpoint::new(budget);
             let found = match wanted {
                 ListedNames::Names => core.head.label_names(matchers, limit, &mut watch)?,
@@ -76,7 +76,7 @@ async fn list(
             };
             union.add_own(found)?;
         }
-        let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
+        let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
         for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;

@@ -44,6 +44,11 @@ impl Pin {
         let read = core.selections.begin();
         Pin { visible_min_ms: core.visible_min_ms(), _read: read }
     }
+
+    /// Returns the part of a range of time that is shown; it may be empty.
+    pub(super) fn visible(&self, times: TimeRange) -> TimeRange {
+        TimeRange::new(times.start_ms.max(self.visible_min_ms), times.end_ms)
+    }
 }
 
 /// Whether a read has found a file of the tree missing, or damaged.
@@ -57,14 +62,14 @@ pub(crate) async fn select(
     selection: &Selection,
     budget: &Budget,
 ) -> Result<Arc<dyn SeriesSet>, SourceError> {
-    let range = TimeRange::new(selection.start_ms.max(pin.visible_min_ms), selection.end_ms);
+    let range = pin.visible(selection.times);
     let TimeRange { start_ms, end_ms } = range;
     // Before the head: what a delete takes from that later, it masks later too.
     let tombstones = core.tombstones.all();
     let mut charge = Charge::new(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
     let mut lists = Vec::new();
-    let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
+    let (lsm, partitions) = core.partitions_between(range);
     let lsm = lsm.for_query(budget);
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
     let loads: Vec<BoxFuture<'_, _>> = partitions

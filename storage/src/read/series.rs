@@ -25,8 +25,7 @@ pub(crate) async fn series(
     query: &MetadataQuery,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let (start_ms, end_ms) = (query.start_ms.max(pin.visible_min_ms), query.end_ms);
-    let range = TimeRange { start_ms, end_ms };
+    let range = pin.visible(query.times);
     let limit = if query.limit == 0 { usize::MAX } else { query.limit };
     let mut charge = Charge::new(budget);
     let tombstones = core.tombstones.all();
@@ -36,7 +35,7 @@ pub(crate) async fn series(
     for matchers in selectors {
         let head = of_head(core, matchers, range, &mut charge, budget).await?;
         lists.push(head);
-        let (lsm, partitions) = core.partitions_between(start_ms, end_ms);
+        let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
         for facts in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Budget, SourceError};
+use model::{Budget, SourceError, TimeRange};
 use roaring::RoaringBitmap;
 
 use super::select::Pin;
@@ -53,7 +53,7 @@ async fn warm_day(core: &Arc<Core>, day: i64, bytes_left: &mut u64) -> Result<()
         return Ok(());
     }
     let last_ms = partition_end_ms(day) - 1;
-    let (lsm, facts) = core.partitions_between(last_ms, last_ms);
+    let (lsm, facts) = core.partitions_between(TimeRange::new(last_ms, last_ms));
     let [facts] = &facts[..] else { return Ok(()) };
     warm_index(core, &lsm, facts).await?;
     drop(pin);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceError};
+use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceError, TimeRange};
 
 use super::harness::{self, batch, labels, open, open_with, read_all};
 use crate::audit::verify_at;
@@ -339,8 +339,7 @@ fn a_selection_under_way_sees_a_day_whole_while_it_goes() {
         store.append(batch(&series, &[(day_ms + 1, 2.0)])).await.unwrap();
         let selection = Selection {
             matchers: Vec::new(),
-            start_ms: i64::MIN,
-            end_ms: 102 * PARTITION_MS,
+            times: TimeRange::new(i64::MIN, 102 * PARTITION_MS),
             only_newest: false,
         };
         let budget = Budget::unlimited();
@@ -373,8 +372,11 @@ fn budgets_are_charged_and_released() {
                 store.seal_all().await.unwrap();
             }
         }
-        let selection =
-            Selection { matchers: Vec::new(), start_ms: 0, end_ms: i64::MAX, only_newest: false };
+        let selection = Selection {
+            matchers: Vec::new(),
+            times: TimeRange::new(0, i64::MAX),
+            only_newest: false,
+        };
         let limited = |limits| Budget::new(limits);
         let budget = limited(BudgetLimits { series_max: 9, ..BudgetLimits::default() });
         let result = store.select(&selection, &budget).await.err();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::{
     Answer, Batch, BatchExemplar, BatchMetadata, Budget, BudgetError, BudgetLimits, ExemplarQuery,
-    MatchOp, Matcher, MetricKind, Source, SourceError,
+    MatchOp, Matcher, MetricKind, Source, SourceError, TimeRange,
 };
 use slatedb::object_store::ObjectStore;
 
@@ -39,7 +39,8 @@ async fn append(store: &Store, batch: Batch) -> ExemplarOutcome {
 
 /// Series and times of the exemplars that match, and what is missing.
 fn found(store: &Store, series: &str, start_ms: i64, end_ms: i64) -> Answer<(String, Vec<i64>)> {
-    let query = ExemplarQuery { selectors: vec![of(series)], start_ms, end_ms };
+    let query =
+        ExemplarQuery { selectors: vec![of(series)], times: TimeRange::new(start_ms, end_ms) };
     let answer = store.exemplars(&query, &Budget::unlimited()).unwrap();
     let found = answer.found.into_iter().map(|series| {
         let times = series.exemplars.iter().map(|exemplar| exemplar.timestamp_ms);
@@ -78,7 +79,7 @@ fn exemplars_are_found_by_selector_and_time() {
         }
         // A series that two selectors select is there once.
         let selectors = vec![of("a"), of("a|b"), of("c")];
-        let query = ExemplarQuery { selectors, start_ms: 0, end_ms: 100 };
+        let query = ExemplarQuery { selectors, times: TimeRange::new(0, 100) };
         assert_eq!(store.exemplars(&query, &Budget::unlimited()).unwrap().found.len(), 2);
         let limits = BudgetLimits { series_max: 1, ..BudgetLimits::default() };
         let refused = store.exemplars(&query, &Budget::new(limits));

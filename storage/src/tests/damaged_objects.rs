@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{BatchExemplar, BatchMetadata, Budget, ExemplarQuery, Matcher, MetricKind};
+use model::{BatchExemplar, BatchMetadata, Budget, ExemplarQuery, Matcher, MetricKind, TimeRange};
 use slatedb::object_store::memory::InMemory;
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{ObjectStore, ObjectStoreExt};
@@ -162,7 +162,7 @@ async fn outcome(objects: &InMemory, object: &str, whole: &Contents) -> BTreeSet
         }
     }
     let selectors = vec![vec![Matcher::equal("__name__", "m")]];
-    let query = ExemplarQuery { selectors, start_ms: i64::MIN, end_ms: i64::MAX };
+    let query = ExemplarQuery { selectors, times: TimeRange::ALL };
     let answer = model::Source::exemplars(&store, &query, &Budget::unlimited()).unwrap();
     let count: usize = answer.found.iter().map(|series| series.exemplars.len()).sum();
     if count < 4 * SERIES as usize {

@@ -28,12 +28,12 @@ fn contents(samples: &[(i64, &[(i64, f64)])]) -> Contents {
 
 async fn series_between(store: &Store, start_ms: i64, end_ms: i64) -> Vec<Labels> {
     let selectors = vec![vec![Matcher::equal("__name__", "a")]];
-    let query = MetadataQuery { selectors, start_ms, end_ms, limit: 0 };
+    let query = MetadataQuery { selectors, times: TimeRange::new(start_ms, end_ms), limit: 0 };
     store.series(&query, &Budget::unlimited()).await.unwrap()
 }
 
 async fn values(store: &Store) -> Vec<String> {
-    let query = MetadataQuery { selectors: vec![], start_ms: 0, end_ms: WINDOW_MS, limit: 0 };
+    let query = MetadataQuery { selectors: vec![], times: TimeRange::new(0, WINDOW_MS), limit: 0 };
     store.label_values("n", &query, &Budget::unlimited()).await.unwrap()
 }
 
@@ -162,7 +162,7 @@ fn series_without_samples_are_not_listed() {
             store.clean_tombstones().await.unwrap();
             assert_eq!(series_between(&store, 0, WINDOW_MS * 2).await, with(&[2]));
             let absent = vec![vec![Matcher::new(MatchOp::NotEqual, "x", "y").unwrap()]];
-            let query = MetadataQuery { selectors: absent, start_ms: 0, end_ms: 9, limit: 0 };
+            let query = MetadataQuery { selectors: absent, times: TimeRange::new(0, 9), limit: 0 };
             let found = store.series(&query, &Budget::unlimited()).await.unwrap();
             assert_eq!(found, with(&[2]));
             assert_eq!(values(&store).await.len(), 7);
@@ -180,7 +180,7 @@ fn series_without_samples_are_not_listed() {
 async fn lists(store: &Store) -> Vec<Vec<String>> {
     let mut lists = Vec::new();
     for selectors in [vec![], vec![vec![Matcher::equal("__name__", "a")]], of(2)] {
-        let query = MetadataQuery { selectors, start_ms: i64::MIN, end_ms: i64::MAX, limit: 0 };
+        let query = MetadataQuery { selectors, times: TimeRange::ALL, limit: 0 };
         let budget = Budget::unlimited();
         let series = store.series(&query, &budget).await.unwrap();
         lists.push(series.iter().map(|labels| labels.get("n").to_owned()).collect());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use model::{
     BatchExemplar, BatchMetadata, Budget, ExemplarQuery, KnownMetric, MetadataQuery, MetricKind,
-    Source,
+    Source, TimeRange,
 };
 use slatedb::object_store::ObjectStore;
 
@@ -214,7 +214,7 @@ fn a_query_that_finds_files_gone_takes_others() {
         );
         taken.expect("a file was missing").unwrap();
         assert_eq!(read.unwrap(), read_all(&store).await.unwrap());
-        let query = MetadataQuery { selectors: vec![], start_ms: 0, end_ms: 9, limit: 0 };
+        let query = MetadataQuery { selectors: vec![], times: TimeRange::new(0, 9), limit: 0 };
         assert_eq!(reader.series(&query, &Budget::unlimited()).await.unwrap(), vec![a]);
     });
 }
@@ -301,7 +301,7 @@ fn exemplars_and_metadata_are_followed() {
                 store.seal_all().await.unwrap();
             }
             reader.catch_up().await.unwrap();
-            let query = ExemplarQuery { selectors: vec![vec![]], start_ms: 0, end_ms: 99 };
+            let query = ExemplarQuery { selectors: vec![vec![]], times: TimeRange::new(0, 99) };
             let budget = Budget::unlimited();
             let exemplars = |store: &Store| store.exemplars(&query, &budget).unwrap().found;
             assert_eq!(exemplars(&reader), exemplars(&store), "round {round}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{
     Advance, Batch, Budget, HISTOGRAM_BATCH_LEN, Histogram, HistogramSample, Labels, Matcher,
-    SampleBatch, Selection, SeriesSet, Source, SourceError, Span,
+    SampleBatch, Selection, SeriesSet, Source, SourceError, Span, TimeRange,
 };
 use slatedb::object_store::ObjectStore;
 use slatedb::object_store::memory::InMemory;
@@ -173,7 +173,8 @@ pub(crate) async fn read_full(
     start_ms: i64,
     end_ms: i64,
 ) -> Result<FullContents, SourceError> {
-    let selection = Selection { matchers, start_ms, end_ms, only_newest: false };
+    let selection =
+        Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: false };
     read_selection(source, &selection).await
 }
 
@@ -182,7 +183,7 @@ pub(crate) async fn read_selection(
     source: &dyn Source,
     selection: &Selection,
 ) -> Result<FullContents, SourceError> {
-    let end_ms = selection.end_ms;
+    let end_ms = selection.times.end_ms;
     let set = source.select(selection, &Budget::unlimited()).await?;
     let mut contents = Vec::new();
     for index in 0..set.len() {

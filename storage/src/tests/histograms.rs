@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::ResetHint::{self, Gauge, NotReset, Unknown};
 use model::{
     Advance, Batch, Budget, Histogram, HistogramSample, Labels, SampleBatch, Selection, Source,
-    Span,
+    Span, TimeRange,
 };
 
 use super::harness::{
@@ -347,8 +347,7 @@ fn long_runs_are_read_a_batch_at_a_time() {
         append(&store, &samples).await;
         let selection = Selection {
             matchers: Vec::new(),
-            start_ms: 30_000,
-            end_ms: i64::MAX,
+            times: TimeRange::new(30_000, i64::MAX),
             only_newest: false,
         };
         let set = store.select(&selection, &Budget::unlimited()).await.unwrap();

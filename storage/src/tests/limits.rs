@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Batch, HistogramSample, Labels, Selection};
+use model::{Batch, HistogramSample, Labels, Selection, TimeRange};
 
 use super::harness::{self, at, batch, histogram, labels, memory, open, open_with, read_all};
 use crate::head::series::HeadSeries;
@@ -214,7 +214,11 @@ fn what_stays_open_when_its_log_epoch_ends_takes_less_and_reads_the_same() {
             // The newest of each as a query of now sees it, and one of before.
             for end_ms in [3 * HOUR_MS, 2 * HOUR_MS + 100 * 15_000 + 1] {
                 let (matchers, start_ms) = (Vec::new(), end_ms - 2 * HOUR_MS);
-                let selection = Selection { matchers, start_ms, end_ms, only_newest: true };
+                let selection = Selection {
+                    matchers,
+                    times: TimeRange::new(start_ms, end_ms),
+                    only_newest: true,
+                };
                 let found = harness::read_selection(store, &selection).await.unwrap();
                 let newest = |samples: &Vec<harness::Read>| samples.last().map(|s| s.timestamp_ms);
                 let found: Vec<_> = found.iter().map(|(_, samples)| newest(samples)).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Budget, MetadataQuery, Source};
+use model::{Budget, MetadataQuery, Source, TimeRange};
 use slatedb::object_store::ObjectStore;
 
 use super::harness::{batch, labels, memory, open, options, read_all};
@@ -31,7 +31,7 @@ fn a_store_is_read_as_it_is_while_it_is_written_to() {
         let seen = look(&objects).await.unwrap();
         let expected = read_all(&store).await.unwrap();
         assert_eq!(read_all(&seen).await.unwrap(), expected);
-        let query = MetadataQuery { selectors: vec![], start_ms: 0, end_ms: 9, limit: 0 };
+        let query = MetadataQuery { selectors: vec![], times: TimeRange::new(0, 9), limit: 0 };
         let budget = Budget::unlimited();
         assert_eq!(
             seen.series(&query, &budget).await.unwrap(),

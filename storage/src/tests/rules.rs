@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Budget, Labels, MatchOp, Matcher, MetadataQuery, Source};
+use model::{Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
 use slatedb::object_store::ObjectStore;
 
 use super::faults::Faulty;
@@ -187,8 +187,7 @@ fn series_of_which_nothing_is_kept_are_not_listed() {
         store.maintain().await.unwrap();
         let query = MetadataQuery {
             selectors: vec![],
-            start_ms: NOW_MS - WINDOW_MS,
-            end_ms: NOW_MS,
+            times: TimeRange::new(NOW_MS - WINDOW_MS, NOW_MS),
             limit: 0,
         };
         let budget = Budget::unlimited();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source};
+use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, TimeRange};
 
 use super::harness::{self, batch, labels, open, read, read_all};
 use crate::keys;
@@ -45,7 +45,7 @@ async fn keys_of(store: &Store, prefix: &[u8]) -> Vec<Vec<u8>> {
 
 async fn names(store: &Store) -> Vec<String> {
     let query =
-        MetadataQuery { selectors: vec![], start_ms: 0, end_ms: 9 * PARTITION_MS, limit: 0 };
+        MetadataQuery { selectors: vec![], times: TimeRange::new(0, 9 * PARTITION_MS), limit: 0 };
     store.label_values("__name__", &query, &Budget::unlimited()).await.unwrap()
 }
 

@@ -7,7 +7,7 @@ use model::histogram::decide_hint;
 use model::memory::MemorySource;
 use model::{
     Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, ResetHint,
-    Selection, Source, Span,
+    Selection, Source, Span, TimeRange,
 };
 use proptest::prelude::*;
 
@@ -232,7 +232,8 @@ async fn newest(
     start_ms: i64,
     end_ms: i64,
 ) -> Vec<(Labels, Read)> {
-    let selection = Selection { matchers, start_ms, end_ms, only_newest: true };
+    let selection =
+        Selection { matchers, times: TimeRange::new(start_ms, end_ms), only_newest: true };
     let contents = harness::read_selection(store, &selection).await.unwrap();
     let last = |(labels, mut reads): (Labels, Vec<Read>)| Some((labels, vec![reads.pop()?]));
     let contents = checked(contents.into_iter().filter_map(last).collect());
@@ -453,7 +454,7 @@ proptest! {
                 let expected = read(&twin, matchers.clone(), 0, 100).await.unwrap();
                 assert_eq!(found, expected, "{matchers:?}");
                 let query =
-                    MetadataQuery { selectors: vec![matchers], start_ms: 0, end_ms: 100, limit: 3 };
+                    MetadataQuery { selectors: vec![matchers], times: TimeRange::new(0, 100), limit: 3  };
                 let budget = model::Budget::unlimited();
                 assert_eq!(
                     store.series(&query, &budget).await.unwrap(),

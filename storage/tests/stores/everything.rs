@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::{
     Advance, Batch, BatchExemplar, BatchMetadata, Budget, Exemplar, ExemplarQuery, Histogram,
     HistogramSample, Labels, Matcher, MetricKind, MetricMetadata, ResetHint, SampleBatch,
-    Selection, Source, Span,
+    Selection, Source, Span, TimeRange,
 };
 use storage::{ManualClock, RetentionRule, Store, StoreOptions, audit};
 
@@ -256,7 +256,11 @@ fn expected() -> Contents {
 
 async fn read(store: &Store) -> Contents {
     let (start_ms, end_ms) = (i64::MIN, i64::MAX);
-    let selection = Selection { matchers: Vec::new(), start_ms, end_ms, only_newest: false };
+    let selection = Selection {
+        matchers: Vec::new(),
+        times: TimeRange::new(start_ms, end_ms),
+        only_newest: false,
+    };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Contents::new();
     for index in 0..set.len() {
@@ -289,7 +293,7 @@ async fn read(store: &Store) -> Contents {
 /// What is known beside samples: exemplars of one metric, metadata, and the note.
 async fn check_beside(store: &Store, name: &str) {
     let selectors = vec![vec![Matcher::equal("__name__", "requests_total")]];
-    let query = ExemplarQuery { selectors, start_ms: i64::MIN, end_ms: i64::MAX };
+    let query = ExemplarQuery { selectors, times: TimeRange::ALL };
     let exemplars = store.exemplars(&query, &Budget::unlimited()).unwrap();
     let metadata = store.metadata(None, usize::MAX);
     assert!(exemplars.warnings.is_empty() && metadata.warnings.is_empty());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{
     Advance, Batch, Budget, Histogram, HistogramSample, Labels, SampleBatch, Selection, Source,
-    Span,
+    Span, TimeRange,
 };
 use storage::{ManualClock, Store, StoreOptions};
 
@@ -95,12 +95,7 @@ fn expected() -> Contents {
 }
 
 async fn read(store: &Store) -> Contents {
-    let selection = Selection {
-        matchers: Vec::new(),
-        start_ms: i64::MIN,
-        end_ms: i64::MAX,
-        only_newest: false,
-    };
+    let selection = Selection { matchers: Vec::new(), times: TimeRange::ALL, only_newest: false };
     let set = store.select(&selection, &Budget::unlimited()).await.unwrap();
     let mut contents = Vec::new();
     for index in 0..set.len() {

@@ -3,7 +3,7 @@
 mod otlp;
 
 use axum::body::to_bytes;
-use model::{Budget, ExemplarQuery, MatchOp, Matcher, Selection, Source};
+use model::{Budget, ExemplarQuery, MatchOp, Matcher, Selection, Source, TimeRange};
 use prometheus::Registry;
 use prost::Message;
 use storage::StoreOptions;
@@ -71,8 +71,7 @@ impl Receiver {
         let matcher = Matcher::new(MatchOp::Equal, "__name__", metric).unwrap();
         let selection = Selection {
             matchers: vec![matcher],
-            start_ms: i64::MIN / 2,
-            end_ms: i64::MAX / 2,
+            times: TimeRange::new(i64::MIN / 2, i64::MAX / 2),
             only_newest: false,
         };
         let set = self.store.select(&selection, &Budget::unlimited()).await.unwrap();
@@ -433,7 +432,7 @@ async fn exemplars_and_metadata_are_kept_and_late_exemplars_told_to_senders_of_v
     assert_eq!(answer, (StatusCode::BAD_REQUEST, text.to_owned(), Some([1, 0, 1])));
 
     let selector = vec![Matcher::new(MatchOp::Equal, "__name__", "up").unwrap()];
-    let query = ExemplarQuery { selectors: vec![selector], start_ms: 0, end_ms: i64::MAX };
+    let query = ExemplarQuery { selectors: vec![selector], times: TimeRange::new(0, i64::MAX) };
     let found = receiver.store.exemplars(&query, &Budget::unlimited()).unwrap().found;
     let found: Vec<_> = found[0].exemplars.iter().map(|e| (e.timestamp_ms, e.value)).collect();
     assert_eq!(found, [(now, 2.0)]);

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use model::{Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, SourceError};
+use model::{
+    Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, SourceError, TimeRange,
+};
 use tokio::task::JoinSet;
 
 use super::chance::Chance;
@@ -534,7 +536,8 @@ impl Lives<'_> {
     /// Series and values are listed of which there are samples, and none that was never sent.
     async fn check_names(&self, process: &Process, found: &BTreeMap<Cell, u64>) {
         let (start_ms, end_ms) = (i64::MIN, i64::MAX);
-        let query = MetadataQuery { selectors: vec![], start_ms, end_ms, limit: 0 };
+        let query =
+            MetadataQuery { selectors: vec![], times: TimeRange::new(start_ms, end_ms), limit: 0 };
         let budget = Budget::unlimited();
         let listed = process.store.series(&query, &budget).await;
         let values = process.store.label_values("n", &query, &budget).await;
