@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::IntGauge;
 
-use wire::Full;
+use wire::InflightFull;
 
 /// The account of what is held, and its limit.
 #[derive(Debug)]
@@ -45,11 +45,11 @@ impl Reservation {
     /// Reserves more.
     ///
     /// Errors: the limit is reached; what was held before is still held.
-    pub(super) fn add(&mut self, bytes: usize) -> Result<(), Full> {
+    pub(super) fn add(&mut self, bytes: usize) -> Result<(), InflightFull> {
         let reached = self.inflight.add(bytes);
         if reached > self.inflight.bytes_max {
             self.inflight.remove(bytes);
-            return Err(Full { reached, limit: self.inflight.bytes_max });
+            return Err(InflightFull { reached, limit: self.inflight.bytes_max });
         }
         self.bytes += bytes;
         Ok(())
@@ -80,7 +80,7 @@ mod tests {
         let mut first = Reservation::new(&inflight);
         let mut second = Reservation::new(&inflight);
         assert_eq!(first.add(60), Ok(()));
-        assert_eq!(second.add(60), Err(Full { reached: 120, limit: 100 }));
+        assert_eq!(second.add(60), Err(InflightFull { reached: 120, limit: 100 }));
         assert_eq!(second.add(40), Ok(()));
         first.set(10);
         assert_eq!((gauge.get(), second.add(50)), (50, Ok(())));

@@ -157,8 +157,8 @@ impl IngestMetrics {
                 self.invalid_labels.inc_by(counts.floats + counts.histograms);
             }
         }
-        metrics.exemplars_rejected.inc_by(decoded.exemplars_passed_over);
-        metrics.metadata_rejected.inc_by(decoded.metadata_passed_over);
+        metrics.exemplars_rejected.inc_by(decoded.exemplars_dropped);
+        metrics.metadata_rejected.inc_by(decoded.metadata_dropped);
     }
 }
 

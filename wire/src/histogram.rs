@@ -17,7 +17,7 @@ const LEN_MAX: usize = HISTOGRAM_BUCKETS_MAX + 1;
 /// Source: `Histogram` in `prompb/types.proto` and `prompb/io/prometheus/write/v2/types.proto` of
 /// Prometheus; the second adds the start.
 #[derive(Debug, Default)]
-pub(super) struct HistogramParts {
+pub(super) struct HistogramFields {
     pub(super) timestamp_ms: i64,
     /// 0 where it is not known; the first message has no such field.
     pub(super) start_ms: i64,
@@ -59,20 +59,20 @@ struct Side {
 
 /// Why a histogram could not be read.
 #[derive(Debug)]
-pub(super) enum PartsError {
+pub(super) enum HistogramFieldsError {
     /// The bytes are none.
     Wire(WireError),
     /// More of these than are taken, in the plural.
     TooMany(&'static str),
 }
 
-impl From<WireError> for PartsError {
-    fn from(error: WireError) -> PartsError {
-        PartsError::Wire(error)
+impl From<WireError> for HistogramFieldsError {
+    fn from(error: WireError) -> HistogramFieldsError {
+        HistogramFieldsError::Wire(error)
     }
 }
 
-impl HistogramParts {
+impl HistogramFields {
     /// Reads one message. Absent fields are zero; of repeated single ones the last one wins.
     ///
     /// Memory: of each list one more than [`HISTOGRAM_BUCKETS_MAX`] at most. What stands behind
@@ -81,7 +81,7 @@ impl HistogramParts {
         &mut self,
         mut message: Reader<'_>,
         has_start: bool,
-    ) -> Result<(), PartsError> {
+    ) -> Result<(), HistogramFieldsError> {
         self.clear();
         while !message.is_at_end() {
             let key = message.key()?;
@@ -109,7 +109,7 @@ impl HistogramParts {
         self.check_len()
     }
 
-    fn check_len(&self) -> Result<(), PartsError> {
+    fn check_len(&self) -> Result<(), HistogramFieldsError> {
         let (positive, negative) = (&self.positive, &self.negative);
         for (what, len) in [
             ("buckets", positive.deltas.len() + negative.deltas.len()),
@@ -118,7 +118,7 @@ impl HistogramParts {
             ("custom bounds", self.custom_values.len()),
         ] {
             if len > HISTOGRAM_BUCKETS_MAX {
-                return Err(PartsError::TooMany(what));
+                return Err(HistogramFieldsError::TooMany(what));
             }
         }
         Ok(())
@@ -126,12 +126,12 @@ impl HistogramParts {
 
     fn clear(&mut self) {
         let parts = std::mem::take(self);
-        *self = HistogramParts {
+        *self = HistogramFields {
             positive: parts.positive.cleared(),
             negative: parts.negative.cleared(),
             custom_values: parts.custom_values,
             shared_bounds: parts.shared_bounds,
-            ..HistogramParts::default()
+            ..HistogramFields::default()
         };
         self.custom_values.clear();
     }

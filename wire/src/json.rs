@@ -44,7 +44,7 @@ pub enum JsonError {
 
 /// A fault and where it lies, in bytes from the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct JsonFault {
     pub(super) position: usize,
     pub(super) error: JsonError,
 }
@@ -64,12 +64,12 @@ impl<'a> JsonReader<'a> {
 
     /// A fault at the place where the reader stands.
     #[cold]
-    pub(super) fn fault(&self, error: JsonError) -> Fault {
-        Fault { position: self.position, error }
+    pub(super) fn fault(&self, error: JsonError) -> JsonFault {
+        JsonFault { position: self.position, error }
     }
 
     /// Errors: something follows.
-    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+    pub(super) fn finish(&mut self) -> Result<(), JsonFault> {
         self.skip_space();
         if self.position < self.bytes.len() {
             return Err(self.fault(JsonError::Trailing));
@@ -78,7 +78,7 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Reads an object: hands over the name of each field, whose value is then read or skipped.
-    pub(super) fn object<E: From<Fault>>(
+    pub(super) fn object<E: From<JsonFault>>(
         &mut self,
         mut field: impl FnMut(&mut JsonReader<'a>, &str) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -105,7 +105,7 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Reads a list: each item is to be read or skipped.
-    pub(super) fn list<E: From<Fault>>(
+    pub(super) fn list<E: From<JsonFault>>(
         &mut self,
         mut item: impl FnMut(&mut JsonReader<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -126,7 +126,7 @@ impl<'a> JsonReader<'a> {
         Ok(())
     }
 
-    fn descend(&mut self) -> Result<(), Fault> {
+    fn descend(&mut self) -> Result<(), JsonFault> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(self.fault(JsonError::TooDeep(DEPTH_MAX)));
@@ -134,7 +134,7 @@ impl<'a> JsonReader<'a> {
         Ok(())
     }
 
-    fn has_more(&mut self, end: u8, expected: &'static str) -> Result<bool, Fault> {
+    fn has_more(&mut self, end: u8, expected: &'static str) -> Result<bool, JsonFault> {
         if self.is_next(end)? {
             return Ok(false);
         }
@@ -143,7 +143,7 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Reads a text.
-    pub(super) fn text(&mut self) -> Result<Cow<'a, str>, Fault> {
+    pub(super) fn text(&mut self) -> Result<Cow<'a, str>, JsonFault> {
         if self.is_null()? {
             return Ok(Cow::Borrowed(""));
         }
@@ -165,7 +165,7 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Reads the rest of a text that has an escape here.
-    fn text_behind(&mut self, mut text: String) -> Result<String, Fault> {
+    fn text_behind(&mut self, mut text: String) -> Result<String, JsonFault> {
         loop {
             let start = self.position;
             match self.byte()? {
@@ -185,15 +185,15 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    fn utf8(&self, start: usize) -> Result<&'a str, Fault> {
+    fn utf8(&self, start: usize) -> Result<&'a str, JsonFault> {
         let text = std::str::from_utf8(&self.bytes[start..self.position]);
-        text.map_err(|error| Fault {
+        text.map_err(|error| JsonFault {
             position: start + error.valid_up_to(),
             error: JsonError::Character,
         })
     }
 
-    fn escape(&mut self) -> Result<char, Fault> {
+    fn escape(&mut self) -> Result<char, JsonFault> {
         Ok(match self.byte()? {
             c @ (b'"' | b'\\' | b'/') => char::from(c),
             b'b' => '\u{8}',
@@ -221,7 +221,7 @@ impl<'a> JsonReader<'a> {
         })
     }
 
-    fn hex4(&mut self) -> Result<u32, Fault> {
+    fn hex4(&mut self) -> Result<u32, JsonFault> {
         let digits = self.bytes[self.position..].first_chunk::<4>();
         let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
@@ -235,25 +235,25 @@ impl<'a> JsonReader<'a> {
     pub(super) fn integer<T: std::str::FromStr>(
         &mut self,
         expected: &'static str,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, JsonFault> {
         let start = self.position;
         let text = self.number()?;
         match text.parse() {
             Ok(number) => Ok(number),
-            Err(_) => Err(Fault { position: start, error: JsonError::Number(expected) }),
+            Err(_) => Err(JsonFault { position: start, error: JsonError::Number(expected) }),
         }
     }
 
     /// Reads a number, in quotes or not; in quotes it may be "NaN", "Infinity" or "-Infinity".
-    pub(super) fn double(&mut self) -> Result<f64, Fault> {
+    pub(super) fn double(&mut self) -> Result<f64, JsonFault> {
         let start = self.position;
         let text = self.number()?;
         parse_float(&text)
-            .ok_or(Fault { position: start, error: JsonError::Number("a 64-bit float") })
+            .ok_or(JsonFault { position: start, error: JsonError::Number("a 64-bit float") })
     }
 
     /// The text of a number.
-    fn number(&mut self) -> Result<Cow<'a, str>, Fault> {
+    fn number(&mut self) -> Result<Cow<'a, str>, JsonFault> {
         if self.peek()? == b'"' {
             return self.text();
         }
@@ -269,7 +269,7 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Reads `true` or `false`.
-    pub(super) fn boolean(&mut self) -> Result<bool, Fault> {
+    pub(super) fn boolean(&mut self) -> Result<bool, JsonFault> {
         let is_true = match self.peek()? {
             b't' => self.word("true")?,
             b'f' => !self.word("false")?,
@@ -279,12 +279,12 @@ impl<'a> JsonReader<'a> {
     }
 
     /// Whether a text comes next, and not a number.
-    pub(super) fn is_text(&mut self) -> Result<bool, Fault> {
+    pub(super) fn is_text(&mut self) -> Result<bool, JsonFault> {
         Ok(self.peek()? == b'"')
     }
 
     /// Passes over a value of any kind.
-    pub(super) fn skip(&mut self) -> Result<(), Fault> {
+    pub(super) fn skip(&mut self) -> Result<(), JsonFault> {
         match self.peek()? {
             b'{' => self.object(|reader, _| reader.skip()),
             b'[' => self.list(JsonReader::skip),
@@ -295,14 +295,14 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    fn is_null(&mut self) -> Result<bool, Fault> {
+    fn is_null(&mut self) -> Result<bool, JsonFault> {
         if self.peek()? != b'n' {
             return Ok(false);
         }
         self.word("null")
     }
 
-    fn word(&mut self, word: &'static str) -> Result<bool, Fault> {
+    fn word(&mut self, word: &'static str) -> Result<bool, JsonFault> {
         if !self.bytes[self.position..].starts_with(word.as_bytes()) {
             return Err(self.fault(JsonError::Expected(word)));
         }
@@ -317,26 +317,26 @@ impl<'a> JsonReader<'a> {
     }
 
     /// The next byte that is no space.
-    fn peek(&mut self) -> Result<u8, Fault> {
+    fn peek(&mut self) -> Result<u8, JsonFault> {
         self.skip_space();
         let next = self.bytes.get(self.position).copied();
         next.ok_or_else(|| self.fault(JsonError::Truncated))
     }
 
-    fn is_next(&mut self, byte: u8) -> Result<bool, Fault> {
+    fn is_next(&mut self, byte: u8) -> Result<bool, JsonFault> {
         let is_next = self.peek()? == byte;
         self.position += usize::from(is_next);
         Ok(is_next)
     }
 
-    fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), Fault> {
+    fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), JsonFault> {
         if self.is_next(byte)? {
             return Ok(());
         }
         Err(self.fault(JsonError::Expected(expected)))
     }
 
-    fn byte(&mut self) -> Result<u8, Fault> {
+    fn byte(&mut self) -> Result<u8, JsonFault> {
         let next = self.bytes.get(self.position).copied();
         let next = next.ok_or_else(|| self.fault(JsonError::Truncated))?;
         self.position += 1;
@@ -352,13 +352,13 @@ mod tests {
     use super::*;
 
     /// Reads any value into a tree, as the twin has it.
-    fn tree(reader: &mut JsonReader<'_>) -> Result<Value, Fault> {
+    fn tree(reader: &mut JsonReader<'_>) -> Result<Value, JsonFault> {
         Ok(match reader.peek()? {
             b'{' => {
                 let mut fields = serde_json::Map::new();
                 reader.object(|reader, name| {
                     fields.insert(name.to_owned(), tree(reader)?);
-                    Ok::<_, Fault>(())
+                    Ok::<_, JsonFault>(())
                 })?;
                 Value::Object(fields)
             }
@@ -366,7 +366,7 @@ mod tests {
                 let mut items = Vec::new();
                 reader.list(|reader| {
                     items.push(tree(reader)?);
-                    Ok::<_, Fault>(())
+                    Ok::<_, JsonFault>(())
                 })?;
                 Value::Array(items)
             }
@@ -380,14 +380,14 @@ mod tests {
         })
     }
 
-    fn read(text: &[u8]) -> Result<Value, Fault> {
+    fn read(text: &[u8]) -> Result<Value, JsonFault> {
         let mut reader = JsonReader::new(text);
         let tree = tree(&mut reader)?;
         reader.finish()?;
         Ok(tree)
     }
 
-    fn skipped(text: &[u8]) -> Result<(), Fault> {
+    fn skipped(text: &[u8]) -> Result<(), JsonFault> {
         let mut reader = JsonReader::new(text);
         reader.skip()?;
         reader.finish()

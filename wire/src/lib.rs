@@ -7,10 +7,10 @@
 //! v2   two passes   the symbols, which may stand anywhere; then series that refer to them
 //! ```
 //!
-//! [`v1`] and [`v2`] know the two messages; [`filling`] is what they put into the batch, with
-//! the limits. The fast path ([`fast`], [`symbols`]) takes labels that are sorted, unique, short,
+//! [`v1`] and [`v2`] know the two messages; [`builder`] is what they put into the batch, with
+//! the limits. The fast path ([`fast_path`], [`symbol_table`]) takes labels that are sorted, unique, short,
 //! not empty and well-encoded, which is nearly all there is, and samples framed as every sender
-//! frames them. A series with any other label is read again by the [`careful`] path, which sorts
+//! frames them. A series with any other label is read again by the [`slow_path`], which sorts
 //! labels, drops empty values and rejects what Prometheus rejects. Fields may be split, repeated,
 //! unknown or in any order.
 //!
@@ -19,12 +19,11 @@
 //! with some bad series, both versions follow that of 2.0: the good ones are kept and the bad
 //! ones named, where Prometheus drops the bad labels of a 1.0 request without a word.
 
-mod budget;
-mod careful;
+mod batch_builder;
+mod decode_budget;
 pub mod exposition;
-mod fast;
+mod fast_path;
 pub mod fields;
-mod filling;
 mod histogram;
 mod json;
 pub mod limits;
@@ -32,7 +31,8 @@ pub mod otlp;
 mod protobuf;
 pub mod read;
 pub mod rejects;
-mod symbols;
+mod slow_path;
+mod symbol_table;
 #[cfg(test)]
 mod tests;
 mod v1;
@@ -40,22 +40,22 @@ mod v2;
 
 use model::Batch;
 
-use budget::Budget;
-pub use budget::Full;
-use careful::CarefulLabels;
-use filling::Filling;
-use histogram::HistogramParts;
+use batch_builder::BatchBuilder;
+use decode_budget::DecodeBudget;
+pub use decode_budget::InflightFull;
+use histogram::HistogramFields;
 pub use json::JsonError;
 use limits::DECOMPRESSED_FLAG;
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 pub use protobuf::WireError;
 pub use rejects::{Counts, Reason, Rejects};
-use symbols::Symbols;
+use slow_path::UncheckedLabels;
+use symbol_table::SymbolTable;
 use v2::SeenMetadata;
 
 /// How many zero bytes behind a message let the fast path read its last series too. It is
 /// right without them, and slower.
-pub const MESSAGE_PADDING: usize = fast::PADDING;
+pub const MESSAGE_PADDING: usize = fast_path::PADDING;
 
 /// The two messages of remote write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,18 +84,16 @@ pub enum DecodeError {
         error: JsonError,
     },
     /// Mend the request: the bytes are not a write request.
-    #[error("malformed write request at byte {position}, {place}: {error}")]
+    #[error("malformed write request at {position}: {error}")]
     Malformed {
-        /// Where in the decompressed message.
-        position: usize,
-        /// Which series, which field.
-        place: Place,
+        /// Position in the decompressed message.
+        position: MessagePosition,
         /// What is wrong.
         error: WireError,
     },
     /// Come back later.
     #[error(transparent)]
-    Full(#[from] Full),
+    InflightFull(#[from] InflightFull),
     /// Send less at once, or raise the limit.
     #[error("request of {reached} {what} is over the limit of {limit} (--{flag})")]
     TooLarge {
@@ -110,20 +108,22 @@ pub enum DecodeError {
     },
 }
 
-/// A place in a write request, for error texts.
+/// A position in a decompressed write request, for error texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Which series, counted from zero; none outside of a series.
+pub struct MessagePosition {
+    /// Offset in bytes.
+    pub byte: usize,
+    /// Index of the series from zero; `None` outside of a series.
     pub series_index: Option<usize>,
     /// The field's name in the protobuf definition.
     pub field: &'static str,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for MessagePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.series_index {
-            Some(index) => write!(f, "timeseries[{index}].{}", self.field),
-            None => f.write_str(self.field),
+            Some(index) => write!(f, "byte {}, timeseries[{index}].{}", self.byte, self.field),
+            None => write!(f, "byte {}, {}", self.byte, self.field),
         }
     }
 }
@@ -134,9 +134,9 @@ pub struct Decoded {
     /// Series, samples and exemplars left out of the batch, and why.
     pub rejects: Rejects,
     /// Exemplars left out without a word to the sender, as Prometheus does it.
-    pub exemplars_passed_over: u64,
+    pub exemplars_dropped: u64,
     /// Metadata left out: without a metric's name, or not UTF-8.
-    pub metadata_passed_over: u64,
+    pub metadata_dropped: u64,
 }
 
 /// Decompresses one request into `message`, followed by [`MESSAGE_PADDING`] zero bytes.
@@ -206,15 +206,15 @@ fn check_decompressed_len(length: usize, limits: &Limits) -> Result<(), DecodeEr
 }
 
 /// Asked before decoding holds so many bytes more than the length of the message.
-pub type Grant<'a> = &'a mut dyn FnMut(usize) -> Result<(), Full>;
+pub type Grant<'a> = &'a mut dyn FnMut(usize) -> Result<(), InflightFull>;
 
 /// The working memory of decoding, kept from request to request.
 #[derive(Debug, Default)]
 pub struct Decoder {
     packed: Vec<u8>,
-    labels: CarefulLabels,
-    histogram: HistogramParts,
-    symbols: Symbols,
+    labels: UncheckedLabels,
+    histogram: HistogramFields,
+    symbols: SymbolTable,
     refs: Vec<u32>,
     seen: SeenMetadata,
 }
@@ -238,10 +238,10 @@ impl Decoder {
     ) -> Result<Decoded, DecodeError> {
         check_decompressed_len(length, limits)?;
         batch.clear();
-        let filling = Filling::new(limits, batch, Budget::new(limits, length, grant));
+        let builder = BatchBuilder::new(limits, batch, DecodeBudget::new(limits, length, grant));
         match version {
-            Version::V1 => v1::decode(self, bytes, length, filling),
-            Version::V2 => v2::decode(self, bytes, length, filling),
+            Version::V1 => v1::decode(self, bytes, length, builder),
+            Version::V2 => v2::decode(self, bytes, length, builder),
         }
     }
 
@@ -257,15 +257,15 @@ impl Decoder {
 
 #[cold]
 fn malformed(
-    position: usize,
+    byte: usize,
     series_index: Option<usize>,
     field: &'static str,
     error: WireError,
 ) -> DecodeError {
-    DecodeError::Malformed { position, place: Place { series_index, field }, error }
+    DecodeError::Malformed { position: MessagePosition { byte, series_index, field }, error }
 }
 
 #[cold]
-fn over(what: &'static str, flag: &'static str, limit: usize) -> DecodeError {
+fn too_large(what: &'static str, flag: &'static str, limit: usize) -> DecodeError {
     DecodeError::TooLarge { what, flag, limit, reached: limit + 1 }
 }

@@ -10,10 +10,10 @@
 //! So the fast path copies each text together with its length byte, compares names eight bytes
 //! at a time, and checks all labels of a series for ASCII at once.
 
-use crate::careful::check_label;
-use crate::fast::{self, LabelPacker};
-use crate::filling::{Filling, Mark, metric_kind};
+use crate::batch_builder::{BatchBuilder, SeriesMark, metric_kind};
+use crate::fast_path::{self, LabelPacker};
 use crate::protobuf::{LENGTH, Reader, WireError};
+use crate::slow_path::check_label;
 use crate::{DecodeError, Decoded, Decoder, malformed};
 
 /// Decodes the message `bytes[..length]`.
@@ -21,20 +21,20 @@ pub(super) fn decode(
     decoder: &mut Decoder,
     bytes: &[u8],
     length: usize,
-    filling: Filling<'_>,
+    builder: BatchBuilder<'_>,
 ) -> Result<Decoded, DecodeError> {
-    let mut request = Request { decoder, filling };
+    let mut request = RequestDecoder { decoder, builder };
     request.message(Reader::new(bytes, length))?;
-    Ok(request.filling.decoded)
+    Ok(request.builder.decoded)
 }
 
 /// One request on its way through the decoder.
-struct Request<'a, 'b> {
+struct RequestDecoder<'a, 'b> {
     decoder: &'a mut Decoder,
-    filling: Filling<'b>,
+    builder: BatchBuilder<'b>,
 }
 
-impl Request<'_, '_> {
+impl RequestDecoder<'_, '_> {
     fn message(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
         while !reader.is_at_end() {
             let start = reader.position();
@@ -57,26 +57,26 @@ impl Request<'_, '_> {
     }
 
     fn series(&mut self, message: Reader<'_>) -> Result<(), DecodeError> {
-        let mark = self.filling.open_series()?;
+        let mark = self.builder.open_series()?;
         let packed_len = self.series_parts(message, mark)?;
-        self.filling.check_samples()?;
+        self.builder.check_samples()?;
         if let Some(packed_len) = packed_len {
             let packed = &self.decoder.packed[..packed_len];
-            self.filling.batch.labels_arena.extend_from_slice(packed);
+            self.builder.batch.labels_arena.extend_from_slice(packed);
         } else {
             let labels = &mut self.decoder.labels;
-            let limits = self.filling.limits;
+            let limits = self.builder.limits;
             // The wire format of these labels has been read once already.
             labels.read_series(message, limits).map_err(|error| {
                 malformed(message.position(), Some(mark.series_index), "labels", error)
             })?;
-            let arena = &mut self.filling.batch.labels_arena;
+            let arena = &mut self.builder.batch.labels_arena;
             if let Err((reason, text)) = labels.pack(message.buffer(), limits, arena) {
-                self.filling.refuse_series(mark, reason, text);
+                self.builder.refuse_series(mark, reason, text);
                 return Ok(());
             }
         }
-        self.filling.close_series(mark);
+        self.builder.close_series(mark);
         Ok(())
     }
 
@@ -85,14 +85,14 @@ impl Request<'_, '_> {
     fn series_parts(
         &mut self,
         message: Reader<'_>,
-        mark: Mark,
+        mark: SeriesMark,
     ) -> Result<Option<usize>, DecodeError> {
         let mut reader = message;
-        let mut packer = LabelPacker::new(&mut self.decoder.packed, message, self.filling.limits);
+        let mut packer = LabelPacker::new(&mut self.decoder.packed, message, self.builder.limits);
         packer.pack(&mut reader);
-        if self.filling.has_room(reader.rest().len()) {
-            while let Some((timestamp, value)) = fast::sample(&mut reader) {
-                self.filling.push_sample(timestamp, value);
+        if self.builder.fits_sample_limit(reader.rest().len()) {
+            while let Some((timestamp, value)) = fast_path::sample(&mut reader) {
+                self.builder.push_sample(timestamp, value);
             }
         }
         while !reader.is_at_end() {
@@ -109,22 +109,22 @@ impl Request<'_, '_> {
                 2 => {
                     let message = reader.nested(key).map_err(within("samples"))?;
                     let (timestamp, value) = sample(message).map_err(within("samples"))?;
-                    self.filling.push_sample(timestamp, value);
-                    self.filling.check_samples()?;
+                    self.builder.push_sample(timestamp, value);
+                    self.builder.check_samples()?;
                 }
                 3 => {
                     let message = reader.nested(key).map_err(within("exemplars"))?;
                     let labels = &mut self.decoder.labels;
                     labels.clear();
                     let (timestamp, value) =
-                        exemplar(message, |label| labels.read_label(label, self.filling.limits))
+                        exemplar(message, |label| labels.read_label(label, self.builder.limits))
                             .map_err(within("exemplars"))?;
-                    self.filling.push_exemplar(labels, message.buffer(), timestamp, value)?;
+                    self.builder.push_exemplar(labels, message.buffer(), timestamp, value)?;
                 }
                 4 => {
                     let message = reader.nested(key).map_err(within("histograms"))?;
                     let parts = &mut self.decoder.histogram;
-                    self.filling.push_histogram(parts, message, false, mark)?;
+                    self.builder.push_histogram(parts, message, false, mark)?;
                 }
                 _ => reader.skip(key).map_err(within("unknown field"))?,
             }
@@ -148,7 +148,7 @@ impl Request<'_, '_> {
             }
         }
         let kind = metric_kind(kind);
-        self.filling.push_metadata(name, kind, help, unit)
+        self.builder.push_metadata(name, kind, help, unit)
     }
 }
 

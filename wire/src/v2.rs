@@ -14,13 +14,13 @@
 
 use model::{METRIC_NAME, MetricKind};
 
-use crate::careful::CarefulLabels;
-use crate::fast;
-use crate::filling::{Filling, Mark, metric_kind};
+use crate::batch_builder::{BatchBuilder, SeriesMark, metric_kind};
+use crate::fast_path;
 use crate::limits::Limits;
 use crate::protobuf::{LENGTH, Reader, WireError};
 use crate::rejects::{Counts, Reason};
-use crate::symbols::{PackedRefs, SYMBOL_BYTES, Symbols, read_refs};
+use crate::slow_path::UncheckedLabels;
+use crate::symbol_table::{PackedRefs, SYMBOL_BYTES, SymbolTable, read_refs};
 use crate::{DecodeError, Decoded, Decoder, malformed};
 
 /// How many references an error text spells out.
@@ -34,24 +34,24 @@ pub(super) fn decode(
     decoder: &mut Decoder,
     bytes: &[u8],
     length: usize,
-    filling: Filling<'_>,
+    builder: BatchBuilder<'_>,
 ) -> Result<Decoded, DecodeError> {
     let message = Reader::new(bytes, length);
-    let mut request = Request { decoder, filling };
+    let mut request = RequestDecoder { decoder, builder };
     request.symbols(message)?;
     request.all_series(message)?;
-    Ok(request.filling.decoded)
+    Ok(request.builder.decoded)
 }
 
 /// One request on its way through the decoder.
-struct Request<'a, 'b> {
+struct RequestDecoder<'a, 'b> {
     decoder: &'a mut Decoder,
-    filling: Filling<'b>,
+    builder: BatchBuilder<'b>,
 }
 
 /// What a series says beside its samples.
 #[derive(Debug, Default)]
-struct Parts {
+struct SeriesParts {
     /// The labels, if the fast path could take them all.
     packed: Option<PackedRefs>,
     metadata: Metadata,
@@ -90,7 +90,7 @@ impl SeenMetadata {
     }
 }
 
-impl Request<'_, '_> {
+impl RequestDecoder<'_, '_> {
     /// The first pass.
     fn symbols(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
         self.decoder.symbols.clear();
@@ -104,7 +104,7 @@ impl Request<'_, '_> {
                 continue;
             }
             let text = reader.nested(key).map_err(within("symbols"))?;
-            self.filling.budget.spend(SYMBOL_BYTES)?;
+            self.builder.budget.spend(SYMBOL_BYTES)?;
             self.decoder.symbols.push(text);
         }
         Ok(())
@@ -128,38 +128,44 @@ impl Request<'_, '_> {
     }
 
     fn series(&mut self, message: Reader<'_>) -> Result<(), DecodeError> {
-        let mark = self.filling.open_series()?;
+        let mark = self.builder.open_series()?;
         let parts = self.series_parts(message, mark)?;
-        self.filling.check_samples()?;
+        self.builder.check_samples()?;
         let metric_ref = match self.labels(message, mark, &parts)? {
             Ok(metric_ref) => metric_ref,
             Err((reason, text)) => {
-                self.filling.refuse_series(mark, reason, text);
+                self.builder.refuse_series(mark, reason, text);
                 return Ok(());
             }
         };
-        let counts = self.filling.counts(mark);
+        let counts = self.builder.counts(mark);
         if counts == Counts::default() {
-            let series = self.filling.series_text(mark);
+            let series = self.builder.series_text(mark);
             let what = "TimeSeries must contain at least one sample or histogram";
-            self.filling.refuse_series(mark, Reason::Shape, format!("{what} for series {series}"));
+            self.builder.refuse_series(mark, Reason::Shape, format!("{what} for series {series}"));
             return Ok(());
         }
-        self.filling.close_series(mark);
+        self.builder.close_series(mark);
         self.metadata(message.buffer(), metric_ref, parts.metadata, counts)
     }
 
     /// Reads the fields of one series: labels into the working memory, all else into the batch.
-    fn series_parts(&mut self, message: Reader<'_>, mark: Mark) -> Result<Parts, DecodeError> {
+    fn series_parts(
+        &mut self,
+        message: Reader<'_>,
+        mark: SeriesMark,
+    ) -> Result<SeriesParts, DecodeError> {
         let mut reader = message;
-        let mut parts = Parts::default();
+        let mut parts = SeriesParts::default();
         let mut has_refs = false;
-        let has_room = self.filling.has_room(reader.rest().len());
+        let fits_sample_limit = self.builder.fits_sample_limit(reader.rest().len());
         loop {
-            if has_room {
-                while let Some((timestamp, value, start)) = fast::sample_with_start(&mut reader) {
-                    self.filling.push_sample(timestamp, value);
-                    self.filling.set_start(start);
+            if fits_sample_limit {
+                while let Some((timestamp, value, start)) =
+                    fast_path::sample_with_start_timestamp(&mut reader)
+                {
+                    self.builder.push_sample(timestamp, value);
+                    self.builder.set_start_timestamp(start);
                 }
             }
             if reader.is_at_end() {
@@ -174,7 +180,7 @@ impl Request<'_, '_> {
                     has_refs = true;
                     let refs = reader.message().map_err(within("labels_refs"))?;
                     let Decoder { symbols, packed, .. } = &mut *self.decoder;
-                    let limits = self.filling.limits;
+                    let limits = self.builder.limits;
                     parts.packed = symbols.pack(refs.rest(), message.buffer(), limits, packed);
                 }
                 1 => {
@@ -185,12 +191,12 @@ impl Request<'_, '_> {
                 2 => {
                     let message = reader.nested(key).map_err(within("samples"))?;
                     self.sample(message).map_err(within("samples"))?;
-                    self.filling.check_samples()?;
+                    self.builder.check_samples()?;
                 }
                 3 => {
                     let message = reader.nested(key).map_err(within("histograms"))?;
                     let parts = &mut self.decoder.histogram;
-                    self.filling.push_histogram(parts, message, true, mark)?;
+                    self.builder.push_histogram(parts, message, true, mark)?;
                 }
                 4 => {
                     let message = reader.nested(key).map_err(within("exemplars"))?;
@@ -217,22 +223,22 @@ impl Request<'_, '_> {
                 _ => message.skip(key)?,
             }
         }
-        self.filling.push_sample(timestamp, value);
-        self.filling.set_start(start);
+        self.builder.push_sample(timestamp, value);
+        self.builder.set_start_timestamp(start);
         Ok(())
     }
 
     /// Reads one exemplar. One whose references lead nowhere is named to the sender.
-    fn exemplar(&mut self, message: Reader<'_>, mark: Mark) -> Result<(), DecodeError> {
+    fn exemplar(&mut self, message: Reader<'_>, mark: SeriesMark) -> Result<(), DecodeError> {
         let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
         let position = message.position();
-        let wanted = refs_wanted(self.filling.limits.labels_per_series_max);
+        let wanted = refs_wanted(self.builder.limits.labels_per_series_max);
         let (count, timestamp, value) = exemplar(message, wanted, refs)
             .map_err(|error| malformed(position, Some(mark.series_index), "exemplars", error))?;
-        match collect(labels, symbols, refs, count, self.filling.limits) {
-            Ok(()) => self.filling.push_exemplar(labels, message.buffer(), timestamp, value),
+        match collect(labels, symbols, refs, count, self.builder.limits) {
+            Ok(()) => self.builder.push_exemplar(labels, message.buffer(), timestamp, value),
             Err(fault) => {
-                self.filling.refuse_exemplar(Reason::Reference, &fault);
+                self.builder.refuse_exemplar(Reason::Reference, &fault);
                 Ok(())
             }
         }
@@ -243,8 +249,8 @@ impl Request<'_, '_> {
     fn labels(
         &mut self,
         message: Reader<'_>,
-        mark: Mark,
-        parts: &Parts,
+        mark: SeriesMark,
+        parts: &SeriesParts,
     ) -> Result<Result<u32, Refusal>, DecodeError> {
         let collected = match &parts.packed {
             Some(packed) => Ok(packed.metric_ref),
@@ -265,23 +271,23 @@ impl Request<'_, '_> {
                 return Ok(Err((Reason::Reference, text)));
             }
         };
-        let arena = &mut self.filling.batch.labels_arena;
+        let arena = &mut self.builder.batch.labels_arena;
         if let Some(packed) = &parts.packed {
-            self.filling.budget.spend(packed.len)?;
+            self.builder.budget.spend(packed.len)?;
             arena.extend_from_slice(&self.decoder.packed[..packed.len]);
             return Ok(Ok(metric_ref));
         }
         let labels = &mut self.decoder.labels;
-        self.filling.budget.spend(labels.text_bytes())?;
-        let packed = labels.pack(message.buffer(), self.filling.limits, arena);
+        self.builder.budget.spend(labels.text_bytes())?;
+        let packed = labels.pack(message.buffer(), self.builder.limits, arena);
         Ok(packed.map(|()| metric_ref))
     }
 
-    /// Collects the labels of one series for the careful path: the answer is the reference of its
+    /// Collects the labels of one series for the slow path: the answer is the reference of its
     /// metric's name, or what is wrong with a reference.
     fn collect_labels(&mut self, message: Reader<'_>) -> Result<Result<u32, String>, WireError> {
         let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
-        let limits = self.filling.limits;
+        let limits = self.builder.limits;
         let count = series_refs(message, refs_wanted(limits.labels_per_series_max), refs)?;
         if let Err(fault) = collect(labels, symbols, refs, count, limits) {
             return Ok(Err(fault));
@@ -323,7 +329,7 @@ impl Request<'_, '_> {
         if !self.decoder.seen.insert(metric_ref, metadata) {
             return Ok(());
         }
-        self.filling.push_metadata(metric, metadata.kind, help, unit)
+        self.builder.push_metadata(metric, metadata.kind, help, unit)
     }
 }
 
@@ -371,7 +377,7 @@ fn family(metric: &[u8], kind: MetricKind) -> &[u8] {
     stripped.filter(|name| !name.is_empty()).unwrap_or(metric)
 }
 
-/// How many references stand for as many labels as the careful path keeps.
+/// How many references stand for as many labels as the slow path keeps.
 fn refs_wanted(labels_max: usize) -> usize {
     labels_max.saturating_add(1).saturating_mul(2)
 }
@@ -418,8 +424,8 @@ fn exemplar(
 ///
 /// Errors: what is wrong with a reference, as Prometheus words it.
 fn collect(
-    labels: &mut CarefulLabels,
-    symbols: &Symbols,
+    labels: &mut UncheckedLabels,
+    symbols: &SymbolTable,
     refs: &[u32],
     count: usize,
     limits: &Limits,

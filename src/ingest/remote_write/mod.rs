@@ -29,7 +29,7 @@ use wire::limits::{
 };
 use wire::rejects::series_text;
 use wire::{
-    Counts, DecodeError, Decoded, Decoder, Full, Reason, Rejects, Version, decompress,
+    Counts, DecodeError, Decoded, Decoder, InflightFull, Reason, Rejects, Version, decompress,
     decompressed_len,
 };
 
@@ -112,7 +112,7 @@ enum WriteError {
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error(transparent)]
-    Overloaded(#[from] Full),
+    Overloaded(#[from] InflightFull),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The thread that decodes has died: our fault.
@@ -531,7 +531,7 @@ impl WriteError {
             WriteError::Receive(_) | WriteError::Rejected(_) => StatusCode::BAD_REQUEST,
             WriteError::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             WriteError::Decode(DecodeError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-            WriteError::Decode(DecodeError::Full(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            WriteError::Decode(DecodeError::InflightFull(_)) => StatusCode::SERVICE_UNAVAILABLE,
             WriteError::Decode(_) => StatusCode::BAD_REQUEST,
             // Senders drop what is answered with 408, and send again after 503.
             WriteError::Slow(_) | WriteError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -6,7 +6,7 @@ use model::Labels;
 
 use super::message::{Attribute, Exemplar};
 use super::value;
-use crate::careful::{EXEMPLAR_CHARS_MAX, exemplar_labels};
+use crate::slow_path::{EXEMPLAR_CHARS_MAX, exemplar_labels};
 
 /// The labels of an exemplar; its attributes are left out where they are too long. None where a
 /// name is empty or repeated.

@@ -13,13 +13,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::message::{
-    AnyValue, Attribute, Buckets, Data, DataPoints, Exemplar, ExponentialPoint, HistogramPoint,
-    Kind, Metric, NumberPoint, Point, Quantile, ResourceMetrics, Scope, ScopeMetrics, SummaryPoint,
-    VALUE_DEPTH_MAX,
+    AnyValue, Attribute, Buckets, Data, DataKind, DataPoints, Exemplar, ExponentialPoint,
+    HistogramPoint, Metric, NumberPoint, Point, Quantile, ResourceMetrics, Scope, ScopeMetrics,
+    SummaryPoint, VALUE_DEPTH_MAX,
 };
 use crate::DecodeError;
-use crate::budget::Budget;
-use crate::json::{Fault, JsonError, JsonReader};
+use crate::decode_budget::DecodeBudget;
+use crate::json::{JsonError, JsonFault, JsonReader};
 
 /// The names of [`temporality`](DataPoints::temporality), by their numbers.
 const TEMPORALITIES: [&str; 3] = [
@@ -31,7 +31,7 @@ const TEMPORALITIES: [&str; 3] = [
 /// Reads the text that fills `bytes`.
 pub(super) fn decode<'a>(
     bytes: &'a [u8],
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<Vec<ResourceMetrics<'a>>, DecodeError> {
     // What escapes and base64 stand for is copied, and no longer than what stands in the message.
     budget.spend(bytes.len())?;
@@ -48,9 +48,9 @@ pub(super) fn decode<'a>(
     Ok(resources)
 }
 
-impl From<Fault> for DecodeError {
-    fn from(fault: Fault) -> DecodeError {
-        let Fault { position, error } = fault;
+impl From<JsonFault> for DecodeError {
+    fn from(fault: JsonFault) -> DecodeError {
+        let JsonFault { position, error } = fault;
         DecodeError::Json { position, error }
     }
 }
@@ -61,7 +61,7 @@ fn unknown(json: &mut JsonReader<'_>) -> Result<(), DecodeError> {
 
 fn resource_metrics<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<ResourceMetrics<'a>, DecodeError> {
     let mut out = ResourceMetrics::default();
     json.object(|json, name| match name {
@@ -80,7 +80,7 @@ fn resource_metrics<'a>(
 
 fn scope_metrics<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<ScopeMetrics<'a>, DecodeError> {
     let mut out = ScopeMetrics::default();
     json.object(|json, name| {
@@ -101,7 +101,7 @@ fn scope_metrics<'a>(
 fn scope<'a>(
     json: &mut JsonReader<'a>,
     out: &mut Scope<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     json.object(|json, name| {
         match name {
@@ -116,7 +116,7 @@ fn scope<'a>(
 
 fn metric<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<Metric<'a>, DecodeError> {
     let mut out = Metric::default();
     json.object(|json, name| {
@@ -125,19 +125,20 @@ fn metric<'a>(
             "description" => out.description = json.text()?,
             "unit" => out.unit = json.text()?,
             "gauge" => {
-                out.data = Data::Gauge(data_points(json, Kind::Gauge, budget, number_point)?);
+                out.data = Data::Gauge(data_points(json, DataKind::Gauge, budget, number_point)?);
             }
-            "sum" => out.data = Data::Sum(data_points(json, Kind::Sum, budget, number_point)?),
+            "sum" => out.data = Data::Sum(data_points(json, DataKind::Sum, budget, number_point)?),
             "histogram" => {
-                let points = data_points(json, Kind::Histogram, budget, histogram_point)?;
+                let points = data_points(json, DataKind::Histogram, budget, histogram_point)?;
                 out.data = Data::Histogram(points);
             }
             "exponentialHistogram" | "exponential_histogram" => {
-                let points = data_points(json, Kind::Exponential, budget, exponential_point)?;
+                let points = data_points(json, DataKind::Exponential, budget, exponential_point)?;
                 out.data = Data::Exponential(points);
             }
             "summary" => {
-                out.data = Data::Summary(data_points(json, Kind::Summary, budget, summary_point)?);
+                out.data =
+                    Data::Summary(data_points(json, DataKind::Summary, budget, summary_point)?);
             }
             _ => unknown(json)?,
         }
@@ -149,9 +150,9 @@ fn metric<'a>(
 /// Reads the data points of a metric. Fields that a kind has not are unknown.
 fn data_points<'a, P>(
     json: &mut JsonReader<'a>,
-    kind: Kind,
-    budget: &mut Budget<'_>,
-    read: impl Fn(&mut JsonReader<'a>, &mut Budget<'_>) -> Result<P, DecodeError>,
+    kind: DataKind,
+    budget: &mut DecodeBudget<'_>,
+    read: impl Fn(&mut JsonReader<'a>, &mut DecodeBudget<'_>) -> Result<P, DecodeError>,
 ) -> Result<DataPoints<P>, DecodeError> {
     let mut out = DataPoints::default();
     json.object(|json, name| {
@@ -163,7 +164,7 @@ fn data_points<'a, P>(
             "aggregationTemporality" | "aggregation_temporality" if kind.has_temporality() => {
                 out.temporality = temporality(json)?;
             }
-            "isMonotonic" | "is_monotonic" if kind == Kind::Sum => {
+            "isMonotonic" | "is_monotonic" if kind == DataKind::Sum => {
                 out.is_monotonic = json.boolean()?;
             }
             _ => unknown(json)?,
@@ -189,7 +190,7 @@ fn point_field<'a>(
     json: &mut JsonReader<'a>,
     name: &str,
     out: &mut Point<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     match name {
         "attributes" => attributes(json, 0, &mut out.attributes, budget)?,
@@ -201,17 +202,17 @@ fn point_field<'a>(
     Ok(())
 }
 
-fn unsigned(json: &mut JsonReader<'_>) -> Result<u64, Fault> {
+fn unsigned(json: &mut JsonReader<'_>) -> Result<u64, JsonFault> {
     json.integer("an unsigned 64-bit integer")
 }
 
-fn signed(json: &mut JsonReader<'_>) -> Result<i64, Fault> {
+fn signed(json: &mut JsonReader<'_>) -> Result<i64, JsonFault> {
     json.integer("a 64-bit integer")
 }
 
 fn number_point<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<NumberPoint<'a>, DecodeError> {
     let mut out = NumberPoint::default();
     json.object(|json, name| {
@@ -228,7 +229,7 @@ fn number_point<'a>(
 
 fn histogram_point<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<HistogramPoint<'a>, DecodeError> {
     let mut out = HistogramPoint::default();
     json.object(|json, name| {
@@ -250,7 +251,7 @@ fn histogram_point<'a>(
 
 fn exponential_point<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<ExponentialPoint<'a>, DecodeError> {
     let mut out = ExponentialPoint::default();
     json.object(|json, name| {
@@ -272,7 +273,7 @@ fn exponential_point<'a>(
 fn buckets(
     json: &mut JsonReader<'_>,
     out: &mut Buckets,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     json.object(|json, name| {
         match name {
@@ -287,7 +288,7 @@ fn buckets(
 fn counts(
     json: &mut JsonReader<'_>,
     out: &mut Vec<u64>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     json.list(|json| {
         let count = unsigned(json)?;
@@ -297,7 +298,7 @@ fn counts(
 
 fn summary_point<'a>(
     json: &mut JsonReader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<SummaryPoint<'a>, DecodeError> {
     let mut out = SummaryPoint::default();
     json.object(|json, name| {
@@ -331,7 +332,7 @@ fn quantile(json: &mut JsonReader<'_>) -> Result<Quantile, DecodeError> {
 fn exemplars<'a>(
     json: &mut JsonReader<'a>,
     out: &mut Vec<Exemplar<'a>>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     json.list(|json| {
         let mut exemplar = Exemplar::default();
@@ -377,7 +378,7 @@ fn attributes<'a>(
     json: &mut JsonReader<'a>,
     depth: usize,
     out: &mut Vec<Attribute<'a>>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     json.list(|json| {
         let mut attribute = Attribute::default();
@@ -398,7 +399,7 @@ fn any_value<'a>(
     json: &mut JsonReader<'a>,
     depth: usize,
     out: &mut AnyValue<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     if depth > VALUE_DEPTH_MAX {
         return Err(json.fault(JsonError::TooDeep(VALUE_DEPTH_MAX)).into());
@@ -427,7 +428,7 @@ fn base64(json: &mut JsonReader<'_>) -> Result<Vec<u8>, DecodeError> {
 fn list<'a>(
     json: &mut JsonReader<'a>,
     depth: usize,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<Vec<AnyValue<'a>>, DecodeError> {
     let mut values = Vec::new();
     json.object(|json, name| match name {
@@ -444,7 +445,7 @@ fn list<'a>(
 fn map<'a>(
     json: &mut JsonReader<'a>,
     depth: usize,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<Vec<Attribute<'a>>, DecodeError> {
     let mut values = Vec::new();
     json.object(|json, name| match name {

@@ -9,10 +9,10 @@ use model::labels::{push_packed, quoted};
 
 use super::message::{AnyValue, Attribute};
 use super::{Settings, naming, value};
-use crate::careful::check_lengths;
-use crate::filling::text_bytes_max;
+use crate::batch_builder::text_bytes_max;
 use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
 use crate::rejects::{Reason, series_text};
+use crate::slow_path::check_lengths;
 
 /// So many names are remembered in a request; others are made again.
 const NAMES_KEPT_MAX: usize = 4096;
@@ -20,17 +20,17 @@ const NAMES_KEPT_MAX: usize = 4096;
 /// Why labels are refused, and the words for the sender.
 pub(super) type Refusal = (Reason, String);
 
-/// Names of labels by names of attributes.
+/// LabelNames of labels by names of attributes.
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct LabelNames<'a> {
     settings: &'a Settings,
     limits: &'a Limits,
     known: HashMap<&'a str, Rc<str>>,
 }
 
-impl<'a> Names<'a> {
-    pub(super) fn new(settings: &'a Settings, limits: &'a Limits) -> Names<'a> {
-        Names { settings, limits, known: HashMap::new() }
+impl<'a> LabelNames<'a> {
+    pub(super) fn new(settings: &'a Settings, limits: &'a Limits) -> LabelNames<'a> {
+        LabelNames { settings, limits, known: HashMap::new() }
     }
 
     /// The name of a label, of an attribute that is promoted.
@@ -90,7 +90,7 @@ impl<'a> LabelSet<'a> {
     pub(super) fn of_attributes(
         attributes: &'a [Attribute<'a>],
         left_out: &[&str],
-        names: &mut Names<'a>,
+        names: &mut LabelNames<'a>,
         limits: &Limits,
     ) -> Result<LabelSet<'a>, Refusal> {
         check_count(attributes.len(), limits)?;

@@ -62,7 +62,7 @@ pub(super) enum Data<'a> {
 
 /// What data points are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DataKind {
     Gauge,
     Sum,
     Histogram,
@@ -70,21 +70,21 @@ pub(super) enum Kind {
     Summary,
 }
 
-impl Kind {
+impl DataKind {
     /// Its name among the fields of a metric.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Gauge => "gauge",
-            Kind::Sum => "sum",
-            Kind::Histogram => "histogram",
-            Kind::Exponential => "exponential_histogram",
-            Kind::Summary => "summary",
+            DataKind::Gauge => "gauge",
+            DataKind::Sum => "sum",
+            DataKind::Histogram => "histogram",
+            DataKind::Exponential => "exponential_histogram",
+            DataKind::Summary => "summary",
         }
     }
 
     /// Whether data points of this kind tell what changed, or all since a start.
     pub(super) fn has_temporality(self) -> bool {
-        !matches!(self, Kind::Gauge | Kind::Summary)
+        !matches!(self, DataKind::Gauge | DataKind::Summary)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! protobuf ─┐
-//!           ├─> message ── translate ──> Filling ──> Batch
+//!           ├─> message ── translate ──> BatchBuilder ──> Batch
 //! JSON ─────┘              names, labels, buckets
 //! ```
 //!
@@ -26,8 +26,8 @@ use std::collections::HashSet;
 
 use model::Batch;
 
-use crate::budget::Budget;
-use crate::filling::Filling;
+use crate::batch_builder::BatchBuilder;
+use crate::decode_budget::DecodeBudget;
 use crate::limits::Limits;
 use crate::{DecodeError, Decoded, Grant, check_decompressed_len};
 
@@ -111,10 +111,10 @@ pub fn decode(
 ) -> Result<Decoded, DecodeError> {
     check_decompressed_len(bytes.len(), limits)?;
     batch.clear();
-    let mut budget = Budget::new(limits, bytes.len(), grant);
+    let mut budget = DecodeBudget::new(limits, bytes.len(), grant);
     let resources = match encoding {
         Encoding::Protobuf => protobuf::decode(bytes, &mut budget)?,
         Encoding::Json => json::decode(bytes, &mut budget)?,
     };
-    translate::translate(&resources, settings, Filling::new(limits, batch, budget))
+    translate::translate(&resources, settings, BatchBuilder::new(limits, batch, budget))
 }

@@ -1,4 +1,4 @@
-//! Names of metrics, labels and units, from those of OpenTelemetry.
+//! LabelNames of metrics, labels and units, from those of OpenTelemetry.
 //!
 //! | strategy | metric `http.server.duration`, unit `ms` | label `http.method` |
 //! |---|---|---|

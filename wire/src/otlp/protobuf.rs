@@ -6,18 +6,18 @@
 use std::borrow::Cow;
 
 use super::message::{
-    AnyValue, Attribute, Buckets, Data, DataPoints, Exemplar, ExponentialPoint, HistogramPoint,
-    Kind, Metric, NumberPoint, Point, Quantile, ResourceMetrics, Scope, ScopeMetrics, SummaryPoint,
-    Text, VALUE_DEPTH_MAX,
+    AnyValue, Attribute, Buckets, Data, DataKind, DataPoints, Exemplar, ExponentialPoint,
+    HistogramPoint, Metric, NumberPoint, Point, Quantile, ResourceMetrics, Scope, ScopeMetrics,
+    SummaryPoint, Text, VALUE_DEPTH_MAX,
 };
-use crate::budget::Budget;
+use crate::decode_budget::DecodeBudget;
 use crate::protobuf::{FIXED64, Key, LENGTH, Reader, WireError};
 use crate::{DecodeError, malformed};
 
 /// Reads the message that fills `bytes`.
 pub(super) fn decode<'a>(
     bytes: &'a [u8],
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<Vec<ResourceMetrics<'a>>, DecodeError> {
     let mut resources = Vec::new();
     each_field(Reader::new(bytes, bytes.len()), "request", |field| match field.key.field {
@@ -36,19 +36,19 @@ struct Field<'r, 'a> {
     key: Key,
     start: usize,
     /// The message that holds it.
-    place: &'static str,
+    message: &'static str,
 }
 
 /// Hands over each field, whose content is then read or skipped.
 fn each_field<'a>(
     mut reader: Reader<'a>,
-    place: &'static str,
+    message: &'static str,
     mut take: impl FnMut(Field<'_, 'a>) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
     while !reader.is_at_end() {
         let start = reader.position();
-        let key = reader.key().map_err(|error| malformed(start, None, place, error))?;
-        take(Field { reader: &mut reader, key, start, place })?;
+        let key = reader.key().map_err(|error| malformed(start, None, message, error))?;
+        take(Field { reader: &mut reader, key, start, message })?;
     }
     Ok(())
 }
@@ -58,8 +58,8 @@ impl<'a> Field<'_, 'a> {
         self,
         read: impl FnOnce(&mut Reader<'a>, Key) -> Result<T, WireError>,
     ) -> Result<T, DecodeError> {
-        let (start, place) = (self.start, self.place);
-        read(self.reader, self.key).map_err(|error| malformed(start, None, place, error))
+        let (start, message) = (self.start, self.message);
+        read(self.reader, self.key).map_err(|error| malformed(start, None, message, error))
     }
 
     fn nested(self) -> Result<Reader<'a>, DecodeError> {
@@ -86,7 +86,7 @@ impl<'a> Field<'_, 'a> {
         self.read(|reader, key| Ok(reader.nested(key)?.rest()))
     }
 
-    fn text(self, budget: &mut Budget<'_>) -> Result<Text<'a>, DecodeError> {
+    fn text(self, budget: &mut DecodeBudget<'_>) -> Result<Text<'a>, DecodeError> {
         let bytes = self.bytes()?;
         if let Ok(text) = std::str::from_utf8(bytes) {
             return Ok(Cow::Borrowed(text));
@@ -111,22 +111,22 @@ impl<'a> Field<'_, 'a> {
     fn fixed64s<T>(
         self,
         out: &mut Vec<T>,
-        budget: &mut Budget<'_>,
+        budget: &mut DecodeBudget<'_>,
         of_bits: impl Fn(u64) -> T,
     ) -> Result<(), DecodeError> {
         if self.key.wire_type != LENGTH {
             return budget.push(out, of_bits(self.fixed64()?));
         }
-        let (start, place) = (self.start, self.place);
+        let (start, message) = (self.start, self.message);
         let (packed, rest) = self.bytes()?.as_chunks::<8>();
         if !rest.is_empty() {
-            return Err(malformed(start, None, place, WireError::Truncated));
+            return Err(malformed(start, None, message, WireError::Truncated));
         }
         packed.iter().try_for_each(|n| budget.push(out, of_bits(u64::from_le_bytes(*n))))
     }
 
     /// Varints, one or packed.
-    fn varints(self, out: &mut Vec<u64>, budget: &mut Budget<'_>) -> Result<(), DecodeError> {
+    fn varints(self, out: &mut Vec<u64>, budget: &mut DecodeBudget<'_>) -> Result<(), DecodeError> {
         let mut spent = Ok(());
         self.read(|reader, key| {
             reader.varints(key, |number| {
@@ -141,7 +141,7 @@ impl<'a> Field<'_, 'a> {
 
 fn resource_metrics<'a>(
     message: Reader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<ResourceMetrics<'a>, DecodeError> {
     /// Of senders that called a scope an instrumentation library.
     const DEPRECATED_SCOPE_METRICS: u32 = 1000;
@@ -166,7 +166,7 @@ fn resource_metrics<'a>(
 
 fn scope_metrics<'a>(
     message: Reader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<ScopeMetrics<'a>, DecodeError> {
     let mut out = ScopeMetrics::default();
     each_field(message, "scope_metrics", |field| {
@@ -187,7 +187,7 @@ fn scope_metrics<'a>(
 fn scope<'a>(
     message: Reader<'a>,
     out: &mut Scope<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     each_field(message, "scope", |field| {
         match field.key.field {
@@ -200,7 +200,10 @@ fn scope<'a>(
     })
 }
 
-fn metric<'a>(message: Reader<'a>, budget: &mut Budget<'_>) -> Result<Metric<'a>, DecodeError> {
+fn metric<'a>(
+    message: Reader<'a>,
+    budget: &mut DecodeBudget<'_>,
+) -> Result<Metric<'a>, DecodeError> {
     let mut out = Metric::default();
     each_field(message, "metrics", |field| {
         match field.key.field {
@@ -208,23 +211,23 @@ fn metric<'a>(message: Reader<'a>, budget: &mut Budget<'_>) -> Result<Metric<'a>
             2 => out.description = field.text(budget)?,
             3 => out.unit = field.text(budget)?,
             5 => {
-                let points = data_points(field.nested()?, Kind::Gauge, budget, number_point)?;
+                let points = data_points(field.nested()?, DataKind::Gauge, budget, number_point)?;
                 out.data = Data::Gauge(points);
             }
             7 => {
-                let points = data_points(field.nested()?, Kind::Sum, budget, number_point)?;
+                let points = data_points(field.nested()?, DataKind::Sum, budget, number_point)?;
                 out.data = Data::Sum(points);
             }
             9 => {
-                let (kind, read) = (Kind::Histogram, histogram_point);
+                let (kind, read) = (DataKind::Histogram, histogram_point);
                 out.data = Data::Histogram(data_points(field.nested()?, kind, budget, read)?);
             }
             10 => {
-                let (kind, read) = (Kind::Exponential, exponential_point);
+                let (kind, read) = (DataKind::Exponential, exponential_point);
                 out.data = Data::Exponential(data_points(field.nested()?, kind, budget, read)?);
             }
             11 => {
-                let (kind, read) = (Kind::Summary, summary_point);
+                let (kind, read) = (DataKind::Summary, summary_point);
                 out.data = Data::Summary(data_points(field.nested()?, kind, budget, read)?);
             }
             _ => field.skip()?,
@@ -237,9 +240,9 @@ fn metric<'a>(message: Reader<'a>, budget: &mut Budget<'_>) -> Result<Metric<'a>
 /// Reads the data points of a metric. Fields that a kind has not are unknown.
 fn data_points<'a, P>(
     message: Reader<'a>,
-    kind: Kind,
-    budget: &mut Budget<'_>,
-    read: impl Fn(Reader<'a>, &mut Budget<'_>) -> Result<P, DecodeError>,
+    kind: DataKind,
+    budget: &mut DecodeBudget<'_>,
+    read: impl Fn(Reader<'a>, &mut DecodeBudget<'_>) -> Result<P, DecodeError>,
 ) -> Result<DataPoints<P>, DecodeError> {
     let mut out = DataPoints::default();
     each_field(message, kind.name(), |field| {
@@ -249,7 +252,7 @@ fn data_points<'a, P>(
                 budget.push(&mut out.points, point)?;
             }
             2 if kind.has_temporality() => out.temporality = field.integer()? as i32,
-            3 if kind == Kind::Sum => out.is_monotonic = field.integer()? != 0,
+            3 if kind == DataKind::Sum => out.is_monotonic = field.integer()? != 0,
             _ => field.skip()?,
         }
         Ok(())
@@ -261,7 +264,7 @@ fn data_points<'a, P>(
 fn point_field<'a>(
     field: Field<'_, 'a>,
     out: &mut Point<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
     [attributes, flags]: [u32; 2],
 ) -> Result<(), DecodeError> {
     match field.key.field {
@@ -278,7 +281,7 @@ fn point_field<'a>(
 
 fn number_point<'a>(
     message: Reader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<NumberPoint<'a>, DecodeError> {
     let mut out = NumberPoint::default();
     each_field(message, "data_points", |field| {
@@ -295,7 +298,7 @@ fn number_point<'a>(
 
 fn histogram_point<'a>(
     message: Reader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<HistogramPoint<'a>, DecodeError> {
     let mut out = HistogramPoint::default();
     each_field(message, "data_points", |field| {
@@ -314,7 +317,7 @@ fn histogram_point<'a>(
 
 fn exponential_point<'a>(
     message: Reader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<ExponentialPoint<'a>, DecodeError> {
     let mut out = ExponentialPoint::default();
     each_field(message, "data_points", |field| {
@@ -336,7 +339,7 @@ fn exponential_point<'a>(
 fn buckets(
     message: Reader<'_>,
     out: &mut Buckets,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     each_field(message, "buckets", |field| {
         match field.key.field {
@@ -350,7 +353,7 @@ fn buckets(
 
 fn summary_point<'a>(
     message: Reader<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<SummaryPoint<'a>, DecodeError> {
     let mut out = SummaryPoint::default();
     each_field(message, "data_points", |field| {
@@ -379,7 +382,7 @@ fn summary_point<'a>(
 fn exemplar<'a>(
     message: Reader<'a>,
     out: &mut Vec<Exemplar<'a>>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     let mut exemplar = Exemplar::default();
     each_field(message, "exemplars", |field| {
@@ -401,7 +404,7 @@ fn attribute<'a>(
     message: Reader<'a>,
     depth: usize,
     out: &mut Vec<Attribute<'a>>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     let mut attribute = Attribute::default();
     each_field(message, "attributes", |field| {
@@ -420,7 +423,7 @@ fn any_value<'a>(
     message: Reader<'a>,
     depth: usize,
     out: &mut AnyValue<'a>,
-    budget: &mut Budget<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), DecodeError> {
     if depth > VALUE_DEPTH_MAX {
         let error = WireError::TooDeep(VALUE_DEPTH_MAX);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use super::labels::{LabelSet, Names, Refusal, check_value_len, value_text};
+use super::labels::{LabelNames, LabelSet, Refusal, check_value_len, value_text};
 use super::message::{Attribute, ScopeMetrics};
 use super::{Promoted, Settings};
 use crate::limits::Limits;
@@ -24,7 +24,7 @@ impl<'t> ResourceLabels<'t> {
     pub(super) fn of(
         attributes: &'t [Attribute<'t>],
         settings: &Settings,
-        names: &mut Names<'t>,
+        names: &mut LabelNames<'t>,
         limits: &Limits,
     ) -> Result<ResourceLabels<'t>, Refusal> {
         let mut promoted = LabelSet::default();
@@ -74,7 +74,7 @@ impl<'t> ResourceLabels<'t> {
         &self,
         attributes: &'t [Attribute<'t>],
         settings: &Settings,
-        names: &mut Names<'t>,
+        names: &mut LabelNames<'t>,
         limits: &Limits,
     ) -> Result<Option<LabelSet<'t>>, Refusal> {
         let identifying = [SERVICE_NAMESPACE, SERVICE_NAME, SERVICE_INSTANCE];
@@ -101,7 +101,7 @@ impl<'t> ScopeLabels<'t> {
     pub(super) fn of(
         metrics: &'t ScopeMetrics<'t>,
         settings: &Settings,
-        names: &Names<'t>,
+        names: &LabelNames<'t>,
         limits: &Limits,
     ) -> Result<ScopeLabels<'t>, Refusal> {
         let ScopeMetrics { scope, schema_url, .. } = metrics;

@@ -224,7 +224,7 @@ fn a_grant_that_is_refused_ends_the_request() {
     let request = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
     let bytes = request.encode_to_vec();
     let mut asked = Vec::new();
-    let full = Full { reached: 7, limit: 5 };
+    let full = InflightFull { reached: 7, limit: 5 };
     let mut grant = |bytes| {
         asked.push(bytes);
         if asked.len() < 3 { Ok(()) } else { Err(full.clone()) }
@@ -238,7 +238,7 @@ fn a_grant_that_is_refused_ends_the_request() {
         &mut grant,
         &mut batch,
     );
-    assert_eq!(result, Err(DecodeError::Full(full.clone())));
+    assert_eq!(result, Err(DecodeError::InflightFull(full.clone())));
     assert_eq!(asked, [1 << 20; 3]);
     assert!(heap_bytes(&batch) < 8 << 20);
 }

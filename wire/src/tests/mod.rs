@@ -33,8 +33,8 @@ struct Reading {
     series: Vec<SeriesReading>,
     metadata: Vec<BatchMetadata>,
     rejected: HashMap<Reason, Counts>,
-    exemplars_passed_over: u64,
-    metadata_passed_over: u64,
+    exemplars_dropped: u64,
+    metadata_dropped: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -102,8 +102,8 @@ fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, Decod
             .counts()
             .filter(|(_, counts)| *counts != Counts::default())
             .collect(),
-        exemplars_passed_over: decoded.exemplars_passed_over,
-        metadata_passed_over: decoded.metadata_passed_over,
+        exemplars_dropped: decoded.exemplars_dropped,
+        metadata_dropped: decoded.metadata_dropped,
     })
 }
 
@@ -117,7 +117,7 @@ fn theirs(request: &WriteRequest) -> Reading {
                 Some(labels) => {
                     exemplars.push((labels, exemplar.timestamp, exemplar.value.to_bits()));
                 }
-                None => reading.exemplars_passed_over += 1,
+                None => reading.exemplars_dropped += 1,
             }
         }
         let samples: Vec<_> =
@@ -216,7 +216,7 @@ fn naive_metadata(reading: &mut Reading, metric: &[u8], kind: i32, help: &[u8], 
             let kind = kind.unwrap_or_default();
             reading.metadata.push(BatchMetadata { metric, kind, help, unit });
         }
-        _ => reading.metadata_passed_over += 1,
+        _ => reading.metadata_dropped += 1,
     }
 }
 

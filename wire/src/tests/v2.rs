@@ -22,7 +22,7 @@ fn theirs_v2(request: &Request) -> Reading {
                 }
             }
         }
-        reading.exemplars_passed_over += passed_over;
+        reading.exemplars_dropped += passed_over;
         let samples = series.samples.iter();
         let samples: Vec<_> =
             samples.map(|s| (s.timestamp, s.value.to_bits(), s.start_timestamp)).collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{DECOMPRESSED_FLAG, SAMPLES_FLAG, SERIES_FLAG};
-use crate::{Full, WireError, gunzip};
+use crate::{InflightFull, WireError, gunzip};
 
 fn varint(mut number: usize) -> Vec<u8> {
     let mut out = Vec::new();
@@ -79,7 +79,7 @@ fn small_fields_that_unfold_end_at_the_budget() {
 #[test]
 fn what_is_not_granted_ends_the_request() {
     let points = field(1, &[]).repeat(10_000);
-    let full = Full { reached: 7, limit: 6 };
+    let full = InflightFull { reached: 7, limit: 6 };
     let mut batch = Batch::default();
     let decoded = decode(
         Encoding::Protobuf,
@@ -89,7 +89,7 @@ fn what_is_not_granted_ends_the_request() {
         &mut |_| Err(full.clone()),
         &mut batch,
     );
-    assert_eq!(decoded, Err(DecodeError::Full(full.clone())));
+    assert_eq!(decoded, Err(DecodeError::InflightFull(full.clone())));
 }
 
 /// A value of lists in each other.

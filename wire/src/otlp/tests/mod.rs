@@ -360,7 +360,7 @@ fn exemplars_have_ids_and_attributes_as_far_as_there_is_room() {
             r#"{__name__="b"} 1 @5000 from 0"#.to_owned(),
         ]
     );
-    assert_eq!(decoded.exemplars_passed_over, 1);
+    assert_eq!(decoded.exemplars_dropped, 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Names as Prometheus makes them, which `tests/against_prometheus` asks it for.
+//! LabelNames as Prometheus makes them, which `tests/against_prometheus` asks it for.
 
 use super::super::naming::{NameKind, label_name, metric_name, unit_name};
 use super::*;

@@ -24,7 +24,7 @@
 //!
 //! Source: `storage/remote/otlptranslator` of Prometheus.
 
-mod target;
+mod target_info;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::RandomState;
@@ -35,7 +35,7 @@ use model::labels::quoted;
 use model::number_text::plain;
 use model::{BatchSeries, HistogramSample, MetricKind, ResetHint, stale_nan};
 
-use super::labels::{LabelSet, Names, Refusal};
+use super::labels::{LabelNames, LabelSet, Refusal};
 use super::message::{
     Data, Exemplar, ExponentialPoint, HistogramPoint, Metric, NumberPoint, Point, ResourceMetrics,
     SummaryPoint,
@@ -43,9 +43,9 @@ use super::message::{
 use super::naming::{NameKind, metric_name, unit_name};
 use super::resource::{PointTimes, ResourceLabels, ScopeLabels};
 use super::{Settings, exemplar, histogram};
-use crate::careful::check_lengths;
-use crate::filling::{Filling, Mark};
+use crate::batch_builder::{BatchBuilder, SeriesMark};
 use crate::rejects::{Counts, Reason};
+use crate::slow_path::check_lengths;
 use crate::{DecodeError, Decoded};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -61,12 +61,12 @@ const SAMPLE_BYTES: usize = size_of::<BatchSeries>() + 3 * size_of::<i64>();
 pub(super) fn translate<'t>(
     resources: &'t [ResourceMetrics<'t>],
     settings: &'t Settings,
-    filling: Filling<'_>,
+    builder: BatchBuilder<'_>,
 ) -> Result<Decoded, DecodeError> {
-    let mut translation = Translation {
+    let mut translator = Translator {
         settings,
-        names: Names::new(settings, filling.limits),
-        filling,
+        names: LabelNames::new(settings, builder.limits),
+        builder,
         last_metadata: HashMap::new(),
         hasher: RandomState::new(),
         seen_targets: HashSet::new(),
@@ -74,16 +74,16 @@ pub(super) fn translate<'t>(
         shared_bounds: Arc::default(),
     };
     for resource in resources {
-        translation.resource(resource)?;
+        translator.resource(resource)?;
     }
-    Ok(translation.filling.decoded)
+    Ok(translator.builder.decoded)
 }
 
 /// A request on its way.
-struct Translation<'t, 'b> {
+struct Translator<'t, 'b> {
     settings: &'t Settings,
-    names: Names<'t>,
-    filling: Filling<'b>,
+    names: LabelNames<'t>,
+    builder: BatchBuilder<'b>,
     /// Where the batch has the metadata that were said last of a metric.
     last_metadata: HashMap<String, usize>,
     hasher: RandomState,
@@ -96,7 +96,7 @@ struct Translation<'t, 'b> {
 }
 
 /// A metric while its data points are walked.
-struct Family<'c, 't> {
+struct MetricContext<'c, 't> {
     name: &'c str,
     resource: &'c ResourceLabels<'t>,
     scope: &'c ScopeLabels<'t>,
@@ -104,9 +104,9 @@ struct Family<'c, 't> {
     reset_hint: ResetHint,
 }
 
-impl<'t> Translation<'t, '_> {
+impl<'t> Translator<'t, '_> {
     fn resource(&mut self, resource: &'t ResourceMetrics<'t>) -> Result<(), DecodeError> {
-        let (settings, limits) = (self.settings, self.filling.limits);
+        let (settings, limits) = (self.settings, self.builder.limits);
         let names = &mut self.names;
         let labels = match ResourceLabels::of(&resource.attributes, settings, names, limits) {
             Ok(labels) => labels,
@@ -144,7 +144,7 @@ impl<'t> Translation<'t, '_> {
         text: impl FnOnce() -> String,
     ) {
         let counts = counts.into_iter().fold(Counts::default(), |sum, counts| sum + counts);
-        self.filling.decoded.rejects.add(reason, counts, text);
+        self.builder.decoded.rejects.add(reason, counts, text);
     }
 
     fn metric(
@@ -164,8 +164,8 @@ impl<'t> Translation<'t, '_> {
         };
         let is_delta = temporality == Some(DELTA);
         let reset_hint = if is_delta { ResetHint::Gauge } else { ResetHint::Unknown };
-        let family = Family { name: &name, resource, scope, reset_hint };
-        let series_count = self.filling.batch.series.len();
+        let family = MetricContext { name: &name, resource, scope, reset_hint };
+        let series_count = self.builder.batch.series.len();
         match &metric.data {
             Data::Empty => {}
             Data::Gauge(numbers) => {
@@ -194,7 +194,7 @@ impl<'t> Translation<'t, '_> {
                 }
             }
         }
-        if self.filling.batch.series.len() == series_count {
+        if self.builder.batch.series.len() == series_count {
             return Ok(());
         }
         let kind = metric_kind(&metric.data, is_delta);
@@ -213,7 +213,7 @@ impl<'t> Translation<'t, '_> {
         let shown = &name[..name.floor_char_boundary(1024)];
         // Before anything is made of them: that may take several times their length.
         for (what, text) in [("name", name), ("unit", unit)] {
-            if let Err(text) = check_lengths(0, text.len(), self.filling.limits) {
+            if let Err(text) = check_lengths(0, text.len(), self.builder.limits) {
                 let text = format!("{text} for the {what} of metric {}", quoted(shown));
                 return Err((Reason::LabelLimit, text));
             }
@@ -258,10 +258,10 @@ impl<'t> Translation<'t, '_> {
     fn base(
         &mut self,
         point: &'t Point<'t>,
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
         counts: Counts,
     ) -> Result<Option<LabelSet<'t>>, DecodeError> {
-        self.filling.count_series("data points")?;
+        self.builder.count_series("data points")?;
         match self.base_labels(point, family) {
             Ok(labels) => Ok(Some(labels)),
             Err((reason, text)) => {
@@ -277,13 +277,13 @@ impl<'t> Translation<'t, '_> {
     fn base_labels(
         &mut self,
         point: &'t Point<'t>,
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
     ) -> Result<LabelSet<'t>, Refusal> {
         if point.time_ns == 0 || i64::try_from(point.time_ns).is_err() {
             let text = format!("out of bounds: time_unix_nano is {}", point.time_ns);
             return Err((Reason::OutOfBounds, text));
         }
-        let limits = self.filling.limits;
+        let limits = self.builder.limits;
         let left_out = [model::METRIC_NAME];
         let names = &mut self.names;
         let mut labels = LabelSet::of_attributes(&point.attributes, &left_out, names, limits)?;
@@ -296,7 +296,7 @@ impl<'t> Translation<'t, '_> {
         &mut self,
         point: &'t NumberPoint<'t>,
         exemplars: &'t [Exemplar<'t>],
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
         times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { floats: 1, ..Counts::default() };
@@ -309,7 +309,7 @@ impl<'t> Translation<'t, '_> {
     fn explicit_histogram(
         &mut self,
         point: &'t HistogramPoint<'t>,
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
         times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         if self.settings.to_custom_buckets {
@@ -353,7 +353,7 @@ impl<'t> Translation<'t, '_> {
     fn exponential_histogram(
         &mut self,
         point: &'t ExponentialPoint<'t>,
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
         times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let made = histogram::of_exponential(point, family.reset_hint);
@@ -365,7 +365,7 @@ impl<'t> Translation<'t, '_> {
         made: Result<WireHistogram, String>,
         point: &'t Point<'t>,
         exemplars: &'t [Exemplar<'t>],
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
         times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { histograms: 1, ..Counts::default() };
@@ -380,16 +380,16 @@ impl<'t> Translation<'t, '_> {
         };
         PointTimes::add(times, point.time_ns);
         let series = Series { base: &base, point, metric: family.name, more: None };
-        let mark = self.filling.mark();
+        let mark = self.builder.mark();
         self.spend(&series)?;
-        let held = self.filling.batch.histograms.len();
+        let held = self.builder.batch.histograms.len();
         let sample = |histogram| HistogramSample {
             timestamp_ms: ms(point.time_ns),
             start_ms: ms(point.start_ns),
             histogram,
         };
-        self.filling.take_histogram(wire.into_histogram(), sample)?;
-        if self.filling.batch.histograms.len() > held && !point.is_stale() {
+        self.builder.take_histogram(wire.into_histogram(), sample)?;
+        if self.builder.batch.histograms.len() > held && !point.is_stale() {
             self.exemplars(exemplars)?;
         }
         self.close(mark, &series);
@@ -399,7 +399,7 @@ impl<'t> Translation<'t, '_> {
     fn summary(
         &mut self,
         point: &'t SummaryPoint<'t>,
-        family: &Family<'_, 't>,
+        family: &MetricContext<'_, 't>,
         times: &mut Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let counts = Counts { floats: 2 + point.quantiles.len() as u64, ..Counts::default() };
@@ -424,13 +424,13 @@ impl<'t> Translation<'t, '_> {
         value: f64,
         exemplars: &'t [Exemplar<'t>],
     ) -> Result<(), DecodeError> {
-        let mark = self.filling.mark();
+        let mark = self.builder.mark();
         self.spend(series)?;
         let is_stale = series.point.is_stale();
-        self.filling
+        self.builder
             .push_sample(ms(series.point.time_ns), if is_stale { stale_nan() } else { value });
-        self.filling.set_start(ms(series.point.start_ns));
-        self.filling.check_samples()?;
+        self.builder.set_start_timestamp(ms(series.point.start_ns));
+        self.builder.check_samples()?;
         if !is_stale {
             self.exemplars(exemplars)?;
         }
@@ -441,16 +441,16 @@ impl<'t> Translation<'t, '_> {
     fn spend(&mut self, series: &Series<'_, '_>) -> Result<(), DecodeError> {
         let more = series.more.map_or(0, |(name, value)| name.len() + value.len());
         let labels = series.base.packed_bytes() + series.metric.len() + more;
-        self.filling.budget.spend(SAMPLE_BYTES + labels)
+        self.builder.budget.spend(SAMPLE_BYTES + labels)
     }
 
     /// Files what has been pushed since the mark under the labels of the series.
-    fn close(&mut self, mark: Mark, series: &Series<'_, '_>) {
+    fn close(&mut self, mark: SeriesMark, series: &Series<'_, '_>) {
         let Series { base, metric, more, .. } = series;
-        let (limits, arena) = (self.filling.limits, &mut self.filling.batch.labels_arena);
+        let (limits, arena) = (self.builder.limits, &mut self.builder.batch.labels_arena);
         match base.pack(metric, *more, limits, arena) {
-            Ok(()) => self.filling.close_series(mark),
-            Err((reason, text)) => self.filling.refuse_series(mark, reason, text),
+            Ok(()) => self.builder.close_series(mark),
+            Err((reason, text)) => self.builder.refuse_series(mark, reason, text),
         }
     }
 
@@ -458,14 +458,14 @@ impl<'t> Translation<'t, '_> {
         for exemplar in exemplars {
             let Some(value) = exemplar.value else {
                 let fault = "unsupported exemplar value type: Empty";
-                self.filling.refuse_exemplar(Reason::DataPoint, fault);
+                self.builder.refuse_exemplar(Reason::DataPoint, fault);
                 continue;
             };
             // Before 1970 there are none, so this is what Prometheus does.
             let time_ms = (exemplar.time_ns as i64).div_euclid(NS_PER_MS as i64);
             let labels = exemplar::labels(exemplar);
             let bytes = labels.as_ref().map_or(0, |labels| labels.as_bytes().len());
-            self.filling.take_exemplar(labels, bytes, time_ms, value)?;
+            self.builder.take_exemplar(labels, bytes, time_ms, value)?;
         }
         Ok(())
     }
@@ -481,13 +481,13 @@ impl<'t> Translation<'t, '_> {
         if kind == MetricKind::Unknown && help.is_empty() && unit.is_empty() {
             return Ok(());
         }
-        let held = &self.filling.batch.metadata;
+        let held = &self.builder.batch.metadata;
         let last = self.last_metadata.get(&metric).and_then(|index| held.get(*index));
         if last.is_some_and(|last| last.kind == kind && last.help == help && last.unit == unit) {
             return Ok(());
         }
-        self.filling.push_metadata(metric.as_bytes(), kind, help.as_bytes(), unit.as_bytes())?;
-        self.last_metadata.insert(metric, self.filling.batch.metadata.len() - 1);
+        self.builder.push_metadata(metric.as_bytes(), kind, help.as_bytes(), unit.as_bytes())?;
+        self.last_metadata.insert(metric, self.builder.batch.metadata.len() - 1);
         Ok(())
     }
 }

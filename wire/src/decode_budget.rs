@@ -15,7 +15,7 @@ const GRANT_BYTES: usize = 1 << 20;
 #[error(
     "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
 )]
-pub struct Full {
+pub struct InflightFull {
     /// What they would hold.
     pub reached: usize,
     /// The limit.
@@ -26,20 +26,20 @@ pub struct Full {
 /// exemplars, metadata, the table of symbols.
 ///
 /// Invariant: `spent <= granted <= bytes_max`, after a call that succeeded.
-pub(super) struct Budget<'a> {
+pub(super) struct DecodeBudget<'a> {
     spent: usize,
     granted: usize,
     bytes_max: usize,
     grant: Grant<'a>,
 }
 
-impl<'a> Budget<'a> {
+impl<'a> DecodeBudget<'a> {
     /// A budget that asks for more once it has spent the length of the message.
-    pub(super) fn new(limits: &Limits, message_bytes: usize, grant: Grant<'a>) -> Budget<'a> {
+    pub(super) fn new(limits: &Limits, message_bytes: usize, grant: Grant<'a>) -> DecodeBudget<'a> {
         let decompressed_bytes_max = limits.decompressed_bytes_max.min(DECOMPRESSED_BYTES_CEILING);
         // Positions in a batch are 32 bits wide.
         let bytes_max = (UNFOLDED_FACTOR * decompressed_bytes_max).min(u32::MAX as usize);
-        Budget { spent: 0, granted: message_bytes.min(bytes_max), bytes_max, grant }
+        DecodeBudget { spent: 0, granted: message_bytes.min(bytes_max), bytes_max, grant }
     }
 
     /// Errors: the limit is reached, or there is no room for more at the moment.

@@ -13,7 +13,7 @@ const WINDOW_BYTES: usize = 4 + (COPY_BYTES - 1) + 1 + COPY_BYTES;
 /// How many bytes behind a message let the fast path read its last label and sample.
 pub(super) const PADDING: usize = WINDOW_BYTES;
 
-/// Lengths from here on take two bytes on the wire and belong to the careful path.
+/// Lengths from here on take two bytes on the wire and belong to the slow path.
 pub(super) const LENGTH_MAX: usize = 0x80;
 
 pub(super) const METRIC_NAME_PREFIX: u64 = u64::from_be_bytes(*b"__name__");
@@ -92,7 +92,7 @@ impl<'a> LabelPacker<'a> {
     }
 
     /// The length of the packed labels if they are canonical and within the limits; none
-    /// sends the series to the careful path.
+    /// sends the series to the slow path.
     #[inline]
     pub(super) fn finish(self) -> Option<usize> {
         let is_canonical = !self.has_given_up
@@ -185,7 +185,7 @@ fn name_at(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at + 4..at + 4 + usize::from(bytes[at + 3])]
 }
 
-/// The fewest bytes of a sample that [`sample`] and [`sample_with_start`] take: a time alone.
+/// The fewest bytes of a sample that [`sample`] and [`sample_with_start_timestamp`] take: a time alone.
 pub(super) const SAMPLE_BYTES_MIN: usize = 4;
 
 /// Takes one sample off the front of the message if it is framed as expected: the value, left
@@ -204,7 +204,7 @@ pub(super) fn sample(reader: &mut Reader<'_>) -> Option<(i64, f64)> {
 /// The same for the second protocol, where a sample may end with a third field: since when its
 /// counter counts, 0 where it does not say.
 #[inline(always)]
-pub(super) fn sample_with_start(reader: &mut Reader<'_>) -> Option<(i64, f64, i64)> {
+pub(super) fn sample_with_start_timestamp(reader: &mut Reader<'_>) -> Option<(i64, f64, i64)> {
     let head = reader.rest_padded().first_chunk::<32>()?;
     let (time, value, mut len) = value_and_time(head.first_chunk()?)?;
     let mut start = 0;

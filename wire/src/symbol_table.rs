@@ -13,16 +13,16 @@ use std::ops::Range;
 
 use model::METRIC_NAME;
 
-use crate::fast::{COPY_BYTES, LENGTH_MAX, METRIC_NAME_PREFIX};
+use crate::fast_path::{COPY_BYTES, LENGTH_MAX, METRIC_NAME_PREFIX};
 use crate::limits::Limits;
 use crate::protobuf::{Key, Reader, WireError};
 
-/// Longer lists of references belong to the careful path, and bound the memory of this one.
+/// Longer lists of references belong to the slow path, and bound the memory of this one.
 const REFS_BYTES_MAX: usize = 4096;
 
 /// The texts of one request, as places in its message.
 #[derive(Debug, Default)]
-pub(super) struct Symbols {
+pub(super) struct SymbolTable {
     symbols: Vec<Symbol>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct PackedRefs {
     pub(super) metric_ref: u32,
 }
 
-impl Symbols {
+impl SymbolTable {
     pub(super) fn clear(&mut self) {
         self.symbols.clear();
     }
@@ -83,7 +83,7 @@ impl Symbols {
     }
 
     /// Packs the labels that references stand for, if they are canonical and within the limits;
-    /// none sends the series to the careful path.
+    /// none sends the series to the slow path.
     // Not inlined: the loop needs every register.
     #[inline(never)]
     pub(super) fn pack(
@@ -183,7 +183,7 @@ impl Symbol {
     }
 }
 
-/// Takes a reference of at most three bytes off a list; longer ones are left to the careful path.
+/// Takes a reference of at most three bytes off a list; longer ones are left to the slow path.
 #[inline(always)]
 fn reference(refs: &[u8], at: &mut usize) -> Option<u32> {
     let mut value = 0;

@@ -8,30 +8,30 @@ use model::{
     Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
 };
 
-use crate::budget::Budget;
-use crate::careful::CarefulLabels;
-use crate::fast;
-use crate::histogram::{HistogramParts, PartsError};
+use crate::decode_budget::DecodeBudget;
+use crate::fast_path;
+use crate::histogram::{HistogramFields, HistogramFieldsError};
 use crate::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
 use crate::protobuf::Reader;
 use crate::rejects::{Counts, Reason, Rejects, series_text};
-use crate::{DecodeError, Decoded, malformed, over};
+use crate::slow_path::UncheckedLabels;
+use crate::{DecodeError, Decoded, malformed, too_large};
 
 /// The batch and what is left out of it.
-pub(super) struct Filling<'a> {
+pub(super) struct BatchBuilder<'a> {
     pub(super) limits: &'a Limits,
     pub(super) batch: &'a mut Batch,
     pub(super) decoded: Decoded,
-    pub(super) budget: Budget<'a>,
+    pub(super) budget: DecodeBudget<'a>,
     series_count: usize,
     metadata_count: usize,
     /// Samples of the series at hand that are left out, until its labels are known.
-    faults: Faults,
+    pending: PendingRejects,
 }
 
 /// Where the batch stood before a series.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct SeriesMark {
     pub(super) series_index: usize,
     labels: usize,
     samples: usize,
@@ -41,35 +41,39 @@ pub(super) struct Mark {
 
 /// What is wrong with samples of one series; few are spelled out.
 #[derive(Debug, Default)]
-struct Faults {
-    named: Vec<Fault>,
+struct PendingRejects {
+    named: Vec<PendingReject>,
     unnamed: Vec<(Reason, Counts)>,
 }
 
 /// One sample that is left out.
 #[derive(Debug)]
-struct Fault {
+struct PendingReject {
     reason: Reason,
     counts: Counts,
     /// The words before the labels of the series, and those behind them.
     text: (String, String),
 }
 
-impl<'a> Filling<'a> {
-    pub(super) fn new(limits: &'a Limits, batch: &'a mut Batch, budget: Budget<'a>) -> Filling<'a> {
-        Filling {
+impl<'a> BatchBuilder<'a> {
+    pub(super) fn new(
+        limits: &'a Limits,
+        batch: &'a mut Batch,
+        budget: DecodeBudget<'a>,
+    ) -> BatchBuilder<'a> {
+        BatchBuilder {
             limits,
             batch,
             decoded: Decoded::default(),
             budget,
             series_count: 0,
             metadata_count: 0,
-            faults: Faults::default(),
+            pending: PendingRejects::default(),
         }
     }
 
     /// Begins a series of the request.
-    pub(super) fn open_series(&mut self) -> Result<Mark, DecodeError> {
+    pub(super) fn open_series(&mut self) -> Result<SeriesMark, DecodeError> {
         let mark = self.mark();
         self.count_series("series")?;
         Ok(mark)
@@ -79,14 +83,14 @@ impl<'a> Filling<'a> {
     pub(super) fn count_series(&mut self, what: &'static str) -> Result<(), DecodeError> {
         self.series_count += 1;
         if self.series_count > self.limits.series_max {
-            return Err(over(what, SERIES_FLAG, self.limits.series_max));
+            return Err(too_large(what, SERIES_FLAG, self.limits.series_max));
         }
         Ok(())
     }
 
     /// Where the batch stands.
-    pub(super) fn mark(&self) -> Mark {
-        Mark {
+    pub(super) fn mark(&self) -> SeriesMark {
+        SeriesMark {
             series_index: self.series_count,
             labels: self.batch.labels_arena.len(),
             samples: self.batch.timestamps.len(),
@@ -103,7 +107,7 @@ impl<'a> Filling<'a> {
 
     /// Notes since when the counter of the sample pushed last counts.
     #[inline]
-    pub(super) fn set_start(&mut self, start_ms: i64) {
+    pub(super) fn set_start_timestamp(&mut self, start_ms: i64) {
         if start_ms != 0 {
             self.batch.starts.resize(self.batch.timestamps.len() - 1, 0);
             self.batch.starts.push(start_ms);
@@ -113,16 +117,16 @@ impl<'a> Filling<'a> {
     /// Whether a series of so many bytes keeps to the limit of samples, if each of them takes
     /// no fewer bytes than the fast path asks for: then nothing has to be asked for each.
     #[inline]
-    pub(super) fn has_room(&self, message_bytes: usize) -> bool {
+    pub(super) fn fits_sample_limit(&self, message_bytes: usize) -> bool {
         let room = self.limits.samples_max.saturating_sub(self.batch.sample_count());
-        message_bytes / fast::SAMPLE_BYTES_MIN <= room
+        message_bytes / fast_path::SAMPLE_BYTES_MIN <= room
     }
 
     /// Two bytes can stand for a sample: asked before memory outgrows the limit.
     #[inline]
     pub(super) fn check_samples(&self) -> Result<(), DecodeError> {
         if self.batch.sample_count() > self.limits.samples_max {
-            return Err(over("samples", SAMPLES_FLAG, self.limits.samples_max));
+            return Err(too_large("samples", SAMPLES_FLAG, self.limits.samples_max));
         }
         Ok(())
     }
@@ -130,21 +134,21 @@ impl<'a> Filling<'a> {
     /// Takes one histogram message.
     pub(super) fn push_histogram(
         &mut self,
-        parts: &mut HistogramParts,
+        parts: &mut HistogramFields,
         message: Reader<'_>,
         has_start: bool,
-        mark: Mark,
+        mark: SeriesMark,
     ) -> Result<(), DecodeError> {
         let position = message.position();
         match parts.read(message, has_start) {
             Ok(()) => {}
-            Err(PartsError::TooMany(what)) => {
+            Err(HistogramFieldsError::TooMany(what)) => {
                 self.refuse_histogram(format!(
                     "histogram has more than {HISTOGRAM_BUCKETS_MAX} {what}"
                 ));
                 return Ok(());
             }
-            Err(PartsError::Wire(error)) => {
+            Err(HistogramFieldsError::Wire(error)) => {
                 return Err(malformed(position, Some(mark.series_index), "histograms", error));
             }
         }
@@ -164,7 +168,7 @@ impl<'a> Filling<'a> {
     ) -> Result<(), DecodeError> {
         match made {
             Ok(histogram) => {
-                let bytes = size_of::<HistogramSample>() + HistogramParts::OWN_BYTES;
+                let bytes = size_of::<HistogramSample>() + HistogramFields::OWN_BYTES;
                 self.budget.spend(bytes + histogram.heap_bytes())?;
                 self.batch.histograms.push(sample(Arc::new(histogram)));
             }
@@ -177,13 +181,13 @@ impl<'a> Filling<'a> {
     #[cold]
     fn refuse_histogram(&mut self, fault: String) {
         let counts = Counts { histograms: 1, ..Counts::default() };
-        self.faults.add(Reason::Histogram, counts, || (fault, String::new()));
+        self.pending.add(Reason::Histogram, counts, || (fault, String::new()));
     }
 
     /// Takes one exemplar with its own labels; one that cannot be kept is passed over.
     pub(super) fn push_exemplar(
         &mut self,
-        labels: &CarefulLabels,
+        labels: &UncheckedLabels,
         buffer: &[u8],
         timestamp_ms: i64,
         value: f64,
@@ -210,7 +214,7 @@ impl<'a> Filling<'a> {
                 timestamp_ms,
                 value,
             }),
-            None => self.decoded.exemplars_passed_over += 1,
+            None => self.decoded.exemplars_dropped += 1,
         }
         Ok(())
     }
@@ -220,7 +224,7 @@ impl<'a> Filling<'a> {
     pub(super) fn refuse_exemplar(&mut self, reason: Reason, fault: &str) {
         let counts = Counts { exemplars: 1, ..Counts::default() };
         let text = || ("parsing exemplar".to_owned(), format!(": {fault}"));
-        self.faults.add(reason, counts, text);
+        self.pending.add(reason, counts, text);
     }
 
     /// Takes what is said about a metric. Texts that are not UTF-8 are passed over.
@@ -233,7 +237,7 @@ impl<'a> Filling<'a> {
     ) -> Result<(), DecodeError> {
         self.metadata_count += 1;
         if self.metadata_count > self.limits.series_max {
-            return Err(over("metadata entries", SERIES_FLAG, self.limits.series_max));
+            return Err(too_large("metadata entries", SERIES_FLAG, self.limits.series_max));
         }
         let text_bytes = metric.len() + help.len() + unit.len();
         self.budget.spend(size_of::<BatchMetadata>() + text_bytes)?;
@@ -242,17 +246,17 @@ impl<'a> Filling<'a> {
             (Ok(metric), Ok(help), Ok(unit)) if !metric.is_empty() => {
                 self.batch.metadata.push(BatchMetadata { metric, kind, help, unit });
             }
-            _ => self.decoded.metadata_passed_over += 1,
+            _ => self.decoded.metadata_dropped += 1,
         }
         Ok(())
     }
 
     /// What the series at hand has brought so far, with what is left out of it.
-    pub(super) fn counts(&self, mark: Mark) -> Counts {
-        self.counts_since(mark) + self.faults.counts()
+    pub(super) fn counts(&self, mark: SeriesMark) -> Counts {
+        self.counts_since(mark) + self.pending.counts()
     }
 
-    fn counts_since(&self, mark: Mark) -> Counts {
+    fn counts_since(&self, mark: SeriesMark) -> Counts {
         Counts {
             floats: (self.batch.timestamps.len() - mark.samples) as u64,
             histograms: (self.batch.histograms.len() - mark.histograms) as u64,
@@ -262,9 +266,9 @@ impl<'a> Filling<'a> {
 
     /// Leaves the series at hand out of the batch.
     #[cold]
-    pub(super) fn refuse_series(&mut self, mark: Mark, reason: Reason, text: String) {
+    pub(super) fn refuse_series(&mut self, mark: SeriesMark, reason: Reason, text: String) {
         let counts = self.counts(mark);
-        self.faults.clear();
+        self.pending.clear();
         self.truncate(mark);
         self.decoded.rejects.add(reason, counts, || text);
     }
@@ -272,8 +276,8 @@ impl<'a> Filling<'a> {
     /// Files what the series at hand has brought under the labels that end the arena. One that
     /// has brought nothing is left out.
     #[inline]
-    pub(super) fn close_series(&mut self, mark: Mark) {
-        if !self.faults.is_empty() {
+    pub(super) fn close_series(&mut self, mark: SeriesMark) {
+        if !self.pending.is_empty() {
             self.report_faults(mark);
         }
         let counts = self.counts_since(mark);
@@ -293,18 +297,18 @@ impl<'a> Filling<'a> {
     }
 
     #[cold]
-    fn report_faults(&mut self, mark: Mark) {
+    fn report_faults(&mut self, mark: SeriesMark) {
         let series = self.series_text(mark);
-        self.faults.report(&series, &mut self.decoded.rejects);
+        self.pending.report(&series, &mut self.decoded.rejects);
     }
 
     /// The labels at the end of the arena in words.
-    pub(super) fn series_text(&self, mark: Mark) -> String {
+    pub(super) fn series_text(&self, mark: SeriesMark) -> String {
         let labels = Labels::from_checked_bytes(&self.batch.labels_arena[mark.labels..]);
         series_text(labels.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
     }
 
-    fn truncate(&mut self, mark: Mark) {
+    fn truncate(&mut self, mark: SeriesMark) {
         self.batch.labels_arena.truncate(mark.labels);
         self.batch.timestamps.truncate(mark.samples);
         self.batch.values.truncate(mark.samples);
@@ -314,12 +318,12 @@ impl<'a> Filling<'a> {
     }
 }
 
-impl Faults {
+impl PendingRejects {
     fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> (String, String)) {
         // The first of each reason is spelled out in any case: it is the example of a log line.
         let is_first = !self.named.iter().any(|fault| fault.reason == reason);
         if is_first || self.named.len() < Rejects::NAMED_MAX {
-            self.named.push(Fault { reason, counts, text: text() });
+            self.named.push(PendingReject { reason, counts, text: text() });
             return;
         }
         match self.unnamed.iter_mut().find(|(known, _)| *known == reason) {
@@ -344,7 +348,7 @@ impl Faults {
     }
 
     fn report(&mut self, series: &str, rejects: &mut Rejects) {
-        for Fault { reason, counts, text: (before, behind) } in self.named.drain(..) {
+        for PendingReject { reason, counts, text: (before, behind) } in self.named.drain(..) {
             rejects.add(reason, counts, || format!("{before} for series {series}{behind}"));
         }
         for (reason, counts) in self.unnamed.drain(..) {

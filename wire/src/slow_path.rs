@@ -1,11 +1,11 @@
-//! The careful path: labels in any encoding and order, sorted and checked as Prometheus does.
+//! The slow path: labels in any encoding and order, sorted and checked as Prometheus does.
 
 use std::ops::Range;
 
 use model::labels::push_packed;
 use model::{Labels, METRIC_NAME};
 
-use crate::filling::text_bytes_max;
+use crate::batch_builder::text_bytes_max;
 use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
 use crate::protobuf::{Reader, WireError};
 use crate::rejects::{Reason, series_text};
@@ -17,7 +17,7 @@ pub(super) const EXEMPLAR_CHARS_MAX: usize = 128;
 
 /// Labels as places in the message.
 #[derive(Debug, Default)]
-pub(super) struct CarefulLabels {
+pub(super) struct UncheckedLabels {
     /// In the order of the request, which error texts show.
     labels: Vec<Label>,
     /// The same labels sorted by name, while they are packed.
@@ -32,7 +32,7 @@ struct Label {
     value: Range<usize>,
 }
 
-impl CarefulLabels {
+impl UncheckedLabels {
     pub(super) fn clear(&mut self) {
         self.labels.clear();
         self.label_count = 0;

@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 
 use model::MetricKind;
 
-use super::{NS_PER_MS, SAMPLE_BYTES, Series, Translation};
+use super::{NS_PER_MS, SAMPLE_BYTES, Series, Translator};
 use crate::DecodeError;
 use crate::limits::SAMPLES_FLAG;
 use crate::otlp::labels::LabelSet;
@@ -21,7 +21,7 @@ const NS_PER_DAY: i64 = 86_400 * 1_000_000_000;
 /// wrong for a moment would have them made for years.
 const TARGET_SAMPLES_MAX: i64 = 4096;
 
-impl<'t> Translation<'t, '_> {
+impl<'t> Translator<'t, '_> {
     /// Adds the series of the resource itself.
     pub(super) fn target_info(
         &mut self,
@@ -30,7 +30,7 @@ impl<'t> Translation<'t, '_> {
         times: Option<PointTimes>,
     ) -> Result<(), DecodeError> {
         let Some(times) = times else { return Ok(()) };
-        let (settings, limits) = (self.settings, self.filling.limits);
+        let (settings, limits) = (self.settings, self.builder.limits);
         let base = match resource.target_info(attributes, settings, &mut self.names, limits) {
             Ok(Some(labels)) => labels,
             Ok(None) => return Ok(()),
@@ -39,8 +39,8 @@ impl<'t> Translation<'t, '_> {
                 return Ok(());
             }
         };
-        let mark = self.filling.mark();
-        self.filling.budget.spend(SAMPLE_BYTES + base.packed_bytes())?;
+        let mark = self.builder.mark();
+        self.builder.budget.spend(SAMPLE_BYTES + base.packed_bytes())?;
         self.target_info_samples(&base, times)?;
         let point = Point::default();
         self.close(mark, &Series { base: &base, point: &point, metric: TARGET_INFO, more: None });
@@ -67,10 +67,10 @@ impl<'t> Translation<'t, '_> {
             });
         }
         for time_ns in (first_kept..last).step_by(step as usize).chain([last]) {
-            if self.target_steps >= self.filling.limits.samples_max {
+            if self.target_steps >= self.builder.limits.samples_max {
                 // Resources that come again and again would be looked at without end.
                 self.refuse([], Reason::DataPoint, || {
-                    let limit = self.filling.limits.samples_max;
+                    let limit = self.builder.limits.samples_max;
                     format!("{TARGET_INFO}: {limit} samples of one request (--{SAMPLES_FLAG})")
                 });
                 return Ok(());
@@ -78,9 +78,9 @@ impl<'t> Translation<'t, '_> {
             self.target_steps += 1;
             let time_ms = time_ns / NS_PER_MS as i64;
             if self.seen_targets.insert((hash, time_ms)) {
-                self.filling.budget.spend(SAMPLE_BYTES)?;
-                self.filling.push_sample(time_ms, 1.0);
-                self.filling.check_samples()?;
+                self.builder.budget.spend(SAMPLE_BYTES)?;
+                self.builder.push_sample(time_ms, 1.0);
+                self.builder.check_samples()?;
             }
         }
         Ok(())
