@@ -18,10 +18,10 @@ async fn ready() -> Router {
     router(shared)
 }
 
-/// The endpoints of README's table, with their choices in braces.
+/// Endpoints of the table in `docs/http-api.md`, with their choices in braces.
 fn documented() -> Vec<String> {
-    let readme = include_str!("../../../README.md");
-    let rows = readme.lines().filter(|line| line.starts_with("| `/"));
+    let page = include_str!("../../../docs/http-api.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `/"));
     let first_cells = rows.filter_map(|row| row.split('|').nth(1));
     let texts = first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
     let texts = texts.filter(|text| !PAGES.contains(text));
