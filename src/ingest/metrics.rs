@@ -6,7 +6,8 @@ use prometheus::{
 };
 use storage::AppendOutcome;
 
-use wire::{Counts, Decoded, Reason, Version};
+use model::RejectReason;
+use wire::{Counts, Decoded, Version};
 
 /// How samples come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ struct VersionMetrics {
     /// Samples that were acknowledged: floats, histograms.
     samples: [IntCounter; 2],
     /// Samples that were refused: the same for each reason.
-    samples_rejected: [[IntCounter; 2]; Reason::ALL.len()],
+    samples_rejected: [[IntCounter; 2]; RejectReason::ALL.len()],
     exemplars: IntCounter,
     exemplars_dropped: IntCounter,
     exemplars_rejected: IntCounter,
@@ -152,8 +153,12 @@ impl IngestMetrics {
             floats.inc_by(counts.floats);
             histograms.inc_by(counts.histograms);
             metrics.exemplars_rejected.inc_by(counts.exemplars);
-            if matches!(reason, Reason::InvalidLabels | Reason::DuplicateLabel | Reason::Reference)
-            {
+            if matches!(
+                reason,
+                RejectReason::InvalidLabels
+                    | RejectReason::DuplicateLabel
+                    | RejectReason::Reference
+            ) {
                 self.invalid_labels.inc_by(counts.floats + counts.histograms);
             }
         }
@@ -220,7 +225,7 @@ impl Vectors {
     fn of(&self, version: &str) -> VersionMetrics {
         VersionMetrics {
             samples: TYPES.map(|kind| self.samples.with_label_values(&[version, kind])),
-            samples_rejected: Reason::ALL.map(|reason| {
+            samples_rejected: RejectReason::ALL.map(|reason| {
                 let reason = reason.as_str();
                 TYPES.map(|kind| self.samples_rejected.with_label_values(&[version, kind, reason]))
             }),

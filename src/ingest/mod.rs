@@ -17,7 +17,6 @@ pub mod self_metrics;
 
 pub use metrics::IngestMetrics;
 pub use remote_write::RemoteWrite;
-pub(crate) use remote_write::reason_of;
 
 /// The machine's clock, ms since the epoch.
 fn now_ms() -> i64 {

@@ -260,7 +260,7 @@ impl StoreMetrics {
             counter.inc_by(figure(stats).saturating_sub(counter.get()));
         }
         for RefusedSeries { metric, reason, samples } in refused {
-            let limit = crate::ingest::reason_of(*reason).as_str();
+            let limit = reason.as_str();
             let counter = self.refused.with_label_values(&[limit, metric]);
             counter.inc_by(samples.saturating_sub(counter.get()));
         }

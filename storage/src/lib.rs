@@ -58,7 +58,7 @@ pub use options::{
 };
 pub use outcome::{
     AppendOutcome, ExemplarCounts, ExemplarOutcome, Overflow, REJECTIONS_MAX, RefusedSeries,
-    RejectReason, Rejection, SampleKind,
+    RejectCounts, Rejection, SampleKind,
 };
 pub use remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret, without_credentials};
 pub use retention::{

@@ -1,8 +1,6 @@
 //! What became of a write.
 
-use std::fmt;
-
-use model::Labels;
+use model::{Labels, RejectReason};
 
 use crate::retention::RetentionFloor;
 
@@ -17,10 +15,7 @@ pub struct AppendOutcome {
     /// Samples that were held already, time and value alike: ignored.
     pub duplicates: usize,
     /// Samples that were refused.
-    pub rejected: usize,
-    /// The same by reason, in the order of [`RejectReason::ALL`], floats and histograms apart as in
-    /// [`SampleKind::ALL`].
-    pub rejected_by_reason: [[usize; SampleKind::ALL.len()]; RejectReason::ALL.len()],
+    pub rejected: RejectCounts,
     /// The first [`REJECTIONS_MAX`] of those that were refused, and the first of each reason.
     pub rejections: Vec<Rejection>,
     /// What became of the exemplars.
@@ -29,6 +24,48 @@ pub struct AppendOutcome {
     pub metadata_accepted: usize,
     /// Metadata entries that are too long to be kept.
     pub metadata_dropped: usize,
+}
+
+/// Counts of refused samples by reason and kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RejectCounts([[usize; SampleKind::ALL.len()]; RejectReason::ALL.len()]);
+
+impl RejectCounts {
+    /// Returns the samples of one kind that were refused for one reason.
+    pub fn of(&self, reason: RejectReason, kind: SampleKind) -> usize {
+        self.0[reason as usize][kind as usize]
+    }
+
+    /// Returns the samples of one kind.
+    pub fn of_kind(&self, kind: SampleKind) -> usize {
+        self.0.iter().map(|of_reason| of_reason[kind as usize]).sum()
+    }
+
+    /// Returns all samples.
+    pub fn total(&self) -> usize {
+        self.0.iter().flatten().sum()
+    }
+
+    /// Returns the counts that are not 0.
+    pub fn iter(&self) -> impl Iterator<Item = (RejectReason, SampleKind, usize)> {
+        let of_reason = |reason| SampleKind::ALL.map(|kind| (reason, kind, self.of(reason, kind)));
+        RejectReason::ALL.into_iter().flat_map(of_reason).filter(|(_, _, count)| *count > 0)
+    }
+
+    /// Subtracts one sample.
+    ///
+    /// Panics: none is counted.
+    pub fn remove(&mut self, reason: RejectReason, kind: SampleKind) {
+        self.0[reason as usize][kind as usize] -= 1;
+    }
+
+    fn add(&mut self, reason: RejectReason, kind: SampleKind) {
+        self.0[reason as usize][kind as usize] += 1;
+    }
+
+    fn of_reason(&self, reason: RejectReason) -> usize {
+        self.0[reason as usize].iter().sum()
+    }
 }
 
 /// What became of the exemplars of a write.
@@ -140,63 +177,6 @@ impl SampleKind {
     pub const ALL: [SampleKind; 2] = [SampleKind::Float, SampleKind::Histogram];
 }
 
-/// Why a sample was refused. Prints as Prometheus words it.
-///
-/// Source: `ErrOutOfBounds` and its neighbours in `storage/interface.go` of Prometheus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RejectReason {
-    /// Older than the retention, or too far ahead of the clock.
-    OutOfBounds,
-    /// Behind the newest sample of its series, while late samples are not taken.
-    OutOfOrder,
-    /// Further behind than the out-of-order window.
-    TooOld,
-    /// Another value for a time that is held already.
-    DuplicateSample,
-    /// A label's name or value is longer than a key of the index can be.
-    LabelTooLong,
-    /// A histogram whose spans do not add up to its buckets, or that has too many of them
-    /// ([`HISTOGRAM_BUCKETS_MAX`](crate::chunk::histogram::HISTOGRAM_BUCKETS_MAX)).
-    InvalidHistogram,
-    /// As many series are active as may be.
-    ActiveSeries,
-    /// As many series of the metric are active as may be.
-    ActiveSeriesOfMetric,
-    /// The head has no room for new series.
-    HeadSize,
-}
-
-impl RejectReason {
-    /// All reasons, in the order of their discriminants.
-    pub const ALL: [RejectReason; 9] = [
-        RejectReason::OutOfBounds,
-        RejectReason::OutOfOrder,
-        RejectReason::TooOld,
-        RejectReason::DuplicateSample,
-        RejectReason::LabelTooLong,
-        RejectReason::InvalidHistogram,
-        RejectReason::ActiveSeries,
-        RejectReason::ActiveSeriesOfMetric,
-        RejectReason::HeadSize,
-    ];
-}
-
-impl fmt::Display for RejectReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RejectReason::OutOfBounds => "out of bounds",
-            RejectReason::OutOfOrder => "out of order sample",
-            RejectReason::TooOld => "too old sample",
-            RejectReason::DuplicateSample => "duplicate sample for timestamp",
-            RejectReason::LabelTooLong => "label name or value too long",
-            RejectReason::InvalidHistogram => "histogram with invalid or too many buckets",
-            RejectReason::ActiveSeries => "too many active series",
-            RejectReason::ActiveSeriesOfMetric => "too many active series of one metric",
-            RejectReason::HeadSize => "no memory for new series",
-        })
-    }
-}
-
 impl AppendOutcome {
     /// Notes a refused sample.
     pub(crate) fn reject(
@@ -206,7 +186,7 @@ impl AppendOutcome {
         kind: SampleKind,
         reason: RejectReason,
     ) {
-        self.count_rejected(kind, reason);
+        self.rejected.add(reason, kind);
         if self.is_listed(reason) {
             let (labels, overflow, floor) = (labels(), None, None);
             let rejection = Rejection { labels, timestamp_ms, kind, reason, overflow, floor };
@@ -223,7 +203,7 @@ impl AppendOutcome {
         reason: RejectReason,
         overflow: &Overflow,
     ) {
-        self.count_rejected(kind, reason);
+        self.rejected.add(reason, kind);
         if self.is_listed(reason) {
             let (labels, overflow) = (labels.clone(), Some(overflow.clone()));
             let rejection = Rejection { labels, timestamp_ms, kind, reason, overflow, floor: None };
@@ -234,12 +214,6 @@ impl AppendOutcome {
     /// Returns whether a refusal that has been counted is listed: the first ones, and the first of
     /// each reason.
     fn is_listed(&self, reason: RejectReason) -> bool {
-        let of_reason: usize = self.rejected_by_reason[reason as usize].iter().sum();
-        of_reason == 1 || self.rejections.len() < REJECTIONS_MAX
-    }
-
-    fn count_rejected(&mut self, kind: SampleKind, reason: RejectReason) {
-        self.rejected += 1;
-        self.rejected_by_reason[reason as usize][kind as usize] += 1;
+        self.rejected.of_reason(reason) == 1 || self.rejections.len() < REJECTIONS_MAX
     }
 }

@@ -6,6 +6,7 @@ use model::histogram::{HISTOGRAM_BUCKETS_MAX, Histogram, HistogramError};
 use model::labels::LABEL_BYTES_MAX;
 use model::{
     Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
+    RejectReason,
 };
 
 use crate::decode_budget::DecodeBudget;
@@ -13,7 +14,7 @@ use crate::fast_path;
 use crate::histogram::{HistogramFields, HistogramFieldsError};
 use crate::limits::{Limits, SAMPLES_FLAG, SERIES_FLAG};
 use crate::protobuf::Reader;
-use crate::rejects::{Counts, Reason, Rejects, series_text};
+use crate::rejects::{Counts, Rejects, series_text};
 use crate::slow_path::UncheckedLabels;
 use crate::{DecodeError, Decoded, malformed, too_large};
 
@@ -43,13 +44,13 @@ pub(super) struct SeriesMark {
 #[derive(Debug, Default)]
 struct PendingRejects {
     named: Vec<PendingReject>,
-    unnamed: Vec<(Reason, Counts)>,
+    unnamed: Vec<(RejectReason, Counts)>,
 }
 
 /// One sample that is left out.
 #[derive(Debug)]
 struct PendingReject {
-    reason: Reason,
+    reason: RejectReason,
     counts: Counts,
     /// The words before the labels of the series, and those behind them.
     text: (String, String),
@@ -181,7 +182,7 @@ impl<'a> BatchBuilder<'a> {
     #[cold]
     fn refuse_histogram(&mut self, fault: String) {
         let counts = Counts { histograms: 1, ..Counts::default() };
-        self.pending.add(Reason::Histogram, counts, || (fault, String::new()));
+        self.pending.add(RejectReason::Histogram, counts, || (fault, String::new()));
     }
 
     /// Takes one exemplar with its own labels; one that cannot be kept is passed over.
@@ -221,7 +222,7 @@ impl<'a> BatchBuilder<'a> {
 
     /// Leaves out an exemplar, and names it.
     #[cold]
-    pub(super) fn refuse_exemplar(&mut self, reason: Reason, fault: &str) {
+    pub(super) fn refuse_exemplar(&mut self, reason: RejectReason, fault: &str) {
         let counts = Counts { exemplars: 1, ..Counts::default() };
         let text = || ("parsing exemplar".to_owned(), format!(": {fault}"));
         self.pending.add(reason, counts, text);
@@ -266,7 +267,7 @@ impl<'a> BatchBuilder<'a> {
 
     /// Leaves the series at hand out of the batch.
     #[cold]
-    pub(super) fn refuse_series(&mut self, mark: SeriesMark, reason: Reason, text: String) {
+    pub(super) fn refuse_series(&mut self, mark: SeriesMark, reason: RejectReason, text: String) {
         let counts = self.counts(mark);
         self.pending.clear();
         self.truncate(mark);
@@ -319,7 +320,12 @@ impl<'a> BatchBuilder<'a> {
 }
 
 impl PendingRejects {
-    fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> (String, String)) {
+    fn add(
+        &mut self,
+        reason: RejectReason,
+        counts: Counts,
+        text: impl FnOnce() -> (String, String),
+    ) {
         // The first of each reason is spelled out in any case: it is the example of a log line.
         let is_first = !self.named.iter().any(|fault| fault.reason == reason);
         if is_first || self.named.len() < Rejects::NAMED_MAX {

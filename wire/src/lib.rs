@@ -48,7 +48,7 @@ pub use json::JsonError;
 use limits::DECOMPRESSED_FLAG;
 pub use limits::{DECOMPRESSED_BYTES_CEILING, Limits};
 pub use protobuf::WireError;
-pub use rejects::{Counts, Reason, Rejects};
+pub use rejects::{Counts, Rejects};
 use slow_path::UncheckedLabels;
 use symbol_table::SymbolTable;
 use v2::SeenMetadata;

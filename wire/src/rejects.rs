@@ -2,92 +2,11 @@
 
 use std::fmt::Write as _;
 
+use model::RejectReason;
 use model::labels::{is_legacy_label_name, write_quoted};
 
 /// How much of a label set an answer shows, in bytes.
 const SERIES_TEXT_BYTES_MAX: usize = 1024;
-
-/// Why samples were refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// No metric name, an empty name, or bytes that are not UTF-8.
-    InvalidLabels,
-    /// A label name occurs twice.
-    DuplicateLabel,
-    /// A reference to a symbol that is not there, or an odd number of them.
-    Reference,
-    /// A series without samples, histograms and exemplars.
-    Shape,
-    /// More or longer labels than the limits allow.
-    LabelLimit,
-    /// A native histogram that contradicts itself.
-    Histogram,
-    /// A data point, or all of a metric, that says nothing that can be stored.
-    DataPoint,
-    /// Deltas, or numbers of which nobody says what they add up.
-    Temporality,
-    /// Before the newest sample of its series, while no out-of-order window is set.
-    OutOfOrder,
-    /// Before the out-of-order window.
-    TooOld,
-    /// Before the retention, or too far in the future.
-    OutOfBounds,
-    /// Another value is already stored for that time.
-    DuplicateTimestamp,
-    /// As many series are active as may be.
-    ActiveSeries,
-    /// As many series of its metric are active as may be.
-    ActiveSeriesOfMetric,
-    /// There is no memory for new series.
-    HeadSize,
-}
-
-impl Reason {
-    /// All reasons, in the order of their discriminants.
-    pub const ALL: [Reason; 15] = [
-        Reason::InvalidLabels,
-        Reason::DuplicateLabel,
-        Reason::Reference,
-        Reason::Shape,
-        Reason::LabelLimit,
-        Reason::Histogram,
-        Reason::DataPoint,
-        Reason::Temporality,
-        Reason::OutOfOrder,
-        Reason::TooOld,
-        Reason::OutOfBounds,
-        Reason::DuplicateTimestamp,
-        Reason::ActiveSeries,
-        Reason::ActiveSeriesOfMetric,
-        Reason::HeadSize,
-    ];
-
-    /// Returns whether there was no room, which may be there later. The store logs these.
-    pub fn is_for_want_of_room(self) -> bool {
-        matches!(self, Reason::ActiveSeries | Reason::ActiveSeriesOfMetric | Reason::HeadSize)
-    }
-
-    /// The value of the label `reason` in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::InvalidLabels => "invalid_labels",
-            Reason::DuplicateLabel => "duplicate_label",
-            Reason::Reference => "invalid_reference",
-            Reason::Shape => "invalid_series",
-            Reason::LabelLimit => "label_limit",
-            Reason::Histogram => "invalid_histogram",
-            Reason::DataPoint => "invalid_data_point",
-            Reason::Temporality => "unsupported_temporality",
-            Reason::OutOfOrder => "out_of_order",
-            Reason::TooOld => "too_old",
-            Reason::OutOfBounds => "out_of_bounds",
-            Reason::DuplicateTimestamp => "duplicate_timestamp",
-            Reason::ActiveSeries => "active_series",
-            Reason::ActiveSeriesOfMetric => "active_series_per_metric",
-            Reason::HeadSize => "head_size",
-        }
-    }
-}
 
 /// How much of a request something concerns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -115,11 +34,11 @@ impl std::ops::Add for Counts {
 /// The refusals of one request: counted by reason, the first of them in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rejects {
-    counts: [Counts; Reason::ALL.len()],
+    counts: [Counts; RejectReason::ALL.len()],
     named: Vec<String>,
     unnamed: u64,
     /// The first refusal of each reason.
-    examples: Vec<(Reason, String)>,
+    examples: Vec<(RejectReason, String)>,
 }
 
 impl Rejects {
@@ -127,7 +46,7 @@ impl Rejects {
     pub const NAMED_MAX: usize = 10;
 
     /// Adds one refusal and what it costs; the text is made only where it is shown.
-    pub fn add(&mut self, reason: Reason, counts: Counts, text: impl FnOnce() -> String) {
+    pub fn add(&mut self, reason: RejectReason, counts: Counts, text: impl FnOnce() -> String) {
         self.count(reason, counts);
         let is_first = !self.examples.iter().any(|(known, _)| *known == reason);
         let is_named = self.named.len() < Self::NAMED_MAX;
@@ -146,12 +65,12 @@ impl Rejects {
 
     /// Adds refusals of one sample or exemplar each that are only counted. Others have been
     /// named.
-    pub fn add_unnamed(&mut self, reason: Reason, counts: Counts) {
+    pub fn add_unnamed(&mut self, reason: RejectReason, counts: Counts) {
         self.count(reason, counts);
         self.unnamed += counts.floats + counts.histograms + counts.exemplars;
     }
 
-    fn count(&mut self, reason: Reason, counts: Counts) {
+    fn count(&mut self, reason: RejectReason, counts: Counts) {
         let known = &mut self.counts[reason as usize];
         *known = *known + counts;
     }
@@ -168,17 +87,17 @@ impl Rejects {
     }
 
     /// What one reason cost.
-    pub fn counts_of(&self, reason: Reason) -> Counts {
+    pub fn counts_of(&self, reason: RejectReason) -> Counts {
         self.counts[reason as usize]
     }
 
     /// What each reason cost.
-    pub fn counts(&self) -> impl Iterator<Item = (Reason, Counts)> {
-        Reason::ALL.into_iter().zip(self.counts)
+    pub fn counts(&self) -> impl Iterator<Item = (RejectReason, Counts)> {
+        RejectReason::ALL.into_iter().zip(self.counts)
     }
 
     /// Returns each reason that occurred with its first refusal.
-    pub fn examples(&self) -> impl Iterator<Item = (Reason, &str)> {
+    pub fn examples(&self) -> impl Iterator<Item = (RejectReason, &str)> {
         self.examples.iter().map(|(reason, text)| (*reason, text.as_str()))
     }
 
@@ -269,11 +188,11 @@ mod tests {
         let mut rejects = Rejects::default();
         for index in 0..1_000 {
             let counts = Counts { floats: 2, ..Counts::default() };
-            rejects.add(Reason::OutOfOrder, counts, || format!("refusal {index}"));
+            rejects.add(RejectReason::OutOfOrder, counts, || format!("refusal {index}"));
         }
         assert_eq!(rejects.to_text().lines().count(), Rejects::NAMED_MAX + 1);
         assert!(rejects.to_text().ends_with("\nand 990 more of this kind"));
         let counts = Counts { floats: 2_000, ..Counts::default() };
-        assert!(rejects.counts().any(|pair| pair == (Reason::OutOfOrder, counts)));
+        assert!(rejects.counts().any(|pair| pair == (RejectReason::OutOfOrder, counts)));
     }
 }

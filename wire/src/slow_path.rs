@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use model::labels::push_packed;
-use model::{Labels, METRIC_NAME};
+use model::{Labels, METRIC_NAME, RejectReason};
 
 use crate::batch_builder::text_bytes_max;
 use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
 use crate::protobuf::{Reader, WireError};
-use crate::rejects::{Reason, series_text};
+use crate::rejects::series_text;
 
 /// The most characters that the labels of an exemplar may have together.
 ///
@@ -102,13 +102,13 @@ impl UncheckedLabels {
         buffer: &[u8],
         limits: &Limits,
         arena: &mut Vec<u8>,
-    ) -> Result<(), (Reason, String)> {
+    ) -> Result<(), (RejectReason, String)> {
         if self.label_count > limits.labels_per_series_max {
             return Err(refused_for_count(self.label_count, limits, &self.series_text(buffer)));
         }
         if !self.are_valid(buffer) {
             let text = format!("invalid metric name or labels, got {}", self.series_text(buffer));
-            return Err((Reason::InvalidLabels, text));
+            return Err((RejectReason::InvalidLabels, text));
         }
         let text = |range: &Range<usize>| &buffer[range.clone()];
         self.sorted.clone_from(&self.labels);
@@ -119,13 +119,13 @@ impl UncheckedLabels {
                 self.series_text(buffer),
                 series_text_name(text(&pair[0].name)),
             );
-            return Err((Reason::DuplicateLabel, text));
+            return Err((RejectReason::DuplicateLabel, text));
         }
         self.sorted.retain(|label| !label.value.is_empty());
         for label in &self.sorted {
             check_lengths(label.name.len(), label.value.len(), limits).map_err(|text| {
                 let series = self.series_text(buffer);
-                (Reason::LabelLimit, format!("{text} for series {series}"))
+                (RejectReason::LabelLimit, format!("{text} for series {series}"))
             })?;
         }
         for label in &self.sorted {
@@ -212,12 +212,12 @@ pub(super) fn check_label(label: Reader<'_>) -> Result<(), WireError> {
     label_texts(label).map(drop)
 }
 
-fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (Reason, String) {
+fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (RejectReason, String) {
     let limit = limits.labels_per_series_max;
     let text = format!(
         "{count} labels are over the limit of {limit} (--{LABELS_FLAG}) for series {series}"
     );
-    (Reason::LabelLimit, text)
+    (RejectReason::LabelLimit, text)
 }
 
 /// Checks the lengths of a label's name and value.

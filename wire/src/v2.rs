@@ -12,13 +12,13 @@
 //! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, `writeV2` in
 //! `storage/remote/write_handler.go` of Prometheus.
 
-use model::{METRIC_NAME, MetricKind};
+use model::{METRIC_NAME, MetricKind, RejectReason};
 
 use crate::batch_builder::{BatchBuilder, SeriesMark, metric_kind};
 use crate::fast_path;
 use crate::limits::Limits;
 use crate::protobuf::{LENGTH, Reader, WireError};
-use crate::rejects::{Counts, Reason};
+use crate::rejects::Counts;
 use crate::slow_path::UncheckedLabels;
 use crate::symbol_table::{PackedRefs, SYMBOL_BYTES, SymbolTable, read_refs};
 use crate::{DecodeError, Decoded, Decoder, malformed};
@@ -142,7 +142,11 @@ impl RequestDecoder<'_, '_> {
         if counts == Counts::default() {
             let series = self.builder.series_text(mark);
             let what = "TimeSeries must contain at least one sample or histogram";
-            self.builder.refuse_series(mark, Reason::Shape, format!("{what} for series {series}"));
+            self.builder.refuse_series(
+                mark,
+                RejectReason::Shape,
+                format!("{what} for series {series}"),
+            );
             return Ok(());
         }
         self.builder.close_series(mark);
@@ -238,7 +242,7 @@ impl RequestDecoder<'_, '_> {
         match collect(labels, symbols, refs, count, self.builder.limits) {
             Ok(()) => self.builder.push_exemplar(labels, message.buffer(), timestamp, value),
             Err(fault) => {
-                self.builder.refuse_exemplar(Reason::Reference, &fault);
+                self.builder.refuse_exemplar(RejectReason::Reference, &fault);
                 Ok(())
             }
         }
@@ -268,7 +272,7 @@ impl RequestDecoder<'_, '_> {
             Err((what, fault)) => {
                 let series = refs_text(message);
                 let text = format!("parsing {what} for series {series}: {fault}");
-                return Ok(Err((Reason::Reference, text)));
+                return Ok(Err((RejectReason::Reference, text)));
             }
         };
         let arena = &mut self.builder.batch.labels_arena;
@@ -334,7 +338,7 @@ impl RequestDecoder<'_, '_> {
 }
 
 /// Why a series is refused, and the words for the sender.
-type Refusal = (Reason, String);
+type Refusal = (RejectReason, String);
 
 impl Metadata {
     /// Reads a message on top of what is known; the last one wins.

@@ -18,18 +18,15 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use model::Batch;
-use storage::{
-    AppendOutcome, ExemplarOutcome, Overflow, RejectReason, Rejection, SampleKind, Store,
-    StoreError,
-};
+use model::{Batch, RejectReason};
+use storage::{AppendOutcome, ExemplarOutcome, Overflow, Rejection, SampleKind, Store, StoreError};
 use tracing::{debug, error};
 use wire::limits::{
     ACTIVE_FLAG, ACTIVE_PER_METRIC_FLAG, BODY_FLAG, BODY_TIMEOUT_FLAG, HEAD_FLAG, Limits,
 };
 use wire::rejects::series_text;
 use wire::{
-    Counts, DecodeError, Decoded, Decoder, InflightFull, Reason, Rejects, Version, decompress,
+    Counts, DecodeError, Decoded, Decoder, InflightFull, Rejects, Version, decompress,
     decompressed_len,
 };
 
@@ -401,12 +398,9 @@ fn batch_bytes(batch: &Batch) -> usize {
 /// How much of what a batch held was acknowledged: what was held before included, and exemplars
 /// that Prometheus acknowledges without keeping them.
 fn written(floats: usize, histograms: usize, outcome: &AppendOutcome) -> Counts {
-    let rejected = |kind: SampleKind| {
-        outcome.rejected_by_reason.iter().map(|counts| counts[kind as usize]).sum::<usize>()
-    };
     Counts {
-        floats: (floats - rejected(SampleKind::Float)) as u64,
-        histograms: (histograms - rejected(SampleKind::Histogram)) as u64,
+        floats: (floats - outcome.rejected.of_kind(SampleKind::Float)) as u64,
+        histograms: (histograms - outcome.rejected.of_kind(SampleKind::Histogram)) as u64,
         exemplars: (outcome.exemplars.accepted + outcome.exemplars.ignored) as u64,
     }
 }
@@ -418,17 +412,14 @@ fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
         SampleKind::Histogram => Counts { histograms: count, ..Counts::default() },
     };
     // Only the first are listed; the others are counted.
-    let mut unlisted = outcome.rejected_by_reason;
+    let mut unlisted = outcome.rejected;
     for rejection in &outcome.rejections {
         let Rejection { kind, reason, .. } = rejection;
-        unlisted[*reason as usize][*kind as usize] -= 1;
-        let counts = counts_of(*kind, 1);
-        rejects.add(reason_of(*reason), counts, || rejection_text(rejection, now_ms));
+        unlisted.remove(*reason, *kind);
+        rejects.add(*reason, counts_of(*kind, 1), || rejection_text(rejection, now_ms));
     }
-    for (reason, unlisted) in RejectReason::ALL.into_iter().zip(unlisted) {
-        for (kind, count) in SampleKind::ALL.into_iter().zip(unlisted) {
-            rejects.add_unnamed(reason_of(reason), counts_of(kind, count as u64));
-        }
+    for (reason, kind, count) in unlisted.iter() {
+        rejects.add_unnamed(reason, counts_of(kind, count as u64));
     }
 }
 
@@ -438,29 +429,14 @@ fn add_rejections(rejects: &mut Rejects, outcome: &AppendOutcome, now_ms: i64) {
 fn add_late_exemplars(rejects: &mut Rejects, outcome: &ExemplarOutcome) {
     for labels in &outcome.out_of_order_series {
         let counts = Counts { exemplars: 1, ..Counts::default() };
-        rejects.add(Reason::OutOfOrder, counts, || {
+        rejects.add(RejectReason::OutOfOrder, counts, || {
             let series = series_text(labels.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
             format!("out of order exemplar for series {series}")
         });
     }
     let unlisted = outcome.out_of_order - outcome.out_of_order_series.len();
     let counts = Counts { exemplars: unlisted as u64, ..Counts::default() };
-    rejects.add_unnamed(Reason::OutOfOrder, counts);
-}
-
-/// What a refusal of the store is called.
-pub(crate) fn reason_of(reason: RejectReason) -> Reason {
-    match reason {
-        RejectReason::OutOfBounds => Reason::OutOfBounds,
-        RejectReason::OutOfOrder => Reason::OutOfOrder,
-        RejectReason::TooOld => Reason::TooOld,
-        RejectReason::DuplicateSample => Reason::DuplicateTimestamp,
-        RejectReason::LabelTooLong => Reason::LabelLimit,
-        RejectReason::InvalidHistogram => Reason::Histogram,
-        RejectReason::ActiveSeries => Reason::ActiveSeries,
-        RejectReason::ActiveSeriesOfMetric => Reason::ActiveSeriesOfMetric,
-        RejectReason::HeadSize => Reason::HeadSize,
-    }
+    rejects.add_unnamed(RejectReason::OutOfOrder, counts);
 }
 
 fn rejection_text(rejection: &Rejection, now_ms: i64) -> String {

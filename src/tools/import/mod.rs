@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use model::Batch;
-use storage::{AppendOutcome, RejectReason, Store};
+use model::{Batch, RejectReason};
+use storage::{AppendOutcome, Store};
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -138,7 +138,7 @@ impl Totals {
     fn add(&mut self, outcome: &AppendOutcome) {
         self.accepted += outcome.accepted;
         self.held += outcome.duplicates;
-        self.refused += outcome.rejected as u64;
+        self.refused += outcome.rejected.total() as u64;
         for rejection in &outcome.rejections {
             let (labels, at_ms) = (&rejection.labels, rejection.timestamp_ms);
             let reason: RejectReason = rejection.reason;

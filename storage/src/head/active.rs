@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use model::Labels;
+use model::{Labels, RejectReason};
 
 use crate::keys::metric_hash;
 use crate::options::StoreOptions;
-use crate::outcome::{Overflow, RefusedSeries, RejectReason};
+use crate::outcome::{Overflow, RefusedSeries};
 
 /// How many offenders are told apart; of the others only the samples are counted.
 const OFFENDERS_MAX: usize = 32;

@@ -18,11 +18,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use model::{BudgetError, Checkpoint, Labels, Matcher, prefetch};
+use model::{BudgetError, Checkpoint, Labels, Matcher, RejectReason, prefetch};
 
 use crate::changes::Changes;
 use crate::index::{KnownLabels, LabelIndex, is_restricted};
-use crate::outcome::{Overflow, RefusedSeries, RejectReason};
+use crate::outcome::{Overflow, RefusedSeries};
 use crate::samples::scratch::Scratch;
 use crate::sizes::Sizes;
 use crate::window::window_of;

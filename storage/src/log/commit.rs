@@ -211,7 +211,7 @@ impl Log {
                 done(Some(Done {
                     samples: outcomes.iter().map(|o| o.accepted).sum(),
                     duplicates: outcomes.iter().map(|o| o.duplicates).sum(),
-                    rejected: outcomes.iter().map(|o| o.rejected).sum(),
+                    rejected: outcomes.iter().map(|o| o.rejected.total()).sum(),
                     exemplars: outcomes.iter().map(|o| o.exemplars.counts()).sum(),
                     metadata_dropped: outcomes.iter().map(|o| o.metadata_dropped).sum(),
                     log_bytes_open: self.bytes(),

@@ -9,7 +9,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::histogram::decide_hint;
-use model::{Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Labels, ResetHint};
+use model::{
+    Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Labels, RejectReason,
+    ResetHint,
+};
 
 use super::commit::Log;
 use super::queue::Pending;
@@ -19,7 +22,7 @@ use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::head::Head;
 use crate::head::series::HeadSeries;
 use crate::keys;
-use crate::outcome::{AppendOutcome, RejectReason, Rejection, SampleKind};
+use crate::outcome::{AppendOutcome, Rejection, SampleKind};
 use crate::retention::Borders;
 use crate::samples::decided::Decided;
 use crate::samples::part::histogram_bytes;
@@ -134,11 +137,11 @@ impl Log {
         };
         if labels.iter().any(is_too_long) {
             for at in batch.samples(run.index) {
-                let reason = RejectReason::LabelTooLong;
+                let reason = RejectReason::LabelLimit;
                 outcome.reject(|| labels.clone(), batch.timestamps[at], SampleKind::Float, reason);
             }
             for sample in run.histograms.iter() {
-                let reason = RejectReason::LabelTooLong;
+                let reason = RejectReason::LabelLimit;
                 outcome.reject(
                     || labels.clone(),
                     sample.timestamp_ms,
@@ -256,7 +259,7 @@ impl Log {
         for sample in &mut run.histograms[range] {
             let timestamp_ms = sample.timestamp_ms;
             if !is_storable(&sample.histogram) {
-                let reason = RejectReason::InvalidHistogram;
+                let reason = RejectReason::Histogram;
                 outcome.reject(
                     || series.labels.clone(),
                     timestamp_ms,
@@ -432,7 +435,7 @@ fn decide_sample(
     if timestamp_ms >= late_min_ms || is_newest {
         return match holds(series) {
             Some(true) => Decision::Duplicate,
-            Some(false) => Decision::Reject(RejectReason::DuplicateSample),
+            Some(false) => Decision::Reject(RejectReason::DuplicateTimestamp),
             None => Decision::Accept,
         };
     }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use model::{Batch, Budget, BudgetError, BudgetLimits, Selection, Source, SourceError, TimeRange};
+use model::{
+    Batch, Budget, BudgetError, BudgetLimits, RejectReason, Selection, Source, SourceError,
+    TimeRange,
+};
 
 use super::harness::{self, batch, labels, open, open_with, read_all};
 use crate::audit::verify_at;
@@ -11,7 +14,7 @@ use crate::lsm::Location;
 use crate::retention::Keeping;
 use crate::window::TimeBounds;
 use crate::window::{PARTITION_MS, WINDOW_MS};
-use crate::{AppendOutcome, Clock, ManualClock, RejectReason, Store, StoreError, StoreOptions};
+use crate::{AppendOutcome, Clock, ManualClock, Store, StoreError, StoreOptions};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
@@ -20,7 +23,7 @@ async fn fates(store: &Store, samples: &[(i64, f64)]) -> Vec<Result<&'static str
     let mut fates = Vec::new();
     for sample in samples {
         let outcome = store.append(batch(&labels(&[("a", "b")]), &[*sample])).await.unwrap();
-        fates.push(match (outcome.accepted, outcome.duplicates, outcome.rejected) {
+        fates.push(match (outcome.accepted, outcome.duplicates, outcome.rejected.total()) {
             (1, 0, 0) => Ok("accepted"),
             (0, 1, 0) => Ok("duplicate"),
             (0, 0, 1) => Err(outcome.rejections[0].reason),
@@ -32,7 +35,7 @@ async fn fates(store: &Store, samples: &[(i64, f64)]) -> Vec<Result<&'static str
 
 #[test]
 fn out_of_order_window_decides_as_prometheus_does() {
-    use RejectReason::{DuplicateSample, OutOfBounds, OutOfOrder, TooOld};
+    use RejectReason::{DuplicateTimestamp, OutOfBounds, OutOfOrder, TooOld};
     let newest_ms = 10 * HOUR_MS;
     let samples = [
         (newest_ms, 1.0),
@@ -43,7 +46,7 @@ fn out_of_order_window_decides_as_prometheus_does() {
         (newest_ms - 4 * HOUR_MS, 1.0),
     ];
     let accepted = Ok("accepted");
-    let first = [accepted, Ok("duplicate"), Err(DuplicateSample)];
+    let first = [accepted, Ok("duplicate"), Err(DuplicateTimestamp)];
     for (window_ms, rest) in [
         (None, [accepted, accepted, accepted]),
         (Some(0), [Err(OutOfOrder), Err(OutOfBounds), Err(OutOfBounds)]),
@@ -62,7 +65,7 @@ fn nan_payloads_are_told_apart() {
     harness::run(async {
         let store = open(&harness::memory()).await.unwrap();
         let samples = [model::stale_nan(), model::stale_nan(), f64::NAN].map(|value| (1, value));
-        let expected = [Ok("accepted"), Ok("duplicate"), Err(RejectReason::DuplicateSample)];
+        let expected = [Ok("accepted"), Ok("duplicate"), Err(RejectReason::DuplicateTimestamp)];
         assert_eq!(fates(&store, &samples).await, expected);
     });
 }
@@ -76,7 +79,7 @@ fn what_has_been_decided_survives_a_restart() {
         drop(store);
         let store = open(&objects).await.unwrap();
         let found = fates(&store, &[(5, 1.0), (5, 2.0)]).await;
-        assert_eq!(found, [Ok("duplicate"), Err(RejectReason::DuplicateSample)]);
+        assert_eq!(found, [Ok("duplicate"), Err(RejectReason::DuplicateTimestamp)]);
     });
 }
 
@@ -141,8 +144,8 @@ fn long_labels_are_refused_and_the_rest_is_kept() {
         all.push(&labels(&[("a", &long)]), &[(1, 1.0), (2, 2.0)]);
         all.push(&labels(&[("a", "b")]), &[(1, 1.0)]);
         let outcome = store.append(all).await.unwrap();
-        assert_eq!((outcome.accepted, outcome.rejected), (1, 2));
-        assert_eq!(outcome.rejections[0].reason, RejectReason::LabelTooLong);
+        assert_eq!((outcome.accepted, outcome.rejected.total()), (1, 2));
+        assert_eq!(outcome.rejections[0].reason, RejectReason::LabelLimit);
         assert_eq!(read_all(&store).await.unwrap().len(), 1);
         // As long as it may be, and every byte of it escaped.
         let zeros = "\0".repeat(crate::keys::VALUE_BYTES_MAX);
@@ -296,7 +299,7 @@ fn what_the_bound_of_files_has_deleted_stays_away_over_a_restart() {
         store.close().await.unwrap();
         let is_taken = |store: Arc<Store>| {
             let late = batch(&series, &[(PARTITION_MS + 5, 1.0)]);
-            async move { store.append(late).await.unwrap().rejected == 0 }
+            async move { store.append(late).await.unwrap().rejected.total() == 0 }
         };
         // Before and after what is too much has been deleted, and with a bound that is less.
         for (bytes_max, is_maintained) in [(9, true), (9, false), (9, false), (8, false)] {

@@ -184,7 +184,7 @@ impl Sent {
                 (false, Known::There | Known::Unsure) => {}
             }
         }
-        result.map(|outcome| assert_eq!(outcome.rejected, 0))
+        result.map(|outcome| assert_eq!(outcome.rejected.total(), 0))
     }
 
     async fn delete(

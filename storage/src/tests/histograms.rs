@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use model::ResetHint::{self, Gauge, NotReset, Unknown};
 use model::{
-    Advance, Batch, Budget, Histogram, HistogramSample, Labels, SampleBatch, Selection, Source,
-    Span, TimeRange,
+    Advance, Batch, Budget, Histogram, HistogramSample, Labels, RejectReason, SampleBatch,
+    Selection, Source, Span, TimeRange,
 };
 
 use super::harness::{
@@ -17,7 +17,7 @@ use crate::chunk::Encoding;
 use crate::lsm::WriteSet;
 use crate::samples::part::{Part, Parts, TailRoom};
 use crate::window::WINDOW_MS;
-use crate::{AppendOutcome, RejectReason, Store, StoreError, StoreOptions, keys};
+use crate::{AppendOutcome, Store, StoreError, StoreOptions, keys};
 
 fn series() -> Labels {
     labels(&[("__name__", "h")])
@@ -217,7 +217,7 @@ fn other_values_of_the_newest_time_are_refused_whatever_their_kind() {
     harness::run(async {
         let store = open(&memory()).await.unwrap();
         let is_duplicate = |outcome: AppendOutcome| {
-            assert_eq!(outcome.rejections[0].reason, RejectReason::DuplicateSample);
+            assert_eq!(outcome.rejections[0].reason, RejectReason::DuplicateTimestamp);
         };
         append(&store, &[at(1, histogram(&[1]))]).await;
         let gauge = Histogram { reset_hint: Gauge, ..histogram(&[1]) };
@@ -254,13 +254,13 @@ fn invalid_histograms_are_refused_and_the_rest_is_kept() {
         let short =
             Histogram { positive_spans: vec![Span { offset: 0, length: 9 }], ..histogram(&[1, 2]) };
         let outcome = append(&store, &[at(1, short), at(2, histogram(&[1]))]).await;
-        assert_eq!((outcome.accepted, outcome.rejected), (1, 1));
-        assert_eq!(outcome.rejections[0].reason, RejectReason::InvalidHistogram);
+        assert_eq!((outcome.accepted, outcome.rejected.total()), (1, 1));
+        assert_eq!(outcome.rejections[0].reason, RejectReason::Histogram);
         // A new series of which nothing is taken is not created.
         let long = labels(&[("a", &"x".repeat(20_000))]);
         let outcome =
             store.append(histogram_batch(&long, &[at(1, histogram(&[1]))])).await.unwrap();
-        assert_eq!(outcome.rejections[0].reason, RejectReason::LabelTooLong);
+        assert_eq!(outcome.rejections[0].reason, RejectReason::LabelLimit);
         assert_eq!(store.stats().head_series, 1);
     });
 }

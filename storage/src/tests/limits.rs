@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{Batch, HistogramSample, Labels, Selection, TimeRange};
+use model::{Batch, HistogramSample, Labels, RejectReason, Selection, TimeRange};
 
 use super::harness::{self, at, batch, histogram, labels, memory, open, open_with, read_all};
 use crate::head::series::HeadSeries;
-use crate::{ManualClock, RejectReason, Store, StoreError, StoreOptions};
+use crate::{ManualClock, SampleKind, Store, StoreError, StoreOptions};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -61,8 +61,8 @@ fn series_beyond_a_limit_are_refused_and_known_ones_beside_them_kept() {
             }
             let outcome = store.append(mixed.clone()).await.unwrap();
             let bomb = if all > 0 { 2 } else { 3 };
-            assert_eq!((outcome.accepted, outcome.rejected), (6 + bomb, 10 - bomb));
-            assert_eq!(outcome.rejected_by_reason[reason as usize][0], 10 - bomb);
+            assert_eq!((outcome.accepted, outcome.rejected.total()), (6 + bomb, 10 - bomb));
+            assert_eq!(outcome.rejected.of(reason, SampleKind::Float), 10 - bomb);
             let overflow = outcome.rejections[0].overflow.clone().unwrap();
             assert_eq!((overflow.metric.as_str(), overflow.metric_series), (metric, 3));
             assert_eq!(overflow.found, overflow.limit);
@@ -74,7 +74,7 @@ fn series_beyond_a_limit_are_refused_and_known_ones_beside_them_kept() {
             store.seal_all().await.unwrap();
             assert_eq!(store.stats().active_series, 0);
             let outcome = store.append(of_metric("bomb", bomb..bomb + 3, 4)).await.unwrap();
-            assert_eq!((outcome.accepted, outcome.rejected), (3, 0));
+            assert_eq!((outcome.accepted, outcome.rejected.total()), (3, 0));
             let samples: usize =
                 read_all(&store).await.unwrap().iter().map(|(_, samples)| samples.len()).sum();
             assert_eq!(samples, 3 + 6 + bomb + 3);
@@ -90,7 +90,7 @@ fn a_sealed_series_needs_room_again_but_what_it_holds_already_does_not() {
         store.seal_all().await.unwrap();
         store.append(of_metric("b", 0..1, 1)).await.unwrap();
         let outcome = store.append(of_metric("a", 0..1, 2)).await.unwrap();
-        assert_eq!((outcome.accepted, outcome.rejected), (0, 1));
+        assert_eq!((outcome.accepted, outcome.rejected.total()), (0, 1));
         store.seal_all().await.unwrap();
         assert_eq!(store.append(of_metric("a", 0..1, 2)).await.unwrap().accepted, 1);
     });
@@ -104,7 +104,7 @@ fn memory_is_bounded_and_freed_by_sealing() {
         for series in 0..1_000 {
             let outcome = store.append(of_metric("bomb", series..series + 1, 1)).await.unwrap();
             acknowledged += outcome.accepted;
-            refused_series += outcome.rejected_by_reason[RejectReason::HeadSize as usize][0];
+            refused_series += outcome.rejected.of(RejectReason::HeadSize, SampleKind::Float);
         }
         assert_eq!(store.write_refusal(), None);
         assert!(acknowledged > 50 && refused_series > 500, "{acknowledged} {refused_series}");

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use model::histogram::decide_hint;
 use model::memory::MemorySource;
 use model::{
-    Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, ResetHint,
-    Selection, Source, Span, TimeRange,
+    Batch, Histogram, HistogramSample, Labels, MatchOp, Matcher, MetadataQuery, RejectReason,
+    ResetHint, Selection, Source, Span, TimeRange,
 };
 use proptest::prelude::*;
 
 use super::follow;
 use super::harness::{self, FullContents, Read, ReadValue, labels, open_with, read, read_full};
 use crate::lsm;
-use crate::outcome::{REJECTIONS_MAX, RejectReason};
+use crate::outcome::REJECTIONS_MAX;
 use crate::window::WINDOW_MS;
 use crate::{ManualClock, Store, StoreOptions};
 
@@ -169,8 +169,8 @@ async fn append_some(store: &Store, twin: &mut MemorySource, samples: &[&Sample]
         }
     }
     let outcome = store.append(batch).await.unwrap();
-    assert_eq!(outcome.accepted + outcome.duplicates + outcome.rejected, samples.len());
-    assert_eq!(outcome.rejected, outcome.rejections.len(), "all are listed: there are few");
+    assert_eq!(outcome.accepted + outcome.duplicates + outcome.rejected.total(), samples.len());
+    assert_eq!(outcome.rejected.total(), outcome.rejections.len(), "all are listed: there are few");
     for Sample { number, timestamp_ms, start_ms, value } in samples {
         let labels = series(*number);
         let is_rejected = outcome
@@ -190,7 +190,7 @@ async fn append_some(store: &Store, twin: &mut MemorySource, samples: &[&Sample]
             }
         }
     }
-    assert!(outcome.rejections.iter().all(|r| r.reason == RejectReason::DuplicateSample));
+    assert!(outcome.rejections.iter().all(|r| r.reason == RejectReason::DuplicateTimestamp));
 }
 
 /// The same without what is decided of resets; and that is true of the histogram before.

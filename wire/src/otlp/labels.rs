@@ -4,21 +4,21 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use model::METRIC_NAME;
 use model::labels::{push_packed, quoted};
+use model::{METRIC_NAME, RejectReason};
 
 use super::message::{AnyValue, Attribute};
 use super::{Settings, naming, value};
 use crate::batch_builder::text_bytes_max;
 use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
-use crate::rejects::{Reason, series_text};
+use crate::rejects::series_text;
 use crate::slow_path::check_lengths;
 
 /// So many names are remembered in a request; others are made again.
 const NAMES_KEPT_MAX: usize = 4096;
 
 /// Why labels are refused, and the words for the sender.
-pub(super) type Refusal = (Reason, String);
+pub(super) type Refusal = (RejectReason, String);
 
 /// LabelNames of labels by names of attributes.
 #[derive(Debug)]
@@ -69,12 +69,12 @@ impl<'a> LabelNames<'a> {
 
     /// Before anything is made of it: that may take several times its length.
     fn check_len(&self, name: &str) -> Result<(), Refusal> {
-        check_lengths(name.len(), 0, self.limits).map_err(|text| (Reason::LabelLimit, text))
+        check_lengths(name.len(), 0, self.limits).map_err(|text| (RejectReason::LabelLimit, text))
     }
 
     fn made(&self, name: &str) -> Result<Rc<str>, Refusal> {
         let made = naming::label_name(self.settings, name);
-        made.map(Rc::from).map_err(|text| (Reason::InvalidLabels, text))
+        made.map(Rc::from).map_err(|text| (RejectReason::InvalidLabels, text))
     }
 }
 
@@ -104,7 +104,7 @@ impl<'a> LabelSet<'a> {
             match labels.place(&name) {
                 Ok(_) if names.settings.allow_utf8 => {
                     let text = format!("label name {} is not unique", quoted(key));
-                    return Err((Reason::DuplicateLabel, text));
+                    return Err((RejectReason::DuplicateLabel, text));
                 }
                 Ok(at) => {
                     let joined = labels.pairs[at].1.to_mut();
@@ -193,20 +193,20 @@ impl<'a> LabelSet<'a> {
             Err((reason, format!("{text} for series {}", series_text(pairs))))
         };
         if metric.is_empty() {
-            return fault(Reason::InvalidLabels, "invalid metric name".to_owned());
+            return fault(RejectReason::InvalidLabels, "invalid metric name".to_owned());
         }
         let (start, mut count) = (arena.len(), 0);
         for (name, value) in with_name {
             count += 1;
             if let Err(text) = check_lengths(name.len(), value.len(), limits) {
                 arena.truncate(start);
-                return fault(Reason::LabelLimit, text);
+                return fault(RejectReason::LabelLimit, text);
             }
             push_packed(arena, name.as_bytes(), value.as_bytes());
         }
         if count > limits.labels_per_series_max {
             arena.truncate(start);
-            return fault(Reason::LabelLimit, count_text(count, limits));
+            return fault(RejectReason::LabelLimit, count_text(count, limits));
         }
         Ok(())
     }
@@ -259,14 +259,14 @@ fn too_long(key: &str, limit: usize) -> Refusal {
     let text = format!(
         "label value of attribute {key} is over the limit of {limit} bytes (--{LABEL_VALUE_FLAG})"
     );
-    (Reason::LabelLimit, text)
+    (RejectReason::LabelLimit, text)
 }
 
 fn check_count(count: usize, limits: &Limits) -> Result<(), Refusal> {
     if count <= limits.labels_per_series_max {
         return Ok(());
     }
-    Err((Reason::LabelLimit, count_text(count, limits)))
+    Err((RejectReason::LabelLimit, count_text(count, limits)))
 }
 
 #[cold]

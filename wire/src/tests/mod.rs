@@ -6,13 +6,13 @@ mod v2;
 use std::collections::{HashMap, HashSet};
 
 use model::histogram::{WireCounts, WireHistogram};
-use model::{BatchMetadata, Labels, MetricKind};
+use model::{BatchMetadata, Labels, MetricKind, RejectReason};
 use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
 use crate::limits::{SAMPLES_FLAG, SERIES_FLAG};
-use crate::rejects::{Counts, Reason};
+use crate::rejects::Counts;
 use testkit::prompb::{
     self, BucketSpan, Count, Exemplar, Histogram, Label, MetricMetadata, Sample, TimeSeries,
     WriteRequest, ZeroCount,
@@ -32,7 +32,7 @@ fn limits() -> Limits {
 struct Reading {
     series: Vec<SeriesReading>,
     metadata: Vec<BatchMetadata>,
-    rejected: HashMap<Reason, Counts>,
+    rejected: HashMap<RejectReason, Counts>,
     exemplars_dropped: u64,
     metadata_dropped: u64,
 }
@@ -48,7 +48,7 @@ struct SeriesReading {
 }
 
 impl Reading {
-    fn reject(&mut self, reason: Reason, counts: Counts) {
+    fn reject(&mut self, reason: RejectReason, counts: Counts) {
         if counts != Counts::default() {
             let known = self.rejected.entry(reason).or_default();
             *known = *known + counts;
@@ -135,7 +135,7 @@ fn theirs(request: &WriteRequest) -> Reading {
 
 fn naive_series(
     reading: &mut Reading,
-    labels: Result<Labels, Reason>,
+    labels: Result<Labels, RejectReason>,
     samples: Vec<(i64, u64, i64)>,
     histograms: Vec<(i64, i64, Option<model::Histogram>)>,
     exemplars: Vec<(Labels, i64, u64)>,
@@ -151,7 +151,10 @@ fn naive_series(
             let valid = histograms.into_iter();
             let valid: Vec<_> = valid.filter_map(|(t, s, h)| Some((t, s, h?))).collect();
             let invalid = counts.histograms - valid.len() as u64;
-            reading.reject(Reason::Histogram, Counts { histograms: invalid, ..Counts::default() });
+            reading.reject(
+                RejectReason::Histogram,
+                Counts { histograms: invalid, ..Counts::default() },
+            );
             if !samples.is_empty() || !valid.is_empty() || !exemplars.is_empty() {
                 reading.series.push(SeriesReading {
                     labels,
@@ -238,27 +241,27 @@ fn naive_exemplar_labels(labels: &[Label]) -> Option<Labels> {
     is_kept.then(|| Labels::from_pairs(pairs))
 }
 
-fn naive_labels(labels: &[Label]) -> Result<Labels, Reason> {
+fn naive_labels(labels: &[Label]) -> Result<Labels, RejectReason> {
     let limits = limits();
     if labels.len() > limits.labels_per_series_max {
-        return Err(Reason::LabelLimit);
+        return Err(RejectReason::LabelLimit);
     }
-    let pairs = naive_pairs(labels).ok_or(Reason::InvalidLabels)?;
+    let pairs = naive_pairs(labels).ok_or(RejectReason::InvalidLabels)?;
     let metric = pairs.iter().filter(|(name, _)| name == "__name__");
     let is_named = metric.clone().count() > 0 && metric.clone().all(|(_, v)| !v.is_empty());
     if !is_named || pairs.iter().any(|(name, _)| name.is_empty()) {
-        return Err(Reason::InvalidLabels);
+        return Err(RejectReason::InvalidLabels);
     }
     let names: HashSet<_> = pairs.iter().map(|(name, _)| name).collect();
     if names.len() < pairs.len() {
-        return Err(Reason::DuplicateLabel);
+        return Err(RejectReason::DuplicateLabel);
     }
     let pairs: Vec<_> = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let is_long = |(name, value): &(String, String)| {
         name.len() > limits.label_name_bytes_max || value.len() > limits.label_value_bytes_max
     };
     if pairs.iter().any(is_long) {
-        return Err(Reason::LabelLimit);
+        return Err(RejectReason::LabelLimit);
     }
     Ok(Labels::from_pairs(pairs))
 }
@@ -694,8 +697,8 @@ fn the_first_refusal_of_each_reason_is_an_example() {
     assert_eq!(
         examples,
         [
-            (Reason::InvalidLabels, "invalid metric name or labels, got {job=\"a\"}"),
-            (Reason::DuplicateLabel, duplicated),
+            (RejectReason::InvalidLabels, "invalid metric name or labels, got {job=\"a\"}"),
+            (RejectReason::DuplicateLabel, duplicated),
         ]
     );
     assert!(decoded.rejects.to_text().ends_with("\nand 31 more of this kind"));

@@ -1,6 +1,7 @@
 //! The second protocol against its own twin.
 
 use super::*;
+use model::RejectReason;
 use testkit::prompb::v2::{Metadata, Request, SymbolTable};
 
 /// The naive twin: what `writeV2` does with the decoded message.
@@ -40,7 +41,7 @@ fn theirs_v2(request: &Request) -> Reading {
         let (Some(labels), Some(help), Some(unit)) =
             (labels, text(metadata.help_ref), text(metadata.unit_ref))
         else {
-            reading.reject(Reason::Reference, counts);
+            reading.reject(RejectReason::Reference, counts);
             continue;
         };
         let labels = match naive_labels(&labels) {
@@ -51,10 +52,10 @@ fn theirs_v2(request: &Request) -> Reading {
             }
         };
         if counts == Counts::default() {
-            reading.reject(Reason::Shape, counts);
+            reading.reject(RejectReason::Shape, counts);
             continue;
         }
-        reading.reject(Reason::Reference, Counts { exemplars: faulty, ..Counts::default() });
+        reading.reject(RejectReason::Reference, Counts { exemplars: faulty, ..Counts::default() });
         let metric = labels.metric_name().to_owned();
         let histograms = series.histograms.iter().cloned();
         let histograms = histograms.map(|sent| {

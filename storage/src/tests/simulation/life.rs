@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::{
-    Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, Source, SourceError, TimeRange,
+    Batch, Budget, Labels, MatchOp, Matcher, MetadataQuery, RejectReason, Source, SourceError,
+    TimeRange,
 };
 use tokio::task::JoinSet;
 
@@ -17,7 +18,7 @@ use crate::lsm::{Location, Simulated};
 use crate::sizes::Sizes;
 use crate::tests::harness::{self, Read, ReadValue, labels, read_full};
 use crate::window::{PARTITION_MS, WINDOW_MS, partition_end_ms, partition_of_window, window_of};
-use crate::{RETENTION_CONFIRMATION, RejectReason, Store, StoreError, StoreOptions};
+use crate::{RETENTION_CONFIRMATION, Store, StoreError, StoreOptions};
 
 /// When the world begins: five hours into a day.
 const BEGIN_MS: i64 = 20_000 * PARTITION_MS + 5 * 60 * 60 * 1000;
@@ -703,11 +704,11 @@ async fn append(known: Arc<Mutex<Known>>, process: Arc<Process>, samples: Vec<(C
     match &result {
         Ok(outcome) => {
             certainty = Certainty::Yes;
-            assert_eq!(outcome.rejected, outcome.rejections.len(), "all are listed");
+            assert_eq!(outcome.rejected.total(), outcome.rejections.len(), "all are listed");
             for rejection in &outcome.rejections {
                 refused.push((number_of(&rejection.labels), rejection.timestamp_ms));
                 assert!(
-                    matches!(rejection.reason, RejectReason::DuplicateSample)
+                    matches!(rejection.reason, RejectReason::DuplicateTimestamp)
                         || (rejection.reason == RejectReason::OutOfBounds
                             && known_to_expire(&process)),
                     "{rejection:?}"

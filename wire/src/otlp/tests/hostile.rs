@@ -3,6 +3,7 @@
 use super::*;
 use crate::limits::{DECOMPRESSED_FLAG, SAMPLES_FLAG, SERIES_FLAG};
 use crate::{InflightFull, WireError, gunzip};
+use model::RejectReason;
 
 fn varint(mut number: usize) -> Vec<u8> {
     let mut out = Vec::new();
@@ -363,13 +364,13 @@ fn names_that_are_too_long_are_refused_before_anything_is_made_of_them() {
     ] {
         let (decoded, _) = granted(Encoding::Protobuf, &message);
         let decoded = decoded.unwrap();
-        let refused: Vec<Reason> = decoded
+        let refused: Vec<RejectReason> = decoded
             .rejects
             .counts()
             .filter(|(_, counts)| *counts != Counts::default())
             .map(|(reason, _)| reason)
             .collect();
-        assert_eq!(refused, [Reason::LabelLimit]);
+        assert_eq!(refused, [RejectReason::LabelLimit]);
         let told = decoded.rejects.to_text();
         assert!(told.contains(expected), "{told}");
         assert!(told.len() < 8 << 10, "{} bytes are told", told.len());

@@ -3,11 +3,11 @@
 mod hostile;
 mod names;
 
-use model::{Batch, Labels};
+use model::{Batch, Labels, RejectReason};
 use prost::Message;
 
 use super::*;
-use crate::rejects::{Counts, Reason};
+use crate::rejects::Counts;
 use testkit::otlppb::{
     self, AnyValue, Buckets, CUMULATIVE, Data, Exemplar, ExemplarValue, ExponentialPoint,
     Exponentials, Generator, HistogramPoint, Histograms, Metric, Number, NumberPoint, Numbers,
@@ -523,7 +523,7 @@ fn keys_that_become_one_name_are_joined_in_their_order() {
 }
 
 /// What is refused of a request, with the series that are taken.
-fn refused(request: &Request, settings: &Settings) -> (String, Vec<(Reason, Counts)>, usize) {
+fn refused(request: &Request, settings: &Settings) -> (String, Vec<(RejectReason, Counts)>, usize) {
     let (batch, decoded) = decode_both(request, settings);
     let counts = decoded.rejects.counts().filter(|(_, counts)| *counts != Counts::default());
     (decoded.rejects.to_text(), counts.collect(), batch.series.len())
@@ -549,78 +549,78 @@ fn metrics_and_data_points_with_faults_are_left_out_and_named() {
             metric("a", "", sum(1)),
             "invalid temporality and type combination for metric \"a\": delta temporality is not \
              taken, cumulative is (--otlp.native-delta-ingestion stores deltas as they are)",
-            Reason::Temporality,
+            RejectReason::Temporality,
             floats(2),
         ),
         (
             metric("a", "", sum(0)),
             "invalid temporality and type combination for metric \"a\"",
-            Reason::Temporality,
+            RejectReason::Temporality,
             floats(2),
         ),
         (
             Metric { data: None, ..good() },
             "could not get aggregation temporality for good as it has unsupported metric type Empty",
-            Reason::DataPoint,
+            RejectReason::DataPoint,
             floats(0),
         ),
-        (gauge("a", vec![]), "empty data points. a is dropped", Reason::DataPoint, floats(0)),
+        (gauge("a", vec![]), "empty data points. a is dropped", RejectReason::DataPoint, floats(0)),
         (
             gauge("%", vec![number(5, 1.0)]),
             "normalization for metric \"%\" resulted in empty name",
-            Reason::InvalidLabels,
+            RejectReason::InvalidLabels,
             floats(1),
         ),
         (
             of(number(0, 1.0)),
             "out of bounds: time_unix_nano is 0 for a data point of metric \"a\"",
-            Reason::OutOfBounds,
+            RejectReason::OutOfBounds,
             floats(1),
         ),
         (
             with(vec![text("", "x")]),
             "label name is empty for a data point of metric \"a\"",
-            Reason::InvalidLabels,
+            RejectReason::InvalidLabels,
             floats(1),
         ),
         (
             with(vec![text("..", "x")]),
             "normalization for label name \"..\" resulted in invalid name \"__\" for a data point \
              of metric \"a\"",
-            Reason::InvalidLabels,
+            RejectReason::InvalidLabels,
             floats(1),
         ),
         (
             with(many),
             "513 labels are over the limit of 512 (--remote-write.max-labels-per-series) for a \
              data point of metric \"a\"",
-            Reason::LabelLimit,
+            RejectReason::LabelLimit,
             floats(1),
         ),
         (
             with(vec![text("k", &"x".repeat(16_385))]),
             "label value of 16385 bytes is over the limit of 16384 \
              (--remote-write.max-label-value-length) for series",
-            Reason::LabelLimit,
+            RejectReason::LabelLimit,
             floats(1),
         ),
         (
             metric("a", "", exponentials(coarse)),
             "cannot convert exponential to native histogram. Scale must be >= -4, was -5 for a \
              data point of metric \"a\"",
-            Reason::Histogram,
+            RejectReason::Histogram,
             one_histogram,
         ),
         (
             metric("a", "", exponentials(short)),
             "12 observations found in buckets, but the Count field is 3",
-            Reason::Histogram,
+            RejectReason::Histogram,
             one_histogram,
         ),
         (
             metric("a", "", exponentials(far)),
             "histogram has a bucket beyond the index 2147483647 for a data point of metric \"a\"",
-            Reason::Histogram,
+            RejectReason::Histogram,
             one_histogram,
         ),
     ];
@@ -649,7 +649,7 @@ fn custom_buckets_have_to_match_their_bounds() {
         let request = request(vec![], vec![metric("h", "", histograms(vec![point]))]);
         let (text, refusals, series_count) = refused(&request, &settings);
         assert_eq!(series_count, 0, "{text}");
-        assert_eq!(refusals[0].0, Reason::Histogram, "{text}");
+        assert_eq!(refusals[0].0, RejectReason::Histogram, "{text}");
         assert!(text.ends_with("for series {__name__=\"h\"}"), "{text}");
     }
 }
@@ -665,7 +665,7 @@ fn an_exemplar_without_a_value_is_left_out_by_itself() {
         "parsing exemplar for series {__name__=\"a_total\"}: unsupported exemplar value type: Empty"
     );
     let counts = Counts { exemplars: 1, ..Counts::default() };
-    assert_eq!((refusals, series_count), (vec![(Reason::DataPoint, counts)], 1));
+    assert_eq!((refusals, series_count), (vec![(RejectReason::DataPoint, counts)], 1));
 }
 
 #[test]

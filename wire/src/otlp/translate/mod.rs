@@ -33,7 +33,7 @@ use std::sync::Arc;
 use model::histogram::WireHistogram;
 use model::labels::quoted;
 use model::number_text::plain;
-use model::{BatchSeries, HistogramSample, MetricKind, ResetHint, stale_nan};
+use model::{BatchSeries, HistogramSample, MetricKind, RejectReason, ResetHint, stale_nan};
 
 use super::labels::{LabelNames, LabelSet, Refusal};
 use super::message::{
@@ -44,7 +44,7 @@ use super::naming::{NameKind, metric_name, unit_name};
 use super::resource::{PointTimes, ResourceLabels, ScopeLabels};
 use super::{Settings, exemplar, histogram};
 use crate::batch_builder::{BatchBuilder, SeriesMark};
-use crate::rejects::{Counts, Reason};
+use crate::rejects::Counts;
 use crate::slow_path::check_lengths;
 use crate::{DecodeError, Decoded};
 
@@ -140,7 +140,7 @@ impl<'t> Translator<'t, '_> {
     fn refuse(
         &mut self,
         counts: impl IntoIterator<Item = Counts>,
-        reason: Reason,
+        reason: RejectReason,
         text: impl FnOnce() -> String,
     ) {
         let counts = counts.into_iter().fold(Counts::default(), |sum, counts| sum + counts);
@@ -215,7 +215,7 @@ impl<'t> Translator<'t, '_> {
         for (what, text) in [("name", name), ("unit", unit)] {
             if let Err(text) = check_lengths(0, text.len(), self.builder.limits) {
                 let text = format!("{text} for the {what} of metric {}", quoted(shown));
-                return Err((Reason::LabelLimit, text));
+                return Err((RejectReason::LabelLimit, text));
             }
         }
         if *data == Data::Empty {
@@ -223,7 +223,7 @@ impl<'t> Translator<'t, '_> {
                 "could not get aggregation temporality for {shown} as it has unsupported metric \
                  type Empty"
             );
-            return Err((Reason::DataPoint, text));
+            return Err((RejectReason::DataPoint, text));
         }
         match temporality {
             None | Some(CUMULATIVE) => {}
@@ -238,7 +238,7 @@ impl<'t> Translator<'t, '_> {
                          (--otlp.native-delta-ingestion stores deltas as they are)",
                     );
                 }
-                return Err((Reason::Temporality, text));
+                return Err((RejectReason::Temporality, text));
             }
         }
         let kind = match data {
@@ -247,9 +247,12 @@ impl<'t> Translator<'t, '_> {
             _ => NameKind::Other,
         };
         let built = metric_name(self.settings, name, unit, kind);
-        let built = built.map_err(|text| (Reason::InvalidLabels, text))?;
+        let built = built.map_err(|text| (RejectReason::InvalidLabels, text))?;
         if data.point_count() == 0 {
-            return Err((Reason::DataPoint, format!("empty data points. {shown} is dropped")));
+            return Err((
+                RejectReason::DataPoint,
+                format!("empty data points. {shown} is dropped"),
+            ));
         }
         Ok(built)
     }
@@ -281,7 +284,7 @@ impl<'t> Translator<'t, '_> {
     ) -> Result<LabelSet<'t>, Refusal> {
         if point.time_ns == 0 || i64::try_from(point.time_ns).is_err() {
             let text = format!("out of bounds: time_unix_nano is {}", point.time_ns);
-            return Err((Reason::OutOfBounds, text));
+            return Err((RejectReason::OutOfBounds, text));
         }
         let limits = self.builder.limits;
         let left_out = [model::METRIC_NAME];
@@ -323,7 +326,7 @@ impl<'t> Translator<'t, '_> {
         let Some(base) = self.base(&point.point, family, counts)? else { return Ok(()) };
         if let Err(text) = histogram::check_len(bucket_counts.len().max(explicit_bounds.len())) {
             let text = || format!("{text} for a data point of metric {}", quoted(family.name));
-            self.refuse([counts], Reason::Histogram, text);
+            self.refuse([counts], RejectReason::Histogram, text);
             return Ok(());
         }
         PointTimes::add(times, point.point.time_ns);
@@ -374,7 +377,7 @@ impl<'t> Translator<'t, '_> {
             Ok(wire) => wire,
             Err(text) => {
                 let text = || format!("{text} for a data point of metric {}", quoted(family.name));
-                self.refuse([counts], Reason::Histogram, text);
+                self.refuse([counts], RejectReason::Histogram, text);
                 return Ok(());
             }
         };
@@ -458,7 +461,7 @@ impl<'t> Translator<'t, '_> {
         for exemplar in exemplars {
             let Some(value) = exemplar.value else {
                 let fault = "unsupported exemplar value type: Empty";
-                self.builder.refuse_exemplar(Reason::DataPoint, fault);
+                self.builder.refuse_exemplar(RejectReason::DataPoint, fault);
                 continue;
             };
             // Before 1970 there are none, so this is what Prometheus does.

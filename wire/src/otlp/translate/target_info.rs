@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher as _;
 
-use model::MetricKind;
+use model::{MetricKind, RejectReason};
 
 use super::{NS_PER_MS, SAMPLE_BYTES, Series, Translator};
 use crate::DecodeError;
@@ -10,7 +10,6 @@ use crate::limits::SAMPLES_FLAG;
 use crate::otlp::labels::LabelSet;
 use crate::otlp::message::{Attribute, Point};
 use crate::otlp::resource::{PointTimes, ResourceLabels};
-use crate::rejects::Reason;
 
 /// The name of the metric.
 const TARGET_INFO: &str = "target_info";
@@ -58,7 +57,7 @@ impl<'t> Translator<'t, '_> {
         let before_last = ((last - first) as u64).div_ceil(step as u64) as i64;
         let first_kept = first + (before_last - (TARGET_SAMPLES_MAX - 1)).max(0) * step;
         if first_kept > first {
-            self.refuse([], Reason::DataPoint, || {
+            self.refuse([], RejectReason::DataPoint, || {
                 format!(
                     "{TARGET_INFO} of a resource with data points {} days apart: only the newest \
                      {TARGET_SAMPLES_MAX} samples are kept",
@@ -69,7 +68,7 @@ impl<'t> Translator<'t, '_> {
         for time_ns in (first_kept..last).step_by(step as usize).chain([last]) {
             if self.target_steps >= self.builder.limits.samples_max {
                 // Resources that come again and again would be looked at without end.
-                self.refuse([], Reason::DataPoint, || {
+                self.refuse([], RejectReason::DataPoint, || {
                     let limit = self.builder.limits.samples_max;
                     format!("{TARGET_INFO}: {limit} samples of one request (--{SAMPLES_FLAG})")
                 });
