@@ -119,18 +119,18 @@ fn figures(options: &Options, mut server: Server) -> io::Result<Figures> {
     let rounds = options.scrapes / options.scrapes_per_request();
     let requests = rounds * scrapes.series_per_sender / SERIES_PER_REQUEST;
     let outcome = scrapes.send(&server, |sent| sent < requests)?;
-    let loaded = server.resident().unwrap_or_default();
+    let loaded = server.resident();
     // The second after the last sample.
     let at_s = (start_ms + (options.scrapes as i64 - 1) * STEP_MS) / 1_000 + 1;
     let asked = ask_count(&server, options, at_s)?;
-    let asked_resident = server.resident().unwrap_or_default();
-    let disk = server.directory_bytes()?.unwrap_or_default();
+    let asked_resident = server.resident();
+    let disk = server.directory_bytes()?;
     server.kill()?;
     let killed = server.restart()?;
     let asked_again = ask_count(&server, options, at_s)?;
     let stopped = server.stop()?;
     let clean = server.restart()?;
-    let resident = server.resident().unwrap_or_default();
+    let resident = server.resident();
 
     let mib = |size: u64| bytes(size as usize);
     let (rate, cpu) = (outcome.samples_per_second(), outcome.cpu_seconds_per_million());
@@ -144,7 +144,7 @@ fn figures(options: &Options, mut server: Server) -> io::Result<Figures> {
         ("bytes on disk", mib(disk)),
         ("query, first, seconds", first(&asked)),
         ("query, median and longest of the others", others(&asked)),
-        ("query, CPU seconds, mean", format!("{:.2}", asked.cpu_ms() / 1e3)),
+        ("query, CPU seconds, mean", format!("{:.2}", asked.cpu_ms / 1e3)),
         ("start after kill -9, seconds; CPU", start(&killed)),
         ("query then, first, seconds", first(&asked_again)),
         ("query then, median and longest of the others", others(&asked_again)),
@@ -155,7 +155,7 @@ fn figures(options: &Options, mut server: Server) -> io::Result<Figures> {
 }
 
 fn start(cost: &Cost) -> String {
-    format!("{:.1}; {:.1}", cost.wall.as_secs_f64(), cost.cpu_seconds())
+    format!("{:.1}; {:.1}", cost.wall.as_secs_f64(), cost.cpu.as_secs_f64())
 }
 
 fn first(taken: &Taken) -> String {

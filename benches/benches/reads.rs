@@ -13,10 +13,9 @@
 use std::time::{Duration, Instant};
 
 use benches::options::{FromCargo, count};
+use benches::source::decode_each;
 use clap::Parser;
-use model::{
-    Advance, Batch, Budget, Labels, MatchOp, Matcher, SampleBatch, Selection, Source, TimeRange,
-};
+use model::{Batch, Budget, Labels, MatchOp, Matcher, Selection, Source, TimeRange};
 use storage::{SharedMemory, Store, StoreOptions};
 use tokio::runtime::Runtime;
 
@@ -102,18 +101,7 @@ async fn query(memory: &SharedMemory, name: &str, selection: &Selection, candida
     let set = store.select(selection, &budget).await.expect("it can be loaded");
     let loaded = started.elapsed().as_secs_f64();
     let mut samples = 0;
-    let mut batch = SampleBatch::new();
-    for index in 0..set.len() {
-        let mut cursor = set.cursor(index);
-        loop {
-            batch.clear();
-            let advance = cursor.next_batch(i64::MAX, &mut batch).expect("it can be decoded");
-            samples += batch.len;
-            if advance != Advance::Full {
-                break;
-            }
-        }
-    }
+    decode_each(&*set, |_, batch| samples += batch.len);
     let total = started.elapsed().as_secs_f64();
     let cost = budget.object_store_cost();
     let million = 1e6;

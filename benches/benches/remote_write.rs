@@ -76,12 +76,12 @@ fn load_section(options: &Options, binary: &Path) -> io::Result<String> {
     let scrapes = options.scrapes(now_ms() - 24 * 3_600_000);
     let (begin, time) = (Instant::now(), Duration::from_secs(options.seconds as u64));
     let outcome = scrapes.send(&server, |_| begin.elapsed() < time)?;
-    let (resident, written) = (server.resident().unwrap_or_default(), disk(&server)?);
+    let (resident, written) = (server.resident(), disk(&server)?);
     std::thread::sleep(Duration::from_secs(options.settle_seconds as u64));
-    let (resident_then, kept) = (server.resident().unwrap_or_default(), disk(&server)?);
+    let (resident_then, kept) = (server.resident(), disk(&server)?);
     let sealed = server.metric("tessella_storage_sealed_bytes_total")?;
     let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|quantile| outcome.latency_ms(quantile));
-    let (cpu, cpu_million) = (outcome.cost.cpu_seconds(), outcome.cpu_seconds_per_million());
+    let (cpu, cpu_million) = (outcome.cost.cpu.as_secs_f64(), outcome.cpu_seconds_per_million());
     let samples = outcome.sent.samples as f64;
     let first_ms = outcome.first.as_secs_f64() * 1e3;
     let peak = bytes(resident.peak as usize);
@@ -127,7 +127,7 @@ fn restart_section(options: &Options, binary: &Path) -> io::Result<String> {
     let cost = server.restart()?;
     let rows = [
         ("until ready", format!("{:.2} s", cost.wall.as_secs_f64())),
-        ("resident then", bytes(server.resident().unwrap_or_default().now as usize)),
+        ("resident then", bytes(server.resident().now as usize)),
         ("bytes on disk", bytes(disk(&server)?)),
     ];
     let samples = outcome.sent.samples;
@@ -136,5 +136,5 @@ fn restart_section(options: &Options, binary: &Path) -> io::Result<String> {
 }
 
 fn disk(server: &Server) -> io::Result<usize> {
-    Ok(server.directory_bytes()?.unwrap_or_default() as usize)
+    Ok(server.directory_bytes()? as usize)
 }

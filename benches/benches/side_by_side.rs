@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{self, Error};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,10 +21,7 @@ const TOLERANCE: f64 = 1e-6;
 
 fn main() -> ExitCode {
     let options = options::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    exit("side by side", || match &options.chart {
-        Some(path) => redraw(path),
-        None => run(&options),
-    })
+    exit("side by side", || run(&options))
 }
 
 fn run(options: &Options) -> io::Result<()> {
@@ -53,23 +49,14 @@ fn record(report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws the chart of a record again.
-fn redraw(path: &Path) -> io::Result<()> {
-    let report: Report = serde_json::from_slice(&fs::read(path)?)?;
-    fs::write(path.with_extension("svg"), chart::draw(&report))
-}
-
 fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
-    let newest_s = || machine::now_ms() / 1_000 - options.age_s;
-    let end_s = options.end_s.unwrap_or_else(|| newest_s() / 60 * 60);
+    let end_s = (machine::now_ms() / 1_000 - options.age_s) / 60 * 60;
     let open = options.servers.iter().map(|target| target.open(&options.directory));
     let servers = open.collect::<io::Result<Vec<Server>>>()?;
     let settle = Duration::from_secs(options.settle_s);
     let mut loaded = Vec::new();
     for server in &servers {
-        let is_loaded = load::is_loaded(server, dataset, end_s)?;
-        let load = || load::load(server, dataset, end_s, settle);
-        loaded.push((!is_loaded).then(load).transpose()?);
+        loaded.push(load::load(server, dataset, end_s, settle)?);
     }
     let mut asked = Vec::new();
     for query in queries(dataset, end_s).iter().filter(|query| is_wanted(options, query)) {

@@ -9,12 +9,12 @@ use benches::kernel::CountingAllocator;
 use benches::measure::{measure, table};
 use benches::options::{ReportOptions, count};
 use benches::report;
-use benches::source::ChunkSource;
+use benches::source::{ChunkSource, decode_each};
 use clap::Parser;
 use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
-use model::{Advance, Budget, SampleBatch, Selection, Source, TimeRange};
+use model::{Budget, Selection, Source, TimeRange};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -111,18 +111,8 @@ impl Rig {
         let budget = Budget::unlimited();
         let set = block_on(self.source.select(&selection, &budget)).expect("there is no limit");
         let decode = || {
-            let (mut batch, mut count) = (SampleBatch::new(), 0);
-            for index in 0..set.len() {
-                let mut cursor = set.cursor(index);
-                loop {
-                    batch.clear();
-                    let advance = cursor.next_batch(i64::MAX, &mut batch).expect("bytes are good");
-                    count += batch.len;
-                    if advance == Advance::End {
-                        break;
-                    }
-                }
-            }
+            let mut count = 0;
+            decode_each(&*set, |_, batch| count += batch.len);
             count
         };
         (measure(run_count, decode).cpu_ms, decode())

@@ -80,10 +80,10 @@ fn write_section(options: &Options, servers: &[Server; 2], start_ms: i64) -> io:
     let (ours, theirs) = (write(&servers[0])?, write(&servers[1])?);
     let sealed_bytes = wait_until_sealed(&servers[0])?;
     // What Prometheus holds is written into blocks; their other files hold labels and postings.
-    let chunk_bytes = servers[1].snapshot_bytes(Some("chunks"))?.unwrap_or_default();
+    let chunk_bytes = servers[1].snapshot_bytes(Some("chunks"))?;
     let sent = &ours.outcome.sent;
     let each = |value: f64| format!("{:.1}", value / sent.samples as f64);
-    let cpu = |written: &Written| each(written.outcome.cost.cpu_seconds() * 1e9);
+    let cpu = |written: &Written| each(written.outcome.cost.cpu.as_secs_f64() * 1e9);
     let rows = [
         ["ns of CPU a histogram to take it in".to_owned(), cpu(&ours), cpu(&theirs)],
         [
@@ -151,7 +151,7 @@ fn query_section(options: &Options, servers: &[Server; 2], start_ms: i64) -> io:
 
 fn query_row(asked: &Asked, histogram_count: usize) -> Vec<String> {
     let (ours, theirs) = (&asked.servers[0], &asked.servers[1]);
-    let (wall, cpu) = ([ours.median_ms(), theirs.median_ms()], [ours.cpu_ms(), theirs.cpu_ms()]);
+    let (wall, cpu) = ([ours.median_ms(), theirs.median_ms()], [ours.cpu_ms, theirs.cpu_ms]);
     let each = |ms: f64| ms * 1e6 / histogram_count as f64;
     vec![
         format!("`{}`", asked.text),

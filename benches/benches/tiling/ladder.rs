@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use benches::data::GROUP_LABEL;
+use benches::source::decode_each;
 use engine::window::Steps;
-use model::{Advance, Labels, SampleBatch, SeriesSet, is_stale};
+use model::{Labels, SampleBatch, SeriesSet, is_stale};
 
 /// One query over loaded series.
 pub struct Ladder {
@@ -47,19 +48,10 @@ impl Ladder {
 
     /// Decodes and throws away: what no rung can be faster than.
     pub fn decode_only(&self) -> f64 {
-        let mut batch = SampleBatch::new();
         let mut last = 0.0;
-        for index in 0..self.set.len() {
-            let mut cursor = self.set.cursor(index);
-            loop {
-                batch.clear();
-                let advance = cursor.next_batch(i64::MAX, &mut batch).expect("bytes are good");
-                last += batch.samples().1.last().copied().unwrap_or(0.0);
-                if advance == Advance::End {
-                    break;
-                }
-            }
-        }
+        decode_each(&*self.set, |_, batch| {
+            last += batch.samples().1.last().copied().unwrap_or(0.0);
+        });
         last
     }
 
@@ -84,21 +76,12 @@ impl Ladder {
     }
 
     fn decode_all(&self) -> Vec<(Vec<i64>, Vec<f64>)> {
-        let mut batch = SampleBatch::new();
-        let decode = |index| {
-            let mut cursor = self.set.cursor(index);
-            let (mut timestamps, mut values) = (Vec::new(), Vec::new());
-            loop {
-                batch.clear();
-                let advance = cursor.next_batch(i64::MAX, &mut batch).expect("bytes are good");
-                timestamps.extend_from_slice(batch.samples().0);
-                values.extend_from_slice(batch.samples().1);
-                if advance == Advance::End {
-                    return (timestamps, values);
-                }
-            }
-        };
-        (0..self.set.len()).map(decode).collect()
+        let mut decoded = vec![(Vec::new(), Vec::new()); self.set.len()];
+        decode_each(&*self.set, |index, batch| {
+            decoded[index].0.extend_from_slice(batch.samples().0);
+            decoded[index].1.extend_from_slice(batch.samples().1);
+        });
+        decoded
     }
 
     /// Decodes everything, then evaluates step after step.

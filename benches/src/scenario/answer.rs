@@ -33,7 +33,7 @@ pub enum Answer {
 }
 
 /// Comparison of two answers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Compared {
     /// Values, or members of a list, of the first.
     pub values: usize,
@@ -44,7 +44,6 @@ pub struct Compared {
     /// The largest relative difference.
     pub worst: f64,
     /// Values that differ in any bit, within the tolerance or not.
-    #[serde(default)]
     pub other_bits: usize,
 }
 

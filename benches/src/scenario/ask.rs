@@ -1,7 +1,6 @@
 //! Queries asked of all servers in turn, and timed.
 
 use std::io::{self, Error};
-use std::time::Duration;
 
 use testkit::percent_encode;
 
@@ -63,7 +62,7 @@ impl Query {
 }
 
 /// One query, asked of all servers.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct Asked {
     /// Name of the query.
     pub name: String,
@@ -74,15 +73,14 @@ pub struct Asked {
 }
 
 /// Cost of a query on one server.
-#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Taken {
     /// Time of the query that came before the others, to warm up.
-    #[serde(default)]
     pub first_ms: f64,
     /// From the question to the last byte of the answer, each time, in the order of asking.
     pub wall_ms: Vec<f64>,
-    /// The server's CPU time, the mean of all times; `None` without a process id.
-    pub cpu_ms: Option<f64>,
+    /// The server's CPU time, the mean of all runs.
+    pub cpu_ms: f64,
     /// Bytes of the answer.
     pub bytes: usize,
     /// Comparison with the answer of the first server.
@@ -90,7 +88,6 @@ pub struct Taken {
     /// Why it may differ.
     pub difference: Option<String>,
     /// Why there was no answer; nothing is measured then.
-    #[serde(default)]
     pub error: Option<String>,
 }
 
@@ -98,11 +95,6 @@ impl Taken {
     /// Median time.
     pub fn median_ms(&self) -> f64 {
         median(&self.wall_ms)
-    }
-
-    /// Mean CPU time, NaN if it is not known.
-    pub fn cpu_ms(&self) -> f64 {
-        self.cpu_ms.unwrap_or(f64::NAN)
     }
 
     /// Returns whether the answer is the first server's, or differs for a known reason.
@@ -125,7 +117,8 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
         let body = match body {
             Ok(body) => body,
             Err(error) => {
-                taken[index].error = Some(error.to_string());
+                taken[index] =
+                    Taken { cpu_ms: f64::NAN, error: Some(error.to_string()), ..Taken::default() };
                 continue;
             }
         };
@@ -136,7 +129,6 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
         first.get_or_insert(answer);
     }
     drop(first);
-    let mut cpu = vec![Some(Duration::ZERO); servers.len()];
     for _ in 0..runs {
         for (index, server) in servers.iter().enumerate() {
             if taken[index].error.is_some() {
@@ -148,12 +140,8 @@ pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io
                 return Err(Error::other(format!("{}: status {status}", server.name)));
             }
             taken[index].wall_ms.push(cost.wall.as_secs_f64() * 1e3);
-            cpu[index] = cpu[index].zip(cost.cpu).map(|(sum, spent)| sum + spent);
+            taken[index].cpu_ms += cost.cpu.as_secs_f64() * 1e3 / runs as f64;
         }
-    }
-    for (taken, cpu) in taken.iter_mut().zip(cpu) {
-        let cpu = cpu.filter(|_| taken.error.is_none());
-        taken.cpu_ms = cpu.map(|cpu| cpu.as_secs_f64() * 1e3 / runs as f64);
     }
     Ok(Asked { name: query.name.to_owned(), text: query.text.clone(), servers: taken })
 }

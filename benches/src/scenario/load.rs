@@ -117,7 +117,7 @@ impl Outcome {
 
     /// CPU seconds of the server for a million samples.
     pub fn cpu_seconds_per_million(&self) -> f64 {
-        self.cost.cpu_seconds() * 1e6 / self.sent.samples as f64
+        self.cost.cpu.as_secs_f64() * 1e6 / self.sent.samples as f64
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::kernel::cpu_time_of;
 
 /// Memory of a process, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Resident {
     /// What is in memory.
     pub now: u64,

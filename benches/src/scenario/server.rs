@@ -1,4 +1,4 @@
-//! Server under measurement: started or found, watched through `/proc`, brought to rest.
+//! Server under measurement: started, watched through `/proc`, brought to rest.
 
 use std::fs;
 use std::io::{self, Error};
@@ -57,21 +57,13 @@ pub enum Program {
     VictoriaMetrics,
 }
 
-/// A server that answers.
+/// Server that this harness started; its process and its directory end with it.
 pub struct Server {
     /// Name in tables.
     pub name: String,
-    /// What it turned out to be; `None` is any other that speaks the same protocols.
-    pub program: Option<Program>,
-    /// Host and port.
-    pub address: String,
-    pid: Option<u32>,
-    directory: Option<PathBuf>,
-    started: Option<Started>,
-}
-
-/// Process of ours and its directory, both of which end with it.
-struct Started {
+    /// Program that runs.
+    pub program: Program,
+    address: String,
     child: Child,
     binary: PathBuf,
     directory: PathBuf,
@@ -80,42 +72,13 @@ struct Started {
 /// Cost of a piece of work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// Time on the wall.
+    /// Wall time.
     pub wall: Duration,
-    /// CPU time of the server; `None` without a process id.
-    pub cpu: Option<Duration>,
-}
-
-impl Cost {
-    /// CPU time in seconds, NaN without a process id.
-    pub fn cpu_seconds(&self) -> f64 {
-        self.cpu.map_or(f64::NAN, |cpu| cpu.as_secs_f64())
-    }
+    /// CPU time of the server.
+    pub cpu: Duration,
 }
 
 impl Server {
-    /// Looks for a running server and recognizes its program.
-    ///
-    /// Errors: it does not become ready.
-    pub fn connect(
-        name: &str,
-        address: &str,
-        pid: Option<u32>,
-        directory: Option<PathBuf>,
-    ) -> io::Result<Server> {
-        let (name, address) = (name.to_owned(), address.to_owned());
-        let mut server = Server { name, program: None, address, pid, directory, started: None };
-        server.wait_until_ready()?;
-        let metrics = server.client().text("/metrics")?;
-        let signs = [
-            ("tessella_build_info", Program::Tessella),
-            ("prometheus_tsdb_head_series", Program::Prometheus),
-            ("vm_app_version", Program::VictoriaMetrics),
-        ];
-        server.program = signs.iter().find(|(sign, _)| metrics.contains(sign)).map(|(_, p)| *p);
-        Ok(server)
-    }
-
     /// Starts a program on a free port and an empty store, in a directory of its own below
     /// `parent`, and returns once it is ready.
     ///
@@ -124,14 +87,8 @@ impl Server {
         let directory = parent.join(format!("tessella-bench-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let (address, child) = spawn(program, binary, &directory)?;
-        let mut server = Server {
-            name: name.to_owned(),
-            program: Some(program),
-            address,
-            pid: Some(child.id()),
-            directory: Some(directory.join("data")),
-            started: Some(Started { child, binary: binary.to_owned(), directory }),
-        };
+        let (name, binary) = (name.to_owned(), binary.to_owned());
+        let mut server = Server { name, program, address, child, binary, directory };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -140,12 +97,8 @@ impl Server {
     ///
     /// Errors: as those of [`Self::start`].
     pub fn restart(&mut self) -> io::Result<Cost> {
-        let (Some(program), Some(started)) = (self.program, &mut self.started) else {
-            return Err(Error::other(format!("{} was not started here", self.name)));
-        };
         let begin = Instant::now();
-        (self.address, started.child) = spawn(program, &started.binary, &started.directory)?;
-        self.pid = Some(started.child.id());
+        (self.address, self.child) = spawn(self.program, &self.binary, &self.directory)?;
         self.wait_until_ready()?;
         Ok(Cost { wall: begin.elapsed(), cpu: self.cpu_time()? })
     }
@@ -154,25 +107,23 @@ impl Server {
     ///
     /// Errors: it cannot be ended.
     pub fn kill(&mut self) -> io::Result<()> {
-        let Some(Started { child, .. }) = &mut self.started else { return Ok(()) };
-        child.kill()?;
-        child.wait().map(drop)
+        self.child.kill()?;
+        self.child.wait().map(drop)
     }
 
     /// Asks the process to end, as a service manager does, and returns how long it took.
     ///
     /// Errors: it ends with a failure.
     pub fn stop(&mut self) -> io::Result<Duration> {
-        let Some(Started { child, .. }) = &mut self.started else { return Ok(Duration::ZERO) };
         let begin = Instant::now();
-        Command::new("kill").arg(child.id().to_string()).status()?;
-        match child.wait()? {
+        Command::new("kill").arg(self.child.id().to_string()).status()?;
+        match self.child.wait()? {
             status if status.success() => Ok(begin.elapsed()),
             status => Err(Error::other(format!("{} ended: {status}", self.name))),
         }
     }
 
-    /// A connection to it.
+    /// Returns a client without a connection yet.
     pub fn client(&self) -> Client {
         Client::new(&self.address)
     }
@@ -184,25 +135,24 @@ impl Server {
         let (cpu, begin) = (self.cpu_time()?, Instant::now());
         let done = work()?;
         let wall = begin.elapsed();
-        let cpu = self.cpu_time()?.zip(cpu).map(|(after, before)| after - before);
-        Ok((done, Cost { wall, cpu }))
+        Ok((done, Cost { wall, cpu: self.cpu_time()? - cpu }))
     }
 
-    /// CPU time of the process and of those that it started; `None` without a process id.
-    fn cpu_time(&self) -> io::Result<Option<Duration>> {
-        self.pid.map(process::cpu_time).transpose()
+    /// CPU time of the process and of those that it started.
+    fn cpu_time(&self) -> io::Result<Duration> {
+        process::cpu_time(self.child.id())
     }
 
-    /// Memory of the same processes; `None` without a process id.
-    pub fn resident(&self) -> Option<Resident> {
-        self.pid.map(process::resident)
+    /// Memory of the same processes.
+    pub fn resident(&self) -> Resident {
+        process::resident(self.child.id())
     }
 
     /// Makes what was written visible to queries.
     ///
     /// Errors: the server refuses.
     pub fn flush(&self) -> io::Result<()> {
-        if self.program == Some(Program::VictoriaMetrics) {
+        if self.program == Program::VictoriaMetrics {
             // What is on its way to a part during the first flush is missed by it.
             for _ in 0..2 {
                 self.client().text("/internal/force_flush")?;
@@ -221,11 +171,11 @@ impl Server {
             return Ok(false);
         }
         eprintln!("settle {}, at most {} s", self.name, timeout.as_secs());
-        if self.program == Some(Program::VictoriaMetrics) {
+        if self.program == Program::VictoriaMetrics {
             self.client().text("/internal/force_merge")?;
         }
         let needed = match self.program {
-            Some(Program::Tessella) => REST_TIME,
+            Program::Tessella => REST_TIME,
             _ => IDLE_TIME,
         };
         let begin = Instant::now();
@@ -236,7 +186,7 @@ impl Server {
                 Ok(())
             };
             let ((), Cost { wall, cpu }) = self.measure(pause)?;
-            let cores = cpu.map_or(0.0, |cpu| cpu.as_secs_f64() / wall.as_secs_f64());
+            let cores = cpu.as_secs_f64() / wall.as_secs_f64();
             let now = self.file_bytes()?;
             let is_at_rest = cores < IDLE_CORES && now == bytes && self.is_compacted()?;
             rest = if is_at_rest { rest + wall } else { Duration::ZERO };
@@ -246,7 +196,7 @@ impl Server {
     }
 
     fn is_compacted(&self) -> io::Result<bool> {
-        if self.program != Some(Program::Prometheus) {
+        if self.program != Program::Prometheus {
             return Ok(true);
         }
         let from = self.metric("prometheus_tsdb_head_min_time")?;
@@ -254,53 +204,53 @@ impl Server {
         Ok(to - from <= PROMETHEUS_HEAD_MS)
     }
 
-    /// Bytes of the store as it lies there; `None` without a directory.
+    /// Bytes of all files of the store.
     ///
     /// Errors: the directory cannot be read.
-    pub fn directory_bytes(&self) -> io::Result<Option<u64>> {
-        self.directory.as_deref().map(|directory| directory_bytes(directory, None)).transpose()
+    pub fn directory_bytes(&self) -> io::Result<u64> {
+        directory_bytes(&self.data(), None)
     }
 
-    /// Bytes of the store, without what only waits to be deleted and, of Prometheus, as if its
-    /// head were a block; `None` without a directory.
+    /// Bytes of the store, without files that only wait to be deleted and, of Prometheus, as if
+    /// its head were a block.
     ///
-    /// Errors: the directory cannot be read, or the server does not tell.
-    pub fn disk_bytes(&self) -> io::Result<Option<u64>> {
+    /// Errors: the directory cannot be read, or the server does not answer.
+    pub fn disk_bytes(&self) -> io::Result<u64> {
         match self.program {
-            Some(Program::Prometheus) => self.snapshot_bytes(None),
-            Some(Program::Tessella) if self.directory.is_some() => self.file_bytes().map(Some),
-            _ => self.directory_bytes(),
+            Program::Prometheus => self.snapshot_bytes(None),
+            Program::Tessella => self.file_bytes(),
+            Program::VictoriaMetrics => self.directory_bytes(),
         }
     }
 
     /// Bytes of the files of ours that are in use, and of its log; 0 of any other server.
     fn file_bytes(&self) -> io::Result<u64> {
-        let (Some(Program::Tessella), Some(directory)) = (self.program, &self.directory) else {
+        if self.program != Program::Tessella {
             return Ok(0);
-        };
-        match self.metric("tessella_storage_file_bytes") {
-            Ok(bytes) => Ok(bytes as u64 + directory_bytes(directory, Some("wal"))?),
-            // Versions before this metric show no better.
-            Err(_) => directory_bytes(directory, None),
         }
+        let bytes = self.metric("tessella_storage_file_bytes")?;
+        Ok(bytes as u64 + directory_bytes(&self.data(), Some("wal"))?)
     }
 
     /// Has Prometheus write all that it holds into blocks, and returns their bytes, or those of
-    /// one of their folders; `None` without a directory.
+    /// one of their folders.
     ///
     /// Errors: it writes none, or they cannot be read.
-    pub fn snapshot_bytes(&self, folder: Option<&str>) -> io::Result<Option<u64>> {
-        let Some(directory) = &self.directory else { return Ok(None) };
+    pub fn snapshot_bytes(&self, folder: Option<&str>) -> io::Result<u64> {
         let mut client = self.client();
         let (status, body) = client.post(SNAPSHOT, "", &[])?;
         let answer: serde_json::Value = serde_json::from_slice(body)?;
         let Some(name) = answer["data"]["name"].as_str() else {
             return Err(Error::other(format!("no snapshot, status {status}: {answer}")));
         };
-        let snapshot = directory.join("snapshots").join(name);
+        let snapshot = self.data().join("snapshots").join(name);
         let bytes = directory_bytes(&snapshot, folder)?;
         fs::remove_dir_all(&snapshot)?;
-        Ok(Some(bytes))
+        Ok(bytes)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.join("data")
     }
 
     /// A metric without labels, as the server shows it.
@@ -315,19 +265,16 @@ impl Server {
 
     fn wait_until_ready(&mut self) -> io::Result<()> {
         let begin = Instant::now();
-        let paths: &[&str] = match self.program {
-            Some(Program::Tessella | Program::Prometheus) => &["/-/ready"],
-            // VictoriaMetrics has the second.
-            _ => &["/-/ready", "/health"],
+        let path = match self.program {
+            Program::Tessella | Program::Prometheus => "/-/ready",
+            Program::VictoriaMetrics => "/health",
         };
         loop {
-            if paths.iter().any(|path| matches!(self.client().get(path), Ok((200, _)))) {
+            if matches!(self.client().get(path), Ok((200, _))) {
                 return Ok(());
             }
-            if let Some(Started { child, directory, .. }) = &mut self.started
-                && let Some(status) = child.try_wait()?
-            {
-                let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
+            if let Some(status) = self.child.try_wait()? {
+                let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
                 return Err(Error::other(format!("{} ended: {status}\n{log}", self.name)));
             }
             if begin.elapsed() > START_TIMEOUT {
@@ -338,7 +285,7 @@ impl Server {
     }
 }
 
-impl Drop for Started {
+impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();

@@ -1,10 +1,9 @@
 //! Load of a dataset into a server, until it is at rest.
 
-use std::io::{self, Error};
+use std::io;
 use std::time::Duration;
 
 use super::dataset::{Dataset, INTERVAL_MS, Part};
-use crate::scenario::ask::Query;
 use crate::scenario::load::{Sender, send};
 use crate::scenario::process::Resident;
 use crate::scenario::server::Server;
@@ -15,38 +14,23 @@ const SENDERS: usize = 4;
 const REQUEST_SAMPLES: usize = 2_000;
 const REQUEST_SAMPLES_LONG: usize = 10_000;
 
-/// Cost of a load. What needs a process id or a directory may be missing.
-#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
+/// Cost of a load.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct Loaded {
     /// Samples that were acknowledged.
     pub samples: u64,
     /// Time from the first request to the last answer.
     pub seconds: f64,
     /// The server's CPU time during it.
-    pub cpu_seconds: Option<f64>,
+    pub cpu_seconds: f64,
     /// The server's CPU time from its end until the server came to rest.
-    pub cpu_seconds_after: Option<f64>,
+    pub cpu_seconds_after: f64,
     /// Memory at the end of it.
-    pub resident: Option<Resident>,
+    pub resident: Resident,
     /// Memory once the server came to rest.
-    pub resident_settled: Option<Resident>,
-    /// Whether it came to rest before the harness lost patience.
+    pub resident_settled: Resident,
+    /// Whether the server came to rest before the timeout.
     pub is_settled: bool,
-}
-
-/// Returns whether a server holds a dataset that ends at a time.
-///
-/// Errors: it holds something else.
-pub fn is_loaded(server: &Server, dataset: &Dataset, end_s: i64) -> io::Result<bool> {
-    let query = Query::instant("count", "count({__name__!=\"\"})".to_owned(), end_s);
-    match query.answer(server)?.first_value() {
-        None => Ok(false),
-        Some(count) if count as usize == dataset.series_count() => Ok(true),
-        Some(count) => {
-            let text = format!("{} is neither empty nor loaded: {count} series", server.name);
-            Err(Error::other(text))
-        }
-    }
 }
 
 /// Loads a dataset that ends at a time into an empty server and waits until it is at rest.
@@ -72,8 +56,8 @@ pub fn load(
     Ok(Loaded {
         samples: outcome.sent.samples as u64,
         seconds: outcome.cost.wall.as_secs_f64(),
-        cpu_seconds: outcome.cost.cpu.map(|cpu| cpu.as_secs_f64()),
-        cpu_seconds_after: cost_after.cpu.map(|cpu| cpu.as_secs_f64()),
+        cpu_seconds: outcome.cost.cpu.as_secs_f64(),
+        cpu_seconds_after: cost_after.cpu.as_secs_f64(),
         resident,
         resident_settled: server.resident(),
         is_settled,

@@ -84,10 +84,10 @@ const DIFFERENCES: &[(Program, &[&str], &str)] = &[
 ];
 
 /// Why a peer answers a query otherwise, if that is known.
-pub fn known_difference(program: Option<Program>, query: &str) -> Option<&'static str> {
+pub fn known_difference(program: Program, query: &str) -> Option<&'static str> {
     DIFFERENCES
         .iter()
-        .find(|(known, queries, _)| Some(*known) == program && queries.contains(&query))
+        .find(|(known, queries, _)| *known == program && queries.contains(&query))
         .map(|(_, _, reason)| *reason)
 }
 
@@ -157,8 +157,8 @@ mod tests {
         for name in DIFFERENCES.iter().flat_map(|(_, queries, _)| *queries) {
             assert!(queries.iter().any(|query| query.name == *name), "{name}");
         }
-        assert!(known_difference(Some(Program::VictoriaMetrics), "raw rate").is_some());
-        assert!(known_difference(Some(Program::Prometheus), "raw rate").is_none());
-        assert!(known_difference(Some(Program::VictoriaMetrics), "raw").is_none());
+        assert!(known_difference(Program::VictoriaMetrics, "raw rate").is_some());
+        assert!(known_difference(Program::Prometheus, "raw rate").is_none());
+        assert!(known_difference(Program::VictoriaMetrics, "raw").is_none());
     }
 }
