@@ -1,4 +1,4 @@
-//! `/api/v1/admin/tsdb/…`: deleting series, cleaning up behind that, snapshots.
+//! `/api/v1/admin/tsdb/…`: deletion of series, cleanup of tombstones, snapshots.
 //!
 //! Source: `deleteSeries`, `cleanTombstones` and `snapshot` of Prometheus' API.
 
@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::labels;
 use super::params::{Params, parse_bool};
+use super::router::store_of;
 use crate::flags::Mode;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
@@ -25,7 +26,7 @@ pub(super) async fn delete_series(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let store = store_of(&shared)?;
+    let store = changeable_store(&shared)?;
     params.check()?;
     if !params.has("match[]") {
         return Err(ApiError::bad_data("no match[] parameter provided"));
@@ -44,7 +45,7 @@ pub(super) async fn delete_series(
 pub(super) async fn clean_tombstones(
     State(shared): State<Arc<Shared>>,
 ) -> Result<Response, ApiError> {
-    store_of(&shared)?.clean_tombstones().await?;
+    changeable_store(&shared)?.clean_tombstones().await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -53,7 +54,7 @@ pub(super) async fn snapshot(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let store = store_of(&shared)?;
+    let store = changeable_store(&shared)?;
     let skips_head = match params.text("skip_head")? {
         "" => false,
         text => parse_bool(text).map_err(|error| {
@@ -61,7 +62,7 @@ pub(super) async fn snapshot(
             ApiError::invalid_parameter("skip_head", message)
         })?,
     };
-    // Taken from the hasher's seed: nobody guesses at it, and two requests of one second differ.
+    // Comes from the hasher's seed: it cannot be guessed, and differs for requests of one second.
     let random = std::hash::BuildHasher::hash_one(
         &std::collections::hash_map::RandomState::new(),
         std::process::id(),
@@ -75,53 +76,11 @@ pub(super) async fn snapshot(
     Ok(success(Ready(format!("{{\"name\":\"{name}\"}}").into_bytes()), &[], &[]))
 }
 
-/// The store, if the flag lets it be changed.
-fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
+/// Returns the store, if the flags allow changes of it.
+fn changeable_store(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
     if !shared.args.enable_admin_api {
         return Err(ApiError::disabled("admin APIs disabled"));
     }
-    let store = opened(shared)?;
+    let store = store_of(shared)?;
     if shared.args.mode == Mode::Reader { Err(StoreError::ReadOnly.into()) } else { Ok(store) }
-}
-
-/// The store.
-///
-/// Errors: it is not open; the layer below answers such requests before a handler.
-pub(super) fn opened(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
-    shared.store().ok_or_else(|| ApiError::overloaded("the store is not open yet"))
-}
-
-/// Whatever fails in Prometheus' store is its fault (500, `internal`), and so it is here. But a
-/// request that asks for too much is malformed, and where the object store does not answer for a
-/// while, which Prometheus has none of, the same request may succeed in a moment: 503, as Prometheus
-/// answers while its store is not ready.
-///
-/// Source: `deleteSeries`, `snapshot`, `cleanTombstones` and `setUnavailStatusOnTSDBNotReady` in
-/// `web/api/v1/api.go`.
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> ApiError {
-        match error {
-            StoreError::LimitExceeded(_) | StoreError::Budget(_) => {
-                ApiError::bad_data(error.to_string())
-            }
-            StoreError::Overloaded { .. }
-            | StoreError::HeadFull { .. }
-            | StoreError::Unavailable(_)
-            | StoreError::Stalled { .. } => ApiError::overloaded(error.to_string()),
-            StoreError::ReadOnly => ApiError::forbidden(error.to_string()),
-            StoreError::Uncleaned(_)
-            | StoreError::Fenced
-            | StoreError::InUse(_)
-            | StoreError::Lost(_)
-            | StoreError::Leftovers(_)
-            | StoreError::Overtaken
-            | StoreError::Closed
-            | StoreError::NoStore(_)
-            | StoreError::InvalidUrl { .. }
-            | StoreError::NewerFormat { .. }
-            | StoreError::Remote { .. }
-            | StoreError::InvalidSetting { .. }
-            | StoreError::Corrupt { .. } => ApiError::internal(error.to_string()),
-        }
-    }
 }

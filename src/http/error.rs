@@ -1,4 +1,4 @@
-//! Errors of the API: their names, status codes and JSON.
+//! Errors of the API: names, status codes, headers and JSON. All statuses of errors are set here.
 
 use std::time::Duration;
 
@@ -7,14 +7,21 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::QueryError;
 use model::{BudgetError, SourceError};
+use storage::StoreError;
 
 use super::json::body::json_response;
 use super::json::text::push_text;
 use super::router::plain;
+use crate::ingest::{WriteError, WriteErrorKind};
 use crate::query::gate::GateError;
 use crate::units::format_duration;
 
-/// An answer that is an error.
+/// Delay after which clients may repeat a request that the server was too busy for.
+const RETRY_SECONDS: u32 = 1;
+/// Delay after which senders may repeat new series: sealed windows have freed memory by then.
+const RETRY_SERIES_SECONDS: u32 = 30;
+
+/// Error response.
 ///
 /// Source: `errorType` and `getDefaultErrorCode` of Prometheus' API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +29,8 @@ pub(crate) struct ApiError {
     status: StatusCode,
     error_type: &'static str,
     message: String,
-    /// Whether the same request may succeed in a moment.
-    is_overload: bool,
+    /// Delay after which the same request may succeed.
+    retry_seconds: Option<u32>,
 }
 
 impl ApiError {
@@ -48,10 +55,15 @@ impl ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", message)
     }
 
-    /// The server holds too much work, or its store does not answer.
+    /// The server is too busy, or its store does not answer.
     pub(crate) fn overloaded(message: impl Into<String>) -> ApiError {
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
-        ApiError { is_overload: true, ..error }
+        error.retry_after(RETRY_SECONDS)
+    }
+
+    /// The store is not open.
+    pub(crate) fn not_open() -> ApiError {
+        ApiError::overloaded("the store is not open yet")
     }
 
     /// The request did not arrive in time.
@@ -66,27 +78,27 @@ impl ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unavailable", message)
     }
 
-    /// This server never does that: to ask it again is of no use.
+    /// The server never accepts such a request.
     pub(crate) fn forbidden(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::FORBIDDEN, "unavailable", message)
     }
 
-    /// The fault is ours, or the data's.
+    /// The server failed, or its data is corrupted.
     pub(crate) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
-    /// The same error, with what was being done in front.
-    pub(crate) fn about(self, what: &str) -> ApiError {
-        ApiError { message: format!("{what}: {}", self.message), ..self }
+    /// Prefixes the message with the action that failed.
+    pub(crate) fn about(self, action: &str) -> ApiError {
+        ApiError { message: format!("{action}: {}", self.message), ..self }
     }
 
-    /// Its name in the answer.
+    /// Name in the response.
     pub(crate) fn error_type(&self) -> &'static str {
         self.error_type
     }
 
-    /// The same as a plain text, for endpoints whose errors are no JSON.
+    /// Returns a plain text, for endpoints whose errors are not JSON.
     pub(crate) fn into_text(self) -> Response {
         let mut response = plain(self.status, format!("{}\n", self.message));
         self.add_headers(&mut response);
@@ -94,24 +106,28 @@ impl ApiError {
     }
 
     fn add_headers(&self, response: &mut Response) {
-        if self.is_overload {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(seconds) = self.retry_seconds {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
     }
 
-    /// There is no such thing.
+    fn retry_after(self, seconds: u32) -> ApiError {
+        ApiError { retry_seconds: Some(seconds), ..self }
+    }
+
+    /// The resource does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// The query was ended by somebody.
+    /// The query was canceled by a request.
     pub(crate) fn canceled() -> ApiError {
         let status = StatusCode::from_u16(499).expect("499 is a status code");
         ApiError::new(status, "canceled", "query was canceled in expression evaluation")
     }
 
     fn new(status: StatusCode, error_type: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError { status, error_type, message: message.into(), is_overload: false }
+        ApiError { status, error_type, message: message.into(), retry_seconds: None }
     }
 }
 
@@ -147,6 +163,63 @@ impl From<GateError> for ApiError {
         match error {
             GateError::QueueFull { .. } => ApiError::overloaded(error.to_string()),
             GateError::TimedOut => ApiError::timed_out("query queue"),
+        }
+    }
+}
+
+/// Maps errors of administrative requests.
+///
+/// Errors of the store are 500, `internal`, as in Prometheus. A request over a limit is malformed, and
+/// one that the object store does not answer may succeed in a moment: 503, as in Prometheus while its
+/// store is not ready.
+///
+/// Source: `deleteSeries`, `snapshot`, `cleanTombstones` and `setUnavailStatusOnTSDBNotReady` in
+/// `web/api/v1/api.go`.
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        match error {
+            StoreError::LimitExceeded(_) | StoreError::Budget(_) => {
+                ApiError::bad_data(error.to_string())
+            }
+            StoreError::Overloaded { .. }
+            | StoreError::HeadFull { .. }
+            | StoreError::Unavailable(_)
+            | StoreError::Stalled { .. } => ApiError::overloaded(error.to_string()),
+            StoreError::ReadOnly => ApiError::forbidden(error.to_string()),
+            StoreError::Uncleaned(_)
+            | StoreError::Fenced
+            | StoreError::InUse(_)
+            | StoreError::Lost(_)
+            | StoreError::Leftovers(_)
+            | StoreError::Overtaken
+            | StoreError::Closed
+            | StoreError::NoStore(_)
+            | StoreError::InvalidUrl { .. }
+            | StoreError::NewerFormat { .. }
+            | StoreError::Remote { .. }
+            | StoreError::InvalidSetting { .. }
+            | StoreError::Corrupt { .. } => ApiError::internal(error.to_string()),
+        }
+    }
+}
+
+/// Maps errors of write requests, which senders read by their status.
+///
+/// Overload is 503, because senders of Prometheus drop samples after 408 and, by default, after 429.
+/// New series over a limit are 429: the rest of their request is stored, and retries for hours would
+/// block the sender.
+impl From<&WriteError> for ApiError {
+    fn from(error: &WriteError) -> ApiError {
+        let bad_data = |status| ApiError::new(status, "bad_data", error.to_string());
+        match error.kind() {
+            WriteErrorKind::Unsupported => bad_data(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            WriteErrorKind::Invalid => bad_data(StatusCode::BAD_REQUEST),
+            WriteErrorKind::TooLarge => bad_data(StatusCode::PAYLOAD_TOO_LARGE),
+            WriteErrorKind::SeriesLimit => {
+                bad_data(StatusCode::TOO_MANY_REQUESTS).retry_after(RETRY_SERIES_SECONDS)
+            }
+            WriteErrorKind::Unavailable => ApiError::overloaded(error.to_string()),
+            WriteErrorKind::Internal => ApiError::internal(error.to_string()),
         }
     }
 }

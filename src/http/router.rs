@@ -11,6 +11,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use model::{Source, SourceError};
+use storage::Store;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate};
 
@@ -236,15 +237,22 @@ pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     response
 }
 
-/// Where series come from.
+/// Returns the source of queries.
 ///
-/// Errors: the store is not open; the layer below answers such requests before a handler. This
-/// process has lost it: what is in memory here is getting old.
+/// Errors: the store is not open, which the layer below answers before a handler, or this process
+/// has lost it, so its head becomes stale.
 pub(super) fn source_of(shared: &Shared) -> Result<Arc<dyn Source>, ApiError> {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return Err(ApiError::from(SourceError::from(error)));
     }
-    shared.source().ok_or_else(|| ApiError::overloaded("the store is not open yet"))
+    shared.source().ok_or_else(ApiError::not_open)
+}
+
+/// Returns the store.
+///
+/// Errors: it is not open, or not yet for writes.
+pub(super) fn store_of(shared: &Shared) -> Result<&Arc<Store>, ApiError> {
+    shared.store().ok_or_else(ApiError::not_open)
 }
 
 async fn only_when_ready(

@@ -7,11 +7,11 @@ use axum::response::Response;
 use model::{SourceError, TimeRange};
 use storage::{Cardinality, Counted, DayStats, StoreStats};
 
-use super::admin::opened;
 use super::error::ApiError;
 use super::json::body::{Ready, success};
 use super::json::text::push_text;
 use super::params::Params;
+use super::router::store_of;
 use crate::growth::RetentionStatus;
 use crate::state::Shared;
 
@@ -29,7 +29,7 @@ pub(super) async fn tsdb(
     params: Params,
 ) -> Result<Response, ApiError> {
     let limit = limit(params.text("limit")?)?;
-    let store = Arc::clone(opened(&shared)?);
+    let store = Arc::clone(store_of(&shared)?);
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let budget = lookup.budget.clone();
     let counting = move || store.cardinality(limit, &budget);
@@ -89,7 +89,7 @@ fn push_counted(json: &mut Vec<u8>, list: &Counted) {
 /// Source: `serveTSDBBlocks` of Prometheus.
 pub(super) async fn blocks(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let mut json = b"{\"blocks\":[".to_vec();
-    for (position, day) in opened(&shared)?.days().iter().enumerate() {
+    for (position, day) in store_of(&shared)?.days().iter().enumerate() {
         let (comma, id) = (if position > 0 { "," } else { "" }, block_id(day.start_ms));
         json.extend_from_slice(
             format!(
@@ -113,7 +113,7 @@ fn block_id(start_ms: i64) -> String {
 
 /// `/api/v1/status/storage`: the store as a whole. Prometheus has no such endpoint.
 pub(super) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
-    let store = opened(&shared)?;
+    let store = store_of(&shared)?;
     let (stats, days) = (store.stats(), store.days());
     let retention = RetentionStatus::of(&shared, store, store.now_ms()).await;
     let mut json = storage_json(&stats, &days);

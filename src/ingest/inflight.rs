@@ -1,4 +1,4 @@
-//! How many bytes all requests hold at once.
+//! Limit on the bytes that all requests hold at once.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use prometheus::IntGauge;
 
 use wire::InflightFull;
 
-/// The account of what is held, and its limit.
+/// Bytes held by all requests, and their limit.
 #[derive(Debug)]
 pub(super) struct Inflight {
     bytes_max: usize,
@@ -30,21 +30,21 @@ impl Inflight {
     }
 }
 
-/// What one request holds; given back when it is dropped.
+/// Bytes held by one request, released when it is dropped.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(super) struct InflightReservation {
     inflight: Arc<Inflight>,
     bytes: usize,
 }
 
-impl Reservation {
-    pub(super) fn new(inflight: &Arc<Inflight>) -> Reservation {
-        Reservation { inflight: Arc::clone(inflight), bytes: 0 }
+impl InflightReservation {
+    pub(super) fn new(inflight: &Arc<Inflight>) -> InflightReservation {
+        InflightReservation { inflight: Arc::clone(inflight), bytes: 0 }
     }
 
-    /// Reserves more.
+    /// Reserves more bytes.
     ///
-    /// Errors: the limit is reached; what was held before is still held.
+    /// Errors: the limit is reached; earlier bytes stay reserved.
     pub(super) fn add(&mut self, bytes: usize) -> Result<(), InflightFull> {
         let reached = self.inflight.add(bytes);
         if reached > self.inflight.bytes_max {
@@ -55,7 +55,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Corrects the account to what is really held, whatever the limit.
+    /// Sets the bytes to those really held, whatever the limit.
     pub(super) fn set(&mut self, bytes: usize) {
         self.inflight.add(bytes);
         self.inflight.remove(self.bytes);
@@ -63,7 +63,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for InflightReservation {
     fn drop(&mut self) {
         self.inflight.remove(self.bytes);
     }
@@ -77,8 +77,8 @@ mod tests {
     fn reservations_end_at_the_limit_and_with_their_request() {
         let gauge = IntGauge::new("held", "held").unwrap();
         let inflight = Arc::new(Inflight::new(100, gauge.clone()));
-        let mut first = Reservation::new(&inflight);
-        let mut second = Reservation::new(&inflight);
+        let mut first = InflightReservation::new(&inflight);
+        let mut second = InflightReservation::new(&inflight);
         assert_eq!(first.add(60), Ok(()));
         assert_eq!(second.add(60), Err(InflightFull { reached: 120, limit: 100 }));
         assert_eq!(second.add(40), Ok(()));

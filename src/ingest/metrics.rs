@@ -134,7 +134,7 @@ impl IngestMetrics {
     }
 
     /// Counts what became of what came beside the samples.
-    pub(super) fn count_beside(&self, protocol: Protocol, outcome: &AppendOutcome) {
+    pub(super) fn count_exemplars_and_metadata(&self, protocol: Protocol, outcome: &AppendOutcome) {
         let metrics = self.of(protocol);
         metrics.exemplars_dropped.inc_by(outcome.exemplars.dropped as u64);
         metrics.metadata.inc_by(outcome.metadata_accepted as u64);

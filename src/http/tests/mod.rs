@@ -592,6 +592,22 @@ async fn lifecycle_and_admin_endpoints_follow_their_flags() {
 }
 
 #[tokio::test]
+async fn writes_before_the_store_takes_them_are_refused_in_plain_text() {
+    let shared = shared_with(&["--web.enable-otlp-receiver"], Scripted::default());
+    shared.set_reading(source());
+    let router = router(shared);
+    for path in ["/api/v1/write", "/api/v1/otlp/v1/metrics"] {
+        let answer = ask(&router, "POST", path).await;
+        assert_eq!(
+            (answer.status.as_u16(), &answer.text[..]),
+            (503, "the store is not open yet\n")
+        );
+        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+}
+
+#[tokio::test]
 async fn pages_of_other_origins_may_read_as_the_flag_says() {
     for (args, origin, allowed) in [
         (&[][..], "http://a", Some("http://a")),

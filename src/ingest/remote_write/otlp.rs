@@ -1,60 +1,40 @@
-//! `POST /api/v1/otlp/v1/metrics`: as remote write, but for what is sent and how it is packed.
-//!
-//! Source: `DecodeOTLPWriteRequest` and `write_otlp_handler.go` in `storage/remote` of Prometheus.
-//! What it does not understand it answers with 400; here that is 415, as for remote write. What it
-//! cannot store is answered with 500, and all of the request is lost; here the rest is stored, and
-//! the answer is 400. Senders drop what is answered with any of these.
+//! OTLP metrics: received and stored like remote write, in their own encodings.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use model::Batch;
 use storage::Store;
 use wire::otlp::{self, Encoding, Settings};
 use wire::{Counts, Decoded, Limits, gunzip};
 
-use super::{Buffers, Protocol, RemoteWrite, Reservation, Work, WriteError, declared_bytes};
+use super::{Buffers, InflightReservation, Protocol, RemoteWrite, Work, WriteError};
 
-const PROTOBUF: &str = "application/x-protobuf";
-const JSON: &str = "application/json";
-
-/// How a request is written and packed.
+/// Format of an OTLP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
-    encoding: Encoding,
-    is_compressed: bool,
+pub(crate) struct OtlpFormat {
+    pub(crate) encoding: Encoding,
+    pub(crate) is_compressed: bool,
 }
 
 impl RemoteWrite {
-    /// Answers one request of OTLP: 200 once all its samples are durable.
+    /// Stores an OTLP request of `declared_bytes`, and returns once all its samples are durable.
     ///
-    /// Of a request with some bad metrics or data points the good ones are durable when the answer,
-    /// 400, names the bad ones.
-    pub async fn write_otlp(
+    /// Errors: of a partial rejection, the valid data points are durable.
+    pub(crate) async fn write_otlp(
         &self,
         store: &Store,
+        format: OtlpFormat,
         settings: Settings,
-        request: Request<Body>,
-    ) -> Response {
-        let (head, body) = request.into_parts();
-        let form = match form(&head.headers) {
-            Ok(form) => form,
-            Err(text) => return self.unsupported(text),
-        };
-        let declared = declared_bytes(&head.headers);
-        match self.try_write_otlp(store, form, settings, declared, body).await {
-            Ok(_) => StatusCode::OK.into_response(),
-            Err(error) => {
-                self.log(&error);
-                error.into_response()
-            }
-        }
+        declared_bytes: usize,
+        body: Body,
+    ) -> Result<Counts, WriteError> {
+        let result = self.try_write_otlp(store, format, settings, declared_bytes, body).await;
+        result.inspect_err(|error| self.log(error))
     }
 
     async fn try_write_otlp(
         &self,
         store: &Store,
-        form: Form,
+        format: OtlpFormat,
         settings: Settings,
         declared_bytes: usize,
         body: Body,
@@ -62,9 +42,9 @@ impl RemoteWrite {
         let (buffers, reservation) = self.received(declared_bytes, body).await?;
         let started = std::time::Instant::now();
         let limits = self.limits.clone();
-        // How much comes of it is known when it is unpacked.
+        // The decoded size is known only after decompression, so this may take long.
         let decoding = tokio::task::spawn_blocking(move || {
-            buffers.decode_otlp(form, &settings, &limits, reservation)
+            buffers.decode_otlp(format, &settings, &limits, reservation)
         });
         let (work, message_bytes) = decoding.await.map_err(|_| WriteError::Internal)??;
         let Work { buffers, reservation, batch, decoded } = work;
@@ -76,51 +56,27 @@ impl RemoteWrite {
 }
 
 impl Buffers {
-    /// What the body holds, and how many bytes it is unpacked.
+    /// Decodes the body. Returns the decompressed bytes, too.
     fn decode_otlp(
         mut self,
-        form: Form,
+        format: OtlpFormat,
         settings: &Settings,
         limits: &Limits,
-        mut reservation: Reservation,
+        mut reservation: InflightReservation,
     ) -> Result<(Work, usize), WriteError> {
         let mut batch = Batch::default();
         let mut grant = |bytes| reservation.add(bytes);
-        let message = if form.is_compressed {
+        let message = if format.is_compressed {
             gunzip(&self.body, limits, &mut grant, &mut self.message)?;
             &self.message
         } else {
             &self.body
         };
         let message_bytes = message.len();
-        // What it unfolds to is granted as for a remote write request: once its length at first.
+        // As for remote write, the decoded form is granted the length of the message first.
         grant(message_bytes)?;
         let decoded: Decoded =
-            otlp::decode(form.encoding, message, settings, limits, &mut grant, &mut batch)?;
+            otlp::decode(format.encoding, message, settings, limits, &mut grant, &mut batch)?;
         Ok((Work { buffers: self, reservation, batch, decoded }, message_bytes))
-    }
-}
-
-/// How a request is written, by its headers.
-///
-/// Errors: the words for the sender.
-fn form(headers: &HeaderMap) -> Result<Form, String> {
-    let text = |name| headers.get(name).map_or("", |value| value.to_str().unwrap_or("?"));
-    let content_type = text(header::CONTENT_TYPE);
-    let encoding = match content_type.split(';').next().unwrap_or_default().trim() {
-        PROTOBUF => Encoding::Protobuf,
-        JSON => Encoding::Json,
-        _ => {
-            return Err(format!(
-                "unsupported content type: {content_type}, supported: [{JSON}, {PROTOBUF}]"
-            ));
-        }
-    };
-    match text(header::CONTENT_ENCODING) {
-        "" => Ok(Form { encoding, is_compressed: false }),
-        "gzip" => Ok(Form { encoding, is_compressed: true }),
-        other => Err(format!(
-            "unsupported compression: {other}. Only \"gzip\" or no compression supported"
-        )),
     }
 }

@@ -1,21 +1,24 @@
-//! Which requests are understood, by their headers.
+//! Formats of write requests, by their headers.
 //!
-//! Source: `ParseProtoMsg` and `SnappyDecodeMiddleware` of Prometheus' client library.
+//! Source: `ParseProtoMsg` and `SnappyDecodeMiddleware` of Prometheus' client library, and
+//! `DecodeOTLPWriteRequest` in `storage/remote` of Prometheus.
 
-use axum::http::{HeaderMap, header};
-
+use axum::http::{HeaderMap, HeaderName, header};
 use wire::Version;
+use wire::otlp::Encoding;
+
+use crate::ingest::OtlpFormat;
 
 const PROTOBUF: &str = "application/x-protobuf";
+const JSON: &str = "application/json";
 const VERSION_1: &str = "prometheus.WriteRequest";
 const VERSION_2: &str = "io.prometheus.write.v2.Request";
 
-/// The message that a request holds, by its content type; that and the encoding may be absent.
+/// Returns the protocol version of a remote write request; both headers may be absent.
 ///
-/// Errors: the words for the sender.
+/// Errors: the text for the sender.
 pub(super) fn version(headers: &HeaderMap) -> Result<Version, String> {
-    let text = |name| headers.get(name).map_or("", |value| value.to_str().unwrap_or("?"));
-    match text(header::CONTENT_ENCODING) {
+    match header_text(headers, &header::CONTENT_ENCODING) {
         "" | "snappy" => {}
         other => {
             return Err(format!(
@@ -24,11 +27,38 @@ pub(super) fn version(headers: &HeaderMap) -> Result<Version, String> {
             ));
         }
     }
-    let content_type = match text(header::CONTENT_TYPE).trim() {
+    let content_type = match header_text(headers, &header::CONTENT_TYPE).trim() {
         "" => PROTOBUF,
         content_type => content_type,
     };
     message_type(content_type)
+}
+
+/// Returns the format of an OTLP request.
+///
+/// Errors: the text for the sender.
+pub(super) fn otlp_format(headers: &HeaderMap) -> Result<OtlpFormat, String> {
+    let content_type = header_text(headers, &header::CONTENT_TYPE);
+    let encoding = match content_type.split(';').next().unwrap_or_default().trim() {
+        PROTOBUF => Encoding::Protobuf,
+        JSON => Encoding::Json,
+        _ => {
+            return Err(format!(
+                "unsupported content type: {content_type}, supported: [{JSON}, {PROTOBUF}]"
+            ));
+        }
+    };
+    match header_text(headers, &header::CONTENT_ENCODING) {
+        "" => Ok(OtlpFormat { encoding, is_compressed: false }),
+        "gzip" => Ok(OtlpFormat { encoding, is_compressed: true }),
+        other => Err(format!(
+            "unsupported compression: {other}. Only \"gzip\" or no compression supported"
+        )),
+    }
+}
+
+fn header_text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).map_or("", |value| value.to_str().unwrap_or("?"))
 }
 
 fn message_type(content_type: &str) -> Result<Version, String> {
@@ -57,7 +87,7 @@ fn message_type(content_type: &str) -> Result<Version, String> {
             };
         }
     }
-    // Senders of the first protocol do not say what they send.
+    // Senders of the first protocol omit the parameter.
     Ok(Version::V1)
 }
 

@@ -1,4 +1,4 @@
-//! The text of rejections because of the retention.
+//! Texts of rejections because of the retention.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use storage::{RetentionFloor, RetentionLimit};
 use crate::time::format_rfc3339;
 use crate::units::format_duration;
 
-/// The limit that a sample is older than, and the setting that it comes from.
+/// Names the retention floor that a sample is older than, and its setting.
 pub(super) fn floor_text(timestamp_ms: i64, floor: &RetentionFloor) -> String {
     let (sample, floor_time) = (time_text(timestamp_ms), time_text(floor.floor_ms));
     let setting = match &floor.limit {

@@ -13,7 +13,7 @@ fn body(metric: &str, time_ms: i64, attributes: &str) -> String {
     )
 }
 
-fn post(body: impl Into<Body>) -> Request<Body> {
+fn post(body: impl Into<Body>) -> Request {
     Request::post("/api/v1/otlp/v1/metrics")
         .header(header::CONTENT_TYPE, "application/json; charset=utf-8")
         .body(body.into())
@@ -26,9 +26,9 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-async fn answer(receiver: &Receiver, request: Request<Body>) -> (StatusCode, String) {
-    let remote_write = &receiver.remote_write;
-    let response = remote_write.write_otlp(&receiver.store, Settings::default(), request).await;
+async fn answer(receiver: &Receiver, request: Request) -> (StatusCode, String) {
+    let settings = Settings::default();
+    let response = write_otlp(&receiver.remote_write, &receiver.store, settings, request).await;
     let status = response.status();
     let is_for_later =
         [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status);
@@ -40,7 +40,7 @@ async fn answer(receiver: &Receiver, request: Request<Body>) -> (StatusCode, Str
 #[tokio::test]
 async fn samples_are_durable_before_the_answer() {
     let receiver = Receiver::new(Limits::default()).await;
-    let now = crate::ingest::now_ms();
+    let now = now_ms();
     let done = (StatusCode::OK, String::new());
     assert_eq!(answer(&receiver, post(body("up", now, ""))).await, done);
     let mut packed = post(gzip(body("up", now + 1, "").as_bytes()));
@@ -63,7 +63,7 @@ async fn samples_are_durable_before_the_answer() {
 #[tokio::test]
 async fn good_data_points_are_kept_and_bad_ones_named() {
     let receiver = Receiver::new(Limits::default()).await;
-    let now = crate::ingest::now_ms();
+    let now = now_ms();
     let good = body("up", now, "");
     assert_eq!(answer(&receiver, post(good.clone())).await.0, StatusCode::OK);
     let late = body("late", now + 3_600_000, "");
@@ -94,11 +94,11 @@ async fn each_limit_has_its_status_and_name() {
         body_bytes_max: 4_000,
         decompressed_bytes_max: 10_000,
         series_max: 2,
-        inflight_bytes_max: 400_000,
+        inflight_bytes_max: 396_100,
         ..Limits::default()
     };
     let receiver = Receiver::new(limits).await;
-    let now = crate::ingest::now_ms();
+    let now = now_ms();
     let point = format!(r#"{{"timeUnixNano":"{now}000000"}}"#);
     let three = body("up", now, "").replace("[{\"time", &format!("[{point},{point},{{\"time"));
     let too_large = StatusCode::PAYLOAD_TOO_LARGE;
@@ -130,11 +130,10 @@ async fn each_limit_has_its_status_and_name() {
     }
     assert_eq!(receiver.metric("tessella_remote_write_inflight_bytes", &[]), 0.0);
 
-    let mut held = Reservation::new(&receiver.remote_write.inflight);
-    held.add(399_800).unwrap();
+    let held = receiver.hold(4_000, 99).await;
     let (status, text) = answer(&receiver, post(body("up", now, ""))).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(text.contains("the limit is 400000 (--remote-write.max-inflight-size)"), "{text}");
+    assert!(text.contains("the limit is 396100 (--remote-write.max-inflight-size)"), "{text}");
     drop(held);
     receiver.store.close().await.unwrap();
     let closed = answer(&receiver, post(body("up", now, ""))).await;
@@ -150,7 +149,7 @@ async fn series_that_there_is_no_room_for_are_asked_to_come_later() {
     let store = Store::open("memory:///", options).await.unwrap();
     let remote_write = RemoteWrite::new(Limits::default(), metrics);
     let receiver = Receiver { remote_write, registry, store };
-    let now = crate::ingest::now_ms();
+    let now = now_ms();
     assert_eq!(answer(&receiver, post(body("up", now, ""))).await.0, StatusCode::OK);
     let (status, text) = answer(&receiver, post(body("down", now, ""))).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
