@@ -33,8 +33,8 @@ fn options() -> StoreOptions {
     StoreOptions {
         background: false,
         ahead_max_ms: None,
-        settled_after: Duration::ZERO,
-        merge_interval: Some(Duration::from_millis(200)),
+        full_compaction_after: Duration::ZERO,
+        compaction_interval: Some(Duration::from_millis(200)),
         ..StoreOptions::default()
     }
 }
@@ -94,7 +94,7 @@ async fn fill(memory: &SharedMemory, days: i64) {
 
 /// Runs a query on a store that has just been opened, and prints what it cost.
 async fn query(memory: &SharedMemory, name: &str, selection: &Selection, candidates: u64) {
-    let options = StoreOptions { merge_interval: None, ..options() };
+    let options = StoreOptions { compaction_interval: None, ..options() };
     let store = Store::open_in(memory, options).await.expect("the store can be opened");
     let budget = Budget::unlimited();
     let started = Instant::now();

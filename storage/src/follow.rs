@@ -28,7 +28,7 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::log::commit::Log;
 use crate::log::replay::Replay;
-use crate::lsm::{Following, Lsm, Row, Step};
+use crate::lsm::{FollowStep, Lsm, LsmFollower, Row};
 use crate::meta::{self, Meta};
 use crate::seal;
 use crate::window::{PARTITION_WINDOWS, partition_end_ms};
@@ -180,7 +180,7 @@ impl Progress {
 pub(crate) struct Follower {
     core: Arc<Core>,
     progress: Arc<Progress>,
-    following: Following,
+    following: LsmFollower,
     replay: Replay,
     /// What the store says of itself in the view that is shown.
     meta: Meta,
@@ -194,7 +194,7 @@ impl Follower {
     /// Follows from what has been rebuilt.
     pub(crate) fn new(
         core: Arc<Core>,
-        following: Following,
+        following: LsmFollower,
         replay: Replay,
         meta: Meta,
         lag: Duration,
@@ -216,7 +216,7 @@ impl Follower {
     pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
         let began = Instant::now();
         if std::mem::take(&mut self.progress.lock().has_lost_files) {
-            self.following.pin_anew();
+            self.following.request_base();
         }
         let result = self.try_to_catch_up().await;
         self.progress.note(began, &result);
@@ -235,7 +235,7 @@ impl Follower {
 
     async fn try_to_catch_up(&mut self) -> Result<(), StoreError> {
         let step = self.following.advance().await?;
-        let step = step.or_else(|| self.is_torn.then(|| self.following.again()));
+        let step = step.or_else(|| self.is_torn.then(|| self.following.repeat_step()));
         if let Some(step) = step {
             self.take(step).await?;
             self.progress.steps.fetch_add(1, Ordering::Relaxed);
@@ -243,7 +243,7 @@ impl Follower {
         Ok(())
     }
 
-    async fn take(&mut self, step: Step) -> Result<(), StoreError> {
+    async fn take(&mut self, step: FollowStep) -> Result<(), StoreError> {
         let has_gap = std::mem::replace(&mut self.is_torn, true) || step.has_gap;
         let lsm = self.core.lsm.at(&step);
         let has_meta = step.rows.iter().any(|row| keys::is_meta(&row.key));
@@ -314,12 +314,12 @@ impl Follower {
     }
 
     /// Shows the view of a step, and what is known of it.
-    fn show(&mut self, step: &Step, meta: Option<Meta>, has_gap: bool) {
+    fn show(&mut self, step: &FollowStep, meta: Option<Meta>, has_gap: bool) {
         let changed: BTreeSet<i64> =
             step.rows.iter().filter_map(|row| keys::partition_of_directory(&row.key)).collect();
         let core = &self.core;
         let mut partitions = core.partitions.write().unwrap_or_else(PoisonError::into_inner);
-        self.following.show(step);
+        self.following.publish(step);
         if let Some(meta) = meta {
             for partition in partitions.keys().filter(|p| !meta.partitions.contains_key(p)) {
                 core.index.remove(*partition);

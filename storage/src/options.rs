@@ -145,9 +145,9 @@ pub struct StoreOptions {
     pub exemplars_max: usize,
     /// How long nothing must have been added to a day for its files to be merged into one run,
     /// which takes the fewest reads: longer than it is from one seal to the next.
-    pub settled_after: Duration,
+    pub full_compaction_after: Duration,
     /// How often files to be merged are looked for; `None` is every 5 s.
-    pub merge_interval: Option<Duration>,
+    pub compaction_interval: Option<Duration>,
     /// How long what a crash has left is kept after a start, at least.
     pub orphan_age_min: Duration,
     /// Whether a background task seals closed windows and applies the retention. Tests turn
@@ -221,8 +221,8 @@ impl Default for StoreOptions {
             active_series_per_metric_max: ACTIVE_SERIES_PER_METRIC_MAX,
             head_bytes_max: HEAD_BYTES_MAX,
             exemplars_max: EXEMPLARS_MAX,
-            settled_after: Duration::from_secs(3 * 60 * 60),
-            merge_interval: None,
+            full_compaction_after: Duration::from_secs(3 * 60 * 60),
+            compaction_interval: None,
             orphan_age_min: Duration::from_secs(60),
             background: true,
             cache_bytes_max: 128 << 20,

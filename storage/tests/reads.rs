@@ -32,8 +32,8 @@ fn options() -> StoreOptions {
     StoreOptions {
         background: false,
         ahead_max_ms: None,
-        settled_after: Duration::ZERO,
-        merge_interval: Some(Duration::from_millis(20)),
+        full_compaction_after: Duration::ZERO,
+        compaction_interval: Some(Duration::from_millis(20)),
         ..StoreOptions::default()
     }
 }
@@ -118,7 +118,7 @@ async fn cold_within(
     limits: BudgetLimits,
 ) -> (ObjectStoreCost, Result<usize, SourceError>) {
     // Nothing is merged meanwhile.
-    let options = StoreOptions { merge_interval: None, ..options() };
+    let options = StoreOptions { compaction_interval: None, ..options() };
     let store = Store::open_in(memory, options).await.expect("the store can be opened");
     let before = store.stats().object_store_reads;
     let budget = Budget::new(limits);

@@ -18,7 +18,7 @@ mod verify;
 
 use crate::error::StoreError;
 use crate::keys;
-use crate::lsm::{Following, Location, Lsm};
+use crate::lsm::{Location, Lsm, LsmFollower};
 use crate::options::StoreOptions;
 
 pub use partition::{EncodingSurvey, PartitionSurvey};
@@ -34,7 +34,7 @@ pub type OnProgress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
 struct Opened {
     lsm: Lsm,
     /// Where nobody writes to the store, its files stay by themselves, and nothing is written.
-    keeping: Option<Following>,
+    keeping: Option<LsmFollower>,
     /// Ids in a page of the forward index.
     page_ids: u32,
 }

@@ -1,6 +1,6 @@
 //! The clock of the tree, which must not be behind the newest of what the tree holds.
 //!
-//! The tree stamps writes, files and merges, and ends where a stamp is lower than one before. While a process lives
+//! The tree stamps writes, files and compactions, and ends where a stamp is lower than one before. While a process lives
 //! its clock never goes back; the machine's may have been ahead for a while when it wrote last. A
 //! store that did not open until that time has come would be worse than stamps that are ahead, as
 //! nothing but the age of files depends on them: so the clock goes on from the newest write.
@@ -17,18 +17,18 @@ use slatedb_common::clock::{SystemClock, SystemClockTicker};
 
 /// A clock that is set forward by so much.
 #[derive(Debug)]
-pub(super) struct TreeClock {
+pub(super) struct MonotonicClock {
     machine: Arc<dyn SystemClock>,
     ahead_ms: AtomicI64,
 }
 
-impl TreeClock {
-    pub(super) fn new(machine: Arc<dyn SystemClock>) -> TreeClock {
-        TreeClock { machine, ahead_ms: AtomicI64::new(0) }
+impl MonotonicClock {
+    pub(super) fn new(machine: Arc<dyn SystemClock>) -> MonotonicClock {
+        MonotonicClock { machine, ahead_ms: AtomicI64::new(0) }
     }
 
     /// Sets it forward to the newest stamp of the store, unless it is later already.
-    pub(super) fn go_on_from(&self, newest_ms: Option<i64>) {
+    pub(super) fn advance_to(&self, newest_ms: Option<i64>) {
         let Some(newest_ms) = newest_ms else { return };
         let ahead_ms = newest_ms.saturating_sub(self.machine.now().timestamp_millis());
         let before_ms = self.ahead_ms.fetch_max(ahead_ms, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl TreeClock {
     }
 }
 
-impl SystemClock for TreeClock {
+impl SystemClock for MonotonicClock {
     fn now(&self) -> DateTime<Utc> {
         let ahead = TimeDelta::milliseconds(self.ahead_ms.load(Ordering::Relaxed));
         let now = self.machine.now();
@@ -68,7 +68,7 @@ pub(super) fn newest_write_ms(error: &slatedb::Error) -> Option<i64> {
 }
 
 /// When the newest file of a tree was made.
-pub(super) fn newest_file_ms(manifest: &VersionedManifest) -> Option<i64> {
+pub(super) fn newest_sst_ms(manifest: &VersionedManifest) -> Option<i64> {
     let files = manifest.all_sst_views().map(|view| view.sst.id.value());
     // Of what has been merged, the mark is the number of its place, which is later than its own.
     let merged = manifest.segments().iter().filter_map(Segment::last_compacted_l0_sst_view_id);
@@ -80,10 +80,10 @@ pub(super) fn newest_file_ms(manifest: &VersionedManifest) -> Option<i64> {
 ///
 /// While the clock is behind a heartbeat, the compaction counts as running, even if the worker's process
 /// has ended: nobody finishes it, and nothing deletes the files that it has left.
-pub(super) fn newest_merge_ms(merges: &VersionedCompactions) -> Option<i64> {
-    let stamps = merges.recent_compactions().flat_map(|merge| {
-        let heartbeat = merge.worker().map(|worker| worker.last_heartbeat_ms);
-        heartbeat.into_iter().chain([merge.id().timestamp_ms()])
+pub(super) fn newest_compaction_ms(compactions: &VersionedCompactions) -> Option<i64> {
+    let stamps = compactions.recent_compactions().flat_map(|compaction| {
+        let heartbeat = compaction.worker().map(|worker| worker.last_heartbeat_ms);
+        heartbeat.into_iter().chain([compaction.id().timestamp_ms()])
     });
     stamps.max().map(u64::cast_signed)
 }
@@ -161,7 +161,7 @@ mod tests {
                 Store::open_at(&location, options()).await
             };
             let series = labels(&[("a", "b")]);
-            // Stamps of writes alone, then of files and merges, too.
+            // Stamps of writes alone, then of files and compactions, too.
             for (number, off_ms) in [10 * HOUR_MS, 3 * HOUR_MS, 0, -HOUR_MS].into_iter().enumerate()
             {
                 let store = open(off_ms).await.unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     async fn open(objects: &Arc<dyn ObjectStore>, off_ms: &Arc<AtomicI64>) -> Lsm {
-        let options = StoreOptions { merge_interval: Some(COMPACTION_INTERVAL), ..options() };
+        let options = StoreOptions { compaction_interval: Some(COMPACTION_INTERVAL), ..options() };
         Lsm::open(&location(objects, off_ms), &options).await.unwrap()
     }
 
@@ -249,8 +249,8 @@ mod tests {
         let path = Location::on(Arc::clone(objects)).path;
         let admin = Admin::builder(path, Arc::clone(objects)).build();
         let list = admin.read_compactions(None).await.unwrap().unwrap();
-        let active = list.recent_compactions().filter(|merge| merge.active());
-        active.map(|merge| format!("{:?}", merge.status())).collect()
+        let active = list.recent_compactions().filter(|compaction| compaction.active());
+        active.map(|compaction| format!("{:?}", compaction.status())).collect()
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         live(async {
             let _lsm = open(&objects, &Arc::new(AtomicI64::new(10 * HOUR_MS))).await;
             tokio::time::sleep(2 * COMPACTION_INTERVAL).await;
-            assert_eq!(active(&objects).await, ["Running"]);
+            assert_eq!(active(&objects).await, ["RunningReads"]);
         });
         held.has_outputs.store(true, Ordering::SeqCst);
         live(async {

@@ -35,7 +35,7 @@ use cache::blocks::BlockCacheStats;
 use cache::disk::DiskCacheStats;
 pub(crate) use compaction::garbage::{Read, Reads};
 pub(crate) use compaction::orphans::OrphanStats;
-pub(crate) use follow::following::{Following, Step};
+pub(crate) use follow::follower::{FollowStep, LsmFollower};
 pub(crate) use follow::view::Row;
 use follow::view::View;
 pub(crate) use objects::files::{ObjectEntry, Objects};
@@ -59,7 +59,7 @@ use crate::keys;
 /// Where damage lies of which slatedb tells.
 pub(crate) const OBJECT_STORE: &str = "the object store";
 /// Where it lies, if it is in no file of the log.
-const LISTS: &str = "the newest object below manifest/ or compactions/";
+const MANIFEST_OBJECTS: &str = "the newest object below manifest/ or compactions/";
 
 /// How long is waited for files to be written out.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -67,8 +67,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// An open tree. Copies share it.
 #[derive(Clone)]
 pub(crate) struct Lsm {
-    tree: Tree,
-    dead: compaction::schedule::Dead,
+    access: Access,
+    compaction_requests: compaction::schedule::CompactionRequests,
     reads: compaction::garbage::Reads,
     /// What a crash has left; none where the tree can only be read.
     orphans: Option<Arc<compaction::orphans::Orphans>>,
@@ -82,18 +82,18 @@ pub(crate) struct Lsm {
     mark: Option<Arc<mark::Mark>>,
     /// That this process owns the tree; none where it only reads it.
     ownership: Option<Arc<owner::Ownership>>,
-    idle: tracing_account::Idle,
+    idle: tracing_account::IdleDispatchers,
     /// Who pays for reads, if not the store itself.
     account: Option<Arc<tracing_account::Account>>,
 }
 
 /// Who has opened the tree.
 #[derive(Clone)]
-enum Tree {
+enum Access {
     /// The one that writes to it.
-    Written(Db),
-    /// One that reads it: always this view, or the one that is shown.
-    Read(Option<Arc<View>>, follow::following::Shown),
+    Writer(Db),
+    /// One that reads it: always this view, or the one that is current.
+    Reader(Option<Arc<View>>, follow::follower::CurrentView),
 }
 
 /// Writes that become visible and durable together.
@@ -117,32 +117,36 @@ impl WriteSet {
 impl Lsm {
     /// Whether the tree can only be read.
     pub(crate) fn is_read_only(&self) -> bool {
-        matches!(self.tree, Tree::Read(..))
+        matches!(self.access, Access::Reader(..))
     }
 
     /// The tree as it is now, and stays, where another process writes to it.
     pub(crate) fn fixed(&self) -> Lsm {
-        let tree = match &self.tree {
-            Tree::Written(db) => Tree::Written(db.clone()),
-            Tree::Read(fixed, shown) => Tree::Read(Some(view_of(fixed, shown)), Arc::clone(shown)),
+        let access = match &self.access {
+            Access::Writer(db) => Access::Writer(db.clone()),
+            Access::Reader(fixed, current) => {
+                Access::Reader(Some(view_of(fixed, current)), Arc::clone(current))
+            }
         };
-        Lsm { tree, ..self.clone() }
+        Lsm { access, ..self.clone() }
     }
 
     /// The tree as it is after a step.
-    pub(crate) fn at(&self, step: &Step) -> Lsm {
-        let tree = match &self.tree {
-            Tree::Written(db) => Tree::Written(db.clone()),
-            Tree::Read(_, shown) => Tree::Read(Some(Arc::clone(&step.view)), Arc::clone(shown)),
+    pub(crate) fn at(&self, step: &FollowStep) -> Lsm {
+        let access = match &self.access {
+            Access::Writer(db) => Access::Writer(db.clone()),
+            Access::Reader(_, current) => {
+                Access::Reader(Some(Arc::clone(&step.view)), Arc::clone(current))
+            }
         };
-        Lsm { tree, ..self.clone() }
+        Lsm { access, ..self.clone() }
     }
 
     /// What writes to the tree.
     fn db(&self) -> Result<&Db, StoreError> {
-        match &self.tree {
-            Tree::Written(db) => Ok(db),
-            Tree::Read(..) => Err(StoreError::ReadOnly),
+        match &self.access {
+            Access::Writer(db) => Ok(db),
+            Access::Reader(..) => Err(StoreError::ReadOnly),
         }
     }
 
@@ -150,15 +154,15 @@ impl Lsm {
     /// or two on a local disk and after fencing, within the duration of a lease otherwise.
     pub(crate) fn lost(&self) -> Option<StoreError> {
         let lost = self.ownership.as_ref().and_then(|ownership| ownership.standing().lost());
-        lost.or_else(|| match &self.tree {
-            Tree::Written(db) => is_fenced(&db.status()).then_some(StoreError::Fenced),
-            Tree::Read(..) => None,
+        lost.or_else(|| match &self.access {
+            Access::Writer(db) => is_fenced(&db.status()).then_some(StoreError::Fenced),
+            Access::Reader(..) => None,
         })
     }
 
     /// Waits until this process may no longer write to the tree, and returns why.
     pub(crate) async fn wait_until_lost(&self) -> StoreError {
-        let (Tree::Written(db), Some(ownership)) = (&self.tree, &self.ownership) else {
+        let (Access::Writer(db), Some(ownership)) = (&self.access, &self.ownership) else {
             return std::future::pending().await;
         };
         let mut status = db.subscribe();
@@ -176,9 +180,9 @@ impl Lsm {
     }
 
     fn manifest(&self) -> VersionedManifest {
-        match &self.tree {
-            Tree::Written(db) => db.manifest(),
-            Tree::Read(fixed, shown) => view_of(fixed, shown).base.manifest.clone(),
+        match &self.access {
+            Access::Writer(db) => db.manifest(),
+            Access::Reader(fixed, current) => view_of(fixed, current).base.manifest.clone(),
         }
     }
 
@@ -216,23 +220,23 @@ impl Lsm {
 
     /// Lets go of the files of partitions before one. Their keys have been deleted.
     pub(crate) fn drop_partitions_before(&self, partition: i64) {
-        self.dead.drop_partitions_before(partition);
+        self.compaction_requests.drop_partitions_before(partition);
     }
 
     /// Merges the files of partitions from one on as those of others, since they may be written to.
     pub(crate) fn keep_partitions_from(&self, partition: i64) {
-        self.dead.keep_partitions_from(partition);
+        self.compaction_requests.keep_partitions_from(partition);
     }
 
     /// Lets go of the files of log epochs before one. No start reads them again.
     pub(crate) fn drop_log_before(&self, epoch: u32) {
-        self.dead.drop_log_before(epoch);
+        self.compaction_requests.drop_log_before(epoch);
     }
 
     /// Merges the files of a partition into one run, so that what has been deleted gives its space
     /// back. It has been written to files.
-    pub(crate) fn shrink(&self, partition: i64) {
-        self.dead.shrink(partition, self.manifest().id());
+    pub(crate) fn compact_partition(&self, partition: i64) {
+        self.compaction_requests.compact_partition(partition, self.manifest().id());
     }
 
     /// Writes what is in memory to files of their segments.
@@ -280,7 +284,7 @@ impl Lsm {
         let (mut partitions, mut others) = (BTreeMap::new(), 0);
         for segment in manifest.segments() {
             let prefix = segment.prefix();
-            if self.dead.contains(prefix) {
+            if self.compaction_requests.is_dropped(prefix) {
                 continue;
             }
             let runs = segment.compacted().iter().flat_map(|run| run.sst_views().iter());
@@ -363,7 +367,7 @@ impl Lsm {
 
     /// Writes what is in memory to its final place, and closes.
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
-        let Tree::Written(db) = &self.tree else { return Ok(()) };
+        let Access::Writer(db) = &self.access else { return Ok(()) };
         let closed = db.close().await.map_err(|e| store_error(&e));
         self.disown().await;
         closed
@@ -388,9 +392,9 @@ fn is_fenced(status: &DbStatus) -> bool {
     status.close_reason == Some(CloseReason::Fenced)
 }
 
-fn view_of(fixed: &Option<Arc<View>>, shown: &follow::following::Shown) -> Arc<View> {
-    let shown = || Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
-    fixed.clone().unwrap_or_else(shown)
+fn view_of(fixed: &Option<Arc<View>>, current: &follow::follower::CurrentView) -> Arc<View> {
+    let current = || Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
+    fixed.clone().unwrap_or_else(current)
 }
 
 /// Errors: some bytes of a manifest, which has no checksum, are such that slatedb panics.
@@ -399,7 +403,7 @@ async fn unless_it_panics<T>(
 ) -> Result<T, StoreError> {
     AssertUnwindSafe(reading).catch_unwind().await.unwrap_or_else(|_| {
         Err(StoreError::Corrupt {
-            location: LISTS.to_owned(),
+            location: MANIFEST_OBJECTS.to_owned(),
             detail: "it cannot be decoded".to_owned(),
         })
     })

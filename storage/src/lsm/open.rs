@@ -19,7 +19,7 @@ use crate::lsm::cache::disk::{DiskCache, DiskCacheStats};
 use crate::lsm::compaction::garbage;
 use crate::lsm::compaction::orphans;
 use crate::lsm::compaction::schedule;
-use crate::lsm::follow::following::Following;
+use crate::lsm::follow::follower::LsmFollower;
 use crate::lsm::follow::view::{View, ViewLocation};
 use crate::lsm::objects::failures;
 use crate::lsm::objects::files;
@@ -34,7 +34,7 @@ use crate::lsm::settings::{
     Segments, cache_policy, collector_options, compactor_options, settings,
 };
 use crate::lsm::{
-    Location, Lsm, Tree, clock, mark, snapshot, store_error, tracing_account, unless_it_panics,
+    Access, Location, Lsm, clock, mark, snapshot, store_error, tracing_account, unless_it_panics,
 };
 use crate::options::StoreOptions;
 
@@ -71,38 +71,38 @@ impl Lsm {
         let near = Arc::clone(&location.object_store);
         let standing = Arc::clone(ownership.standing());
         let guarded = Arc::new(Guarded::new(near, location.path.clone(), standing));
-        let Reached { counters, failures, compared, counted, objects, disk, blocks } =
-            Reached::of(guarded, location, options)?;
-        let dead = schedule::Dead::default();
+        let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
+            ObjectLayers::of(guarded, location, options)?;
+        let compaction_requests = schedule::CompactionRequests::default();
         let reads = garbage::Reads::default();
         let current = garbage::CurrentTables::default();
-        let parts = Parts {
+        let parts = DbOpener {
             location,
             options,
             counted: Arc::clone(&counted),
             objects,
             blocks: Arc::clone(&blocks),
-            dead: dead.clone(),
+            compaction_requests: compaction_requests.clone(),
             reads: reads.clone(),
             current: current.clone(),
-            clock: Arc::new(clock::TreeClock::new(machine_clock(location))),
+            clock: Arc::new(clock::MonotonicClock::new(machine_clock(location))),
         };
         let found = parts.look().await;
         let (db, found) = match parts.open(found).await {
             Ok(opened) => opened,
             Err(error) => return Err(files::with_name(location, error).await),
         };
-        let compared = compared.as_deref();
-        files::check_swapped(&parts.counted, location, compared, &db.manifest()).await?;
-        let mark = location.tree_folder().and_then(|folder| mark::Mark::open(&folder));
+        let verified = verified.as_deref();
+        files::check_swapped(&parts.counted, location, verified, &db.manifest()).await?;
+        let mark = location.lsm_folder().and_then(|folder| mark::Mark::open(&folder));
         let mark = mark.map(Arc::new);
         let files = snapshot::Files::of(location);
         files.remove_unfinished(&db).await?;
-        let unread = garbage::Unread::new(reads.clone(), current);
-        let orphans = orphans::Orphans::new(location, counted, unread, options, found);
+        let in_use = garbage::TablesInUse::new(reads.clone(), current);
+        let orphans = orphans::Orphans::new(location, counted, in_use, options, found);
         Ok(Lsm {
-            tree: Tree::Written(db),
-            dead,
+            access: Access::Writer(db),
+            compaction_requests,
             reads,
             orphans: Some(Arc::new(orphans)),
             read_timeout: options.read_timeout,
@@ -113,7 +113,7 @@ impl Lsm {
             failures,
             mark,
             ownership: None,
-            idle: tracing_account::Idle::default(),
+            idle: tracing_account::IdleDispatchers::default(),
             account: None,
         })
     }
@@ -128,35 +128,35 @@ impl Lsm {
         location: &Location,
         options: &StoreOptions,
         is_pinned: bool,
-    ) -> Result<(Lsm, Following), StoreError> {
+    ) -> Result<(Lsm, LsmFollower), StoreError> {
         let near = Arc::clone(&location.object_store);
-        let Reached { counters, failures, compared, counted, objects, disk, blocks } =
-            Reached::of(near, location, options)?;
-        let folder = location.tree_folder();
+        let ObjectLayers { counters, failures, verified, counted, objects, disk, blocks } =
+            ObjectLayers::of(near, location, options)?;
+        let folder = location.lsm_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let cache: Arc<dyn DbCache> = Arc::clone(&blocks) as _;
         let path = location.path.clone();
-        let place = ViewLocation::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
-        if unless_it_panics(place.newest_manifest()).await?.is_none() {
+        let views = ViewLocation::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
+        if unless_it_panics(views.newest_manifest()).await?.is_none() {
             let leftovers = Leftovers::find(&counted, &location.path, options.read_timeout).await?;
             // They may be those of a store that has just been created.
             if let Some(leftovers) = leftovers
-                && unless_it_panics(place.newest_manifest()).await?.is_none()
+                && unless_it_panics(views.newest_manifest()).await?.is_none()
             {
                 return Err(leftovers.refusal());
             }
             return Err(StoreError::NoStore("no process has written to it yet".to_owned()));
         }
-        let base = if is_pinned { place.pin().await? } else { place.look().await? };
-        let shown = Arc::new(RwLock::new(Arc::new(View::of(base))));
+        let base = if is_pinned { views.pin().await? } else { views.look().await? };
+        let current = Arc::new(RwLock::new(Arc::new(View::of(base))));
         let mut following =
-            Following::new(place, Arc::clone(&shown), options.sizes.follow_interval);
+            LsmFollower::new(views, Arc::clone(&current), options.sizes.follow_interval);
         if let Some(step) = following.advance().await? {
-            following.show(&step);
+            following.publish(&step);
         }
         let lsm = Lsm {
-            tree: Tree::Read(None, shown),
-            dead: schedule::Dead::default(),
+            access: Access::Reader(None, current),
+            compaction_requests: schedule::CompactionRequests::default(),
             reads: garbage::Reads::default(),
             orphans: None,
             read_timeout: options.read_timeout,
@@ -167,11 +167,11 @@ impl Lsm {
             failures,
             mark: None,
             ownership: None,
-            idle: tracing_account::Idle::default(),
+            idle: tracing_account::IdleDispatchers::default(),
             account: None,
         };
-        let (compared, manifest) = (compared.as_deref(), lsm.manifest());
-        let mut checked = files::check_swapped(&counted, location, compared, &manifest).await;
+        let (verified, manifest) = (verified.as_deref(), lsm.manifest());
+        let mut checked = files::check_swapped(&counted, location, verified, &manifest).await;
         if let Some(folder) = &folder {
             checked = checked.and(mark::check(folder, noted, following.newest_commit()));
         }
@@ -186,11 +186,11 @@ impl Lsm {
 }
 
 /// What is between the tree and its objects.
-struct Reached {
+struct ObjectLayers {
     counters: Arc<metered::ReadCounters>,
     failures: Arc<failures::Failures>,
     /// What compares files before they are read, on a local disk.
-    compared: Option<Arc<Layered<verified::Verified>>>,
+    verified: Option<Arc<Layered<verified::VerifiedStore>>>,
     /// The objects, counted.
     counted: Arc<dyn ObjectStore>,
     /// The same through the cache on disk, if there is one.
@@ -199,19 +199,19 @@ struct Reached {
     blocks: Arc<blocks::BlockCache>,
 }
 
-impl Reached {
+impl ObjectLayers {
     fn of(
         mut near: Arc<dyn ObjectStore>,
         location: &Location,
         options: &StoreOptions,
-    ) -> Result<Reached, StoreError> {
+    ) -> Result<ObjectLayers, StoreError> {
         let counters = Arc::<metered::ReadCounters>::default();
         let failures = failures::Failures::watched_by(options.write_failures.clone());
         let failures = Arc::new(failures);
-        let mut compared = None;
-        if location.tree_folder().is_some() {
-            let comparing = verified::Verified::new(Arc::clone(&near), location.path.clone());
-            near = Arc::clone(compared.insert(Arc::new(comparing))) as _;
+        let mut verified = None;
+        if location.lsm_folder().is_some() {
+            let verifying = verified::VerifiedStore::new(Arc::clone(&near), location.path.clone());
+            near = Arc::clone(verified.insert(Arc::new(verifying))) as _;
         }
         let counted: Arc<dyn ObjectStore> =
             Arc::new(metered::Metered::new(near, Arc::clone(&counters), Arc::clone(&failures)));
@@ -222,15 +222,18 @@ impl Reached {
             objects = Arc::new(cache);
         }
         let blocks = Arc::new(blocks::BlockCache::new(options.cache_bytes_max));
-        Ok(Reached { counters, failures, compared, counted, objects, disk, blocks })
+        Ok(ObjectLayers { counters, failures, verified, counted, objects, disk, blocks })
     }
 }
 
-/// A manifest, and the list of merges that was read behind it.
-type Lists = (VersionedManifest, Option<VersionedCompactions>);
+/// The newest manifest, and the compactions that were read after it.
+struct NewestState {
+    manifest: VersionedManifest,
+    compactions: Option<VersionedCompactions>,
+}
 
 /// What a tree is put together of.
-struct Parts<'a> {
+struct DbOpener<'a> {
     location: &'a Location,
     options: &'a StoreOptions,
     /// What files are merged and deleted on.
@@ -238,17 +241,17 @@ struct Parts<'a> {
     /// The same, perhaps behind a cache.
     objects: Arc<dyn ObjectStore>,
     blocks: Arc<blocks::BlockCache>,
-    dead: schedule::Dead,
+    compaction_requests: schedule::CompactionRequests,
     reads: garbage::Reads,
     current: garbage::CurrentTables,
-    clock: Arc<clock::TreeClock>,
+    clock: Arc<clock::MonotonicClock>,
 }
 
-impl Parts<'_> {
+impl DbOpener<'_> {
     /// What lies on the object store before the tree is opened, if it can be told: a start does
     /// not fail for want of it.
-    async fn look(&self) -> Option<orphans::Found> {
-        let looking = orphans::Found::before_opening(self.location, &self.counted);
+    async fn look(&self) -> Option<orphans::OrphanCandidates> {
+        let looking = orphans::OrphanCandidates::before_opening(self.location, &self.counted);
         let looked = tokio::time::timeout(self.options.read_timeout, looking).await;
         let why = match looked {
             Ok(Ok(found)) => return Some(found),
@@ -263,10 +266,10 @@ impl Parts<'_> {
     /// name.
     async fn open(
         &self,
-        found: Option<orphans::Found>,
-    ) -> Result<(Db, Option<orphans::Found>), StoreError> {
-        let lists = unless_it_panics(self.go_on_from_files()).await?;
-        if lists.is_none() {
+        found: Option<orphans::OrphanCandidates>,
+    ) -> Result<(Db, Option<orphans::OrphanCandidates>), StoreError> {
+        let newest = unless_it_panics(self.advance_clock()).await?;
+        if newest.is_none() {
             let (path, limit) = (&self.location.path, self.options.read_timeout);
             match Leftovers::find(&self.counted, path, limit).await? {
                 Some(leftovers) if !self.options.discard_leftovers => {
@@ -276,22 +279,21 @@ impl Parts<'_> {
                 None => {}
             }
         }
-        let and_lists = |(found, (manifest, merges)): (orphans::Found, Lists)| {
-            found.and_lists(&manifest, merges.as_ref())
-        };
-        let found = found.zip(lists).map(and_lists);
-        Ok((self.open_tree().await?, found))
+        let found = found.zip(newest).map(|(found, newest)| {
+            found.exclude_referenced_by(&newest.manifest, newest.compactions.as_ref())
+        });
+        Ok((self.open_db().await?, found))
     }
 
-    async fn open_tree(&self) -> Result<Db, StoreError> {
-        let folder = self.location.tree_folder();
+    async fn open_db(&self) -> Result<Db, StoreError> {
+        let folder = self.location.lsm_folder();
         let noted = folder.as_deref().and_then(mark::noted);
         let db = self.build().await?;
         if let Some(folder) = &folder {
             mark::check(folder, noted, db.status().durable_seq)?;
         }
         // What another writer has added until it was fenced.
-        self.clock.go_on_from(clock::newest_file_ms(&db.manifest()));
+        self.clock.advance_to(clock::newest_sst_ms(&db.manifest()));
         // It looks at the clock with the first write, and is of no use where that fails. So there
         // is one that says nothing; it becomes durable with the next.
         let mut nothing = WriteBatch::new();
@@ -301,13 +303,13 @@ impl Parts<'_> {
             return Err(store_error(&error));
         };
         drop(db);
-        self.clock.go_on_from(Some(newest_ms));
+        self.clock.advance_to(Some(newest_ms));
         self.build().await
     }
 
-    /// Sees to it that files and merges are later than those before: before there can be any.
+    /// Sees to it that files and compactions are later than those before: before there can be any.
     /// Gives the newest lists of those, if there are any.
-    async fn go_on_from_files(&self) -> Result<Option<Lists>, StoreError> {
+    async fn advance_clock(&self) -> Result<Option<NewestState>, StoreError> {
         let objects = Arc::clone(&self.counted);
         let admin = Admin::builder(self.location.path.clone(), objects)
             .with_system_clock(Arc::clone(&self.clock) as _)
@@ -316,10 +318,10 @@ impl Parts<'_> {
         let Some(manifest) = in_time(limit, admin.read_manifest(None)).await? else {
             return Ok(None);
         };
-        self.clock.go_on_from(clock::newest_file_ms(&manifest));
-        let merges = in_time(limit, admin.read_compactions(None)).await?;
-        self.clock.go_on_from(merges.as_ref().and_then(clock::newest_merge_ms));
-        Ok(Some((manifest, merges)))
+        self.clock.advance_to(clock::newest_sst_ms(&manifest));
+        let compactions = in_time(limit, admin.read_compactions(None)).await?;
+        self.clock.advance_to(compactions.as_ref().and_then(clock::newest_compaction_ms));
+        Ok(Some(NewestState { manifest, compactions }))
     }
 
     /// A tree that has not been written to. Another process may have got ahead with the manifest in
@@ -343,10 +345,14 @@ impl Parts<'_> {
     }
 
     async fn build_once(&self) -> Result<Db, slatedb::Error> {
-        let Parts { location, options, .. } = self;
-        let schedule = schedule::Schedule::new(&self.dead, options.settled_after, &self.clock);
+        let DbOpener { location, options, .. } = self;
+        let schedule = schedule::SegmentSchedulerSupplier::new(
+            &self.compaction_requests,
+            options.full_compaction_after,
+            &self.clock,
+        );
         let compactor = CompactorBuilder::new(location.path.clone(), Arc::clone(&self.counted))
-            .with_options(compactor_options(options.merge_interval))
+            .with_options(compactor_options(options.compaction_interval))
             .with_scheduler_supplier(Arc::new(schedule));
         let keeps_fences = !location.has_conditional_overwrite;
         let filter = garbage::Filter::new(self.reads.clone(), self.current.clone(), keeps_fences);

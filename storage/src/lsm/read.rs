@@ -12,8 +12,8 @@ use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
 
 use crate::error::StoreError;
 use crate::lsm::compaction::garbage;
-use crate::lsm::follow::view::{Added, End, Next};
-use crate::lsm::{Lsm, Tree, store_error, tracing_account, view_of};
+use crate::lsm::follow::view::{MergedScan, ScanEnd, ScanStep};
+use crate::lsm::{Access, Lsm, store_error, tracing_account, view_of};
 
 /// Bytes that one request of a scan fetches, or all of its range: scans end where what is wanted
 /// does. SlateDB's default is one block.
@@ -30,12 +30,12 @@ impl Lsm {
         };
         let _read = self.reads.begin();
         let account = self.account.as_deref();
-        match &self.tree {
-            Tree::Written(db) => {
+        match &self.access {
+            Access::Writer(db) => {
                 bounded(self.read_timeout, account, db.get_with_options(key, &options)).await
             }
-            Tree::Read(fixed, shown) => {
-                let view = view_of(fixed, shown);
+            Access::Reader(fixed, current) => {
+                let view = view_of(fixed, current);
                 if let Some(value) = view.added(key) {
                     return Ok(value);
                 }
@@ -58,17 +58,17 @@ impl Lsm {
         let options = scan_options();
         let read = self.reads.begin();
         let account = self.account.as_deref();
-        let (iterator, added) = match &self.tree {
-            Tree::Written(db) => {
+        let (iterator, added) = match &self.access {
+            Access::Writer(db) => {
                 let opening = db.scan_prefix_with_options(prefix, .., &options);
                 (bounded(self.read_timeout, account, opening).await?, None)
             }
-            Tree::Read(fixed, shown) => {
-                let view = view_of(fixed, shown);
+            Access::Reader(fixed, current) => {
+                let view = view_of(fixed, current);
                 let opening = view.base.reader.scan_prefix_with_options(prefix, .., &options);
                 let iterator = bounded(self.read_timeout, account, opening).await?;
-                let end = End::BehindPrefix(Bytes::copy_from_slice(prefix));
-                (iterator, Some(Added::new(&view, prefix, end)))
+                let end = ScanEnd::AfterPrefix(Bytes::copy_from_slice(prefix));
+                (iterator, Some(MergedScan::new(&view, prefix, end)))
             }
         };
         Ok(self.scanning(Some((iterator, read)), added))
@@ -91,17 +91,17 @@ impl Lsm {
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(start), Bound::Excluded(end));
         let read = self.reads.begin();
         let account = self.account.as_deref();
-        let (iterator, added) = match &self.tree {
-            Tree::Written(db) => {
+        let (iterator, added) = match &self.access {
+            Access::Writer(db) => {
                 let opening = db.scan_with_options(range, options);
                 (bounded(self.read_timeout, account, opening).await?, None)
             }
-            Tree::Read(fixed, shown) => {
-                let view = view_of(fixed, shown);
+            Access::Reader(fixed, current) => {
+                let view = view_of(fixed, current);
                 let opening = view.base.reader.scan_with_options(range, options);
                 let iterator = bounded(self.read_timeout, account, opening).await?;
-                let end = End::Before(Bytes::copy_from_slice(end));
-                (iterator, Some(Added::new(&view, start, end)))
+                let end = ScanEnd::Before(Bytes::copy_from_slice(end));
+                (iterator, Some(MergedScan::new(&view, start, end)))
             }
         };
         Ok(self.scanning(Some((iterator, read)), added))
@@ -120,7 +120,7 @@ impl Lsm {
     fn scanning(
         &self,
         open: Option<(slatedb::DbIterator, garbage::Read)>,
-        added: Option<Added>,
+        added: Option<MergedScan>,
     ) -> Scan {
         Scan { open, added, timeout: self.read_timeout, account: self.account.clone() }
     }
@@ -131,7 +131,7 @@ pub(crate) struct Scan {
     /// None where the range is empty, which slatedb takes for a mistake.
     open: Option<(slatedb::DbIterator, garbage::Read)>,
     /// What the log adds to a view.
-    added: Option<Added>,
+    added: Option<MergedScan>,
     timeout: Duration,
     account: Option<Arc<tracing_account::Account>>,
 }
@@ -141,7 +141,7 @@ impl Scan {
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
         loop {
             if let Some(added) = &mut self.added
-                && let Next::Known(next) = added.next()
+                && let ScanStep::Known(next) = added.next()
             {
                 return Ok(next);
             }

@@ -31,18 +31,18 @@ const IDLE_MAX: usize = 64;
 
 /// Dispatchers that are not in use.
 #[derive(Default, Clone)]
-pub(super) struct Idle(Arc<Mutex<Vec<Dispatch>>>);
+pub(super) struct IdleDispatchers(Arc<Mutex<Vec<Dispatch>>>);
 
 /// A query that reads, and the dispatcher under which it does, once it has read.
 pub(super) struct Account {
     budget: Budget,
-    idle: Idle,
+    idle: IdleDispatchers,
     dispatch: OnceLock<Dispatch>,
 }
 
 impl Account {
     /// The account of a query that has not read yet.
-    pub(super) fn new(budget: Budget, idle: &Idle) -> Account {
+    pub(super) fn new(budget: Budget, idle: &IdleDispatchers) -> Account {
         Account { budget, idle: idle.clone(), dispatch: OnceLock::new() }
     }
 
@@ -66,7 +66,7 @@ impl Drop for Account {
     }
 }
 
-impl Idle {
+impl IdleDispatchers {
     fn take(&self, budget: &Budget) -> Dispatch {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let dispatch = kept.unwrap_or_else(|| Dispatch::new(Relay::new()));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn tasks_that_take_the_dispatcher_along_count_for_their_query() {
         harness::run(async {
-            let idle = Idle::default();
+            let idle = IdleDispatchers::default();
             let (first, second) = (Budget::unlimited(), Budget::unlimited());
             let of_first = Account::new(first.clone(), &idle);
             let of_second = Account::new(second.clone(), &idle);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn dispatchers_are_used_again_and_forget_their_query() {
         harness::run(async {
-            let idle = Idle::default();
+            let idle = IdleDispatchers::default();
             let count = || idle.0.lock().unwrap().len();
             let first = Budget::unlimited();
             let account = Account::new(first.clone(), &idle);
@@ -256,7 +256,7 @@ mod tests {
             let seen = Arc::new(AtomicUsize::new(0));
             let log = Dispatch::new(Events(Arc::clone(&seen)));
             async {
-                let account = Account::new(Budget::unlimited(), &Idle::default());
+                let account = Account::new(Budget::unlimited(), &IdleDispatchers::default());
                 account.on(async { tracing::warn!("heard") }).await;
             }
             .with_subscriber(log)

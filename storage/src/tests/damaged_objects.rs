@@ -28,7 +28,7 @@ const SILENT: [(&str, &str, &str); 4] = [
 ];
 
 fn options() -> StoreOptions {
-    StoreOptions { merge_interval: Some(Duration::from_secs(86_400)), ..harness::options() }
+    StoreOptions { compaction_interval: Some(Duration::from_secs(86_400)), ..harness::options() }
 }
 
 async fn open(objects: &InMemory) -> Result<Store, crate::StoreError> {

@@ -55,7 +55,7 @@ fn cold() -> StoreOptions {
         cache_bytes_max: 0,
         index_cache_bytes_max: 0,
         columns_bytes_max: 0,
-        settled_after: Duration::ZERO,
+        full_compaction_after: Duration::ZERO,
         ..options()
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn options() -> StoreOptions {
         background: false,
         retention_confirmation: Duration::ZERO,
         clock: Arc::new(ManualClock::new(1 << 42)),
-        merge_interval: Some(Duration::from_millis(20)),
+        compaction_interval: Some(Duration::from_millis(20)),
         object_store_retries_max: Some(0),
         sizes: Sizes::small(),
         orphan_age_min: Duration::ZERO,

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Files stay as they are written, so that slatedb deletes none by itself: it waits for a merge.
 fn without_merges() -> StoreOptions {
-    StoreOptions { merge_interval: Some(Duration::from_secs(86_400)), ..options() }
+    StoreOptions { compaction_interval: Some(Duration::from_secs(86_400)), ..options() }
 }
 
 fn series() -> Labels {
@@ -207,7 +207,7 @@ fn files_that_a_reader_has_pinned_stay_until_it_ends() {
         let before = read_all(&reader).await.unwrap();
         drop(store);
         // Merged into others: the newest manifest does not name them any more.
-        let merging = StoreOptions { settled_after: Duration::ZERO, ..options() };
+        let merging = StoreOptions { full_compaction_after: Duration::ZERO, ..options() };
         let store = open_with(&objects, merging).await.unwrap();
         let started = Instant::now();
         while live(&store).is_superset(&pinned_by_reader) {

@@ -33,10 +33,10 @@ const LOG_FOLDER: &str = "wal";
 
 /// The reads under way.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Reads(Arc<Mutex<Running>>);
+pub(crate) struct Reads(Arc<Mutex<RunningReads>>);
 
 #[derive(Debug, Default)]
-struct Running {
+struct RunningReads {
     numbers: BTreeSet<u64>,
     next: u64,
 }
@@ -123,16 +123,16 @@ impl fmt::Debug for CurrentTables {
 
 /// Filter that keeps SSTs which reads may still use.
 #[derive(Debug)]
-pub(crate) struct Unread {
+pub(crate) struct TablesInUse {
     reads: Reads,
     current: CurrentTables,
     /// Unreferenced SSTs, with the number of the first read that does not use them.
     files: Mutex<HashMap<ObjectPath, u64>>,
 }
 
-impl Unread {
-    pub(crate) fn new(reads: Reads, current: CurrentTables) -> Unread {
-        Unread { reads, current, files: Mutex::default() }
+impl TablesInUse {
+    pub(crate) fn new(reads: Reads, current: CurrentTables) -> TablesInUse {
+        TablesInUse { reads, current, files: Mutex::default() }
     }
 
     /// Returns the files that can be deleted. Files that are not SSTs are returned as they are.
@@ -194,7 +194,7 @@ fn folder(path: &ObjectPath) -> String {
 /// Filter of the files that SlateDB's garbage collector deletes.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    unread: Unread,
+    in_use: TablesInUse,
     /// None on object stores that fence a writer otherwise.
     fences: Option<Fences>,
 }
@@ -203,14 +203,14 @@ impl Filter {
     /// Keeps SSTs that reads may use. With `keeps_fences`, it also keeps files that may fence a writer.
     pub(crate) fn new(reads: Reads, current: CurrentTables, keeps_fences: bool) -> Filter {
         let fences = keeps_fences.then(Fences::default);
-        Filter { unread: Unread::new(reads, current), fences }
+        Filter { in_use: TablesInUse::new(reads, current), fences }
     }
 }
 
 #[async_trait]
 impl GcFilter for Filter {
     async fn filter(&self, candidates: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
-        let allowed = self.unread.allowed(candidates);
+        let allowed = self.in_use.allowed(candidates);
         match &self.fences {
             Some(fences) => fences.allowed(&allowed),
             None => allowed,
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn files_stay_while_reads_from_before_are_under_way() {
         let reads = Reads::default();
-        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         let file = || files(&[FIRST]);
         let none = HashSet::new();
         let before = reads.begin();
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn files_stay_while_the_manifest_in_memory_references_them() {
         let current = CurrentTables::default();
-        let unread = Unread::new(Reads::default(), current.clone());
+        let unread = TablesInUse::new(Reads::default(), current.clone());
         let file = || files(&[FIRST]);
         let none = HashSet::new();
         for _ in 0..3 {
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn files_of_no_read_go_at_once() {
         let reads = Reads::default();
-        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         let _read = reads.begin();
         let log = files(&["tessella/wal/1.sst", "tessella/manifest/1.manifest"]);
         assert_eq!(unread.allowed(log.clone()), log);
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_file_that_is_found_later_waits_for_itself() {
         let reads = Reads::default();
-        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         assert!(unread.allowed(files(&[FIRST])).is_empty());
         assert_eq!(unread.allowed(files(&[FIRST, SECOND])), files(&[FIRST]));
         assert_eq!(unread.allowed(files(&[SECOND])), files(&[SECOND]));

@@ -26,47 +26,47 @@ use slatedb::config::CompactorOptions;
 use slatedb::manifest::{Segment, SortedRun};
 
 use crate::keys;
-use crate::lsm::clock::{self, TreeClock};
+use crate::lsm::clock::{self, MonotonicClock};
 
 /// Files of one log epoch, from which they are merged all the same: there is a limit to how
 /// many files a tree can have.
 const LOG_FILES_MAX: usize = 256;
 /// Merges under way from which no segment is merged whole: there is time for that.
-const SETTLING_MAX: usize = 2;
+const FULL_COMPACTIONS_MAX: usize = 2;
 
 /// Which segments hold nothing that is wanted, or much that is not.
 #[derive(Debug, Clone)]
-pub(crate) struct Dead(Arc<Bounds>);
+pub(crate) struct CompactionRequests(Arc<RequestState>);
 
 #[derive(Debug)]
-struct Bounds {
+struct RequestState {
     partition: AtomicI64,
     epoch: AtomicU32,
     /// Partitions that are to be merged whole.
-    shrinking: Mutex<BTreeMap<i64, Shrinking>>,
+    full_compactions: Mutex<BTreeMap<i64, FullCompaction>>,
 }
 
 /// A partition that is to be merged whole.
 #[derive(Debug)]
-struct Shrinking {
+struct FullCompaction {
     /// The first manifest that has everything that has been deleted.
     manifest_id: u64,
     /// What is being merged, once that has begun.
     sources: Vec<SourceId>,
 }
 
-impl Default for Dead {
+impl Default for CompactionRequests {
     /// None.
     fn default() -> Self {
-        Dead(Arc::new(Bounds {
+        CompactionRequests(Arc::new(RequestState {
             partition: AtomicI64::new(i64::MIN),
             epoch: AtomicU32::new(0),
-            shrinking: Mutex::default(),
+            full_compactions: Mutex::default(),
         }))
     }
 }
 
-impl Dead {
+impl CompactionRequests {
     /// Adds the partitions before one.
     pub(crate) fn drop_partitions_before(&self, partition: i64) {
         self.0.partition.fetch_max(partition, Ordering::Relaxed);
@@ -83,17 +83,17 @@ impl Dead {
     }
 
     /// Merges a partition whole, as it is in a manifest or a later one.
-    pub(crate) fn shrink(&self, partition: i64, manifest_id: u64) {
-        let shrinking = Shrinking { manifest_id, sources: Vec::new() };
-        self.shrinking().insert(partition, shrinking);
+    pub(crate) fn compact_partition(&self, partition: i64, manifest_id: u64) {
+        let compaction = FullCompaction { manifest_id, sources: Vec::new() };
+        self.pending().insert(partition, compaction);
     }
 
-    fn shrinking(&self) -> MutexGuard<'_, BTreeMap<i64, Shrinking>> {
-        self.0.shrinking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<i64, FullCompaction>> {
+        self.0.full_compactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a segment holds nothing that is wanted.
-    pub(crate) fn contains(&self, prefix: &[u8]) -> bool {
+    pub(crate) fn is_dropped(&self, prefix: &[u8]) -> bool {
         let partition = self.0.partition.load(Ordering::Relaxed);
         let epoch = self.0.epoch.load(Ordering::Relaxed);
         keys::parse_partition(prefix).is_some_and(|number| number < partition)
@@ -102,67 +102,71 @@ impl Dead {
 }
 
 /// What decides which files are merged.
-pub(in crate::lsm) struct Schedule {
-    dead: Dead,
-    settled_after: Duration,
-    clock: Arc<TreeClock>,
+pub(in crate::lsm) struct SegmentSchedulerSupplier {
+    requests: CompactionRequests,
+    full_compaction_after: Duration,
+    clock: Arc<MonotonicClock>,
 }
 
-impl Schedule {
+impl SegmentSchedulerSupplier {
     /// A segment is settled once nothing has been added to it for so long.
     pub(in crate::lsm) fn new(
-        dead: &Dead,
-        settled_after: Duration,
-        clock: &Arc<TreeClock>,
-    ) -> Schedule {
-        Schedule { dead: dead.clone(), settled_after, clock: Arc::clone(clock) }
+        requests: &CompactionRequests,
+        full_compaction_after: Duration,
+        clock: &Arc<MonotonicClock>,
+    ) -> SegmentSchedulerSupplier {
+        SegmentSchedulerSupplier {
+            requests: requests.clone(),
+            full_compaction_after,
+            clock: Arc::clone(clock),
+        }
     }
 }
 
-impl CompactionSchedulerSupplier for Schedule {
+impl CompactionSchedulerSupplier for SegmentSchedulerSupplier {
     fn compaction_scheduler(
         &self,
         options: &CompactorOptions,
     ) -> Box<dyn CompactionScheduler + Send + Sync> {
         // It proposes all there is, of which as many are taken as may be merged at once.
         let all = CompactorOptions { max_concurrent_compactions: usize::MAX, ..options.clone() };
-        Box::new(Scheduler {
-            dead: self.dead.clone(),
-            settled_after: self.settled_after,
+        Box::new(SegmentScheduler {
+            requests: self.requests.clone(),
+            full_compaction_after: self.full_compaction_after,
             clock: Arc::clone(&self.clock),
-            merges_max: options.max_concurrent_compactions,
-            merging: SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(&all),
+            compactions_max: options.max_concurrent_compactions,
+            size_tiered: SizeTieredCompactionSchedulerSupplier::new().compaction_scheduler(&all),
         })
     }
 }
 
-struct Scheduler {
-    dead: Dead,
-    settled_after: Duration,
-    clock: Arc<TreeClock>,
+struct SegmentScheduler {
+    requests: CompactionRequests,
+    full_compaction_after: Duration,
+    clock: Arc<MonotonicClock>,
     /// How many merges may be under way at once, of those that slatedb proposes.
-    merges_max: usize,
-    merging: Box<dyn CompactionScheduler + Send + Sync>,
+    compactions_max: usize,
+    size_tiered: Box<dyn CompactionScheduler + Send + Sync>,
 }
 
-impl Scheduler {
+impl SegmentScheduler {
     /// Merges of all files of settled segments. `proposed` are those that have been proposed.
-    fn settle(
+    fn full_compactions(
         &self,
         state: &CompactorStateView,
         proposed: &[CompactionSpec],
     ) -> Vec<CompactionSpec> {
         let segments = state.manifest().segments();
-        let free = SETTLING_MAX.saturating_sub(active(state).count());
-        let settled_before = SystemTime::now()
+        let free = FULL_COMPACTIONS_MAX.saturating_sub(active(state).count());
+        let idle_before = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
-            .saturating_sub(self.settled_after)
+            .saturating_sub(self.full_compaction_after)
             .as_millis();
-        let is_settled = |segment: &&Segment| {
+        let is_idle = |segment: &&Segment| {
             let runs = segment.compacted().iter().flat_map(SortedRun::sst_views);
             let newest = segment.l0().iter().chain(runs).map(|f| f.sst.id.value().timestamp_ms());
-            newest.max().is_some_and(|newest_ms| u128::from(newest_ms) <= settled_before)
+            newest.max().is_some_and(|newest_ms| u128::from(newest_ms) <= idle_before)
         };
         let runs = segments.iter().flat_map(Segment::compacted).map(|run| run.id);
         let jobs = active(state).filter_map(|job| job.spec().destination());
@@ -172,8 +176,8 @@ impl Scheduler {
             .iter()
             .filter(|segment| segment.l0().len() + segment.compacted().len() > 1)
             .filter(|segment| keys::parse_log_epoch(segment.prefix()).is_none())
-            .filter(|segment| !self.dead.contains(segment.prefix()))
-            .filter(is_settled)
+            .filter(|segment| !self.requests.is_dropped(segment.prefix()))
+            .filter(is_idle)
             .filter(|segment| !is_active(state, segment.prefix()))
             .filter(|segment| !proposed.iter().any(|spec| spec.segment() == segment.prefix()))
             .take(free)
@@ -186,58 +190,59 @@ impl Scheduler {
     }
 }
 
-impl CompactionScheduler for Scheduler {
+impl CompactionScheduler for SegmentScheduler {
     fn propose(&self, state: &CompactorStateView) -> Vec<CompactionSpec> {
         // The last list of an earlier process may arrive after the opening has looked at it. Its
         // compactions go on here, with stamps that must not be lower.
-        self.clock.go_on_from(state.compactions().and_then(clock::newest_merge_ms));
+        self.clock.advance_to(state.compactions().and_then(clock::newest_compaction_ms));
         let segments = state.manifest().segments();
         let mut proposed: Vec<CompactionSpec> = segments
             .iter()
-            .filter(|segment| self.dead.contains(segment.prefix()))
+            .filter(|segment| self.requests.is_dropped(segment.prefix()))
             .filter(|segment| !segment.l0().is_empty() || !segment.compacted().is_empty())
             .filter(|segment| !is_active(state, segment.prefix()))
-            .map(drain)
+            .map(drop_segment)
             .collect();
         let is_long_log = |prefix: &Bytes| {
             segments.iter().any(|s| s.prefix() == prefix && s.l0().len() > LOG_FILES_MAX)
         };
-        let mut shrinking = self.dead.shrinking();
+        let mut full_compactions = self.requests.pending();
         let is_wanted = |spec: &CompactionSpec| {
             let prefix = spec.segment();
             let is_log = keys::parse_log_epoch(prefix).is_some();
-            let is_whole =
-                keys::parse_partition(prefix).is_some_and(|p| shrinking.contains_key(&p));
-            !self.dead.contains(prefix) && (!is_log || is_long_log(prefix)) && !is_whole
+            let is_requested =
+                keys::parse_partition(prefix).is_some_and(|p| full_compactions.contains_key(&p));
+            !self.requests.is_dropped(prefix) && (!is_log || is_long_log(prefix)) && !is_requested
         };
-        let free = self.merges_max.saturating_sub(active(state).count());
-        proposed.extend(self.merging.propose(state).into_iter().filter(is_wanted).take(free));
-        shrinking.retain(|partition, shrinking| {
+        let free = self.compactions_max.saturating_sub(active(state).count());
+        proposed.extend(self.size_tiered.propose(state).into_iter().filter(is_wanted).take(free));
+        full_compactions.retain(|partition, compaction| {
             let prefix = keys::partition(*partition);
             let segment = segments.iter().find(|segment| *segment.prefix() == prefix);
-            let Some(segment) = segment.filter(|_| !self.dead.contains(&prefix)) else {
-                return state.manifest().id() < shrinking.manifest_id;
+            let Some(segment) = segment.filter(|_| !self.requests.is_dropped(&prefix)) else {
+                return state.manifest().id() < compaction.manifest_id;
             };
-            if state.manifest().id() < shrinking.manifest_id || is_active(state, segment.prefix()) {
+            if state.manifest().id() < compaction.manifest_id || is_active(state, segment.prefix())
+            {
                 return true;
             }
             let sources = sources(segment);
             let is_left =
                 |source| matches!(source, &SourceId::SstView(_)) && sources.contains(source);
-            let is_merged = !shrinking.sources.is_empty() && !shrinking.sources.iter().any(is_left);
-            if is_merged || sources.is_empty() {
+            let is_done = !compaction.sources.is_empty() && !compaction.sources.iter().any(is_left);
+            if is_done || sources.is_empty() {
                 return false;
             }
             let lowest = segment.compacted().iter().map(|run| run.id).min();
-            let into = lowest.unwrap_or_else(|| fresh_run(state, &proposed));
-            shrinking.sources.clone_from(&sources);
+            let into = lowest.unwrap_or_else(|| unused_run(state, &proposed));
+            compaction.sources.clone_from(&sources);
             let is_only_runs = sources.iter().all(|s| matches!(s, SourceId::SortedRun(_)));
             proposed.push(CompactionSpec::for_segment(segment.prefix().clone(), sources, into));
             // Runs keep their numbers, so it does not show that they have been merged.
             !is_only_runs
         });
-        let settling = self.settle(state, &proposed);
-        proposed.extend(settling);
+        let full = self.full_compactions(state, &proposed);
+        proposed.extend(full);
         proposed
     }
 
@@ -246,7 +251,7 @@ impl CompactionScheduler for Scheduler {
         state: &CompactorStateView,
         spec: &CompactionSpec,
     ) -> Result<(), slatedb::Error> {
-        self.merging.validate(state, spec)
+        self.size_tiered.validate(state, spec)
     }
 }
 
@@ -260,7 +265,7 @@ fn is_active(state: &CompactorStateView, prefix: &Bytes) -> bool {
     active(state).any(|job| job.spec().segment() == prefix)
 }
 
-fn drain(segment: &Segment) -> CompactionSpec {
+fn drop_segment(segment: &Segment) -> CompactionSpec {
     CompactionSpec::drain_segment(segment.prefix().clone(), sources(segment))
 }
 
@@ -272,7 +277,7 @@ fn sources(segment: &Segment) -> Vec<SourceId> {
 }
 
 /// A number that no run of any segment has or is about to get.
-fn fresh_run(state: &CompactorStateView, proposed: &[CompactionSpec]) -> u32 {
+fn unused_run(state: &CompactorStateView, proposed: &[CompactionSpec]) -> u32 {
     let manifest = state.manifest();
     let of_segments = manifest.segments().iter().flat_map(Segment::compacted);
     let runs = manifest.compacted().iter().chain(of_segments).map(|run| run.id);
@@ -300,8 +305,8 @@ mod tests {
         harness::run(async {
             let location = Location::on(harness::memory());
             let options = StoreOptions {
-                merge_interval: Some(Duration::from_secs(86_400)),
-                settled_after: Duration::from_secs(100 * 365 * 86_400),
+                compaction_interval: Some(Duration::from_secs(86_400)),
+                full_compaction_after: Duration::from_secs(100 * 365 * 86_400),
                 ..harness::options()
             };
             let day = keys::partition(20_000);
@@ -324,8 +329,10 @@ mod tests {
             }
             assert_eq!(files_of(&lsm, &day), 6);
             lsm.close().await.unwrap();
-            let options =
-                StoreOptions { merge_interval: harness::options().merge_interval, ..options };
+            let options = StoreOptions {
+                compaction_interval: harness::options().compaction_interval,
+                ..options
+            };
             let lsm = Lsm::open(&location, &options).await.unwrap();
             let started = Instant::now();
             while files_of(&lsm, &day) > 3 {

@@ -1,5 +1,5 @@
 //! Following a tree that another process writes to.
 
-pub(in crate::lsm) mod following;
+pub(in crate::lsm) mod follower;
 pub(in crate::lsm) mod tail;
 pub(in crate::lsm) mod view;

@@ -44,16 +44,16 @@ pub(crate) struct Row {
 }
 
 /// Rows by key.
-pub(in crate::lsm) type Rows = BTreeMap<Bytes, (u64, Option<Bytes>)>;
+pub(in crate::lsm) type WalRows = BTreeMap<Bytes, (u64, Option<Bytes>)>;
 
 /// The tree at one time.
 pub(crate) struct View {
-    pub(in crate::lsm) base: Arc<Base>,
-    pub(in crate::lsm) added: Arc<Rows>,
+    pub(in crate::lsm) base: Arc<ViewBase>,
+    pub(in crate::lsm) added: Arc<WalRows>,
 }
 
 /// The files of one manifest.
-pub(crate) struct Base {
+pub(crate) struct ViewBase {
     pub(in crate::lsm) reader: DbReader,
     pub(in crate::lsm) manifest: VersionedManifest,
     /// What keeps the files; none where nothing may be written.
@@ -85,7 +85,7 @@ impl ViewLocation {
     }
 
     /// The files of the newest manifest, kept by a checkpoint.
-    pub(in crate::lsm) async fn pin(&self) -> Result<Base, StoreError> {
+    pub(in crate::lsm) async fn pin(&self) -> Result<ViewBase, StoreError> {
         let options = CheckpointOptions {
             lifetime: Some(self.checkpoint_lifetime),
             name: Some(format!("reader, process {}", std::process::id())),
@@ -95,7 +95,7 @@ impl ViewLocation {
         match self.open(DbReaderMode::Checkpoint(created.id)).await {
             Ok(reader) => {
                 let manifest = reader.manifest();
-                Ok(Base { reader, manifest, checkpoint: Some(created) })
+                Ok(ViewBase { reader, manifest, checkpoint: Some(created) })
             }
             Err(error) => {
                 // It ends by itself where this fails.
@@ -106,10 +106,10 @@ impl ViewLocation {
     }
 
     /// The files of the newest manifest, kept by nothing: nothing is written.
-    pub(in crate::lsm) async fn look(&self) -> Result<Base, StoreError> {
+    pub(in crate::lsm) async fn look(&self) -> Result<ViewBase, StoreError> {
         let reader = self.open(DbReaderMode::FollowLatest).await?;
         let manifest = reader.manifest();
-        Ok(Base { reader, manifest, checkpoint: None })
+        Ok(ViewBase { reader, manifest, checkpoint: None })
     }
 
     async fn open(&self, mode: DbReaderMode) -> Result<DbReader, StoreError> {
@@ -177,7 +177,7 @@ async fn in_time<T>(
 
 impl View {
     /// A view of some files without more.
-    pub(in crate::lsm) fn of(base: Base) -> View {
+    pub(in crate::lsm) fn of(base: ViewBase) -> View {
         View { base: Arc::new(base), added: Arc::default() }
     }
 
@@ -188,33 +188,33 @@ impl View {
 }
 
 /// What the log adds to a scan.
-pub(in crate::lsm) struct Added {
+pub(in crate::lsm) struct MergedScan {
     view: Arc<View>,
     from: Bound<Bytes>,
-    end: End,
+    end: ScanEnd,
     /// What the files have next, once it has been asked for.
     in_files: Option<Option<(Bytes, Bytes)>>,
 }
 
 /// Where a scan ends.
-pub(in crate::lsm) enum End {
+pub(in crate::lsm) enum ScanEnd {
     Before(Bytes),
-    BehindPrefix(Bytes),
+    AfterPrefix(Bytes),
 }
 
 /// What comes next in a scan.
-pub(in crate::lsm) enum Next {
+pub(in crate::lsm) enum ScanStep {
     /// Ask the files, and hand it in.
     Unknown,
     /// This, or the end.
     Known(Option<(Bytes, Bytes)>),
 }
 
-impl Added {
+impl MergedScan {
     /// A scan of a view from a key on.
-    pub(in crate::lsm) fn new(view: &Arc<View>, from: &[u8], end: End) -> Added {
+    pub(in crate::lsm) fn new(view: &Arc<View>, from: &[u8], end: ScanEnd) -> MergedScan {
         let from = Bound::Included(Bytes::copy_from_slice(from));
-        Added { view: Arc::clone(view), from, end, in_files: None }
+        MergedScan { view: Arc::clone(view), from, end, in_files: None }
     }
 
     /// Takes in what the files have next.
@@ -223,16 +223,16 @@ impl Added {
     }
 
     /// The next key and its value.
-    pub(in crate::lsm) fn next(&mut self) -> Next {
+    pub(in crate::lsm) fn next(&mut self) -> ScanStep {
         loop {
-            let Some(in_files) = &self.in_files else { return Next::Unknown };
+            let Some(in_files) = &self.in_files else { return ScanStep::Unknown };
             let range = (self.from.as_ref(), Bound::Unbounded);
             let added = self.view.added.range::<Bytes, _>(range).next();
-            let Some((key, (_, value))) = added.filter(|(key, _)| self.end.is_behind(key)) else {
-                return Next::Known(self.take_in_files());
+            let Some((key, (_, value))) = added.filter(|(key, _)| self.end.contains(key)) else {
+                return ScanStep::Known(self.take_in_files());
             };
             match in_files {
-                Some((other, _)) if other < key => return Next::Known(self.take_in_files()),
+                Some((other, _)) if other < key => return ScanStep::Known(self.take_in_files()),
                 // The later row counts.
                 Some((other, _)) if other == key => self.in_files = None,
                 _ => {}
@@ -240,7 +240,7 @@ impl Added {
             let (key, value) = (key.clone(), value.clone());
             self.from = Bound::Excluded(key.clone());
             if let Some(value) = value {
-                return Next::Known(Some((key, value)));
+                return ScanStep::Known(Some((key, value)));
             }
         }
     }
@@ -257,11 +257,11 @@ impl Added {
     }
 }
 
-impl End {
-    fn is_behind(&self, key: &Bytes) -> bool {
+impl ScanEnd {
+    fn contains(&self, key: &Bytes) -> bool {
         match self {
-            End::Before(end) => key < end,
-            End::BehindPrefix(prefix) => key.starts_with(prefix),
+            ScanEnd::Before(end) => key < end,
+            ScanEnd::AfterPrefix(prefix) => key.starts_with(prefix),
         }
     }
 }

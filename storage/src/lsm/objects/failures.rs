@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How often failures are logged while they go on.
-const TELL_INTERVAL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Bytes of a reason that are passed on.
 const REASON_BYTES_MAX: usize = 300;
 
@@ -25,7 +25,7 @@ pub(in crate::lsm) struct Failures {
 #[derive(Debug)]
 struct Failure {
     at: Instant,
-    told_at: Instant,
+    logged_at: Instant,
     reason: String,
 }
 
@@ -47,13 +47,13 @@ impl Failures {
         }
         let at = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = last.as_ref().map(|last| last.told_at);
-        let is_told = told.is_some_and(|told_at| told_at + TELL_INTERVAL > at);
-        if !is_told {
+        let told = last.as_ref().map(|last| last.logged_at);
+        let is_logged = told.is_some_and(|logged_at| logged_at + LOG_INTERVAL > at);
+        if !is_logged {
             tracing::warn!(%path, reason, "a write to the object store has failed; it is repeated");
         }
-        let told_at = told.filter(|_| is_told).unwrap_or(at);
-        *last = Some(Failure { at, told_at, reason });
+        let logged_at = told.filter(|_| is_logged).unwrap_or(at);
+        *last = Some(Failure { at, logged_at, reason });
     }
 
     /// Why a write has failed within so long.

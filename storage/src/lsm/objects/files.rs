@@ -19,8 +19,8 @@ use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::objects::checksummed;
 use crate::lsm::objects::layer::Layered;
-use crate::lsm::objects::verified::{Verified, difference};
-use crate::lsm::{LISTS, Location, Lsm, OBJECT_STORE, store_error};
+use crate::lsm::objects::verified::{VerifiedStore, difference};
+use crate::lsm::{Location, Lsm, MANIFEST_OBJECTS, OBJECT_STORE, store_error};
 
 /// Files that are looked at together.
 const LOOKS_MAX: usize = 8;
@@ -28,14 +28,14 @@ const LOOKS_MAX: usize = 8;
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Looks whether the files are those that the manifest lists: at once those that belong to no day, and
-/// on a local disk all others before they are first read ([`compared`](crate::lsm::objects::verified)). In a bucket
+/// on a local disk all others before they are first read ([`verified`](crate::lsm::objects::verified)). In a bucket
 /// each look is a request. What cannot be read here is an error once it is wanted.
 ///
 /// Errors: one is another file, whole in itself, which may be a gap of which nothing else tells.
 pub(in crate::lsm) async fn check_swapped(
     objects: &Arc<dyn ObjectStore>,
     location: &Location,
-    compared: Option<&Layered<Verified>>,
+    verified: Option<&Layered<VerifiedStore>>,
     manifest: &VersionedManifest,
 ) -> Result<(), StoreError> {
     let reader = SstReader::new(location.path.clone(), Arc::clone(objects), None, None);
@@ -45,8 +45,8 @@ pub(in crate::lsm) async fn check_swapped(
         let of_segment = segment.l0().iter().chain(merged).map(|view| view.sst.clone());
         if keys::is_of_all_days(segment.prefix()) {
             files.extend(of_segment);
-        } else if let Some(compared) = compared {
-            compared.expect(of_segment);
+        } else if let Some(verified) = verified {
+            verified.verify_on_read(of_segment);
         }
     }
     let looks: Vec<_> = files
@@ -78,7 +78,7 @@ pub(in crate::lsm) async fn with_name(location: &Location, error: StoreError) ->
         StoreError::Corrupt { location: of, detail } if of == OBJECT_STORE => {
             let looking = tokio::time::timeout(LOOK_TIMEOUT, damaged_log_file(location));
             let name = looking.await.ok().flatten();
-            let name = name.unwrap_or_else(|| LISTS.to_owned());
+            let name = name.unwrap_or_else(|| MANIFEST_OBJECTS.to_owned());
             StoreError::Corrupt { location: name, detail: detail.clone() }
         }
         StoreError::Unavailable(said) => {
@@ -408,7 +408,7 @@ mod tests {
                     let is_named = error.contains(newest.filename().unwrap());
                     assert!(
                         error.starts_with("damaged data at ")
-                            && (is_named || error.contains(LISTS)),
+                            && (is_named || error.contains(MANIFEST_OBJECTS)),
                         "{folder} of {len}: {error}"
                     );
                 }

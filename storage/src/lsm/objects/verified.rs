@@ -22,41 +22,41 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The object store.
 #[derive(Debug)]
-pub(in crate::lsm) struct Verified {
+pub(in crate::lsm) struct VerifiedStore {
     objects: Arc<dyn ObjectStore>,
     /// The tree's folder.
     path: Path,
-    /// Files that have not been compared yet, by name.
-    waiting: Mutex<HashMap<String, SsTableHandle>>,
+    /// Files that have not been verified yet, by name.
+    unverified: Mutex<HashMap<String, SsTableHandle>>,
 }
 
-impl Verified {
+impl VerifiedStore {
     /// An object store with a tree at a path.
-    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Layered<Verified> {
-        Layered(Verified { objects, path, waiting: Mutex::default() })
+    pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Layered<VerifiedStore> {
+        Layered(VerifiedStore { objects, path, unverified: Mutex::default() })
     }
 
     /// Compares these files from now on.
-    pub(in crate::lsm) fn expect(&self, files: impl IntoIterator<Item = SsTableHandle>) {
+    pub(in crate::lsm) fn verify_on_read(&self, files: impl IntoIterator<Item = SsTableHandle>) {
         let named = files.into_iter().map(|file| (format!("{}.sst", file.id.value()), file));
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
+        self.unverified.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
     }
 
     /// Compares a file, if that has not been done.
     ///
     /// Errors: it is another one. Whoever reads what cannot be read finds out by itself.
-    async fn compare(&self, from: &Path) -> Result<()> {
+    async fn verify(&self, from: &Path) -> Result<()> {
         let Some(name) = from.filename() else { return Ok(()) };
         let listed = {
-            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.get(name).cloned()
+            let unverified = self.unverified.lock().unwrap_or_else(PoisonError::into_inner);
+            unverified.get(name).cloned()
         };
         let Some(listed) = listed else { return Ok(()) };
         let reader = SstReader::new(self.path.clone(), Arc::clone(&self.objects), None, None);
         let opening = tokio::time::timeout(LOOK_TIMEOUT, reader.open(listed.id.value()));
         let Ok(Ok(found)) = opening.await else { return Ok(()) };
         difference(&listed, found.info()).map_or(Ok(()), |detail| Err(damaged(from, detail)))?;
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.unverified.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         Ok(())
     }
 }
@@ -69,14 +69,14 @@ pub(in crate::lsm) fn difference(listed: &SsTableHandle, found: &SsTableInfo) ->
 }
 
 #[async_trait]
-impl Layer for Verified {
+impl Layer for VerifiedStore {
     fn below(&self) -> &dyn ObjectStore {
         &*self.objects
     }
 
     async fn get_opts(&self, from: &Path, how: GetOptions) -> Result<GetResult> {
         if !how.head {
-            self.compare(from).await?;
+            self.verify(from).await?;
         }
         self.objects.get_opts(from, how).await
     }
@@ -95,8 +95,8 @@ mod tests {
     fn another_file_in_the_place_of_one_is_not_read() {
         harness::run(async {
             let location = Location::on(harness::memory());
-            let merge_interval = Some(Duration::from_secs(86_400));
-            let options = StoreOptions { merge_interval, ..harness::options() };
+            let compaction_interval = Some(Duration::from_secs(86_400));
+            let options = StoreOptions { compaction_interval, ..harness::options() };
             let store = Store::open_at(&location, options).await.unwrap();
             for day in 0..2 {
                 let samples = [(day * PARTITION_MS, 1.0)];
@@ -109,20 +109,21 @@ mod tests {
                 manifest.segments().iter().filter(|s| keys::parse_partition(s.prefix()).is_some());
             let files: Vec<SsTableHandle> =
                 days.filter_map(|day| Some(day.l0().front()?.sst.clone())).collect();
-            let compared = Verified::new(Arc::clone(&location.object_store), location.path.clone());
-            compared.expect(files.clone());
+            let verified =
+                VerifiedStore::new(Arc::clone(&location.object_store), location.path.clone());
+            verified.verify_on_read(files.clone());
             let path = |file: &SsTableHandle| {
                 let name = format!("{}.sst", file.id.value());
                 location.path.clone().join("compacted").join(name)
             };
             let [first, second] = [path(&files[0]), path(&files[1])];
-            let bytes = compared.get(&first).await.unwrap().bytes().await.unwrap();
+            let bytes = verified.get(&first).await.unwrap().bytes().await.unwrap();
             location.object_store.put(&second, bytes.into()).await.unwrap();
             for _ in 0..2 {
-                let error = compared.get_range(&second, 0..4).await.unwrap_err().to_string();
+                let error = verified.get_range(&second, 0..4).await.unwrap_err().to_string();
                 let expected = format!("damaged data at {second}: it holds other keys");
                 assert!(error.contains(&expected), "{error}");
-                assert!(compared.get_range(&first, 0..4).await.is_ok());
+                assert!(verified.get_range(&first, 0..4).await.is_ok());
             }
         });
     }

@@ -178,7 +178,7 @@ impl Ownership {
         options: &StoreOptions,
     ) -> Result<Ownership, StoreError> {
         let mut owner = Owner::this(options.address.clone());
-        if let Some(folder) = location.tree_folder() {
+        if let Some(folder) = location.lsm_folder() {
             let lock = lock(&folder, &owner)?;
             let standing = Arc::new(Standing::local(&folder, LOCK));
             let watching = tokio::spawn(watch_local(Arc::clone(&standing)));
@@ -313,7 +313,7 @@ struct FoundLease {
 struct Observed {
     bytes: Bytes,
     since: Instant,
-    told_at: Instant,
+    logged_at: Instant,
 }
 
 impl Lease {
@@ -352,12 +352,12 @@ impl Lease {
     fn observe(&self, bytes: Bytes, observed: &mut Option<Observed>) {
         let now = Instant::now();
         let owner = described(&bytes);
-        let told_at = observed.as_ref().map(|observed| observed.told_at);
+        let logged_at = observed.as_ref().map(|observed| observed.logged_at);
         if observed.as_ref().is_some_and(|observed| observed.bytes == bytes) {
             return;
         }
-        let is_told = told_at.is_some_and(|told_at| told_at + self.duration > now);
-        if !is_told {
+        let is_logged = logged_at.is_some_and(|logged_at| logged_at + self.duration > now);
+        if !is_logged {
             tracing::warn!(
                 owner,
                 seconds = self.duration.as_secs(),
@@ -365,8 +365,8 @@ impl Lease {
                  has not renewed its lease for so many seconds, and at once with --take-over"
             );
         }
-        let told_at = told_at.filter(|_| is_told).unwrap_or(now);
-        *observed = Some(Observed { bytes, since: now, told_at });
+        let logged_at = logged_at.filter(|_| is_logged).unwrap_or(now);
+        *observed = Some(Observed { bytes, since: now, logged_at });
     }
 
     /// Renews the lease until the store is lost.

@@ -158,8 +158,9 @@ fn options(chance: &mut Chance) -> StoreOptions {
         commit_interval_min: chance.pick(&[Duration::ZERO, Duration::from_millis(50)]),
         queue_samples_max: chance.pick(&[1 << 20, 1 << 20, 40]),
         log_bytes_max: chance.pick(&[1 << 30, 4_000]),
-        settled_after: chance.pick(&[Duration::ZERO, Duration::from_secs(100 * 365 * 86_400)]),
-        merge_interval: Some(Duration::from_secs(5)),
+        full_compaction_after: chance
+            .pick(&[Duration::ZERO, Duration::from_secs(100 * 365 * 86_400)]),
+        compaction_interval: Some(Duration::from_secs(5)),
         orphan_age_min: chance.pick(&[Duration::ZERO, Duration::from_secs(60)]),
         cache_bytes_max: chance.pick(&[0, 64 << 10, 16 << 20]),
         warm_up_span_ms: chance.pick(&[None, Some(3 * day)]),

@@ -14,10 +14,10 @@
 //! No clock of any machine tells what may go, but the order of things:
 //!
 //! ```text
-//! look      list what is there; then read the manifest, then the list of merges
-//! open      the manifest says that there is another writer, and another that merges
+//! look      list what is there; then read the manifest, then the list of compactions
+//! open      the manifest says that there is another writer, and another that compactions
 //! …         once it says both: whoever made what was listed is known to the manifest of the look,
-//!           so it has been fenced; and once none of the merges of the look goes on: so nobody
+//!           so it has been fenced; and once none of the compactions of the look goes on: so nobody
 //!           names anything of it any more
 //! collect   at least a minute later: what neither the newest manifest names, nor one that a
 //!           checkpoint keeps, nor a merge that has just ended
@@ -33,7 +33,7 @@
 //! Whoever collects does other things as well, so it is done in rounds of bounded length. What cannot
 //! be deleted keeps nothing else from it: it is tried again behind the rest.
 
-mod found;
+mod candidates;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -49,14 +49,14 @@ use tokio::time::Instant;
 
 use crate::error::StoreError;
 use crate::lsm::OBJECT_STORE;
-use crate::lsm::compaction::garbage::Unread;
+use crate::lsm::compaction::garbage::TablesInUse;
 use crate::lsm::compaction::tables::names_of;
 use crate::lsm::objects::location::Location;
 use crate::lsm::objects::uploads::Uploads;
 use crate::lsm::read::in_time;
 use crate::options::StoreOptions;
-pub(in crate::lsm) use found::Found;
-use found::{Staged, Thing, unavailable};
+pub(in crate::lsm) use candidates::OrphanCandidates;
+use candidates::{Orphan, StagedFile, unavailable};
 
 /// Things that are deleted at once, and how long a round of them may take: the next request is not
 /// waited for.
@@ -85,13 +85,13 @@ pub(in crate::lsm) struct Orphans {
     object_store: Arc<dyn ObjectStore>,
     path: ObjectPath,
     uploads: Option<Arc<dyn Uploads>>,
-    unread: Unread,
+    in_use: TablesInUse,
     request_timeout: Duration,
     age_min: Duration,
     /// Maximum number of things that are tried in a round.
     per_round: usize,
     /// None once there is nothing left.
-    leftover: Mutex<Option<(Found, Instant)>>,
+    leftover: Mutex<Option<(OrphanCandidates, Instant)>>,
     files: AtomicU64,
     bytes: AtomicU64,
 }
@@ -101,16 +101,16 @@ impl Orphans {
     pub(in crate::lsm) fn new(
         location: &Location,
         objects: Arc<dyn ObjectStore>,
-        unread: Unread,
+        in_use: TablesInUse,
         options: &StoreOptions,
-        found: Option<Found>,
+        found: Option<OrphanCandidates>,
     ) -> Orphans {
         let found = found.filter(|found| !found.is_empty());
         Orphans {
             object_store: objects,
             path: location.path.clone(),
             uploads: location.uploads.clone(),
-            unread,
+            in_use,
             request_timeout: options.read_timeout,
             age_min: options.orphan_age_min,
             per_round: options.sizes.orphans_per_round,
@@ -145,7 +145,7 @@ impl Orphans {
         }
         let has_stayed = !found.failed.is_empty() || !found.pinned.is_empty();
         if round.done == 0 && (round.error.is_some() || has_stayed) {
-            found.things.extend(found.failed.drain());
+            found.orphans.extend(found.failed.drain());
             *since = Instant::now();
         }
         let OrphanStats { files, bytes } = self.stats();
@@ -165,51 +165,60 @@ impl Orphans {
         leftover.as_ref().is_some_and(|(found, _)| !found.has_only_pinned())
     }
 
-    async fn collect_found(&self, found: &mut Found, round: &mut Round) -> Result<(), StoreError> {
+    async fn collect_found(
+        &self,
+        found: &mut OrphanCandidates,
+        round: &mut Round,
+    ) -> Result<(), StoreError> {
         let admin = Admin::builder(self.path.clone(), Arc::clone(&self.object_store)).build();
         let limit = self.request_timeout;
         // In this order: a merge leaves the list once the manifest names what it has made.
-        let merges = in_time(limit, admin.read_compactions(None)).await?;
+        let compactions = in_time(limit, admin.read_compactions(None)).await?;
         let newest = in_time(limit, admin.read_manifest(None)).await?;
         let newest = newest.ok_or_else(|| missing("the newest manifest"))?;
-        if !found.is_fenced(&newest, merges.as_ref()) {
+        if !found.is_fenced(&newest, compactions.as_ref()) {
             return Ok(());
         }
-        found.things.extend(found.pinned.drain());
-        found.leave_out(&newest);
+        found.orphans.extend(found.pinned.drain());
+        found.exclude_referenced(&newest);
         let kept: BTreeSet<u64> = newest.checkpoints().iter().map(|c| c.manifest_id).collect();
         let mut pinned = HashSet::new();
         for id in kept {
             let manifest = in_time(limit, admin.read_manifest(Some(id))).await?;
             pinned.extend(names_of(&manifest.ok_or_else(|| missing(&format!("manifest {id}")))?));
         }
-        found.set_aside(&pinned);
-        let allowed = self.unread.allowed(found.unmerged(merges.as_ref()));
-        let may_go = |thing: &&Thing| match thing {
-            Thing::Table(file) => allowed.contains(file),
+        found.set_pinned(&pinned);
+        let allowed = self.in_use.allowed(found.not_in_compaction(compactions.as_ref()));
+        let may_go = |orphan: &&Orphan| match orphan {
+            Orphan::Table(file) => allowed.contains(file),
             _ => true,
         };
-        let tried: Vec<Thing> =
-            found.things.iter().filter(may_go).take(self.per_round).cloned().collect();
+        let tried: Vec<Orphan> =
+            found.orphans.iter().filter(may_go).take(self.per_round).cloned().collect();
         self.delete_all(tried, found, round).await;
         Ok(())
     }
 
     /// Deletes what there is time for, and takes it off what was found.
-    async fn delete_all(&self, tried: Vec<Thing>, found: &mut Found, round: &mut Round) {
+    async fn delete_all(
+        &self,
+        tried: Vec<Orphan>,
+        found: &mut OrphanCandidates,
+        round: &mut Round,
+    ) {
         let until = Instant::now() + ROUND_TIMEOUT;
-        let delete = |thing: Thing| async move { (self.delete(&thing).await, thing) };
+        let delete = |orphan: Orphan| async move { (self.delete(&orphan).await, orphan) };
         let mut deleting = stream::iter(tried).map(delete).buffer_unordered(DELETES_MAX);
         loop {
             match tokio::time::timeout_at(until, deleting.next()).await {
-                Ok(Some((Ok(()), thing))) => {
+                Ok(Some((Ok(()), orphan))) => {
                     round.done += 1;
-                    found.things.remove(&thing);
+                    found.orphans.remove(&orphan);
                 }
-                Ok(Some((Err(error), thing))) => {
+                Ok(Some((Err(error), orphan))) => {
                     round.error.get_or_insert(error);
-                    found.things.remove(&thing);
-                    found.failed.insert(thing);
+                    found.orphans.remove(&orphan);
+                    found.failed.insert(orphan);
                 }
                 Ok(None) => return,
                 Err(_) => {
@@ -222,15 +231,15 @@ impl Orphans {
         }
     }
 
-    /// Deletes one thing; there is no error where it has gone already.
-    async fn delete(&self, thing: &Thing) -> Result<(), StoreError> {
-        let (deleted, bytes) = match thing {
-            Thing::Table(file) | Thing::Check(file) => {
+    /// Deletes one orphan; there is no error where it has gone already.
+    async fn delete(&self, orphan: &Orphan) -> Result<(), StoreError> {
+        let (deleted, bytes) = match orphan {
+            Orphan::Table(file) | Orphan::Check(file) => {
                 (self.object_store.delete(&file.location).await, file.size)
             }
-            Thing::Staged(file) => return self.delete_staged(file.clone()).await,
+            Orphan::Staged(file) => return self.delete_staged(file.clone()).await,
             // How much has been uploaded is not known.
-            Thing::Upload(upload) => match &self.uploads {
+            Orphan::Upload(upload) => match &self.uploads {
                 Some(uploads) => (uploads.abort(upload).await, 0),
                 None => return Ok(()),
             },
@@ -244,10 +253,10 @@ impl Orphans {
     }
 
     /// Deletes half a file, unless somebody has gone on with it since.
-    async fn delete_staged(&self, staged: Staged) -> Result<(), StoreError> {
+    async fn delete_staged(&self, staged: StagedFile) -> Result<(), StoreError> {
         let bytes = staged.bytes;
         let deleting = tokio::task::spawn_blocking(move || {
-            let is_same = Staged::at(staged.path.clone()).is_some_and(|now| now == staged);
+            let is_same = StagedFile::at(staged.path.clone()).is_some_and(|now| now == staged);
             let deleted = is_same.then(|| std::fs::remove_file(&staged.path));
             let described = |error| format!("{} cannot be deleted: {error}", staged.path.display());
             deleted.transpose().map_err(described)
@@ -289,23 +298,24 @@ mod tests {
     /// Something that a crash might have left.
     const ORPHAN: &str = "tessella/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
 
-    async fn found(location: &Location) -> Found {
-        let found = Found::before_opening(location, &location.object_store).await.unwrap();
+    async fn found(location: &Location) -> OrphanCandidates {
+        let found =
+            OrphanCandidates::before_opening(location, &location.object_store).await.unwrap();
         let admin = Admin::builder(location.path.clone(), Arc::clone(&location.object_store));
         let admin = admin.build();
         let manifest = admin.read_manifest(None).await.unwrap().unwrap();
-        let merges = admin.read_compactions(None).await.unwrap();
-        found.and_lists(&manifest, merges.as_ref())
+        let compactions = admin.read_compactions(None).await.unwrap();
+        found.exclude_referenced_by(&manifest, compactions.as_ref())
     }
 
-    fn orphans(location: &Location, reads: &Reads, found: Found) -> Orphans {
+    fn orphans(location: &Location, reads: &Reads, found: OrphanCandidates) -> Orphans {
         let options = StoreOptions {
             read_timeout: Duration::from_secs(10),
             orphan_age_min: Duration::ZERO,
             ..harness::options()
         };
         let objects = Arc::clone(&location.object_store);
-        let unread = Unread::new(reads.clone(), CurrentTables::none());
+        let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         Orphans::new(location, objects, unread, &options, Some(found))
     }
 
@@ -324,7 +334,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(120);
 
-    /// Waits until the process that has opened a store last is the only one that merges.
+    /// Waits until the process that has opened a store last is the only one that compactions.
     async fn collect_once_fenced(orphans: &Orphans) {
         let started = Instant::now();
         loop {
@@ -341,7 +351,7 @@ mod tests {
     fn nothing_goes_before_whoever_wrote_it_has_been_fenced() {
         harness::run(async {
             let (location, writer) = store_with_orphan().await;
-            // The compactor of the writer has begun once there is a list of merges.
+            // The compactor of the writer has begun once there is a list of compactions.
             let reads = Reads::default();
             let looked = loop {
                 let found = found(&location).await;

@@ -154,7 +154,7 @@ impl Location {
     }
 
     /// The folder of the tree on a local disk.
-    pub(in crate::lsm) fn tree_folder(&self) -> Option<PathBuf> {
+    pub(in crate::lsm) fn lsm_folder(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(ROOT))
     }
 

@@ -28,46 +28,46 @@ const FOLDER_DEPTH_MAX: usize = 3;
 
 /// What lies on the object store before the tree is opened.
 #[derive(Default)]
-pub(in crate::lsm) struct Found {
+pub(in crate::lsm) struct OrphanCandidates {
     /// What is to be deleted.
-    pub(super) things: HashSet<Thing>,
+    pub(super) orphans: HashSet<Orphan>,
     /// What could not be, until all else is.
-    pub(super) failed: HashSet<Thing>,
+    pub(super) failed: HashSet<Orphan>,
     /// Files that a checkpoint kept at the last look.
-    pub(super) pinned: HashSet<Thing>,
+    pub(super) pinned: HashSet<Orphan>,
     /// Who wrote and who merged then.
     writer_epoch: u64,
     pub(super) compactor_epoch: u64,
     /// Merges that went on then.
-    merges: HashSet<String>,
+    compactions: HashSet<String>,
 }
 
 /// Something that may be of no use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Thing {
+pub(super) enum Orphan {
     /// A file of the tree.
     Table(ObjectMetadata),
     /// What a look at the object store has left.
     Check(ObjectMetadata),
-    Staged(Staged),
+    Staged(StagedFile),
     Upload(Upload),
 }
 
 /// Half a file on a local disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Staged {
+pub(super) struct StagedFile {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     /// When it was written to last.
     modified: Option<SystemTime>,
 }
 
-impl Found {
+impl OrphanCandidates {
     /// Lists what there is: before the tree is opened, and before its manifest is read.
     pub(in crate::lsm) async fn before_opening(
         location: &Location,
         objects: &Arc<dyn ObjectStore>,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<OrphanCandidates, StoreError> {
         let folder = |name: &str| location.path.clone().join(name);
         let (tables_folder, checks_folder) = (folder(TABLES_FOLDER), folder(CHECK_FOLDER));
         let tables = list_tables(location, objects, FOUND_MAX);
@@ -91,65 +91,65 @@ impl Found {
         };
         let staged = list_staged(location.folder_of(&location.path));
         let (tables, uploads, checks, staged) = tokio::join!(tables, uploads, checks, staged);
-        let things = (tables?.into_iter().map(Thing::Table))
-            .chain(checks?.into_iter().map(Thing::Check))
-            .chain(staged.into_iter().map(Thing::Staged))
-            .chain(uploads.into_iter().map(Thing::Upload));
-        Ok(Found { things: things.collect(), ..Found::default() })
+        let orphans = (tables?.into_iter().map(Orphan::Table))
+            .chain(checks?.into_iter().map(Orphan::Check))
+            .chain(staged.into_iter().map(Orphan::Staged))
+            .chain(uploads.into_iter().map(Orphan::Upload));
+        Ok(OrphanCandidates { orphans: orphans.collect(), ..OrphanCandidates::default() })
     }
 
-    /// The same without what a manifest names. It was read behind the listing, and the list of merges
+    /// The same without what a manifest names. It was read behind the listing, and the list of compactions
     /// behind it.
-    pub(in crate::lsm) fn and_lists(
+    pub(in crate::lsm) fn exclude_referenced_by(
         mut self,
         manifest: &VersionedManifest,
-        merges: Option<&VersionedCompactions>,
-    ) -> Found {
-        self.leave_out(manifest);
+        compactions: Option<&VersionedCompactions>,
+    ) -> OrphanCandidates {
+        self.exclude_referenced(manifest);
         self.writer_epoch = manifest.writer_epoch();
         self.compactor_epoch = manifest.compactor_epoch();
-        self.merges = active(merges).collect();
+        self.compactions = active(compactions).collect();
         self
     }
 
     /// Leaves out what a manifest names.
-    pub(super) fn leave_out(&mut self, manifest: &VersionedManifest) {
+    pub(super) fn exclude_referenced(&mut self, manifest: &VersionedManifest) {
         let named = names_of(manifest);
-        self.things.retain(|thing| match thing {
-            Thing::Table(file) => !is_among(file, &named),
+        self.orphans.retain(|orphan| match orphan {
+            Orphan::Table(file) => !is_among(file, &named),
             _ => true,
         });
     }
 
     /// Sets aside the files that checkpoints keep, by their numbers.
-    pub(super) fn set_aside(&mut self, names: &HashSet<String>) {
+    pub(super) fn set_pinned(&mut self, names: &HashSet<String>) {
         let is_pinned =
-            |thing: &Thing| matches!(thing, Thing::Table(file) if is_among(file, names));
-        self.pinned.extend(self.things.extract_if(is_pinned));
+            |orphan: &Orphan| matches!(orphan, Orphan::Table(file) if is_among(file, names));
+        self.pinned.extend(self.orphans.extract_if(is_pinned));
     }
 
     /// Whether whoever made it names nothing any more.
     pub(super) fn is_fenced(
         &self,
         manifest: &VersionedManifest,
-        merges: Option<&VersionedCompactions>,
+        compactions: Option<&VersionedCompactions>,
     ) -> bool {
         manifest.writer_epoch() > self.writer_epoch
             && manifest.compactor_epoch() > self.compactor_epoch
-            && !active(merges).any(|merge| self.merges.contains(&merge))
+            && !active(compactions).any(|compaction| self.compactions.contains(&compaction))
     }
 
     /// Files that no merge on a list has made.
-    pub(super) fn unmerged(
+    pub(super) fn not_in_compaction(
         &self,
-        merges: Option<&VersionedCompactions>,
+        compactions: Option<&VersionedCompactions>,
     ) -> HashSet<ObjectMetadata> {
-        let made: HashSet<String> = listed(merges)
+        let made: HashSet<String> = listed(compactions)
             .flat_map(Compaction::output_ssts)
             .map(|file| file.id.value().to_string())
             .collect();
-        let tables = self.things.iter().filter_map(|thing| match thing {
-            Thing::Table(file) => Some(file),
+        let tables = self.orphans.iter().filter_map(|orphan| match orphan {
+            Orphan::Table(file) => Some(file),
             _ => None,
         });
         tables.filter(|file| !is_among(file, &made)).cloned().collect()
@@ -161,15 +161,15 @@ impl Found {
 
     /// Whether nothing is left but files that a checkpoint keeps.
     pub(super) fn has_only_pinned(&self) -> bool {
-        self.things.is_empty() && self.failed.is_empty()
+        self.orphans.is_empty() && self.failed.is_empty()
     }
 }
 
-impl Staged {
+impl StagedFile {
     /// The file at a path, if it is there.
-    pub(super) fn at(path: PathBuf) -> Option<Staged> {
+    pub(super) fn at(path: PathBuf) -> Option<StagedFile> {
         let metadata = std::fs::symlink_metadata(&path).ok().filter(Metadata::is_file)?;
-        Some(Staged { path, bytes: metadata.len(), modified: metadata.modified().ok() })
+        Some(StagedFile { path, bytes: metadata.len(), modified: metadata.modified().ok() })
     }
 }
 
@@ -225,7 +225,7 @@ fn metadata_of(file: ObjectMeta) -> ObjectMetadata {
 }
 
 /// Halves of files below a folder of a local disk.
-async fn list_staged(folder: Option<PathBuf>) -> Vec<Staged> {
+async fn list_staged(folder: Option<PathBuf>) -> Vec<StagedFile> {
     let Some(folder) = folder else { return Vec::new() };
     let walking = tokio::task::spawn_blocking(move || {
         let mut found = Vec::new();
@@ -235,14 +235,14 @@ async fn list_staged(folder: Option<PathBuf>) -> Vec<Staged> {
     walking.await.unwrap_or_default()
 }
 
-fn walk(folder: &Path, depth: usize, found: &mut Vec<Staged>) {
+fn walk(folder: &Path, depth: usize, found: &mut Vec<StagedFile>) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && depth > 0 {
             walk(&entry.path(), depth - 1, found);
         } else if found.len() < FOUND_MAX && entry.file_name().to_str().is_some_and(is_staged) {
-            found.extend(Staged::at(entry.path()));
+            found.extend(StagedFile::at(entry.path()));
         }
     }
 }
@@ -257,13 +257,15 @@ fn is_staged(name: &str) -> bool {
     })
 }
 
-fn listed(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = &Compaction> {
-    merges.into_iter().flat_map(VersionedCompactions::recent_compactions)
+fn listed(compactions: Option<&VersionedCompactions>) -> impl Iterator<Item = &Compaction> {
+    compactions.into_iter().flat_map(VersionedCompactions::recent_compactions)
 }
 
-/// The numbers of merges that go on.
-fn active(merges: Option<&VersionedCompactions>) -> impl Iterator<Item = String> {
-    listed(merges).filter(|merge| merge.active()).map(|merge| merge.id().to_string())
+/// The numbers of compactions that go on.
+fn active(compactions: Option<&VersionedCompactions>) -> impl Iterator<Item = String> {
+    listed(compactions)
+        .filter(|compaction| compaction.active())
+        .map(|compaction| compaction.id().to_string())
 }
 
 pub(super) fn unavailable(error: &object_store::Error) -> StoreError {
@@ -285,7 +287,7 @@ mod tests {
         harness::run(async {
             let objects = harness::memory();
             let patient = Some(Duration::from_secs(86_400));
-            let options = StoreOptions { merge_interval: patient, ..harness::options() };
+            let options = StoreOptions { compaction_interval: patient, ..harness::options() };
             let store = harness::open_with(&objects, options).await.unwrap();
             for time_ms in 0..8 {
                 store.append(batch(&labels(&[("a", "b")]), &[(time_ms, 1.0)])).await.unwrap();

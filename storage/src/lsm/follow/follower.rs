@@ -22,7 +22,7 @@ use slatedb::{CheckpointCreateResult, VersionedManifest};
 use crate::error::StoreError;
 use crate::keys;
 use crate::lsm::follow::tail::Tail;
-use crate::lsm::follow::view::{Base, Row, Rows, View, ViewLocation};
+use crate::lsm::follow::view::{Row, View, ViewBase, ViewLocation, WalRows};
 use crate::lsm::settings::MANIFEST_AGE_MIN;
 
 /// Bytes that the log adds to the files, from which others are looked for each time.
@@ -31,13 +31,13 @@ const ADDED_BYTES_MAX: usize = 64 << 20;
 const ROW_BYTES: usize = 96;
 
 /// The view that reads begin with.
-pub(in crate::lsm) type Shown = Arc<RwLock<Arc<View>>>;
+pub(in crate::lsm) type CurrentView = Arc<RwLock<Arc<View>>>;
 
 /// What follows the store.
-pub(crate) struct Following {
-    place: ViewLocation,
+pub(crate) struct LsmFollower {
+    location: ViewLocation,
     tail: Tail,
-    shown: Shown,
+    current: CurrentView,
     /// How often another manifest is looked for.
     look_interval: Duration,
     /// The newest view, which may not be shown yet.
@@ -52,11 +52,11 @@ pub(crate) struct Following {
     looked_at: Option<Instant>,
     renewed_at: Instant,
     /// Bases before, as long as somebody reads them, and what keeps their files.
-    bases: Vec<(Weak<Base>, CheckpointCreateResult)>,
+    bases: Vec<(Weak<ViewBase>, CheckpointCreateResult)>,
 }
 
 /// What has been committed since the step before.
-pub(crate) struct Step {
+pub(crate) struct FollowStep {
     pub(in crate::lsm) view: Arc<View>,
     /// The rows, in the order of commits.
     pub(crate) rows: Vec<Row>,
@@ -64,21 +64,21 @@ pub(crate) struct Step {
     pub(crate) has_gap: bool,
 }
 
-impl Following {
-    /// Follows from a base on, which is shown.
+impl LsmFollower {
+    /// Follows from a base on, which is current.
     pub(in crate::lsm) fn new(
-        place: ViewLocation,
-        shown: Shown,
+        location: ViewLocation,
+        current: CurrentView,
         look_interval: Duration,
-    ) -> Following {
-        let view = Arc::clone(&shown.read().unwrap_or_else(PoisonError::into_inner));
+    ) -> LsmFollower {
+        let view = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
         let manifest = &view.base.manifest;
         let next = manifest.replay_after_wal_id() + 1;
-        let tail = Tail::new(Arc::clone(&place.objects), place.path.clone(), next);
+        let tail = Tail::new(Arc::clone(&location.objects), location.path.clone(), next);
         let now = Instant::now();
-        Following {
+        LsmFollower {
             tail,
-            shown,
+            current,
             look_interval,
             pending: Vec::new(),
             has_gap: false,
@@ -87,7 +87,7 @@ impl Following {
             looked_at: Some(now),
             renewed_at: now,
             bases: Vec::new(),
-            place,
+            location,
             view,
         }
     }
@@ -95,7 +95,7 @@ impl Following {
     /// Reads what has been committed since; none where nothing has.
     ///
     /// Errors: the object store cannot be read; what has been read comes with the next step.
-    pub(crate) async fn advance(&mut self) -> Result<Option<Step>, StoreError> {
+    pub(crate) async fn advance(&mut self) -> Result<Option<FollowStep>, StoreError> {
         self.tail.read(&mut self.pending).await?;
         let is_due = self.looked_at.is_none_or(|at| at.elapsed() >= self.look_interval)
             || self.added_bytes() > ADDED_BYTES_MAX;
@@ -107,7 +107,7 @@ impl Following {
         let rows = std::mem::take(&mut self.pending);
         let has_gap = std::mem::take(&mut self.has_gap);
         self.make_view(base, &rows);
-        Ok(Some(Step { view: Arc::clone(&self.view), rows, has_gap }))
+        Ok(Some(FollowStep { view: Arc::clone(&self.view), rows, has_gap }))
     }
 
     /// The number of the newest commit that is there.
@@ -117,13 +117,13 @@ impl Following {
     }
 
     /// The last step once more, for one that could not be taken.
-    pub(crate) fn again(&self) -> Step {
-        Step { view: Arc::clone(&self.view), rows: Vec::new(), has_gap: true }
+    pub(crate) fn repeat_step(&self) -> FollowStep {
+        FollowStep { view: Arc::clone(&self.view), rows: Vec::new(), has_gap: true }
     }
 
     /// Shows the view of a step to reads that begin from now on.
-    pub(crate) fn show(&self, step: &Step) {
-        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&step.view);
+    pub(crate) fn publish(&self, step: &FollowStep) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&step.view);
     }
 
     /// Notes that all records of the log up to the newest view are in the head.
@@ -138,17 +138,17 @@ impl Following {
     pub(crate) async fn keep_files(&mut self) -> Result<(), StoreError> {
         let gone = self.bases.extract_if(.., |(base, _)| base.strong_count() == 0);
         for (_, checkpoint) in gone.collect::<Vec<_>>() {
-            if let Err(error) = self.place.unpin(&checkpoint).await {
+            if let Err(error) = self.location.unpin(&checkpoint).await {
                 tracing::debug!(%error, "a checkpoint of this reader ends by its lifetime");
             }
         }
-        if self.renewed_at.elapsed() < self.place.checkpoint_lifetime / 3 {
+        if self.renewed_at.elapsed() < self.location.checkpoint_lifetime / 3 {
             return Ok(());
         }
         let current = self.view.base.checkpoint.clone();
         let mut is_lost = false;
         for checkpoint in self.bases.iter().map(|(_, checkpoint)| checkpoint).chain(&current) {
-            match self.place.renew(checkpoint).await {
+            match self.location.renew(checkpoint).await {
                 Ok(()) => {}
                 Err(StoreError::Corrupt { .. }) => is_lost = true,
                 Err(error) => return Err(error),
@@ -156,14 +156,14 @@ impl Following {
         }
         if is_lost {
             tracing::warn!("the files of a view were not kept for long enough; others are taken");
-            self.pin_anew();
+            self.request_base();
         }
         self.renewed_at = Instant::now();
         Ok(())
     }
 
     /// Takes the newest files with the next step, whatever they are.
-    pub(crate) fn pin_anew(&mut self) {
+    pub(crate) fn request_base(&mut self) {
         self.seen_manifest = 0;
         self.looked_at = None;
     }
@@ -173,14 +173,14 @@ impl Following {
         let current = self.view.base.checkpoint.clone();
         let before = self.bases.drain(..).map(|(_, checkpoint)| checkpoint);
         for checkpoint in before.chain(current).collect::<Vec<_>>() {
-            if let Err(error) = self.place.unpin(&checkpoint).await {
+            if let Err(error) = self.location.unpin(&checkpoint).await {
                 tracing::warn!(%error, "a checkpoint of this reader ends by its lifetime");
             }
         }
     }
 
     /// Files that are to be read from now on, if they are others than before.
-    async fn look(&mut self) -> Result<Option<Base>, StoreError> {
+    async fn look(&mut self) -> Result<Option<ViewBase>, StoreError> {
         let must_pin = self.seen_manifest == 0;
         // Behind a long pause the next one may have come and gone.
         let has_paused = self.looked_at.is_none_or(|at| at.elapsed() >= MANIFEST_AGE_MIN / 2);
@@ -189,7 +189,7 @@ impl Following {
             self.looked_at = Some(Instant::now());
             return Ok(None);
         }
-        let newest = self.place.newest_manifest().await?;
+        let newest = self.location.newest_manifest().await?;
         let newest = newest.ok_or_else(|| StoreError::NoStore("it has been deleted".to_owned()))?;
         let base = &self.view.base.manifest;
         if !must_pin && has_same_files(base, &newest) {
@@ -197,7 +197,7 @@ impl Following {
             self.looked_at = Some(Instant::now());
             return Ok(None);
         }
-        let base = self.place.pin().await?;
+        let base = self.location.pin().await?;
         // What was written before the files were is in them or in the log; what is in both is to
         // be known by its rows, too.
         self.tail.read(&mut self.pending).await?;
@@ -212,8 +212,8 @@ impl Following {
     }
 
     async fn has_manifest(&self, id: u64) -> Result<bool, StoreError> {
-        let path = self.place.path.clone().join("manifest").join(format!("{id:020}.manifest"));
-        match self.place.objects.head(&path).await {
+        let path = self.location.path.clone().join("manifest").join(format!("{id:020}.manifest"));
+        match self.location.objects.head(&path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(StoreError::Unavailable(error.to_string())),
@@ -221,7 +221,7 @@ impl Following {
     }
 
     /// Makes the next view.
-    fn make_view(&mut self, base: Option<Base>, rows: &[Row]) {
+    fn make_view(&mut self, base: Option<ViewBase>, rows: &[Row]) {
         let base = match base {
             None => Arc::clone(&self.view.base),
             Some(base) => {
@@ -236,7 +236,7 @@ impl Following {
         let is_wanted = |key: &Bytes, seq: u64| {
             seq > in_files && (seq > self.applied_seq || keys::parse_log(key).is_none())
         };
-        let mut added: Rows = self
+        let mut added: WalRows = self
             .view
             .added
             .iter()
