@@ -43,8 +43,8 @@ impl SeriesSet for BucketlessSet {
         Box::new(BucketlessCursor { cursor, look: self.look, latest_ms: None, latest: None })
     }
 
-    fn expect(&self, series_index: usize, ahead: usize) {
-        self.set.expect(series_index, ahead);
+    fn prefetch(&self, series_index: usize, ahead: usize) {
+        self.set.prefetch(series_index, ahead);
     }
 
     fn sample_count_estimate(&self, series_index: usize) -> usize {

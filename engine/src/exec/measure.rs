@@ -150,8 +150,8 @@ impl SeriesSet for MeteredSet {
         Box::new(MeteredCursor { cursor: self.set.cursor(series_index), meter: &self.meter })
     }
 
-    fn expect(&self, series_index: usize, ahead: usize) {
-        self.set.expect(series_index, ahead);
+    fn prefetch(&self, series_index: usize, ahead: usize) {
+        self.set.prefetch(series_index, ahead);
     }
 
     fn sample_count_estimate(&self, series_index: usize) -> usize {

@@ -13,7 +13,7 @@ use model::{
 
 use crate::error::QueryError;
 use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::series_cursor::{SeriesCursor, WantedSeries, expect};
+use crate::exec::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
 use crate::plan::{Instant, InstantValue};
 use crate::tile::{Tile, set_all_present, set_present};
 use crate::window::Steps;
@@ -262,7 +262,7 @@ impl TileReader for InstantReader<'_> {
             if self.step == 0 {
                 let rows = &self.rows;
                 let behind = |ahead: usize| Some(rows.get(index + 1 + ahead)?.series);
-                expect(reading.set, behind);
+                prefetch_series(reading.set, behind);
             }
             let row = &mut self.rows[index];
             if row.is_mixed {

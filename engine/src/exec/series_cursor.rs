@@ -6,15 +6,15 @@
 
 use model::{Advance, Cursor, SampleBatch, SeriesSet, SourceError, Windows};
 
-/// So many rows before it is read a series is expected.
+/// Rows ahead of the one that is read whose series are prefetched.
 const AHEAD: usize = 3;
 
-/// Has a set expect the series of the rows behind one that is about to be read.
+/// Prefetches the series of the rows after one that is about to be read.
 #[inline]
-pub(super) fn expect(set: &dyn SeriesSet, behind: impl Fn(usize) -> Option<u32>) {
+pub(super) fn prefetch_series(set: &dyn SeriesSet, behind: impl Fn(usize) -> Option<u32>) {
     for ahead in 0..AHEAD {
         if let Some(series) = behind(ahead) {
-            set.expect(series as usize, ahead);
+            set.prefetch(series as usize, ahead);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The read seam: what the engine asks of whoever holds the series.
+//! The read interface between the engine and a store of series.
 
 use std::future::Future;
 use std::ops::Range;
@@ -14,48 +14,47 @@ use crate::matcher::Matcher;
 use crate::metadata::KnownMetric;
 use crate::time_range::TimeRange;
 
-/// A future on the heap that can be sent between threads.
+/// Boxed future that can be sent between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Request of one selector: series that pass every matcher, and their samples in a range of time.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    /// All must pass.
+    /// Matchers, of which all must pass.
     pub matchers: Vec<Matcher>,
     /// Times of the samples.
     pub times: TimeRange,
-    /// Whether of each series only the newest of these samples matters: the others may be left
-    /// out.
+    /// True if only the newest of these samples of each series matters: the others may be omitted.
     pub only_newest: bool,
 }
 
-/// What a metadata endpoint wants: the union of some selectors over a range of time.
+/// Request of a metadata endpoint: the union of some selectors over a range of time.
 #[derive(Debug, Clone)]
 pub struct MetadataQuery {
-    /// One or more selectors; none at all stands for every series.
+    /// Selectors; an empty list selects every series.
     pub selectors: Vec<Vec<Matcher>>,
     /// Times of the samples.
     pub times: TimeRange,
-    /// At most so many answers, the first in order; 0 for all.
+    /// Maximum number of results, the first in order; 0 for all.
     pub limit: usize,
 }
 
-/// What the endpoint of exemplars wants: those of the series that pass all matchers of one of
-/// the selectors.
+/// Request of the exemplars endpoint: those of the series that pass all matchers of one of the
+/// selectors.
 #[derive(Debug, Clone)]
 pub struct ExemplarQuery {
-    /// The selectors; none at all stands for no series.
+    /// Selectors; an empty list selects no series.
     pub selectors: Vec<Vec<Matcher>>,
     /// Times of the samples.
     pub times: TimeRange,
 }
 
-/// What has been found, and what is missing from it.
+/// Results with warnings about missing ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer<T> {
-    /// What has been found.
+    /// Results.
     pub found: Vec<T>,
-    /// What could not be read, in words; the first few, and how many more there are.
+    /// Data that could not be read: the first few warnings, and the number of further ones.
     pub warnings: Vec<String>,
 }
 
@@ -65,32 +64,32 @@ impl<T> Default for Answer<T> {
     }
 }
 
-/// Where series come from.
+/// Store of series.
 ///
-/// The futures do all the I/O; what they return is in memory, and reading it is synchronous.
+/// The futures do all I/O; their results are in memory, and reading them is synchronous.
 pub trait Source: Send + Sync {
-    /// Resolves and loads a selection.
+    /// Loads the series of a selection.
     fn select<'a>(
         &'a self,
         selection: &'a Selection,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Arc<dyn SeriesSet>, SourceError>>;
 
-    /// The label sets of matching series, sorted.
+    /// Returns the label sets of matching series, sorted.
     fn series<'a>(
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>>;
 
-    /// The names of the labels of matching series, sorted.
+    /// Returns the label names of matching series, sorted.
     fn label_names<'a>(
         &'a self,
         query: &'a MetadataQuery,
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
 
-    /// The values of one label among matching series, sorted.
+    /// Returns the values of one label among matching series, sorted.
     fn label_values<'a>(
         &'a self,
         name: &'a str,
@@ -98,24 +97,24 @@ pub trait Source: Send + Sync {
         budget: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>>;
 
-    /// A number that grows with every change, once it can be seen and before it is acknowledged.
-    /// What is loaded after it was taken is at least as new.
+    /// Returns a number that increases with every change, after the change is visible and before it is
+    /// acknowledged. Data loaded later is at least as new.
     ///
-    /// Some sources do not follow their changes.
+    /// `None` if the source does not track changes.
     fn version(&self) -> Option<u64> {
         None
     }
 
-    /// The times, in ms since the epoch, at which every series is as it was for whoever took the
-    /// version before loading: nothing has been written or deleted there since.
+    /// Returns the times, in ms since the epoch, in which nothing was written or deleted since a
+    /// version. The caller took the version before it loaded series.
     fn unchanged_since(&self, _version: u64) -> Range<i64> {
         0..0
     }
 
-    /// The exemplars of matching series, sorted by labels, those of a series by time. They are
-    /// in memory; to match many series takes a while all the same.
+    /// Returns the exemplars of matching series, sorted by labels, and by time within a series. They
+    /// are in memory, but matching many series takes time.
     ///
-    /// Some sources keep none.
+    /// Empty if the source stores none.
     fn exemplars(
         &self,
         _query: &ExemplarQuery,
@@ -124,46 +123,44 @@ pub trait Source: Send + Sync {
         Ok(Answer::default())
     }
 
-    /// What is known of one metric, or of the first so many in the order of their names.
+    /// Returns the metadata of one metric, or of the first `limit` metrics by name.
     ///
-    /// Some sources know nothing.
+    /// Empty if the source stores none.
     fn metadata(&self, _metric: Option<&str>, _limit: usize) -> Answer<KnownMetric> {
         Answer::default()
     }
 }
 
-/// The loaded series of one selection: encoded, in memory, and unchanging.
+/// Loaded series of one selection: encoded, in memory, and immutable.
 ///
-/// Invariant: sorted by labels, each label set once. A series may turn out to have no
-/// sample in the selected range.
+/// Invariant: sorted by labels, each label set once. A series may have no sample in the selected
+/// range.
 pub trait SeriesSet: Send + Sync {
-    /// How many series there are.
+    /// Returns the number of series.
     fn len(&self) -> usize;
 
-    /// Whether nothing matched.
+    /// Returns whether no series matched.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The labels of a series.
+    /// Returns the labels of a series.
     fn labels(&self, series_index: usize) -> &Labels;
 
-    /// A new cursor at the start of the selected range.
+    /// Returns a new cursor at the start of the selected range.
     fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_>;
 
-    /// Says that a cursor of a series will be asked for soon, and read: `ahead` others come before
-    /// it. So its memory can be brought nearer meanwhile.
+    /// Prefetches the memory of a series whose cursor will be read soon, after `ahead` others.
     ///
-    /// Who has it at hand ignores this.
-    fn expect(&self, _series_index: usize, _ahead: usize) {}
+    /// Does nothing by default.
+    fn prefetch(&self, _series_index: usize, _ahead: usize) {}
 
-    /// About how many samples the series holds in the range (an upper bound).
+    /// Returns an upper bound of the number of samples of the series in the range.
     fn sample_count_estimate(&self, series_index: usize) -> usize;
 
-    /// Whether the series may hold native histograms in the range; known before they are
-    /// decoded.
+    /// Returns whether the series may have native histograms in the range, without decoding them.
     fn has_histograms(&self, series_index: usize) -> bool;
 
-    /// How many bytes of encoded samples are held.
+    /// Returns the bytes of all encoded samples.
     fn encoded_bytes(&self) -> usize;
 }

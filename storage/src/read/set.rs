@@ -82,7 +82,7 @@ impl SeriesSet for LoadedSet {
         Box::new(PartsCursor::new(labels, parts, self.start_ms, self.end_ms, columns))
     }
 
-    fn expect(&self, series_index: usize, ahead: usize) {
+    fn prefetch(&self, series_index: usize, ahead: usize) {
         let Some(series) = self.series.get(series_index) else { return };
         match ahead {
             0 => series.1.fetch_samples(),

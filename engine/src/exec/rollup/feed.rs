@@ -7,7 +7,7 @@ use model::{Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet,
 use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
-use crate::exec::series_cursor::{SeriesCursor, WantedSeries, expect};
+use crate::exec::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
 use crate::tile::{HistogramCell, Tile, TileShape};
 use crate::window::Steps;
 
@@ -120,10 +120,10 @@ impl Feed<'_> {
 }
 
 impl CursorFeed<'_> {
-    /// Has the series of the rows behind one expected, which is about to be read.
+    /// Prefetches the series of the rows after one that is about to be read.
     #[inline]
-    pub(super) fn expect(&self, behind: impl Fn(usize) -> Option<u32>) {
-        expect(self.set, behind);
+    pub(super) fn prefetch(&self, behind: impl Fn(usize) -> Option<u32>) {
+        prefetch_series(self.set, behind);
     }
 
     /// Hands over the samples of a row up to a bound, a batch at a time. `row` is its index here

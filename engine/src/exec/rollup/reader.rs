@@ -103,7 +103,7 @@ impl<K: Kernel> TileReader for RollupReader<'_, K> {
             if *step == 0
                 && let Feed::Cursors(feed) = feed
             {
-                feed.expect(|ahead| Some(rows.get(index + 1 + ahead)?.series));
+                feed.prefetch(|ahead| Some(rows.get(index + 1 + ahead)?.series));
             }
             let row = &mut rows[index];
             if let Feed::Cursors(feed) = feed {
