@@ -6,13 +6,13 @@ use crate::histogram::HistogramSample;
 use crate::labels::Labels;
 use crate::metadata::MetricKind;
 
-/// A write on its way from a decoder to the store.
+/// Decoded write request, for the store.
 ///
-/// Shape: series `i` owns `labels(i)`, a range of one byte arena in packed form, and
-/// `samples(i)`, a range of two parallel arrays, and `histograms(i)`.
+/// Shape: series `i` owns `labels(i)`, a packed range of one byte arena; `samples(i)`, a range of
+/// two parallel arrays; and `histograms(i)`.
 /// Units: timestamps in ms since the epoch.
-/// Invariant: labels are canonical (checked by the decoder that fills the batch);
-/// one label set may occur more than once; times may be in any order.
+/// Invariant: labels are canonical (checked by the decoder); a label set may occur more than once;
+/// times may be in any order.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     /// Packed labels of all series, end to end.
@@ -23,57 +23,57 @@ pub struct Batch {
     pub timestamps: Vec<i64>,
     /// Sample values, as many as times.
     pub values: Vec<f64>,
-    /// Since when the counters of the first samples count, 0 where that is not known. It may
-    /// be shorter than the times, and mostly is empty: what is missing is 0.
+    /// Start timestamps of the first samples, 0 if unknown. May be shorter than the times, and is
+    /// mostly empty: missing ones are 0.
     pub starts: Vec<i64>,
     /// Native histograms, checked by the decoder.
     pub histograms: Vec<HistogramSample>,
     /// Exemplars, in the order of the request.
     pub exemplars: Vec<BatchExemplar>,
-    /// What metrics are, in the order of the request.
+    /// Metadata of metrics, in the order of the request.
     pub metadata: Vec<BatchMetadata>,
 }
 
 /// An exemplar of a series of the same batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchExemplar {
-    /// Which series.
+    /// Index of the series in the batch.
     pub series_index: u32,
-    /// Its own labels, such as a trace id.
+    /// Labels of the exemplar, such as a trace id.
     pub labels: Labels,
-    /// Its time, ms since the epoch.
+    /// Time in ms since the epoch.
     pub timestamp_ms: i64,
-    /// The value that was observed.
+    /// Observed value.
     pub value: f64,
 }
 
-/// What a metric is.
+/// Metadata of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchMetadata {
-    /// Its name.
+    /// Name of the metric.
     pub metric: String,
-    /// Its type.
+    /// Type.
     pub kind: MetricKind,
-    /// What it counts or measures.
+    /// Description.
     pub help: String,
-    /// The unit of its values.
+    /// Unit of the values.
     pub unit: String,
 }
 
-/// Where the parts of one series stand in a [`Batch`].
+/// Ranges of one series in the arrays of a [`Batch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSeries {
-    /// Start in the arena.
+    /// Start of the labels in the arena.
     pub labels_start: u32,
-    /// End in the arena.
+    /// End of the labels in the arena.
     pub labels_end: u32,
-    /// First sample.
+    /// Index of the first sample.
     pub samples_start: u32,
-    /// One past the last sample.
+    /// Index after the last sample.
     pub samples_end: u32,
-    /// First histogram.
+    /// Index of the first histogram.
     pub histograms_start: u32,
-    /// One past the last histogram.
+    /// Index after the last histogram.
     pub histograms_end: u32,
 }
 
@@ -106,49 +106,49 @@ impl Batch {
         series.histograms_end = self.histograms.len() as u32;
     }
 
-    /// The packed labels of a series.
+    /// Returns the packed labels of a series.
     #[inline]
     pub fn labels_bytes(&self, series_index: usize) -> &[u8] {
         let series = &self.series[series_index];
         &self.labels_arena[series.labels_start as usize..series.labels_end as usize]
     }
 
-    /// The labels of a series.
+    /// Returns the labels of a series.
     pub fn labels(&self, series_index: usize) -> Labels {
         Labels::from_checked_bytes(self.labels_bytes(series_index))
     }
 
-    /// Where the samples of a series stand in the two arrays.
+    /// Returns the range of a series' samples in the two arrays.
     #[inline]
     pub fn samples(&self, series_index: usize) -> Range<usize> {
         let series = &self.series[series_index];
         series.samples_start as usize..series.samples_end as usize
     }
 
-    /// Where the histograms of a series stand.
+    /// Returns the range of a series' histograms.
     #[inline]
     pub fn histograms(&self, series_index: usize) -> Range<usize> {
         let series = &self.series[series_index];
         series.histograms_start as usize..series.histograms_end as usize
     }
 
-    /// Since when the counter of a float sample counts; 0 where that is not known.
+    /// Returns the start timestamp of a float sample, 0 if unknown.
     #[inline]
     pub fn start(&self, sample_index: usize) -> i64 {
         self.starts.get(sample_index).copied().unwrap_or(0)
     }
 
-    /// How many samples there are in all, floats and histograms.
+    /// Returns the number of samples, floats and histograms.
     pub fn sample_count(&self) -> usize {
         self.timestamps.len() + self.histograms.len()
     }
 
-    /// Whether there is nothing in it to store.
+    /// Returns whether the batch has nothing to store.
     pub fn is_empty(&self) -> bool {
         self.sample_count() == 0 && self.exemplars.is_empty() && self.metadata.is_empty()
     }
 
-    /// Empties the batch and keeps its memory.
+    /// Removes everything and keeps the allocations.
     pub fn clear(&mut self) {
         self.labels_arena.clear();
         self.series.clear();

@@ -1,25 +1,36 @@
-//! What one query may cost, counted as it is spent.
+//! Limits of one query, and the account of its use.
+//!
+//! Rules for code that runs for a query:
+//! - A loop whose length depends on data uses a [`Checkpoint`](crate::Checkpoint): `new` with the
+//!   values or bytes that it processes, `of_samples` if it decodes samples. A sort of such data is
+//!   [`checkpoint::sort_by`](crate::checkpoint::sort_by).
+//! - Code that runs once per node, tile or batch of blocks calls [`Budget::check`], and after reads of
+//!   the object store [`Budget::check_object_store`].
+//! - An allocation whose size depends on data is preceded by a [`Reservation`](crate::Reservation),
+//!   which is dropped with it. [`Budget::charge_memory`] alone is for memory that lives as long as the
+//!   query: the end of the budget releases it.
+//! - Memory that outlives the budget, such as a response, is held by [`MemoryPool::hold`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The limits of one query. `u64::MAX` stands for no limit.
+/// Limits of one query; `u64::MAX` is no limit.
 #[derive(Debug, Clone)]
 pub struct BudgetLimits {
-    /// Samples that may be decoded.
+    /// Maximum number of decoded samples.
     pub samples_max: u64,
-    /// Bytes that may be held at once: loaded chunks, tiles, partials, output.
+    /// Maximum memory: loaded chunks, tiles, partials, output.
     pub memory_bytes_max: u64,
-    /// Series that selectors may touch.
+    /// Maximum number of selected series.
     pub series_max: u64,
-    /// Reads of the object store that may be made.
+    /// Maximum number of reads of the object store.
     pub object_store_reads_max: u64,
-    /// How long the query may run.
+    /// Maximum duration of the query.
     pub timeout: Option<Duration>,
-    /// What all queries may hold together, none for any amount.
+    /// Memory limit of all queries together, if there is one.
     pub pool: Option<Arc<MemoryPool>>,
-    /// Who looks at what has been counted so far, if anybody does.
+    /// View that shows the counts so far, if one is wanted.
     pub view: Option<BudgetView>,
 }
 
@@ -37,28 +48,28 @@ impl Default for BudgetLimits {
     }
 }
 
-/// Shows what a query has cost so far to whoever did not make its budgets: a query may have one
-/// after the other, and several at once.
+/// View of the cost of a query from outside: it sums the budgets of the query, which may be several
+/// at once.
 #[derive(Debug, Clone, Default)]
 pub struct BudgetView(Arc<Mutex<Vec<Weak<Account>>>>);
 
-/// What a query has cost so far.
+/// Cost of a query so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetCost {
-    /// Samples decoded.
+    /// Decoded samples.
     pub samples: u64,
-    /// Series selected.
+    /// Selected series.
     pub series: u64,
-    /// Bytes held now.
+    /// Memory now.
     pub memory_bytes: u64,
-    /// The most bytes held at once.
+    /// Maximum memory so far.
     pub memory_bytes_peak: u64,
-    /// What has been read of the object store.
+    /// Reads of the object store.
     pub object_store: ObjectStoreCost,
 }
 
 impl BudgetView {
-    /// The sums of the budgets that are in use.
+    /// Returns the sums of the budgets in use.
     pub fn cost(&self) -> BudgetCost {
         let accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut cost = BudgetCost::default();
@@ -82,7 +93,7 @@ impl BudgetView {
     }
 }
 
-/// The memory that all queries share: what each is charged counts here as well.
+/// Memory of all queries together: each charge of a query is also a charge here.
 #[derive(Debug)]
 pub struct MemoryPool {
     bytes_max: u64,
@@ -91,29 +102,29 @@ pub struct MemoryPool {
 }
 
 impl MemoryPool {
-    /// A pool of so many bytes, all of them free.
+    /// Returns an empty pool with a limit.
     pub fn new(bytes_max: u64) -> MemoryPool {
         MemoryPool { bytes_max, bytes: AtomicU64::new(0), bytes_peak: AtomicU64::new(0) }
     }
 
-    /// The bytes that are held.
+    /// Returns the charged bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were held at once.
+    /// Returns the maximum of the charged bytes so far.
     pub fn bytes_peak(&self) -> u64 {
         self.bytes_peak.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that are there already, until what is returned is dropped.
+    /// Charges bytes that are already allocated, until the result is dropped.
     pub fn hold(self: &Arc<Self>, bytes: u64) -> HeldMemory {
-        // What is there cannot be refused; whoever asks for more is.
+        // Allocated memory cannot be refused; the next charge is.
         let _ = self.charge(bytes);
         HeldMemory { pool: Arc::clone(self), bytes }
     }
 
-    /// Counts bytes that are about to be held, also where the answer is an error.
+    /// Charges bytes that are about to be allocated, also if the result is an error.
     fn charge(&self, bytes: u64) -> Result<(), BudgetError> {
         let reached = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bytes_peak.fetch_max(reached, Ordering::Relaxed);
@@ -128,7 +139,7 @@ impl MemoryPool {
     }
 }
 
-/// Bytes of a pool that are held beside those of its queries.
+/// Bytes of a pool in addition to those of its queries.
 #[derive(Debug)]
 pub struct HeldMemory {
     pool: Arc<MemoryPool>,
@@ -141,41 +152,41 @@ impl Drop for HeldMemory {
     }
 }
 
-/// Why a query has to stop.
+/// Reason why a query has to stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    /// A limit was passed.
+    /// A limit was exceeded.
     #[error("query needs {reached} {what}, the limit is {limit} (--{flag})")]
     Exceeded {
-        /// What is counted, in the plural.
+        /// Name of the counted unit, in the plural.
         what: &'static str,
-        /// The flag that sets the limit, without dashes.
+        /// Flag of the limit, without dashes.
         flag: &'static str,
-        /// The limit.
+        /// Limit.
         limit: u64,
-        /// The count that passed it.
+        /// Count that exceeds it.
         reached: u64,
     },
-    /// All queries together hold more than they may; this one asked last.
+    /// All queries together exceed the memory limit; this one charged last.
     #[error(
         "queries need {reached} bytes of memory together, the limit is {limit} \
          (--query.max-memory-total)"
     )]
     PoolExceeded {
-        /// The limit.
+        /// Limit.
         limit: u64,
-        /// The bytes that passed it.
+        /// Bytes that exceed it.
         reached: u64,
     },
-    /// The deadline has passed.
+    /// The timeout has passed.
     #[error("query timed out after {0:?}")]
     TimedOut(Duration),
-    /// The client has left, or the server shuts down.
+    /// The client has disconnected, or the server shuts down.
     #[error("query was canceled")]
     Canceled,
 }
 
-/// The running account of one query, shared by everyone who works on it.
+/// Account of one query, shared by all tasks and threads that work on it.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Account>);
 
@@ -185,7 +196,7 @@ struct Account {
     started: Instant,
     canceled: AtomicBool,
     samples: AtomicU64,
-    /// Whether samples are no longer counted.
+    /// True if samples are no longer counted.
     samples_ended: AtomicBool,
     answer_samples: AtomicU64,
     memory_bytes: AtomicU64,
@@ -196,19 +207,19 @@ struct Account {
     cached_bytes: AtomicU64,
 }
 
-/// What a query took from the object store, and from what is kept of it.
+/// Reads of a query from the object store and its caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ObjectStoreCost {
-    /// Reads (GETs), those that failed and were repeated included.
+    /// Reads (GETs), including failed and repeated ones.
     pub reads: u64,
-    /// Bytes that they fetched.
+    /// Bytes of these reads.
     pub read_bytes: u64,
-    /// Bytes of blocks and indexes of files that a cache had instead.
+    /// Bytes of blocks and indexes of SSTs from a cache.
     pub cached_bytes: u64,
 }
 
 impl Budget {
-    /// An account that starts now.
+    /// Returns an account that starts now.
     pub fn new(limits: BudgetLimits) -> Budget {
         let view = limits.view.clone();
         let account = Arc::new(Account {
@@ -231,49 +242,51 @@ impl Budget {
         Budget(account)
     }
 
-    /// An account without limits.
+    /// Returns an account without limits.
     pub fn unlimited() -> Budget {
         Budget::new(BudgetLimits::default())
     }
 
-    /// The limits of this query.
+    /// Returns the limits of this query.
     pub fn limits(&self) -> &BudgetLimits {
         &self.0.limits
     }
 
-    /// Makes every later [`Budget::check`] fail: the client has left.
+    /// Makes every later [`Budget::check`] fail.
     pub fn cancel(&self) {
         self.0.canceled.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a read of the object store that is about to be made. Whoever makes it may be a task
-    /// that cannot end the query: [`Budget::check_object_store`] does.
+    /// Counts a read of the object store before it is made. It cannot fail, because the reading task
+    /// cannot end the query: [`Budget::check_object_store`] does.
     pub fn note_object_store_read(&self) {
         self.0.object_store_reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts bytes that a read of the object store has fetched.
+    /// Counts the bytes of a read of the object store.
     pub fn note_object_store_bytes(&self, bytes: u64) {
         self.0.object_store_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes of the store's files that a cache had.
+    /// Counts bytes of SSTs from a cache.
     pub fn note_cached_bytes(&self, bytes: u64) {
         self.0.cached_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the query may read on: so many requests may have been passed as were under way at
-    /// once.
+    /// Checks the number of reads of the object store. The count may exceed the limit by the number
+    /// of concurrent reads.
     ///
-    /// Errors: more reads of the object store than it may make.
+    /// Errors: the limit of reads is exceeded.
     pub fn check_object_store(&self) -> Result<(), BudgetError> {
         let reached = self.0.object_store_reads.load(Ordering::Relaxed);
         let limit = self.0.limits.object_store_reads_max;
         within(reached, limit, "reads of the object store", "query.max-object-store-reads")
     }
 
-    /// Whether the query may go on. Cheap enough for every tile and every batch of
-    /// loaded blocks, not for every sample.
+    /// Checks time and cancellation. Cheap enough for every tile and every batch of loaded blocks,
+    /// not for every sample.
+    ///
+    /// Errors: the query was canceled, or its timeout has passed.
     pub fn check(&self) -> Result<(), BudgetError> {
         if self.0.canceled.load(Ordering::Relaxed) {
             return Err(BudgetError::Canceled);
@@ -286,13 +299,13 @@ impl Budget {
         }
     }
 
-    /// Ends the counting of samples: those that are read from now on have been counted before.
-    /// Time, memory and cancellation are checked as before.
+    /// Stops counting samples, because those read from now on were counted before. Time, memory and
+    /// cancellation are still checked.
     pub fn end_sample_count(&self) {
         self.0.samples_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Counts decoded samples.
+    /// Charges decoded samples.
     pub fn charge_samples(&self, count: u64) -> Result<(), BudgetError> {
         if self.0.samples_ended.load(Ordering::Relaxed) {
             return Ok(());
@@ -301,20 +314,20 @@ impl Budget {
         within(reached, self.0.limits.samples_max, "samples", "query.max-samples")
     }
 
-    /// Counts samples of the answer, which are held at once: as many may be computed as decoded.
+    /// Charges samples of the result. Their limit is that of decoded samples, counted separately.
     pub fn charge_answer(&self, count: u64) -> Result<(), BudgetError> {
         let reached = self.0.answer_samples.fetch_add(count, Ordering::Relaxed) + count;
         within(reached, self.0.limits.samples_max, "samples in its answer", "query.max-samples")
     }
 
-    /// Counts selected series.
+    /// Charges selected series.
     pub fn charge_series(&self, count: u64) -> Result<(), BudgetError> {
         let reached = self.0.series.fetch_add(count, Ordering::Relaxed) + count;
         within(reached, self.0.limits.series_max, "series", "query.max-series")
     }
 
-    /// Counts bytes that are about to be held. They count even when the answer is an error,
-    /// so that a caller may release them without asking which it was.
+    /// Charges bytes that are about to be allocated. They are charged even if the result is an error,
+    /// so that the caller releases them in either case.
     pub fn charge_memory(&self, bytes: u64) -> Result<(), BudgetError> {
         let reached = self.0.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.0.memory_bytes_peak.fetch_max(reached, Ordering::Relaxed);
@@ -323,7 +336,7 @@ impl Budget {
         all
     }
 
-    /// Gives back bytes that were charged.
+    /// Releases charged bytes.
     pub fn release_memory(&self, bytes: u64) {
         self.0.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(pool) = &self.0.limits.pool {
@@ -331,17 +344,17 @@ impl Budget {
         }
     }
 
-    /// Samples decoded so far.
+    /// Returns the decoded samples so far.
     pub fn sample_count(&self) -> u64 {
         self.0.samples.load(Ordering::Relaxed)
     }
 
-    /// Series selected so far.
+    /// Returns the selected series so far.
     pub fn series_count(&self) -> u64 {
         self.0.series.load(Ordering::Relaxed)
     }
 
-    /// What has been read of the object store so far.
+    /// Returns the reads of the object store so far.
     pub fn object_store_cost(&self) -> ObjectStoreCost {
         ObjectStoreCost {
             reads: self.0.object_store_reads.load(Ordering::Relaxed),
@@ -350,24 +363,24 @@ impl Budget {
         }
     }
 
-    /// Bytes that are held now.
+    /// Returns the charged bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.0.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were held at once.
+    /// Returns the maximum of the charged bytes so far.
     pub fn memory_bytes_peak(&self) -> u64 {
         self.0.memory_bytes_peak.load(Ordering::Relaxed)
     }
 
-    /// Time since the query began.
+    /// Returns the time since the query began.
     pub fn elapsed(&self) -> Duration {
         self.0.started.elapsed()
     }
 }
 
 impl Drop for Account {
-    /// Whoever charges for the whole life of a query does not give it back.
+    /// Releases charges that last as long as the query.
     fn drop(&mut self) {
         if let Some(pool) = &self.limits.pool {
             pool.release(*self.memory_bytes.get_mut());
@@ -456,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_share_a_pool_and_the_one_that_passes_it_is_told() {
+    fn queries_share_a_pool_and_the_one_that_exceeds_it_fails() {
         let pool = Arc::new(MemoryPool::new(100));
         let limits = || BudgetLimits {
             memory_bytes_max: 80,
@@ -470,7 +483,7 @@ mod tests {
             "queries need 105 bytes of memory together, the limit is 100 \
              (--query.max-memory-total)"
         );
-        // A query's own limit is what it can do something about.
+        // The query's own limit takes precedence, because its user can change the query.
         assert_eq!(
             second.charge_memory(50).unwrap_err().to_string(),
             "query needs 95 bytes of memory, the limit is 80 (--query.max-memory)"
@@ -481,7 +494,7 @@ mod tests {
         assert!(first.charge_memory(1).is_err());
         drop(held);
         assert!(first.charge_memory(1).is_ok());
-        // What was not given back goes with the query.
+        // Charges that were not released end with the query.
         drop((first, second.clone(), second));
         assert_eq!(pool.bytes(), 0);
     }

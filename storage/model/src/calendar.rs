@@ -1,19 +1,19 @@
-//! The calendar and the clock, in UTC, with the limits of Go's times.
+//! Dates and times of day in UTC, with the limits of Go's times.
 
-/// A time in UTC.
+/// Time in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Days since the epoch, rounded down.
     pub day: i64,
-    /// From 0.
+    /// Second of the day, from 0.
     pub second_of_day: i64,
 }
 
 impl Moment {
-    /// A time in seconds since the epoch.
+    /// Converts seconds since the epoch.
     ///
-    /// Go counts seconds in 64 unsigned bits from 1 March of the year -292277022400, and
-    /// goes around at both ends.
+    /// Go counts seconds in 64 unsigned bits from 1 March of the year -292277022400, and wraps at
+    /// both ends.
     pub fn from_seconds(seconds: i64) -> Moment {
         const GO_ZERO_DAYS: u64 = 292_277_022_400 / 400 * 146_097 + 719_468;
         let from_go_zero = (seconds as u64).wrapping_add(GO_ZERO_DAYS * 86_400);
@@ -23,15 +23,15 @@ impl Moment {
         }
     }
 
-    /// A time in seconds since the epoch, cut to whole ones. What does not fit, and NaN,
-    /// becomes what the x86 instruction makes of it, as in Prometheus.
+    /// Converts seconds since the epoch, truncated. Values out of range and NaN become the result of
+    /// the x86 instruction, as in Prometheus.
     pub fn from_float(seconds: f64) -> Moment {
         let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&seconds);
         Moment::from_seconds(if fits { seconds as i64 } else { i64::MIN })
     }
 }
 
-/// `2006-01-02T15:04:05Z` of a time in ms, cut to seconds towards 1970 as Prometheus cuts.
+/// Formats a time in ms as `2006-01-02T15:04:05Z`, truncated towards 1970 as in Prometheus.
 pub fn rfc3339(time_ms: i64) -> String {
     let moment = Moment::from_seconds(time_ms / 1000);
     let date = Date::of(moment);
@@ -47,18 +47,18 @@ pub fn rfc3339(time_ms: i64) -> String {
     )
 }
 
-/// A date in the Gregorian calendar.
+/// Date in the Gregorian calendar.
 pub struct Date {
-    /// The year; 0 is the one before 1.
+    /// Year; 0 is the one before 1.
     pub year: i64,
-    /// From 1.
+    /// Month, from 1.
     pub month: i64,
-    /// From 1.
+    /// Day of the month, from 1.
     pub day: i64,
 }
 
 impl Date {
-    /// The date of a time in the Gregorian calendar, carried back to before it began.
+    /// Returns the date of a time, in the proleptic Gregorian calendar.
     ///
     /// Years are counted from 1 March, so that the leap day is the last of its year.
     pub fn of(moment: Moment) -> Date {
@@ -88,7 +88,7 @@ impl Date {
         self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0)
     }
 
-    /// Returns the length of its month.
+    /// Returns the number of days in its month.
     pub fn days_in_month(&self) -> i64 {
         match self.month {
             2 => 28 + i64::from(self.is_leap_year()),
@@ -97,7 +97,7 @@ impl Date {
         }
     }
 
-    /// Returns its number in its year, from 1.
+    /// Returns the day of the year, from 1.
     pub fn day_of_year(&self) -> i64 {
         const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
         let leap_day = i64::from(self.month > 2 && self.is_leap_year());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_towards_the_epoch() {
+    fn times_are_truncated_towards_the_epoch() {
         assert_eq!(rfc3339(-1500), "1969-12-31T23:59:59Z");
         assert_eq!(rfc3339(1_700_000_000_999), "2023-11-14T22:13:20Z");
     }

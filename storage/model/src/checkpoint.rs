@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 
 use crate::budget::{Budget, BudgetError};
 
-/// Values or bytes that a loop touches between two checks of the budget: well below a millisecond
-/// of work for a loop that adds, a few for one that sorts.
+/// Values or bytes that a loop processes between two checks of the budget: well below a millisecond
+/// for a loop that adds, a few milliseconds for one that sorts.
 const WORK_BETWEEN_CHECKS: usize = 1 << 16;
 /// Runs up to this length are sorted by insertion.
 const INSERTION_LEN: usize = 12;
 
-/// Counts the work of a loop, and checks the budget now and then.
+/// Counts the work of a loop, and checks the budget at intervals.
 #[derive(Debug)]
 pub struct Checkpoint {
     budget: Budget,
@@ -24,13 +24,13 @@ impl Checkpoint {
         Checkpoint { budget: budget.clone(), work: 0, counts_samples: false }
     }
 
-    /// Returns a checkpoint for a loop that decodes samples: its work counts as that many samples
-    /// of the query. [`Checkpoint::settle`] counts the last of them.
+    /// Returns a checkpoint for a loop that decodes samples: its work counts as samples of the
+    /// query. [`Checkpoint::settle`] charges the last of them.
     pub fn of_samples(budget: &Budget) -> Checkpoint {
         Checkpoint { counts_samples: true, ..Checkpoint::new(budget) }
     }
 
-    /// Counts values, bytes or samples that are about to be touched, or have just been.
+    /// Counts values, bytes or samples that the loop processes, before or after it does.
     ///
     /// Errors: the query has run too long, has been canceled, or decodes too many samples.
     #[inline]
@@ -39,7 +39,7 @@ impl Checkpoint {
         if self.work < WORK_BETWEEN_CHECKS { Ok(()) } else { self.settle() }
     }
 
-    /// Checks the budget and counts the samples that it does not know of.
+    /// Checks the budget and charges the samples since the last check.
     ///
     /// Errors: as for [`Checkpoint::work`].
     #[cold]
@@ -50,11 +50,10 @@ impl Checkpoint {
     }
 }
 
-/// Sorts items, equal ones in the order that they had. `weight` says how much work it is to look
-/// at an item once.
+/// Sorts items, stable. `weight` is the work of comparing an item once.
 ///
-/// The order need not be consistent: sorting ends, and keeps every item, whatever `compare`
-/// says. Items that stand in order are looked at once.
+/// The order need not be consistent: sorting terminates and keeps every item, whatever `compare`
+/// returns. Sorted input takes one pass.
 ///
 /// Errors: those of the checkpoint.
 pub fn sort_by<T>(
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sort_stops_soon_after_its_query() {
+    fn a_sort_stops_soon_after_its_query_is_canceled() {
         let budget = Budget::new(BudgetLimits::default());
         let mut checkpoint = Checkpoint::new(&budget);
         let items: Vec<u32> = (0..100_000).rev().collect();

@@ -1,40 +1,38 @@
-//! The forward-only reader of one series, a batch at a time.
+//! Forward-only cursor over the samples of one series, a batch at a time.
 
 use crate::error::SourceError;
 use crate::histogram::HistogramSample;
 
-/// The most floats that one call hands over.
+/// Maximum number of floats in a batch.
 pub const SAMPLE_BATCH_LEN: usize = 512;
-/// The most histograms that one call hands over.
+/// Maximum number of histograms in a batch.
 pub const HISTOGRAM_BATCH_LEN: usize = 64;
 
-/// Samples of one series: floats in two plain arrays, of which the first `len` are valid, and
-/// histograms beside them.
+/// Samples of one series: floats in two arrays, of which the first `len` are valid, and histograms.
 ///
 /// Units: timestamps in ms since the epoch.
 /// Invariant: timestamps strictly ascend, among floats, among histograms and of both together.
 pub struct SampleBatch {
-    /// How many floats are valid.
+    /// Number of valid floats.
     pub len: usize,
-    /// So many of the first floats are known to lie evenly in time. Who adds floats without a
-    /// word about them leaves this as it is: all are even where it equals `len`.
+    /// Number of floats at the front that are known to be evenly spaced. Adding a float does not
+    /// change it: all are even where it equals `len`.
     pub even_len: usize,
-    /// How far apart these are; above 0 where there are any.
+    /// Distance of these floats; above 0 if there are any.
     pub even_step_ms: i64,
-    /// Their times.
+    /// Times of the floats.
     pub timestamps: [i64; SAMPLE_BATCH_LEN],
-    /// Their values; staleness markers are included.
+    /// Values of the floats, including staleness markers.
     pub values: [f64; SAMPLE_BATCH_LEN],
-    /// Since when the counters of the first floats count, 0 where that is not known. It may be
-    /// shorter than `len`, and mostly is empty: what is missing is 0.
+    /// Start timestamps of the first floats, 0 if unknown. May be shorter than `len`, and is mostly
+    /// empty: missing ones are 0.
     pub starts: Vec<i64>,
-    /// The native histograms, at most [`HISTOGRAM_BATCH_LEN`]. Those who want floats alone look
-    /// here once a batch.
+    /// Native histograms, at most [`HISTOGRAM_BATCH_LEN`].
     pub histograms: Vec<HistogramSample>,
 }
 
 impl SampleBatch {
-    /// An empty batch, on the heap: it is 8 KiB.
+    /// Returns an empty batch, on the heap because it has 8 KiB.
     pub fn new() -> Box<SampleBatch> {
         Box::new(SampleBatch {
             len: 0,
@@ -47,7 +45,7 @@ impl SampleBatch {
         })
     }
 
-    /// Forgets the samples.
+    /// Removes all samples.
     #[inline]
     pub fn clear(&mut self) {
         self.len = 0;
@@ -56,19 +54,21 @@ impl SampleBatch {
         self.histograms.clear();
     }
 
-    /// Whether another sample would not fit.
+    /// Returns whether no further sample fits.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.len == SAMPLE_BATCH_LEN || self.histograms.len() >= HISTOGRAM_BATCH_LEN
     }
 
-    /// How many samples there are, floats and histograms.
+    /// Returns the number of samples, floats and histograms.
     #[inline]
     pub fn sample_count(&self) -> usize {
         self.len + self.histograms.len()
     }
 
-    /// Adds one float. Panics when the batch is full.
+    /// Adds one float.
+    ///
+    /// Panics: the batch is full.
     #[inline]
     pub fn push(&mut self, timestamp_ms: i64, value: f64) {
         self.timestamps[self.len] = timestamp_ms;
@@ -76,8 +76,9 @@ impl SampleBatch {
         self.len += 1;
     }
 
-    /// Adds one float whose counter counts since `start_ms`, 0 where that is not known. Panics
-    /// when the batch is full.
+    /// Adds one float with a start timestamp, 0 if unknown.
+    ///
+    /// Panics: the batch is full.
     #[inline]
     pub fn push_with_start(&mut self, timestamp_ms: i64, value: f64, start_ms: i64) {
         if start_ms != 0 {
@@ -87,7 +88,7 @@ impl SampleBatch {
         self.push(timestamp_ms, value);
     }
 
-    /// Notes that the floats from the one at `from` on lie evenly in time.
+    /// Notes that the floats from index `from` on are evenly spaced.
     #[inline]
     pub fn note_even(&mut self, from: usize, step_ms: i64) {
         let goes_on = self.even_len == from
@@ -100,31 +101,31 @@ impl SampleBatch {
         }
     }
 
-    /// How far apart the floats are, where they are known to lie evenly in time.
+    /// Returns the distance of the floats if all are known to be evenly spaced.
     #[inline]
     pub fn even_step_ms(&self) -> Option<i64> {
         (self.even_len == self.len && self.len > 0).then_some(self.even_step_ms)
     }
 
-    /// Since when the counter of a float counts; 0 where that is not known.
+    /// Returns the start timestamp of a float, 0 if unknown.
     #[inline]
     pub fn start(&self, index: usize) -> i64 {
         self.starts.get(index).copied().unwrap_or(0)
     }
 
-    /// The valid times and values of the floats.
+    /// Returns times and values of the floats.
     #[inline]
     pub fn samples(&self) -> (&[i64], &[f64]) {
         (&self.timestamps[..self.len], &self.values[..self.len])
     }
 }
 
-/// Why a call to [`Cursor::next_batch`] came back.
+/// Reason why a call to [`Cursor::next_batch`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
-    /// The batch is full: there may be more samples up to the bound.
+    /// The batch is full; there may be more samples up to the bound.
     Full,
-    /// Every sample up to the bound has been handed over; later ones may follow.
+    /// All samples up to the bound were returned; later ones may follow.
     Reached,
     /// The series has no more samples in the selected range.
     End,
@@ -188,17 +189,16 @@ impl Windows {
     }
 }
 
-/// A forward-only reader of the samples of one series inside the selected range.
+/// Forward-only cursor over the samples of one series in the selected range.
 ///
-/// A caller asks for samples up to a bound, uses them, and asks again with a later
-/// bound: between the calls the cursor keeps only the decoder's state, so that some
-/// hundred cursors stay in L2 together.
+/// The caller reads up to a bound, then up to a later one. Between the calls the cursor keeps only
+/// the state of the decoder, so that hundreds of cursors fit in L2.
 pub trait Cursor: Send {
-    /// Appends the next samples with `timestamp <= until_ms` to `batch`, in ascending
-    /// order, until the batch is full or the bound is reached. Bounds never decrease. All that
-    /// one call hands over, floats and histograms, is earlier than what the next one does.
+    /// Appends the next samples with `timestamp <= until_ms` to `batch`, in ascending order, until
+    /// the batch is full or the bound is reached. Bounds never decrease. All samples of one call,
+    /// floats and histograms, are earlier than those of the next.
     ///
-    /// Errors: damaged bytes, naming the series.
+    /// Errors: damaged bytes, with the series.
     fn next_batch(
         &mut self,
         until_ms: i64,
@@ -213,7 +213,7 @@ pub trait Cursor: Send {
     fn look_through(&mut self, _windows: Windows) {}
 }
 
-/// A cursor over samples that are decoded already.
+/// Cursor over decoded samples.
 pub struct SliceCursor<'a> {
     timestamps: &'a [i64],
     values: &'a [f64],
@@ -221,7 +221,7 @@ pub struct SliceCursor<'a> {
 }
 
 impl<'a> SliceCursor<'a> {
-    /// A cursor over two slices of equal length, times ascending.
+    /// Returns a cursor over two slices of equal length, times ascending.
     pub fn new(timestamps: &'a [i64], values: &'a [f64]) -> SliceCursor<'a> {
         assert_eq!(timestamps.len(), values.len());
         SliceCursor { timestamps, values, windows: None }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::labels::quoted;
 
-/// Units in the order in which they must stand, with their nanoseconds.
+/// Units in their required order, with their nanoseconds.
 const UNITS: [(&str, u64); 7] = [
     ("y", 365 * 24 * 3_600_000_000_000),
     ("w", 7 * 24 * 3_600_000_000_000),
@@ -17,10 +17,10 @@ const UNITS: [(&str, u64); 7] = [
     ("ms", 1_000_000),
 ];
 
-/// Returns the nanoseconds of a duration: whole numbers with units, each unit at most once and in
-/// falling order; a bare `0` is one too. The result fits a signed word.
+/// Parses a duration and returns nanoseconds: whole numbers with units, each unit at most once, in
+/// descending order; also a bare `0`. The result fits an `i64`.
 ///
-/// Errors: the text that Prometheus gives.
+/// Errors: the message of Prometheus.
 pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     match text {
         "" => return Err("empty duration string".to_owned()),
@@ -53,8 +53,8 @@ pub fn parse_duration_ns(text: &str) -> Result<u64, String> {
     Ok(total_ns)
 }
 
-/// Writes a duration in the units of [`parse_duration_ns`]; years and weeks only where nothing is
-/// left over.
+/// Writes a duration in the units of [`parse_duration_ns`]; years and weeks only without a
+/// remainder.
 pub fn write_duration(out: &mut impl fmt::Write, ms: u64) -> fmt::Result {
     if ms == 0 {
         return out.write_str("0s");

@@ -8,12 +8,12 @@ pub enum MatcherError {
     /// The regular expression does not parse.
     #[error("error parsing regexp: {0}")]
     Syntax(String),
-    /// The regular expression is larger than the limits.
+    /// The regular expression exceeds a limit.
     #[error("regular expression of {bytes} bytes exceeds the limit: {detail}")]
     TooLarge {
-        /// Its length.
+        /// Length of the expression.
         bytes: usize,
-        /// Which limit.
+        /// Limit that it exceeds.
         detail: String,
     },
 }
@@ -30,11 +30,11 @@ pub enum SourceError {
     /// Restore: bytes are damaged.
     #[error("damaged data at {location} of series {series}: {detail}")]
     Corrupt {
-        /// The series, or what is known of it.
+        /// Labels of the series, as far as known.
         series: String,
-        /// The key, chunk and offset.
+        /// Key, chunk and offset.
         location: String,
-        /// What was expected and what was found.
+        /// Expected and found content.
         detail: String,
     },
 }

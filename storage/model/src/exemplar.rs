@@ -1,4 +1,4 @@
-//! Exemplars: single observations that point at something beside the series, such as a trace.
+//! Exemplars: single observations with a reference to data outside the series, such as a trace.
 
 use crate::hash::xxh64;
 use crate::labels::Labels;
@@ -6,25 +6,25 @@ use crate::labels::Labels;
 /// One exemplar of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// Its own labels, such as a trace id.
+    /// Labels of the exemplar, such as a trace id.
     pub labels: Labels,
-    /// Its time, ms since the epoch.
+    /// Time in ms since the epoch.
     pub timestamp_ms: i64,
-    /// The value that was observed.
+    /// Observed value.
     pub value: f64,
 }
 
 /// A series and some of its exemplars.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesExemplars {
-    /// The series.
+    /// Labels of the series.
     pub labels: Labels,
-    /// Its exemplars by time, those of one time as they came.
+    /// Exemplars by time; those of one time in order of arrival.
     pub exemplars: Vec<Exemplar>,
 }
 
 impl Exemplar {
-    /// Whether the other says the same. One with a NaN is never the same.
+    /// Returns whether both have the same time, value and labels; never if the value is NaN.
     ///
     /// Source: `Exemplar.Equals` of Prometheus.
     pub fn is_same(&self, other: &Exemplar) -> bool {
@@ -33,8 +33,8 @@ impl Exemplar {
             && self.labels == other.labels
     }
 
-    /// Whether it stands before another of the same time: by value, then by the hash of the
-    /// labels.
+    /// Returns whether it sorts before another of the same time: by value, then by the hash of
+    /// the labels.
     ///
     /// Source: `validateExemplar` in `tsdb/exemplar.go` of Prometheus.
     pub fn is_before_at_same_time(&self, other: &Exemplar) -> bool {

@@ -1,5 +1,5 @@
-//! The hash of label sets that Prometheus has: it decides which series `limit_ratio` keeps, and
-//! in which order exemplars of one time and value come.
+//! Hash of label sets, as in Prometheus: it decides which series `limit_ratio` keeps, and the
+//! order of exemplars of the same time and value.
 
 const PRIME_1: u64 = 0x9e37_79b1_85eb_ca87;
 const PRIME_2: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -7,9 +7,9 @@ const PRIME_3: u64 = 0x1656_67b1_9e37_79f9;
 const PRIME_4: u64 = 0x85eb_ca77_c2b2_ae63;
 const PRIME_5: u64 = 0x27d4_eb2f_1656_67c5;
 
-/// The 64-bit xxHash of bytes with seed 0.
+/// Returns the 64-bit xxHash of bytes with seed 0.
 ///
-/// Over the packed form of a label set it is the hash that Prometheus has for the set.
+/// For the packed form of a label set, it equals the hash of the set in Prometheus.
 /// Source: <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>, "XXH64".
 pub fn xxh64(bytes: &[u8]) -> u64 {
     let mut rest = bytes;
@@ -53,7 +53,7 @@ pub fn xxh64(bytes: &[u8]) -> u64 {
     hash ^ (hash >> 32)
 }
 
-/// Up to eight bytes, little endian.
+/// Reads up to eight bytes, little endian.
 fn read(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }

@@ -1,7 +1,7 @@
-//! Label sets, packed.
+//! Packed label sets.
 //!
-//! A label set is one shared byte string, so that comparing, hashing, cloning and
-//! storing it are single operations on bytes:
+//! A label set is one shared byte string, so that comparing, hashing, cloning and storing it are
+//! single operations on bytes:
 //!
 //! ```text
 //! ( name_len name_bytes value_len value_bytes )*      names strictly ascending
@@ -12,17 +12,17 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The label that holds the metric's name.
+/// Name of the label with the metric's name.
 pub const METRIC_NAME: &str = "__name__";
 
-/// The longest name or value that fits the packed form, in bytes.
+/// Maximum length of a name or value in packed form, in bytes.
 pub const LABEL_BYTES_MAX: usize = 0x00ff_ffff;
 
-/// A label set: names sorted, unique, none empty; values not empty; all UTF-8.
+/// Label set: names sorted, unique and not empty; values not empty; all UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Labels(Arc<[u8]>);
 
-/// Why bytes or pairs are not a label set.
+/// Reason why bytes are not a label set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelsError {
     /// A length runs past the end of the bytes.
@@ -43,13 +43,13 @@ pub enum LabelsError {
 }
 
 impl Labels {
-    /// The label set without labels.
+    /// Returns the empty label set.
     pub fn empty() -> Labels {
         Labels(Arc::from(&[][..]))
     }
 
-    /// A label set of the pairs, sorted here; pairs with an empty value are left out,
-    /// of a repeated name the last value stays.
+    /// Returns the label set of pairs in any order. Pairs with an empty value are omitted; the last
+    /// value of a repeated name is kept.
     pub fn from_pairs<N: AsRef<str>, V: AsRef<str>>(
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Labels {
@@ -60,38 +60,38 @@ impl Labels {
         builder.build()
     }
 
-    /// A label set from its packed bytes, checked whole.
+    /// Returns the label set of packed bytes.
     ///
-    /// Errors: bytes that are not in the canonical form above.
+    /// Errors: the bytes are not in canonical form.
     pub fn from_bytes(bytes: &[u8]) -> Result<Labels, LabelsError> {
         check_packed(bytes)?;
         Ok(Labels(Arc::from(bytes)))
     }
 
-    /// A label set from bytes that are known to be canonical, because [`check_packed`]
-    /// or [`push_packed`] has seen them. Wrong bytes give wrong labels or a panic on use.
+    /// Returns the label set of bytes that are known to be canonical, because [`check_packed`] has
+    /// checked or [`push_packed`] has written them. Other bytes give wrong labels, or a panic on use.
     pub fn from_checked_bytes(bytes: &[u8]) -> Labels {
         debug_assert!(check_packed(bytes).is_ok());
         Labels(Arc::from(bytes))
     }
 
-    /// The packed bytes: equal exactly when the label sets are.
+    /// Returns the packed bytes, which are equal exactly if the label sets are.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// How many labels there are.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Whether there is no label.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of a label; the empty string where it is absent, as PromQL reads it.
+    /// Returns the value of a label; empty if it is absent, as in PromQL.
     pub fn get(&self, name: &str) -> &str {
         for (candidate, value) in self.iter_bytes() {
             match candidate.cmp(name.as_bytes()) {
@@ -103,22 +103,22 @@ impl Labels {
         ""
     }
 
-    /// Whether a label of that name is present.
+    /// Returns whether the set has a label of that name.
     pub fn has(&self, name: &str) -> bool {
         !self.get(name).is_empty()
     }
 
-    /// The metric's name; empty if there is none.
+    /// Returns the metric's name; empty if there is none.
     pub fn metric_name(&self) -> &str {
         self.get(METRIC_NAME)
     }
 
-    /// The labels in ascending order of their names.
+    /// Iterates over the labels by name.
     pub fn iter(&self) -> LabelsIter<'_> {
         LabelsIter { rest: &self.0 }
     }
 
-    /// The same as bytes, for those who only copy or compare them.
+    /// Iterates over the labels as bytes, for callers that only copy or compare them.
     pub fn iter_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = &self.0[..];
         std::iter::from_fn(move || {
@@ -129,12 +129,12 @@ impl Labels {
         })
     }
 
-    /// The same labels without the metric's name.
+    /// Returns the labels without the metric's name.
     pub fn without_metric_name(&self) -> Labels {
         if self.has(METRIC_NAME) { self.filtered(|name| name != METRIC_NAME) } else { self.clone() }
     }
 
-    /// The labels whose names pass.
+    /// Returns the labels whose names pass.
     pub fn filtered(&self, mut keep: impl FnMut(&str) -> bool) -> Labels {
         let mut bytes = Vec::with_capacity(self.0.len());
         for (name, value) in self.iter() {
@@ -145,7 +145,7 @@ impl Labels {
         Labels(Arc::from(bytes))
     }
 
-    /// A builder that starts from these labels.
+    /// Returns a builder with these labels.
     pub fn to_builder(&self) -> LabelsBuilder {
         LabelsBuilder {
             pairs: self.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -170,7 +170,7 @@ impl Ord for Labels {
     ///
     /// Source: `labels.Compare` of Prometheus.
     fn cmp(&self, other: &Self) -> Ordering {
-        // Sets that are shared are looked at no further.
+        // Shared sets need no comparison.
         if Arc::ptr_eq(&self.0, &other.0) {
             return Ordering::Equal;
         }
@@ -187,7 +187,7 @@ impl Ord for Labels {
 }
 
 impl fmt::Display for Labels {
-    /// As Prometheus prints a label set: `{__name__="up", job="a"}`.
+    /// Writes the label set as Prometheus does: `{__name__="up", job="a"}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("{")?;
         for (position, (name, value)) in self.iter().enumerate() {
@@ -212,7 +212,7 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// Whether a label name needs no quotes: `[a-zA-Z_][a-zA-Z0-9_]*`.
+/// Returns whether a label name needs no quotes: `[a-zA-Z_][a-zA-Z0-9_]*`.
 pub fn is_legacy_label_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     !bytes.is_empty()
@@ -220,12 +220,12 @@ pub fn is_legacy_label_name(name: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
-/// Whether a label may bear this name: any text but the empty one, in UTF-8.
+/// Returns whether a text is a valid label name: UTF-8, and not empty.
 pub fn is_valid_label_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| (c as u32) < INVALID_BYTE_BASE + 0x80)
 }
 
-/// Whether a metric name needs no quotes: `[a-zA-Z_:][a-zA-Z0-9_:]*`.
+/// Returns whether a metric name needs no quotes: `[a-zA-Z_:][a-zA-Z0-9_:]*`.
 pub fn is_legacy_metric_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     !bytes.is_empty()
@@ -233,13 +233,13 @@ pub fn is_legacy_metric_name(name: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b':')
 }
 
-/// Where a byte that is not UTF-8 is put in a text: byte `b` becomes this plus `b`.
+/// Base of the characters for bytes that are not UTF-8: byte `b` becomes this plus `b`.
 ///
-/// Strings of PromQL may hold such bytes through escapes like `\xff`; in ours, which are always
-/// UTF-8, private-use characters stand for them, and they are quoted as the bytes they are.
+/// Strings of PromQL may have such bytes through escapes like `\xff`. Our strings are always UTF-8:
+/// private-use characters represent these bytes, and are quoted as bytes.
 pub const INVALID_BYTE_BASE: u32 = 0x10_ff00;
 
-/// A string in double quotes with the escapes of Go's `strconv.Quote`.
+/// Returns a string in double quotes with the escapes of Go's `strconv.Quote`.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     // Writing to a string cannot fail.
@@ -272,15 +272,15 @@ pub fn write_quoted(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
     out.write_char('"')
 }
 
-/// Whether a character beyond ASCII is a letter, mark, number, punctuation or symbol.
+/// Returns whether a character beyond ASCII is a letter, mark, number, punctuation or symbol.
 fn is_printable(c: char) -> bool {
-    // Behind another character, combining marks are left as they are, as Go leaves them.
+    // After another character, combining marks are not escaped, as in Go.
     let mut pair = String::from("a");
     pair.push(c);
     pair.escape_debug().nth(1) == Some(c)
 }
 
-/// The labels of a set in order, as `(name, value)`.
+/// Iterator over the labels of a set, as `(name, value)`.
 #[derive(Clone)]
 pub struct LabelsIter<'a> {
     rest: &'a [u8],
@@ -300,7 +300,7 @@ impl<'a> Iterator for LabelsIter<'a> {
     }
 }
 
-/// Takes one length-prefixed text off the front of canonical bytes.
+/// Removes one length-prefixed text from the front of canonical bytes.
 #[inline]
 fn take_text<'a>(rest: &mut &'a [u8]) -> &'a str {
     text(take_bytes(rest))
@@ -311,7 +311,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("labels are checked to be UTF-8 where they are made")
 }
 
-/// The same without looking at the text.
+/// Removes one length-prefixed text without decoding it.
 #[inline]
 fn take_bytes<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let (len, head) = match rest[0] {
@@ -323,7 +323,7 @@ fn take_bytes<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     text
 }
 
-/// Appends one label in packed form. The caller keeps names ascending and texts valid.
+/// Appends one label in packed form. The caller ensures ascending names and valid texts.
 ///
 /// Panics: a name or value longer than [`LABEL_BYTES_MAX`].
 #[inline]
@@ -344,7 +344,7 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Checks that bytes are a canonical label set: whole, UTF-8, sorted, nothing empty.
+/// Checks that bytes are a canonical label set: complete, UTF-8, sorted, nothing empty.
 pub fn check_packed(bytes: &[u8]) -> Result<(), LabelsError> {
     let mut position = 0;
     let mut previous: Option<&str> = None;
@@ -382,7 +382,7 @@ fn read_text<'a>(bytes: &'a [u8], position: &mut usize) -> Result<&'a str, Label
     std::str::from_utf8(text).map_err(|_| LabelsError::NotUtf8(start))
 }
 
-/// Collects labels in any order and packs them once.
+/// Builder of label sets, from labels in any order.
 #[derive(Debug, Default, Clone)]
 pub struct LabelsBuilder {
     /// Sorted by name, unique, no empty value.
@@ -408,14 +408,14 @@ impl LabelsBuilder {
         self.set(name, "")
     }
 
-    /// The value of a label; empty where absent.
+    /// Returns the value of a label; empty if absent.
     pub fn get(&self, name: &str) -> &str {
         self.pairs
             .binary_search_by(|(n, _)| n.as_str().cmp(name))
             .map_or("", |at| &self.pairs[at].1)
     }
 
-    /// The packed label set.
+    /// Returns the packed label set.
     pub fn build(&self) -> Labels {
         let mut bytes = Vec::new();
         for (name, value) in &self.pairs {
@@ -431,7 +431,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn pairs_are_sorted_and_empty_values_left_out() {
+    fn pairs_are_sorted_and_empty_values_omitted() {
         let labels = Labels::from_pairs([("job", "a"), ("__name__", "up"), ("x", "")]);
         assert_eq!(labels.to_string(), r#"{__name__="up", job="a"}"#);
         assert_eq!(labels.metric_name(), "up");

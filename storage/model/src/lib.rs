@@ -1,7 +1,7 @@
-//! The words that every layer shares: labels, matchers, samples, write batches,
-//! query budgets, and the read seam between engine and storage.
+//! Types that all layers share: labels, matchers, samples, write batches, query budgets, and the
+//! read interface between engine and storage.
 //!
-//! No I/O and no runtime live here.
+//! No I/O and no runtime.
 
 pub mod batch;
 pub mod budget;

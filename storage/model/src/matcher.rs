@@ -1,4 +1,4 @@
-//! One condition on one label.
+//! Label matchers.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use crate::labels::{is_legacy_label_name, write_quoted};
 use crate::re2;
 pub use crate::re2::PATTERN_BYTES_MAX;
 
-/// How a matcher compares.
+/// Operator of a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MatchOp {
     /// `=`
@@ -25,7 +25,7 @@ pub enum MatchOp {
 }
 
 impl MatchOp {
-    /// The operator as PromQL writes it.
+    /// Returns the operator in PromQL syntax.
     pub fn as_str(self) -> &'static str {
         match self {
             MatchOp::Equal => "=",
@@ -36,7 +36,7 @@ impl MatchOp {
     }
 }
 
-/// A condition on one label; an absent label has the empty value.
+/// Condition on one label; an absent label has the empty value.
 #[derive(Clone)]
 pub struct Matcher {
     name: String,
@@ -45,24 +45,24 @@ pub struct Matcher {
     pattern: Option<Arc<Pattern>>,
 }
 
-/// What a regular expression comes down to.
+/// Simplest form of a regular expression.
 enum Pattern {
-    /// One of some plain strings, sorted.
+    /// Alternation of plain strings, sorted.
     Literals(Vec<String>),
-    /// Anything that starts with this.
+    /// Any string with this prefix.
     Prefix(String),
-    /// Every string.
+    /// Any string.
     Anything,
-    /// Every string but the empty one.
+    /// Any string but the empty one.
     NotEmpty,
-    /// The rest, anchored on both sides.
+    /// Any other expression, anchored on both sides.
     Compiled(Regex),
 }
 
 impl Matcher {
-    /// A matcher; regular expressions are anchored on both sides, and a dot matches a line feed.
+    /// Returns a matcher. Regular expressions are anchored on both sides, and a dot matches a line feed.
     ///
-    /// Errors: an expression that does not parse, or is too large.
+    /// Errors: the expression does not parse, or is too large.
     /// Source: `FastRegexMatcher` of Prometheus wraps as `^(?s:…)$`.
     pub fn new(
         op: MatchOp,
@@ -77,27 +77,27 @@ impl Matcher {
         Ok(Matcher { name: name.into(), op, value, pattern })
     }
 
-    /// The matcher `name="value"`.
+    /// Returns the matcher `name="value"`.
     pub fn equal(name: impl Into<String>, value: impl Into<String>) -> Matcher {
         Matcher { name: name.into(), op: MatchOp::Equal, value: value.into(), pattern: None }
     }
 
-    /// The label's name.
+    /// Returns the label's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it compares.
+    /// Returns the operator.
     pub fn op(&self) -> MatchOp {
         self.op
     }
 
-    /// The value or the expression, as given.
+    /// Returns the value or the expression, as given.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Whether a label's value passes; an absent label's value is empty.
+    /// Returns whether a label's value passes; an absent label's value is empty.
     pub fn matches(&self, value: &str) -> bool {
         match self.op {
             MatchOp::Equal => value == self.value,
@@ -107,12 +107,12 @@ impl Matcher {
         }
     }
 
-    /// Whether series without the label pass.
+    /// Returns whether series without the label pass.
     pub fn matches_empty(&self) -> bool {
         self.matches("")
     }
 
-    /// Whether any value passes, so that the matcher excludes nothing.
+    /// Returns whether every value passes.
     pub fn matches_everything(&self) -> bool {
         match (self.op, self.pattern.as_deref()) {
             (MatchOp::Regex, Some(Pattern::Anything)) => true,
@@ -121,12 +121,12 @@ impl Matcher {
         }
     }
 
-    /// Whether the value is a regular expression that had to be compiled.
+    /// Returns whether the value is a compiled regular expression.
     pub fn is_compiled(&self) -> bool {
         matches!(self.pattern.as_deref(), Some(Pattern::Compiled(_)))
     }
 
-    /// The only values that can pass, sorted, where the matcher names them.
+    /// Returns the only values that can pass, sorted, if the matcher lists them.
     pub fn literal_values(&self) -> Option<Vec<&str>> {
         match (self.op, self.pattern.as_deref()) {
             (MatchOp::Equal, _) => Some(vec![&self.value]),
@@ -137,7 +137,7 @@ impl Matcher {
         }
     }
 
-    /// A prefix that every passing value has; empty where none is known.
+    /// Returns a prefix of all passing values; empty if none is known.
     pub fn literal_prefix(&self) -> &str {
         match (self.op, self.pattern.as_deref()) {
             (MatchOp::Equal, _) => &self.value,
@@ -146,7 +146,7 @@ impl Matcher {
         }
     }
 
-    /// The only values that can fail, sorted, where the matcher names them.
+    /// Returns the only values that can fail, sorted, if the matcher lists them.
     pub fn refused_values(&self) -> Option<Vec<&str>> {
         match (self.op, self.pattern.as_deref()) {
             (MatchOp::NotEqual, _) => Some(vec![&self.value]),
@@ -157,7 +157,7 @@ impl Matcher {
         }
     }
 
-    /// A prefix that every failing value has; empty where none is known.
+    /// Returns a prefix of all failing values; empty if none is known.
     pub fn refused_prefix(&self) -> &str {
         match (self.op, self.pattern.as_deref()) {
             (MatchOp::NotEqual, _) => &self.value,
@@ -201,7 +201,7 @@ impl fmt::Debug for Matcher {
 }
 
 impl fmt::Display for Matcher {
-    /// As PromQL writes it: `job=~"a|b"`.
+    /// Writes the matcher in PromQL syntax: `job=~"a|b"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if is_legacy_label_name(&self.name) {
             f.write_str(&self.name)?;
@@ -221,7 +221,7 @@ impl Pattern {
         Ok(Pattern::Compiled(re2::compile_anchored(source)?))
     }
 
-    /// The shapes that dashboards are full of: `a|b|c`, `a.*`, `.*`, `.+`.
+    /// Recognizes frequent forms in dashboards: `a|b|c`, `a.*`, `.*`, `.+`.
     fn without_regex(source: &str) -> Option<Pattern> {
         let is_plain = |text: &str| !text.contains(is_meta);
         match source {

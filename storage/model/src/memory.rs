@@ -1,4 +1,4 @@
-//! A source that holds decoded samples: for tests, scripts and benches.
+//! Source of decoded samples in memory, for tests and scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::labels::Labels;
 use crate::matcher::Matcher;
 use crate::source::{BoxFuture, MetadataQuery, Selection, SeriesSet, Source};
 
-/// Series in memory, decoded.
+/// Decoded series in memory.
 #[derive(Debug, Default, Clone)]
 pub struct MemorySource {
     series: BTreeMap<Labels, Arc<Samples>>,
@@ -23,23 +23,23 @@ pub struct MemorySource {
 struct Samples {
     timestamps: Vec<i64>,
     values: Vec<f64>,
-    /// Empty, or one a float.
+    /// Start timestamps: empty, or one for each float.
     starts: Vec<i64>,
     histograms: Vec<HistogramSample>,
 }
 
 impl MemorySource {
-    /// An empty source.
+    /// Returns an empty source.
     pub fn new() -> MemorySource {
         MemorySource::default()
     }
 
-    /// Adds one float, in any order; the later write of one time wins.
+    /// Adds one float, in any order; the last write at a time wins.
     pub fn append(&mut self, labels: &Labels, timestamp_ms: i64, value: f64) {
         self.append_with_start(labels, timestamp_ms, value, 0);
     }
 
-    /// Adds one float whose counter counts since `start_ms`, 0 where that is not known.
+    /// Adds one float with a start timestamp, 0 if unknown.
     pub fn append_with_start(
         &mut self,
         labels: &Labels,
@@ -70,8 +70,8 @@ impl MemorySource {
         }
     }
 
-    /// Adds one native histogram, in any order; the later write of one time wins. Its reset
-    /// hint is taken as it is.
+    /// Adds one native histogram, in any order; the last write at a time wins. Its reset hint is
+    /// kept.
     pub fn append_histogram(
         &mut self,
         labels: &Labels,
@@ -94,7 +94,7 @@ impl MemorySource {
         }
     }
 
-    /// Forgets the samples of matching series from one time to another.
+    /// Removes the samples of matching series from one time to another.
     pub fn delete(&mut self, matchers: &[Matcher], start_ms: i64, end_ms: i64) {
         let is_left = |time_ms: i64| !(start_ms..=end_ms).contains(&time_ms);
         for (labels, samples) in &mut self.series {
@@ -113,7 +113,7 @@ impl MemorySource {
         self.series.retain(|_, s| !s.timestamps.is_empty() || !s.histograms.is_empty());
     }
 
-    /// The latest histogram of a series.
+    /// Returns the latest histogram of a series.
     pub fn last_histogram(&self, labels: &Labels) -> Option<&HistogramSample> {
         self.series.get(labels)?.histograms.last()
     }
@@ -122,22 +122,23 @@ impl MemorySource {
         Arc::make_mut(self.series.entry(labels.clone()).or_default())
     }
 
-    /// Forgets everything.
+    /// Removes all series.
     pub fn clear(&mut self) {
         self.series.clear();
     }
 
-    /// Every series with the times and values of its floats, sorted by labels.
+    /// Iterates over series with the times and values of their floats, sorted by labels.
     pub fn iter(&self) -> impl Iterator<Item = (&Labels, &[i64], &[f64])> {
         self.series.iter().map(|(labels, s)| (labels, &s.timestamps[..], &s.values[..]))
     }
 
-    /// Every series with its histograms, sorted by labels.
+    /// Iterates over series with their histograms, sorted by labels.
     pub fn histograms(&self) -> impl Iterator<Item = (&Labels, &[HistogramSample])> {
         self.series.iter().map(|(labels, s)| (labels, &s.histograms[..]))
     }
 
-    /// Every series with the starts of its floats, sorted by labels: none, or one a float.
+    /// Iterates over series with the start timestamps of their floats, sorted by labels: none, or
+    /// one for each float.
     pub fn starts(&self) -> impl Iterator<Item = (&Labels, &[i64])> {
         self.series.iter().map(|(labels, s)| (labels, &s.starts[..]))
     }
@@ -168,7 +169,7 @@ impl MemorySource {
     }
 }
 
-/// Which floats and which histograms of a series lie in a range of time.
+/// Indices of the floats and histograms of a series in a range of time.
 #[derive(Debug, Clone)]
 struct Ranges {
     floats: Range<usize>,
@@ -233,7 +234,7 @@ impl SeriesSet for MemorySet {
     }
 }
 
-/// A cursor over floats and histograms, by time.
+/// Cursor over floats and histograms, by time.
 struct MixedCursor<'a> {
     samples: &'a Samples,
     rest: Ranges,
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn later_write_of_one_time_wins_whatever_its_kind() {
+    fn last_write_at_a_time_wins_whatever_its_kind() {
         let labels = Labels::from_pairs([("__name__", "m")]);
         let mut source = MemorySource::new();
         source.append_with_start(&labels, 5, 1.0, 2);

@@ -1,31 +1,31 @@
-//! What metrics are, as it is kept for each of them.
+//! Metadata of metrics: type, description and unit.
 
 use std::sync::Arc;
 
-/// The type of a metric.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MetricKind {
-    /// Nobody has said.
+    /// No type was sent.
     #[default]
     Unknown,
-    /// Only grows, but for resets.
+    /// Only increases, except at resets.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
     /// Observations in buckets, classic or native.
     Histogram,
-    /// Observations in buckets that can go down.
+    /// Observations in buckets whose counts can decrease.
     GaugeHistogram,
     /// Observations with quantiles.
     Summary,
-    /// Labels that describe something.
+    /// Descriptive labels, with the value 1.
     Info,
-    /// One of some states.
+    /// State out of a fixed set.
     StateSet,
 }
 
 impl MetricKind {
-    /// The word for it in Prometheus' API.
+    /// Returns its name in the API of Prometheus.
     pub fn as_str(self) -> &'static str {
         match self {
             MetricKind::Unknown => "unknown",
@@ -40,22 +40,22 @@ impl MetricKind {
     }
 }
 
-/// What has been said about a metric.
+/// One metadata entry of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricMetadata {
-    /// Its type.
+    /// Type.
     pub kind: MetricKind,
-    /// What it counts or measures.
+    /// Description.
     pub help: String,
-    /// The unit of its values.
+    /// Unit of the values.
     pub unit: String,
 }
 
-/// A metric and all that has been said about it.
+/// Metric with all of its metadata entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownMetric {
-    /// Its name.
+    /// Name of the metric.
     pub metric: Arc<str>,
-    /// Each once, the latest last.
+    /// Distinct entries, the latest last.
     pub entries: Arc<[MetricMetadata]>,
 }

@@ -1,18 +1,18 @@
-//! Numbers as Go's `fmt` and `strconv` print and read them.
+//! Formatting and parsing of numbers as in Go's `fmt` and `strconv`.
 
 use std::fmt::Write as _;
 
-/// A number like `%g`: the shortest text that reads back the same, with an exponent below
-/// 1e-4 and from 1e21 digits' worth of six on.
+/// Formats a number like `%g`: the shortest text that parses to the same number, with an exponent
+/// below 1e-4 and from 1e6 on.
 ///
 /// Source: `strconv.FormatFloat(value, 'g', -1, 64)` of Go.
 pub fn general(value: f64) -> String {
     special(value).unwrap_or_else(|| from_scientific(&scientific(value), 6))
 }
 
-/// A number like `%.2g`: rounded to some significant digits, without trailing zeros.
+/// Formats a number like `%.2g`: rounded to significant digits, without trailing zeros.
 ///
-/// Panics: no digits.
+/// Panics: `digits` is 0.
 pub fn general_rounded(value: f64, digits: usize) -> String {
     assert!(digits > 0, "at least one significant digit");
     let text = || {
@@ -24,14 +24,14 @@ pub fn general_rounded(value: f64, digits: usize) -> String {
         };
         let shown = mantissa.bytes().filter(u8::is_ascii_digit).count() as i32;
         let point = exponent.parse::<i32>().map_or(0, |exponent| exponent + 1);
-        // Go asks for an exponent at the digits that are left, where they cover the number.
+        // Go uses an exponent from the number of remaining digits on, if they cover the number.
         let limit = if shown >= point { shown.min(digits as i32) } else { digits as i32 };
         from_scientific(&format!("{mantissa}e{exponent}"), limit)
     };
     special(value).unwrap_or_else(text)
 }
 
-/// A number as OpenMetrics writes it in a label: always with a point or an exponent.
+/// Formats a number as OpenMetrics does in a label: always with a point or an exponent.
 ///
 /// Source: `labels.FormatOpenMetricsFloat` of Prometheus.
 pub fn open_metrics(value: f64) -> String {
@@ -42,14 +42,14 @@ pub fn open_metrics(value: f64) -> String {
     text
 }
 
-/// A number without an exponent, as short as reads back the same.
+/// Formats a number without an exponent: the shortest text that parses to the same number.
 ///
 /// Source: `strconv.FormatFloat(value, 'f', -1, 64)` of Go.
 pub fn plain(value: f64) -> String {
     special(value).unwrap_or_else(|| without_exponent(&scientific(value)))
 }
 
-/// A finite number as JSON has it: with an exponent below 1e-6 and from 1e21 on.
+/// Formats a finite number for JSON: with an exponent below 1e-6 and from 1e21 on.
 ///
 /// Source: `encoding/json` of Go, which follows ECMAScript.
 pub fn json(value: f64) -> String {
@@ -65,7 +65,7 @@ pub fn json(value: f64) -> String {
     }
 }
 
-/// From `-d.ddde-x` to digits with a point.
+/// Converts `-d.ddde-x` to digits with a point.
 fn without_exponent(text: &str) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let sign = if mantissa.starts_with('-') { "-" } else { "" };
@@ -82,9 +82,9 @@ fn special(value: f64) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// The shortest text that reads back the same, as `-d.ddde-x`.
+/// Returns the shortest text that parses to the same number, as `-d.ddde-x`.
 ///
-/// Where two are equally near, Go takes the even one; the formatter of `std` does not.
+/// Of two equally near texts Go takes the even one; the formatter of `std` does not.
 fn scientific(value: f64) -> String {
     let mut buffer = zmij::Buffer::new();
     let text = buffer.format_finite(value.abs());
@@ -102,7 +102,7 @@ fn scientific(value: f64) -> String {
     format!("{sign}{first}{point}{}e{exponent}", &digits[1..])
 }
 
-/// From `-d.ddde-x` to what `%g` makes of it; `limit` is the exponent from which on it stays.
+/// Converts `-d.ddde-x` to the format of `%g`; from the exponent `limit` on it keeps the exponent.
 fn from_scientific(text: &str, limit: i32) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -119,7 +119,7 @@ fn from_scientific(text: &str, limit: i32) -> String {
     positional(out, mantissa, exponent)
 }
 
-/// The digits of `d.ddde-x` behind a sign, without an exponent.
+/// Appends the digits of `d.ddde-x` to a sign, without an exponent.
 fn positional(mut out: String, mantissa: &str, exponent: i32) -> String {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     if exponent < 0 {
@@ -135,8 +135,8 @@ fn positional(mut out: String, mantissa: &str, exponent: i32) -> String {
     out
 }
 
-/// A number as Go reads it: decimal or hexadecimal, underscores between digits, `inf`, `infinity`,
-/// `nan`; `None` for anything else, and for what is too large to be finite.
+/// Parses a number as Go does: decimal or hexadecimal, underscores between digits, `inf`, `infinity`,
+/// `nan`; `None` for other text, and for numbers too large for a float.
 ///
 /// Source: `strconv.ParseFloat` of Go.
 pub fn parse_float(text: &str) -> Option<f64> {
@@ -153,7 +153,7 @@ pub fn parse_float(text: &str) -> Option<f64> {
         text
     };
     let value: f64 = digits.parse().ok()?;
-    // Rust takes a sign before "nan", and turns what is too large into an infinity.
+    // Rust accepts a sign before "nan", and converts numbers that are too large to infinity.
     let names_infinity = unsigned.starts_with(['i', 'I']);
     if value.is_infinite() != names_infinity || (value.is_nan() && unsigned.len() < text.len()) {
         return None;
@@ -161,7 +161,7 @@ pub fn parse_float(text: &str) -> Option<f64> {
     Some(value)
 }
 
-/// Takes out underscores, each of which stands between two digits.
+/// Removes underscores; `None` if one is not between two digits.
 fn without_underscores(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -172,7 +172,7 @@ fn without_underscores(text: &str) -> Option<String> {
     Some(text.replace('_', ""))
 }
 
-/// `h.hhp±d` without its prefix; underscores may stand between digits.
+/// Parses `h.hhp±d` without its prefix; underscores are allowed between digits.
 fn parse_hex(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let exponent: i32 = exponent.parse().ok()?;
@@ -188,7 +188,7 @@ fn parse_hex(text: &str) -> Option<f64> {
             c => {
                 let digit = u64::from(c.to_digit(16)?);
                 digits += 1;
-                // Beyond 60 bits only whether anything follows matters for rounding.
+                // Beyond 60 bits, rounding depends only on whether a digit is not 0.
                 if bits >> 60 == 0 {
                     bits = bits << 4 | digit;
                     scale -= if after_point { 4 } else { 0 };

@@ -1,4 +1,4 @@
-//! Memory that is reserved from a query's budget as long as it is held.
+//! Reservations of a query's memory, released when dropped.
 
 use crate::budget::{Budget, BudgetError};
 

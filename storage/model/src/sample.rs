@@ -1,26 +1,26 @@
-//! What a float sample's value can mean beyond its number.
+//! Staleness markers among the values of float samples.
 
-/// The bits of the NaN that marks a series as stale.
+/// Bits of the NaN that marks a series as stale.
 ///
 /// Source: `model/value/value.go` of Prometheus, "StaleNaN".
 pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 
-/// The value that ends a series: the selectors see nothing from here on.
+/// Returns the value that ends a series: selectors find no value after it.
 #[inline]
 pub fn stale_nan() -> f64 {
     f64::from_bits(STALE_NAN_BITS)
 }
 
-/// Whether a value is the staleness marker, and not just any NaN.
+/// Returns whether a value is the staleness marker, not any other NaN.
 #[inline]
 pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS
 }
 
-/// Whether any of some values is the staleness marker.
+/// Returns whether any value is the staleness marker.
 #[inline]
 pub fn is_any_stale(values: &[f64]) -> bool {
-    // No short circuit: so many are compared at a time as the processor can.
+    // No short circuit, so that the loop is vectorized.
     values.iter().fold(false, |any, value| any | is_stale(*value))
 }
 

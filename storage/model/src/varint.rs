@@ -1,7 +1,6 @@
-//! LEB128 numbers, seven bits a byte, lowest first; and signed numbers folded around zero, as
-//! protobuf, Prometheus and Go write them.
+//! LEB128 varints and zigzag encoding, as protobuf, Prometheus and Go write them.
 
-/// Adds a number.
+/// Appends a varint.
 #[inline]
 pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -11,20 +10,20 @@ pub fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Returns the bytes that a number takes.
+/// Returns the encoded length of a number in bytes.
 #[inline]
 pub fn varint_len(number: u64) -> usize {
     (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Takes a number off the front of bytes.
+/// Removes a varint from the front of bytes.
 ///
-/// Returns `None` where it is cut short or has more than 64 bits.
+/// Returns `None` if it is truncated or has more than 64 bits.
 #[inline]
 pub fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for (index, byte) in rest.iter().enumerate().take(10) {
-        // The tenth byte holds the one bit that is left.
+        // The tenth byte holds only bit 63.
         if index == 9 && *byte > 1 {
             return None;
         }
@@ -37,13 +36,13 @@ pub fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Folds a signed number around zero: 0, −1, 1, −2, … become 0, 1, 2, 3, ….
+/// Encodes a signed number: 0, −1, 1, −2, … become 0, 1, 2, 3, ….
 #[inline]
 pub fn zigzag(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
 
-/// Returns the number that [`zigzag`] has folded.
+/// Decodes a number that [`zigzag`] encoded.
 #[inline]
 pub fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)

@@ -11,7 +11,7 @@ use super::spans::Indices;
 use super::zero::widened_zero;
 use super::{Combined, Histogram, HistogramError, ResetHint, Span, same_bounds};
 
-/// A histogram whose counts are cells.
+/// Histogram with cells instead of counts.
 #[derive(Debug, Clone)]
 pub(super) struct Accumulator<C> {
     pub(super) reset_hint: ResetHint,
@@ -28,10 +28,10 @@ pub(super) struct Accumulator<C> {
 impl<C: Cell> Accumulator<C> {
     /// Adds a histogram, or subtracts it.
     ///
-    /// The finer of two schemas gives way to the coarser, the smaller of two zero buckets to one
-    /// that suits both; of different custom bounds those that both have remain.
+    /// The result has the coarser of two schemas, a zero bucket that suits both, and the common
+    /// custom bounds.
     ///
-    /// Errors: only one of the two has custom buckets; nothing is changed then.
+    /// Errors: only one of the two has custom buckets; the accumulator is not changed.
     ///
     /// Source: `Add`, `Sub` and `KahanAdd` in `model/histogram/float_histogram.go` of Prometheus.
     pub(super) fn combine(
@@ -90,7 +90,8 @@ impl<C: Cell> Accumulator<C> {
         self.layer_mut(positive).merge(&coarse.spans, cells, skipped);
     }
 
-    /// How many buckets at the start of a side of the same schema end inside of the zero bucket.
+    /// Counts the buckets at the start of a side of the same schema that end inside of the zero
+    /// bucket.
     fn buckets_in_zero(&self, spans: &[Span], len: usize) -> usize {
         let (schema, threshold) = (self.schema, self.zero_threshold);
         let in_zero_bucket = |index: &i64| exponential_bound(*index, schema) <= threshold;
@@ -100,7 +101,7 @@ impl<C: Cell> Accumulator<C> {
         }
     }
 
-    /// Adds custom buckets of other bounds: both go over into the bounds that they share.
+    /// Adds custom buckets with other bounds: both are converted to their common bounds.
     fn combine_other_bounds(&mut self, other: &Histogram, sign: f64) {
         let bounds = common_bounds(&self.custom_bounds, &other.custom_bounds);
         let mut sums = vec![Summed::new(0.0); bounds.len() + 1];
@@ -118,7 +119,7 @@ impl<C: Cell> Accumulator<C> {
         self.schema = schema;
     }
 
-    /// Widens the zero bucket until it suits both; what that of the other would hold then.
+    /// Widens the zero bucket until it suits both. Returns the zero count of the other at that width.
     ///
     /// Source: `reconcileZeroBuckets` in `model/histogram/float_histogram.go` of Prometheus.
     fn reconcile_zero_buckets(&mut self, other: &Histogram) -> Summed {
@@ -129,13 +130,13 @@ impl<C: Cell> Accumulator<C> {
                     (zero, threshold) = other.zero_count_within(self.zero_threshold);
                 }
                 Some(Ordering::Greater) => self.widen_zero_bucket(threshold),
-                // Equal, or no numbers, of which neither is larger.
+                // Equal, or NaN.
                 _ => return zero,
             }
         }
     }
 
-    /// Takes the buckets below a threshold into the zero bucket.
+    /// Merges the buckets below a threshold into the zero bucket.
     fn widen_zero_bucket(&mut self, threshold: f64) {
         let (zero, threshold) = widened_zero(
             self.zero,
@@ -156,12 +157,12 @@ impl<C: Cell> Accumulator<C> {
     }
 }
 
-/// By how many steps a schema is coarser than another, which is finer.
+/// Returns the difference between a schema and a coarser one.
 pub(super) fn schema_shift(from: i8, to: i8) -> u32 {
     (i32::from(from) - i32::from(to)).clamp(0, 62).unsigned_abs()
 }
 
-/// The bounds that are in both, ascending.
+/// Returns the bounds that are in both, ascending.
 ///
 /// Source: `intersectCustomBucketBounds` in `model/histogram/float_histogram.go` of Prometheus.
 pub(super) fn common_bounds(left: &[f64], right: &[f64]) -> Vec<f64> {

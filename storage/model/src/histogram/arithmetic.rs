@@ -5,7 +5,7 @@ use super::layer::Layer;
 use super::spans::{coarser_layout, merged};
 use super::{CUSTOM_BUCKETS_SCHEMA, Histogram, HistogramError, ResetHint, Side, Span};
 
-/// What an addition or a subtraction has to say beside its result.
+/// Conditions of an addition or subtraction that PromQL reports as annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Combined {
     /// One operand was marked as reset, the other as not reset; the result is marked as neither.
@@ -15,7 +15,7 @@ pub struct Combined {
 }
 
 impl ResetHint {
-    /// Turns into the hint of a sum with an operand of another hint, and says whether the two
+    /// Changes to the hint of a sum with an operand of another hint. Returns whether the two
     /// contradict each other.
     ///
     /// Source: `adjustCounterReset` in `model/histogram/float_histogram.go` of Prometheus.
@@ -35,27 +35,27 @@ impl ResetHint {
 impl Histogram {
     /// Adds a histogram.
     ///
-    /// The finer of two schemas gives way to the coarser, the smaller of two zero buckets to one
-    /// that suits both, and of different custom bounds those that both have remain. The result
-    /// may have empty buckets and adjacent spans: [`Histogram::compact`] removes them.
+    /// The result has the coarser of two schemas, a zero bucket that suits both, and the common
+    /// custom bounds. It may have empty buckets and adjacent spans: [`Histogram::compact`] removes
+    /// them.
     ///
-    /// Errors: only one of the two has custom buckets; nothing is changed then.
+    /// Errors: only one of the two has custom buckets; the histogram is not changed.
     ///
     /// Source: `Add` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn add(&mut self, other: &Histogram) -> Result<Combined, HistogramError> {
         self.accumulate(|accumulator| accumulator.combine(other, false))
     }
 
-    /// Subtracts a histogram, in all else like [`Histogram::add`].
+    /// Subtracts a histogram, otherwise like [`Histogram::add`].
     ///
-    /// The `-` of PromQL marks its result as a gauge; this does not.
+    /// Unlike `-` in PromQL, it does not mark the result as a gauge.
     ///
     /// Source: `Sub` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn sub(&mut self, other: &Histogram) -> Result<Combined, HistogramError> {
         self.accumulate(|accumulator| accumulator.combine(other, true))
     }
 
-    /// Multiplies all counts and the sum; a negative factor makes a gauge.
+    /// Multiplies all counts and the sum; a negative factor changes the histogram to a gauge.
     ///
     /// Source: `Mul` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn mul(&mut self, factor: f64) {
@@ -65,8 +65,8 @@ impl Histogram {
         }
     }
 
-    /// Divides all counts and the sum; a negative divisor makes a gauge. Division by zero leaves
-    /// no buckets but the zero bucket.
+    /// Divides all counts and the sum; a negative divisor changes the histogram to a gauge. Division
+    /// by zero keeps only the zero bucket.
     ///
     /// Source: `Div` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn div(&mut self, divisor: f64) {
@@ -82,11 +82,11 @@ impl Histogram {
         }
     }
 
-    /// Cuts off empty buckets at the ends of spans and those in the middle where more than
-    /// `empty_max` follow each other, then fills gaps of up to `empty_max` buckets.
+    /// Removes empty buckets at the ends of spans, and runs of more than `empty_max` in the middle;
+    /// then fills gaps of up to `empty_max` buckets.
     ///
-    /// With 0 no empty bucket remains, and equal contents have equal spans. With more, the result
-    /// is larger than the original by at most `empty_max` counts for each span.
+    /// With 0 no empty bucket remains, and equal contents have equal spans. Otherwise the result
+    /// exceeds the original by at most `empty_max` counts for each span.
     ///
     /// Source: `Compact` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn compact(&mut self, empty_max: usize) {
@@ -98,8 +98,8 @@ impl Histogram {
 
     /// Merges buckets into those of a coarser schema.
     ///
-    /// Errors: custom buckets on either side, a schema that is not coarser, spans that overlap or
-    /// have more or fewer buckets than there are counts; nothing is changed then.
+    /// Errors: custom buckets, a schema that is not coarser, spans that overlap or do not match the
+    /// counts; the histogram is not changed.
     ///
     /// Source: `ReduceResolution` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn reduce_resolution(&mut self, schema: i8) -> Result<(), HistogramError> {
@@ -121,7 +121,7 @@ impl Histogram {
         Ok(())
     }
 
-    /// Whether a count, the sum or a custom bound is infinite.
+    /// Returns whether a count, the sum or a custom bound is infinite.
     ///
     /// Source: `HasOverflow` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn has_overflow(&self) -> bool {
@@ -139,7 +139,7 @@ impl Histogram {
         }
     }
 
-    /// Runs an operation on the same histogram in the form that arithmetic works on.
+    /// Runs an operation on this histogram as an accumulator.
     fn accumulate<T>(&mut self, run: impl FnOnce(&mut Accumulator<f64>) -> T) -> T {
         let histogram = std::mem::take(self);
         let mut accumulator = Accumulator {
@@ -175,9 +175,9 @@ fn sum(left: f64, right: f64) -> f64 {
     left + right
 }
 
-/// The buckets of a side in a schema that is coarser by `shift`.
+/// Returns the buckets of a side in a schema that is coarser by `shift`.
 ///
-/// Errors: spans that overlap, more or fewer buckets than counts.
+/// Errors: spans that overlap or do not match the counts.
 ///
 /// Source: `reduceResolution` in `model/histogram/generic.go` of Prometheus.
 pub(super) fn coarser<T: Copy>(

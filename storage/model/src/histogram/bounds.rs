@@ -1,12 +1,12 @@
-//! Bounds of exponential buckets, with the bits that Prometheus gives them.
+//! Bounds of exponential buckets, with the same bits as in Prometheus.
 
 use super::{EXPONENTIAL_SCHEMA_MAX, EXPONENTIAL_SCHEMA_MIN};
 
-/// The upper bound of the bucket above zero with this index; the bucket before ends where it
-/// begins.
+/// Returns the upper bound of the bucket above zero with an index, which is the lower bound of the
+/// next one.
 ///
-/// The bucket that would end at 2^1024 ends at the largest finite number instead, so that only
-/// infinities are left for the one after it. A schema out of range counts as the nearest one.
+/// The bucket up to 2^1024 ends at the largest finite number instead, so that the one after it has
+/// only infinities. A schema out of range is treated as the nearest one.
 ///
 /// Source: `getBoundExponential` in `model/histogram/generic.go` of Prometheus.
 pub fn exponential_bound(index: i64, schema: i8) -> f64 {
@@ -25,11 +25,11 @@ pub fn exponential_bound(index: i64, schema: i8) -> f64 {
     }
 }
 
-/// `value × 2^exponent`, rounded once. The value is in `[0.5, 1]`.
+/// Returns `value × 2^exponent`, rounded once, for a value in `[0.5, 1]`.
 fn times_power_of_two(value: f64, exponent: i64) -> f64 {
     match exponent {
         ..-1100 => 0.0,
-        // Through a normal number, so that what becomes subnormal is rounded here only.
+        // Through a normal number, so that a subnormal result is rounded only here.
         -1100..-1000 => value * power_of_two(exponent + 200) * power_of_two(-200),
         -1000..1024 => value * power_of_two(exponent),
         1024 => value * 2.0 * power_of_two(1023),
@@ -43,8 +43,8 @@ fn power_of_two(exponent: i64) -> f64 {
 
 /// Bounds in `[0.5, 1)` of schema 8; every second one is a bound of schema 7, and so on.
 ///
-/// Source: `exponentialBounds` of Prometheus. Some differ in their last bits from the powers of
-/// two that they stand for, and stored histograms rely on them as they are.
+/// Source: `exponentialBounds` of Prometheus. Some differ in their last bits from the exact powers
+/// of two, and stored histograms depend on them.
 #[rustfmt::skip]
 const FRACTIONS: [f64; 256] = [
     0.5, 0.5013556375251013, 0.5027149505564014, 0.5040779490592088, 0.5054446430258502,

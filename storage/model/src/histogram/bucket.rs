@@ -1,4 +1,4 @@
-//! Buckets one by one, with their bounds.
+//! Iteration over buckets with their bounds.
 
 use std::fmt;
 
@@ -8,24 +8,23 @@ use super::spans::{Indices, ReverseIndices};
 use super::{Histogram, Span};
 use crate::number_text::general;
 
-/// One bucket and the interval that it stands for.
+/// Bucket with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
-    /// Where the bucket begins.
+    /// Lower bound.
     pub lower: f64,
-    /// Where it ends.
+    /// Upper bound.
     pub upper: f64,
-    /// Whether an observation of exactly `lower` is counted here.
+    /// True if observations equal to `lower` are in the bucket.
     pub lower_inclusive: bool,
-    /// Whether an observation of exactly `upper` is counted here.
+    /// True if observations equal to `upper` are in the bucket.
     pub upper_inclusive: bool,
-    /// Observations.
+    /// Number of observations.
     pub count: f64,
 }
 
 impl Bucket {
-    /// The bounds that are part of the bucket, as the query API numbers them: 0 the upper one,
-    /// 1 the lower one, 2 neither, 3 both.
+    /// Returns the inclusive bounds as numbered in the query API: 0 upper, 1 lower, 2 neither, 3 both.
     ///
     /// Source: `MarshalHistogram` in `util/jsonutil/marshal.go` of Prometheus.
     pub fn boundary_rule(&self) -> u8 {
@@ -37,10 +36,10 @@ impl Bucket {
         }
     }
 
-    /// The part of the bucket, 0 to 1, that lies below a value.
+    /// Returns the fraction of the bucket, 0 to 1, below a value.
     ///
-    /// Observations are taken to be spread evenly over the bucket if it is `linear` (custom
-    /// buckets and the zero bucket), otherwise evenly over the logarithm.
+    /// Observations are assumed to be spread evenly over the bucket if it is `linear` (custom buckets
+    /// and the zero bucket), otherwise evenly over the logarithm.
     /// Invariant: the value is inside the bucket, whose bounds are finite.
     ///
     /// Source: `FractionBelow` in `model/histogram/generic.go` of Prometheus.
@@ -57,7 +56,7 @@ impl Bucket {
     }
 }
 
-/// Like `(0.5,1]:2`, with brackets that say which bounds are part of the bucket.
+/// Writes the bucket like `(0.5,1]:2`, with brackets for inclusive bounds.
 ///
 /// Source: `Bucket.String` in `model/histogram/generic.go` of Prometheus.
 impl fmt::Display for Bucket {
@@ -70,37 +69,37 @@ impl fmt::Display for Bucket {
 }
 
 impl Histogram {
-    /// All buckets but the zero bucket that are above zero, ascending; all custom buckets.
+    /// Iterates over the buckets above zero, or all custom buckets, ascending.
     ///
-    /// Empty buckets are included where spans cover them, here and in the other iterators.
+    /// All iterators include empty buckets that spans cover.
     pub fn positive_buckets(&self) -> impl Iterator<Item = Bucket> + Clone + '_ {
         let indices = Indices::new(&self.positive_spans, self.positive_counts.len());
         indices.zip(&self.positive_counts).map(|(index, &count)| self.positive_bucket(index, count))
     }
 
-    /// The same, descending.
+    /// Iterates over [`Histogram::positive_buckets`], descending.
     pub fn positive_buckets_reversed(&self) -> impl Iterator<Item = Bucket> + Clone + '_ {
         let indices = ReverseIndices::new(&self.positive_spans, self.positive_counts.len());
         indices.map(|(at, index)| self.positive_bucket(index, self.positive_counts[at]))
     }
 
-    /// All buckets below zero, from zero downwards.
+    /// Iterates over the buckets below zero, descending from zero.
     pub fn negative_buckets(&self) -> impl Iterator<Item = Bucket> + Clone + '_ {
         let (spans, counts) = self.negative_side();
         let indices = Indices::new(spans, counts.len());
         indices.zip(counts).map(|(index, &count)| self.negative_bucket(index, count))
     }
 
-    /// The same, ascending towards zero.
+    /// Iterates over the buckets below zero, ascending towards zero.
     pub fn negative_buckets_reversed(&self) -> impl Iterator<Item = Bucket> + Clone + '_ {
         let (spans, counts) = self.negative_side();
         let indices = ReverseIndices::new(spans, counts.len());
         indices.map(|(at, index)| self.negative_bucket(index, counts[at]))
     }
 
-    /// All buckets, ascending: those below zero, the zero bucket if it is populated, those above.
+    /// Iterates over all buckets, ascending; over the zero bucket only if it is populated.
     ///
-    /// A bucket that reaches into the zero bucket ends there.
+    /// A bucket that overlaps the zero bucket is cut at its threshold.
     ///
     /// Source: `AllBucketIterator` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn all_buckets(&self) -> impl Iterator<Item = Bucket> + Clone + '_ {
@@ -109,14 +108,14 @@ impl Histogram {
             .chain(self.positive_buckets().map(|bucket| self.outside_zero_bucket(bucket)))
     }
 
-    /// All buckets, descending; see [`Histogram::all_buckets`].
+    /// Iterates over [`Histogram::all_buckets`], descending.
     pub fn all_buckets_reversed(&self) -> impl Iterator<Item = Bucket> + Clone + '_ {
         (self.positive_buckets_reversed().map(|bucket| self.outside_zero_bucket(bucket)))
             .chain(self.populated_zero_bucket())
             .chain(self.negative_buckets().map(|bucket| self.outside_zero_bucket(bucket)))
     }
 
-    /// The zero bucket; `None` of a histogram with custom buckets.
+    /// Returns the zero bucket; `None` for a histogram with custom buckets.
     pub fn zero_bucket(&self) -> Option<Bucket> {
         (!self.has_custom_buckets()).then_some(Bucket {
             lower: -self.zero_threshold,
@@ -127,14 +126,14 @@ impl Histogram {
         })
     }
 
-    /// The populated buckets, ascending, as the query API lists them; the rule is that of
-    /// [`Bucket::boundary_rule`].
+    /// Iterates over populated buckets, ascending, in the form of the query API:
+    /// [`Bucket::boundary_rule`], lower bound, upper bound, count.
     pub fn populated_buckets(&self) -> impl Iterator<Item = (u8, f64, f64, f64)> + Clone + '_ {
         let populated = self.all_buckets().filter(|bucket| bucket.count != 0.0);
         populated.map(|bucket| (bucket.boundary_rule(), bucket.lower, bucket.upper, bucket.count))
     }
 
-    /// Spans and counts below zero, which custom buckets do not have.
+    /// Returns spans and counts below zero; empty with custom buckets.
     fn negative_side(&self) -> (&[Span], &[f64]) {
         match self.has_custom_buckets() {
             true => (&[], &[]),
@@ -174,9 +173,9 @@ impl Histogram {
         Bucket { lower, upper, lower_inclusive, upper_inclusive, count }
     }
 
-    /// Where the bucket with this index ends, and the next one begins.
+    /// Returns the upper bound of the bucket with an index.
     ///
-    /// Custom buckets reach from −Inf to +Inf.
+    /// Custom buckets cover −Inf to +Inf.
     ///
     /// Source: `getBound` in `model/histogram/generic.go` of Prometheus.
     pub(super) fn bound(&self, index: i64) -> f64 {

@@ -1,11 +1,11 @@
-//! What one bucket holds during arithmetic: a count, or a count with its rounding error.
+//! Content of one bucket during arithmetic: a count, or a count with its rounding error.
 
-/// A count that others are added to.
+/// Count that other counts are added to.
 pub(super) trait Cell: Copy {
-    /// A count without error.
+    /// Returns a count without error.
     fn new(count: f64) -> Self;
 
-    /// A sum with what it lost, as far as this cell keeps it.
+    /// Converts a sum, with its error if this cell keeps one.
     fn from_summed(sum: Summed) -> Self;
 
     /// Adds a plain count.
@@ -14,25 +14,25 @@ pub(super) trait Cell: Copy {
     /// Adds a cell of another histogram to the same bucket.
     fn merge(self, other: Self) -> Self;
 
-    /// Takes in the cell of a bucket that ceases to exist.
+    /// Adds the cell of a bucket that is removed.
     fn absorb(self, other: Self) -> Self;
 
     /// Adds a sum, or subtracts it where `sign` is −1.
     fn plus_summed(self, sum: Summed, sign: f64) -> Self;
 
-    /// The cell with its sign kept or turned.
+    /// Multiplies the cell by 1 or −1.
     fn times(self, sign: f64) -> Self;
 
-    /// This count with the error of another sum.
+    /// Returns this count with the error of another sum.
     fn with_error_of(self, sum: Self) -> Self;
 
-    /// The sum with this cell added to it.
+    /// Adds this cell to a sum.
     fn pour_into(self, sum: Summed) -> Summed;
 
-    /// The count as it stands.
+    /// Returns the count.
     fn count(self) -> f64;
 
-    /// Whether there is nothing to keep.
+    /// Returns whether count and error are 0.
     fn is_empty(self) -> bool;
 }
 
@@ -88,7 +88,7 @@ impl Cell for f64 {
     }
 }
 
-/// A sum after Kahan, in the version of Neumaier: the value and what its roundings lost.
+/// Kahan sum in the version of Neumaier: the value and its rounding error.
 ///
 /// Source: `Inc` in `util/kahansum/kahansum.go` of Prometheus.
 #[derive(Debug, Clone, Copy)]
@@ -106,10 +106,9 @@ impl Cell for Summed {
         sum
     }
 
-    /// What rounding takes is found without knowing which of the two is larger: it is a float,
-    /// and the same one, either way. So loops over this have no branches. Where that is no number,
-    /// nothing is known to be lost: the sum is none either, or so near the largest float that a
-    /// step on the way overflows.
+    /// Computes the rounding error without comparing the operands, so that loops over this have no
+    /// branches; the result has the same bits. If the error is not finite, it counts as 0: then the
+    /// sum is not finite either, or an intermediate step near the largest float overflows.
     ///
     /// Source: Knuth, "The Art of Computer Programming", volume 2, 4.2.2, theorem B.
     #[inline(always)]
@@ -166,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Neumaier's form, which asks which of the two is larger.
+    /// Neumaier's form, which compares the operands.
     fn plus_by_size(sum: Summed, count: f64) -> Summed {
         let value = sum.value + count;
         let lost = if value.is_infinite() {
@@ -201,9 +200,9 @@ mod tests {
             let sum = Summed { value, lost };
             let (found, expected) = (sum.plus(count), plus_by_size(sum, count));
             prop_assert!(same(found.value, expected.value), "{found:?} {expected:?}");
-            let is_at_the_border = found.value.abs() >= f64::MAX / 2.0 && found.lost == 0.0;
+            let is_near_overflow = found.value.abs() >= f64::MAX / 2.0 && found.lost == 0.0;
             let is_same = same(found.lost, expected.lost);
-            prop_assert!(is_same || found.value.is_nan() || is_at_the_border, "{found:?} {expected:?}");
+            prop_assert!(is_same || found.value.is_nan() || is_near_overflow, "{found:?} {expected:?}");
             prop_assert!(found.lost.is_finite());
         }
     }

@@ -1,17 +1,17 @@
-//! Why a histogram is refused, in the words of Prometheus.
+//! Errors of histograms, with the messages of Prometheus.
 
 use std::fmt;
 
 use crate::number_text::general;
 
-/// The part of a histogram that an error is about; as text, what the message begins with.
+/// Part of a histogram that an error is about; as text, the prefix of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// No part in particular.
+    /// Whole histogram.
     Whole,
-    /// The buckets above zero.
+    /// Buckets above zero.
     Positive,
-    /// The buckets below zero.
+    /// Buckets below zero.
     Negative,
     /// Custom buckets.
     Custom,
@@ -28,10 +28,10 @@ impl fmt::Display for Side {
     }
 }
 
-/// Why a histogram is refused. All but [`HistogramError::IncompatibleSchemas`] and those that
-/// begin with "cannot reduce" say that the histogram itself is malformed.
+/// Error of a histogram or an operation on it. All but [`HistogramError::IncompatibleSchemas`] and
+/// the three `Reduces…` mean that the histogram itself is malformed.
 ///
-/// Source: `model/histogram/generic.go` of Prometheus, texts included, but for
+/// Source: `model/histogram/generic.go` of Prometheus, including texts, except
 /// [`HistogramError::IndexOutOfRange`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HistogramError {
@@ -41,40 +41,40 @@ pub enum HistogramError {
          schemas"
     )]
     IncompatibleSchemas,
-    /// A schema that is not kept.
+    /// The schema is not supported.
     #[error(
         "histogram has an invalid schema, which must be between -4 and 8 for exponential buckets, \
          or -53 for custom buckets, got schema {schema}"
     )]
     InvalidSchema {
-        /// The schema.
+        /// Schema.
         schema: i32,
     },
-    /// A resolution was to be reduced that custom buckets do not have.
+    /// The resolution of custom buckets was to be reduced.
     #[error("cannot reduce resolution when there are custom buckets")]
     ReducesCustomBuckets,
-    /// A resolution was to be reduced to custom buckets.
+    /// The resolution was to be reduced to custom buckets.
     #[error("cannot reduce resolution to custom buckets schema")]
     ReducesToCustomBuckets,
-    /// A resolution was to be reduced to one that is not coarser.
+    /// The resolution was to be reduced to one that is not coarser.
     #[error("cannot reduce resolution from schema {from} to {to}")]
     ReducesToFiner {
-        /// The schema that there is.
+        /// Schema of the histogram.
         from: i8,
-        /// The schema that was asked for.
+        /// Requested schema.
         to: i8,
     },
-    /// A span begins before the one before it ends.
+    /// A span begins before the previous one ends.
     #[error(
         "{side}span number {number} with offset {offset}: histogram has a span whose offset is \
          negative"
     )]
     NegativeOffset {
-        /// Where.
+        /// Part of the histogram.
         side: Side,
-        /// Which span, from 1.
+        /// Number of the span, from 1.
         number: usize,
-        /// Its offset.
+        /// Offset of the span.
         offset: i32,
     },
     /// The spans have more or fewer buckets than there are counts.
@@ -83,11 +83,11 @@ pub enum HistogramError {
          different number of buckets than provided"
     )]
     BucketsMismatch {
-        /// Where.
+        /// Part of the histogram.
         side: Side,
-        /// The buckets of all spans.
+        /// Buckets of all spans.
         needed: u64,
-        /// The counts.
+        /// Number of counts.
         found: usize,
     },
     /// The spans have more buckets than there are counts.
@@ -96,16 +96,16 @@ pub enum HistogramError {
          buckets than provided"
     )]
     BucketsMissing {
-        /// The counts.
+        /// Number of counts.
         found: usize,
     },
-    /// A bucket is so far from 1 that no number falls into it. Prometheus keeps such buckets as
-    /// long as their indices do not overflow; here they would make gaps overflow.
+    /// A bucket is out of the range of floats. Prometheus keeps such buckets as long as their indices
+    /// do not overflow; here gaps would overflow.
     #[error("{side}bucket index {index} is out of range")]
     IndexOutOfRange {
-        /// Where.
+        /// Part of the histogram.
         side: Side,
-        /// The index.
+        /// Index of the bucket.
         index: i64,
     },
     /// A bucket has a negative count.
@@ -114,11 +114,11 @@ pub enum HistogramError {
          whose observation count is negative"
     )]
     NegativeBucketCount {
-        /// Where.
+        /// Part of the histogram.
         side: Side,
-        /// Which bucket, from 1.
+        /// Number of the bucket, from 1.
         number: usize,
-        /// Its count.
+        /// Count of the bucket.
         count: String,
     },
     /// The zero bucket has a negative count.
@@ -128,7 +128,7 @@ pub enum HistogramError {
         general(*count)
     )]
     NegativeZeroCount {
-        /// The count.
+        /// Count.
         count: f64,
     },
     /// The count of all observations is negative.
@@ -137,10 +137,10 @@ pub enum HistogramError {
         general(*count)
     )]
     NegativeCount {
-        /// The count.
+        /// Count.
         count: f64,
     },
-    /// The buckets hold more than all observations.
+    /// The buckets have more observations than the count.
     #[error(
         "{found} observations found in buckets, but the Count field is {count}: histogram's \
          observation count should be at least the number of observations found in the buckets"
@@ -148,10 +148,10 @@ pub enum HistogramError {
     CountTooSmall {
         /// Observations in buckets.
         found: u64,
-        /// Observations as counted.
+        /// Count of the histogram.
         count: u64,
     },
-    /// The buckets do not hold all observations.
+    /// The buckets have fewer or more observations than the count.
     #[error(
         "{found} observations found in buckets, but the Count field is {count}: histogram's \
          observation count should equal the number of observations found in the buckets (in \
@@ -160,10 +160,10 @@ pub enum HistogramError {
     CountMismatch {
         /// Observations in buckets.
         found: u64,
-        /// Observations as counted.
+        /// Count of the histogram.
         count: u64,
     },
-    /// A custom bound is no number.
+    /// A custom bound is NaN.
     #[error("custom buckets: histogram custom bounds must not be NaN")]
     CustomBoundNaN,
     /// Custom bounds do not ascend.
@@ -174,46 +174,46 @@ pub enum HistogramError {
         fixed(*current)
     )]
     CustomBoundsUnordered {
-        /// A bound.
+        /// Bound.
         previous: f64,
-        /// The one after it.
+        /// Next bound.
         current: f64,
     },
-    /// The last custom bound is the one that goes without saying.
+    /// The last custom bound is +Inf, which is implied.
     #[error(
         "custom buckets: last +Inf bound must not be explicitly defined: histogram custom bounds \
          must be finite"
     )]
     CustomBoundInfinite,
-    /// The spans reach beyond the custom bounds.
+    /// The spans exceed the custom bounds.
     #[error(
         "custom buckets: only {bounds} custom bounds defined which is insufficient to cover total \
          span length of {length}: histogram custom bounds are too few"
     )]
     CustomBoundsTooFew {
-        /// How many bounds there are.
+        /// Number of bounds.
         bounds: usize,
-        /// How many buckets the spans cover, gaps included.
+        /// Number of buckets that the spans cover, including gaps.
         length: i64,
     },
-    /// Custom buckets beside a populated zero bucket.
+    /// Custom buckets with a populated zero bucket.
     #[error("custom buckets: must have zero count of 0")]
     CustomZeroCount,
-    /// Custom buckets beside a zero bucket.
+    /// Custom buckets with a zero bucket.
     #[error("custom buckets: must have zero threshold of 0")]
     CustomZeroThreshold,
-    /// Custom buckets beside spans below zero.
+    /// Custom buckets with spans below zero.
     #[error("custom buckets: must not have negative spans")]
     CustomNegativeSpans,
-    /// Custom buckets beside counts below zero.
+    /// Custom buckets with counts below zero.
     #[error("custom buckets: must not have negative buckets")]
     CustomNegativeBuckets,
-    /// Custom bounds beside exponential buckets.
+    /// Custom bounds with exponential buckets.
     #[error("histogram with exponential schema must not have custom bounds")]
     ExponentialCustomBounds,
 }
 
-/// A number like `%f`: six digits after the point.
+/// Formats a number like `%f`: six digits after the point.
 ///
 /// Source: `fmt` of Go.
 fn fixed(value: f64) -> String {

@@ -1,4 +1,4 @@
-//! The buckets on one side of zero, and what changes where they are.
+//! Buckets on one side of zero, and operations that change their layout.
 
 use super::Span;
 use super::cell::{Cell, Summed};
@@ -12,7 +12,7 @@ pub(super) struct Layer<C> {
 }
 
 impl<C: Cell> Layer<C> {
-    /// Indices and cells, ascending.
+    /// Iterates over indices and cells, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = (i64, C)> + '_ {
         Indices::new(&self.spans, self.cells.len()).zip(self.cells.iter().copied())
     }
@@ -26,8 +26,7 @@ impl<C: Cell> Layer<C> {
         *self = Layer { spans, cells };
     }
 
-    /// Adds counts, or subtracts them where `sign` is −1, as [`Layer::merge`] does. Nothing is
-    /// allocated where all buckets are there already.
+    /// Adds counts times `sign`, like [`Layer::merge`]. Allocates only if a bucket is missing.
     pub(super) fn merge_counts(
         &mut self,
         spans: &[Span],
@@ -53,11 +52,10 @@ impl<C: Cell> Layer<C> {
         }
     }
 
-    /// Adds the buckets of another layer but its first `skipped` ones.
+    /// Adds the buckets of another layer without its first `skipped` ones.
     ///
-    /// A bucket that is missing here is inserted: at the end of the span before if it is adjacent
-    /// to it, else at the start of the span behind, else in a span of its own. Spans that become
-    /// adjacent stay apart.
+    /// A missing bucket is inserted at the end of the previous span if adjacent, else at the start of
+    /// the next span if adjacent, else in its own span. Spans that become adjacent are not joined.
     ///
     /// Source: `addBuckets` and `kahanAddBuckets` in `model/histogram/float_histogram.go` of
     /// Prometheus.
@@ -91,8 +89,8 @@ impl<C: Cell> Layer<C> {
         }
     }
 
-    /// Cuts empty buckets off the ends of spans, and runs of more than `empty_max` of them out of
-    /// the middle; then fills gaps of up to that many buckets. No adjacent spans remain.
+    /// Removes empty buckets at the ends of spans, and runs of more than `empty_max` of them in the
+    /// middle; then fills gaps of up to `empty_max` buckets. No adjacent spans remain.
     ///
     /// Source: `compactBuckets` in `model/histogram/generic.go` of Prometheus.
     pub(super) fn compact(&mut self, empty_max: usize) {
@@ -122,11 +120,11 @@ impl<C: Cell> Layer<C> {
         *self = Layer { spans: spans.finish(), cells };
     }
 
-    /// The buckets that stay when every run of adjacent buckets loses the empty ones at its ends,
-    /// and more than `empty_max` empty ones in a row anywhere.
+    /// Returns the buckets without the empty ones at the ends of each run of adjacent buckets, and
+    /// without any more than `empty_max` empty ones in a row.
     fn without_empty_runs(&self, empty_max: usize) -> Vec<(i64, C)> {
         let mut kept: Vec<(i64, C)> = Vec::with_capacity(self.cells.len());
-        // Empty buckets since the last one that is kept and adjacent to it.
+        // Empty buckets after the last kept one, adjacent to it.
         let mut empty: Vec<(i64, C)> = Vec::new();
         for (index, cell) in self.iter() {
             let end = empty.last().or(kept.last()).map(|(last, _)| last + 1);
@@ -146,7 +144,7 @@ impl<C: Cell> Layer<C> {
         kept
     }
 
-    /// Custom buckets out of sums, without those that are empty.
+    /// Returns the custom buckets of sums that are not empty.
     ///
     /// Source: `addCustomBucketsWithMismatches` in `model/histogram/float_histogram.go` of
     /// Prometheus.
@@ -161,9 +159,9 @@ impl<C: Cell> Layer<C> {
     }
 }
 
-/// Adds up the cells of custom buckets in those of other bounds, all of which are among their own.
+/// Adds the cells of custom buckets to sums by other bounds, which are a subset of their own.
 ///
-/// Shape: `sums` has one for each of `bounds` and one for +Inf.
+/// Shape: `sums` has one element for each of `bounds` and one for +Inf.
 pub(super) fn pour_into<C: Cell>(
     buckets: impl Iterator<Item = (i64, C)>,
     own_bounds: &[f64],
@@ -184,19 +182,19 @@ pub(super) fn pour_into<C: Cell>(
     }
 }
 
-/// Where a bucket of the other layer goes.
+/// Position of a bucket of the other layer in the union.
 enum Position {
     New(usize),
     Shared(usize),
 }
 
-/// Two layouts in one.
+/// Union of two layouts.
 struct Union {
     spans: Vec<Span>,
     len: usize,
-    /// Where each own bucket goes, ascending.
+    /// Positions of the own buckets, ascending.
     own: Vec<usize>,
-    /// Where each bucket of the other goes, ascending.
+    /// Positions of the other's buckets, ascending.
     others: Vec<Position>,
 }
 
@@ -244,12 +242,12 @@ impl Union {
     }
 }
 
-/// The buckets of the layout that is added to.
+/// Iterator over the buckets of the own layout.
 struct OwnBuckets<'a> {
     indices: Indices<'a>,
-    /// The next bucket, and whether it is the first of its span.
+    /// Next bucket, and whether it is the first of its span.
     next: Option<(i64, bool)>,
-    /// Whether the next one, first of its span, belongs to the span of the bucket before it.
+    /// True if the next bucket, the first of its span, joins the span of the bucket before it.
     joins: bool,
 }
 

@@ -1,12 +1,12 @@
-//! The binary logarithm that interpolation inside of buckets is defined by.
+//! Binary logarithm for interpolation inside of buckets.
 
-/// The binary logarithm with the bits that Go gives it; exact for powers of two.
+/// Returns the binary logarithm with the same bits as in Go; exact for powers of two.
 ///
-/// The logarithms of C libraries differ from it in the last bit here and there, which shows in
-/// interpolated counts and quantiles.
+/// Logarithms of C libraries sometimes differ in the last bit, which is visible in interpolated
+/// counts and quantiles.
 ///
-/// Source: `math.Log2` of Go, which takes the exponent apart, and `math.Log` (FreeBSD's
-/// `e_log.c`) for what remains.
+/// Source: `math.Log2` of Go for the exponent, and `math.Log` (FreeBSD's `e_log.c`) for the
+/// fraction.
 pub fn log2(value: f64) -> f64 {
     if value < 0.0 {
         return f64::NAN;
@@ -24,7 +24,7 @@ pub fn log2(value: f64) -> f64 {
     logarithm_of_fraction(fraction) * std::f64::consts::LOG2_E + f64::from(exponent)
 }
 
-/// A positive finite number as a fraction in `[0.5, 1)` and a power of two.
+/// Splits a positive finite number into a fraction in `[0.5, 1)` and an exponent of two.
 fn split_exponent(value: f64) -> (f64, i32) {
     let (value, shift) =
         if value < f64::MIN_POSITIVE { (value * 2f64.powi(52), 52) } else { (value, 0) };
@@ -33,7 +33,7 @@ fn split_exponent(value: f64) -> (f64, i32) {
     (f64::from_bits(bits & !(0x7ff << 52) | 1022 << 52), exponent)
 }
 
-/// The natural logarithm of a number in `[0.5, 1)`.
+/// Returns the natural logarithm of a number in `[0.5, 1)`.
 ///
 /// With `f` as distance from 1 and `s = f / (2 + f)`, it is `f − f²/2 + s·(f²/2 + R(s²))`, where
 /// `R` is a polynomial; below √½ the number is doubled first.

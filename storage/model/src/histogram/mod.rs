@@ -1,8 +1,8 @@
 //! Native histograms as sample values: one type for all kinds, with the arithmetic of Prometheus.
 //!
 //! A histogram counts observations in buckets. Exponential buckets divide each power of two into
-//! `2^schema` parts; custom buckets have the bounds that they bring along. Only populated buckets
-//! are kept: spans say where they are, counts how many observations each holds.
+//! `2^schema` parts; custom buckets have explicit bounds. Only populated buckets are kept: spans have
+//! their indices, counts their observations.
 //!
 //! ```text
 //! spans   (offset 2, length 3)   (offset 4, length 1)      the first offset is an index,
@@ -10,7 +10,7 @@
 //! counts  7.0  0.0  1.0          5.0
 //! ```
 //!
-//! Encodings and quantiles are the business of others.
+//! Not here: encodings and quantiles.
 
 mod accumulator;
 mod arithmetic;
@@ -46,46 +46,46 @@ pub use wire::{WireCounts, WireHistogram};
 
 use crate::sample::{is_stale, stale_nan};
 
-/// The schema of histograms with custom buckets.
+/// Schema of histograms with custom buckets.
 ///
 /// Source: `CustomBucketsSchema` in `model/histogram/generic.go` of Prometheus.
 pub const CUSTOM_BUCKETS_SCHEMA: i8 = -53;
 
-/// The coarsest exponential schema: bounds grow sixteen-fold twice over.
+/// Coarsest exponential schema: each bound is 2^16 times the one before.
 pub const EXPONENTIAL_SCHEMA_MIN: i8 = -4;
 
-/// The finest exponential schema: 256 buckets for each power of two.
+/// Finest exponential schema: 256 buckets for each power of two.
 pub const EXPONENTIAL_SCHEMA_MAX: i8 = 8;
 
-/// The finest schema that is known, but not kept: it is reduced on arrival.
+/// Finest schema that is accepted; it is reduced on arrival.
 ///
 /// Source: `ExponentialSchemaMaxReserved` in `model/histogram/generic.go` of Prometheus.
 pub const RESERVED_SCHEMA_MAX: i8 = 52;
 
-/// The most buckets of one histogram that is taken in, positive and negative ones together, and
-/// the most custom bounds: so that no sample is larger than a chunk can hold.
+/// Maximum number of buckets of an accepted histogram, positive and negative ones together, and of
+/// custom bounds, so that every sample fits in a chunk.
 pub const HISTOGRAM_BUCKETS_MAX: usize = 1 << 14;
 
-/// What is known of a counter reset between the sample before and this one.
+/// Hint whether the counter was reset between the previous sample and this one.
 ///
 /// Source: `CounterResetHint` in `model/histogram/histogram.go` of Prometheus. The numbers are
-/// those of the remote write protocols; two bits hold them.
+/// those of the remote write protocols and fit in two bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum ResetHint {
-    /// Nothing: compare the counts to find out.
+    /// Unknown: the counts have to be compared.
     #[default]
     Unknown = 0,
-    /// The counter was reset after the sample before.
+    /// The counter was reset after the previous sample.
     Reset = 1,
-    /// The counter went on from the sample before.
+    /// The counter was not reset after the previous sample.
     NotReset = 2,
-    /// No counter: counts go up and down, and nothing is reset.
+    /// No counter: counts increase and decrease without resets.
     Gauge = 3,
 }
 
 impl ResetHint {
-    /// The hint with this number, or `None` above 3.
+    /// Returns the hint with a number, `None` above 3.
     #[inline]
     pub fn from_number(number: u8) -> Option<ResetHint> {
         match number {
@@ -97,30 +97,30 @@ impl ResetHint {
         }
     }
 
-    /// The number of the hint, 0 to 3.
+    /// Returns the number of the hint, 0 to 3.
     #[inline]
     pub fn number(self) -> u8 {
         self as u8
     }
 }
 
-/// A run of adjacent buckets.
+/// Run of adjacent buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Span {
-    /// The index of the first bucket in the first span of a side; in later spans how many buckets
-    /// lie between the last one before and the first one here.
+    /// Index of the first bucket in the first span of a side; in later spans the number of buckets
+    /// between the previous span and this one.
     pub offset: i32,
-    /// How many buckets.
+    /// Number of buckets.
     pub length: u32,
 }
 
-/// A native histogram; counts are absolute, so integers up to 2^53 are exact.
+/// Native histogram; counts are absolute, so integers up to 2^53 are exact.
 ///
 /// Invariants of a histogram that [`Histogram::validate`] accepts: the lengths of the spans of a
 /// side add up to the number of its counts; no span but the first of an exponential histogram has
 /// a negative offset; no count is negative; custom bounds ascend strictly, and with them there is
-/// neither a zero bucket nor a negative side. Operations do not panic on histograms that break
-/// them, but their results mean nothing then.
+/// neither a zero bucket nor a negative side. Operations on other histograms do not panic, but their
+/// results have no meaning.
 ///
 /// `==` is [`Histogram::identical`], which compares every field bit by bit; PromQL compares with
 /// [`Histogram::equals`].
@@ -128,21 +128,21 @@ pub struct Span {
 /// Source: `FloatHistogram` in `model/histogram/float_histogram.go` of Prometheus.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
-    /// Counter or gauge, and what is known of resets.
+    /// Counter or gauge, and whether the counter was reset.
     pub reset_hint: ResetHint,
     /// −4 to 8 for exponential buckets, [`CUSTOM_BUCKETS_SCHEMA`] for custom ones.
     pub schema: i8,
-    /// The zero bucket holds observations whose absolute value is at most this.
+    /// Maximum absolute value of observations in the zero bucket.
     pub zero_threshold: f64,
     /// Observations in the zero bucket.
     pub zero_count: f64,
-    /// All observations, those without a bucket (NaN) included.
+    /// All observations, including those without a bucket (NaN).
     pub count: f64,
-    /// The sum of all observations; the stale NaN marks the end of the series.
+    /// Sum of all observations; the stale NaN marks the end of the series.
     pub sum: f64,
-    /// Where the buckets above zero are; of custom buckets, all of them.
+    /// Indices of the buckets above zero, or of all custom buckets.
     pub positive_spans: Vec<Span>,
-    /// Where the buckets below zero are, by the absolute values of their bounds.
+    /// Indices of the buckets below zero, by the absolute values of their bounds.
     pub negative_spans: Vec<Span>,
     /// Observations of each bucket above zero, ascending.
     pub positive_counts: Vec<f64>,
@@ -154,28 +154,28 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The histogram that ends a series: the selectors see nothing from here on.
+    /// Returns the histogram that ends a series: selectors find no value after it.
     pub fn stale() -> Histogram {
         Histogram { sum: stale_nan(), ..Histogram::default() }
     }
 
-    /// Whether this is a staleness marker: its sum is the stale NaN, all else is ignored.
+    /// Returns whether this is a staleness marker: its sum is the stale NaN, all else is ignored.
     #[inline]
     pub fn is_stale(&self) -> bool {
         is_stale(self.sum)
     }
 
-    /// Whether the buckets have bounds of their own.
+    /// Returns whether the histogram has custom buckets.
     #[inline]
     pub fn has_custom_buckets(&self) -> bool {
         self.schema == CUSTOM_BUCKETS_SCHEMA
     }
 
-    /// Whether two histograms are the same data: the same kind, layout and counts, bit by bit.
+    /// Returns whether two histograms have the same kind, layout and counts, bit by bit.
     ///
-    /// Reset hints do not matter, and neither do spans without buckets. A layout with empty
-    /// buckets differs from one without them, so compact both first. This is what `==` and `!=`
-    /// of PromQL mean, and `changes`.
+    /// Reset hints and spans without buckets are ignored. A layout with empty buckets differs from
+    /// one without them, so compact both first. This is the equality of `==`, `!=` and `changes` in
+    /// PromQL.
     ///
     /// Source: `Equals` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn equals(&self, other: &Histogram) -> bool {
@@ -192,15 +192,13 @@ impl Histogram {
             && same_bits(&self.positive_counts, &other.positive_counts)
     }
 
-    /// Bytes on the heap that belong to this histogram.
-    ///
-    /// Custom bounds are shared and therefore not counted.
+    /// Returns the heap memory of this histogram, without custom bounds, which are shared.
     pub fn heap_bytes(&self) -> usize {
         size_of::<Span>() * (self.positive_spans.capacity() + self.negative_spans.capacity())
             + size_of::<f64>() * (self.positive_counts.capacity() + self.negative_counts.capacity())
     }
 
-    /// Whether every field, hints and unused ones included, has the same bits.
+    /// Returns whether every field has the same bits, including hints and unused fields.
     pub fn identical(&self, other: &Histogram) -> bool {
         let numbers =
             |h: &Histogram| [h.zero_threshold, h.zero_count, h.count, h.sum].map(f64::to_bits);
@@ -214,7 +212,7 @@ impl Histogram {
             && same_bits(&self.custom_bounds, &other.custom_bounds)
     }
 
-    /// Spans and counts above zero, or below.
+    /// Returns spans and counts above or below zero.
     fn layer(&self, positive: bool) -> (&[Span], &[f64]) {
         match positive {
             true => (&self.positive_spans, &self.positive_counts),
@@ -222,7 +220,7 @@ impl Histogram {
         }
     }
 
-    /// Indices and counts of a side, ascending.
+    /// Iterates over indices and counts of a side, ascending.
     fn counts(&self, positive: bool) -> impl Iterator<Item = (i64, f64)> + '_ {
         let (spans, counts) = self.layer(positive);
         spans::Indices::new(spans, counts.len()).zip(counts.iter().copied())
@@ -241,7 +239,7 @@ fn same_bits(left: &[f64], right: &[f64]) -> bool {
     left.len() == right.len() && left.iter().zip(right).all(|(l, r)| l.to_bits() == r.to_bits())
 }
 
-/// Whether custom bounds are the same numbers.
+/// Returns whether custom bounds are equal.
 fn same_bounds(left: &Arc<[f64]>, right: &Arc<[f64]>) -> bool {
     Arc::ptr_eq(left, right) || left == right
 }

@@ -1,4 +1,4 @@
-//! Counter resets: found between two histograms, and noted when one is appended.
+//! Counter resets: detection between two histograms, and hints of appended ones.
 
 use super::accumulator::{common_bounds, schema_shift};
 use super::bounds::exponential_bound;
@@ -8,13 +8,13 @@ use super::spans::coarser_index;
 use super::{Histogram, ResetHint, same_bounds};
 
 impl Histogram {
-    /// Whether the counter was reset after a previous histogram of the same series.
+    /// Returns whether the counter was reset after a previous histogram of the same series.
     ///
-    /// The hint of this histogram decides if it knows. Otherwise a reset is: fewer observations,
-    /// in all or in any bucket; a finer schema; a smaller zero bucket, or a larger one that cuts
-    /// through a populated bucket; custom buckets before or now, but not both. A previous
-    /// histogram of finer schema or smaller zero bucket is brought to the form of this one before
-    /// buckets are compared; of custom bounds those count that both have.
+    /// The hint of this histogram decides, unless it is unknown. Otherwise a reset is: fewer
+    /// observations, in total or in any bucket; a finer schema; a smaller zero bucket, or a larger
+    /// one that cuts through a populated bucket; custom buckets in only one of the two. A previous
+    /// histogram with a finer schema or smaller zero bucket is converted before buckets are compared;
+    /// custom buckets are compared by their common bounds.
     ///
     /// Source: `DetectReset` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn detect_reset(&self, previous: &Histogram) -> bool {
@@ -38,7 +38,7 @@ impl Histogram {
             return true;
         }
         let (zero, threshold) = previous.zero_count_within(self.zero_threshold);
-        // A threshold that is no number equals none, and is taken for a reset.
+        // A NaN threshold equals none, and counts as a reset.
         if threshold != self.zero_threshold || self.zero_count < zero.value {
             return true;
         }
@@ -49,8 +49,8 @@ impl Histogram {
         })
     }
 
-    /// The buckets of a side in the schema of another histogram, which is not finer, without the
-    /// first ones that end inside of its zero bucket.
+    /// Iterates over the buckets of a side in the schema of another histogram, which is not finer,
+    /// without those that end inside of its zero bucket.
     fn buckets_outside_zero(
         &self,
         positive: bool,
@@ -71,7 +71,7 @@ impl Histogram {
         merged.skip_while(move |(index, _)| skips && exponential_bound(*index, schema) <= threshold)
     }
 
-    /// Whether any count went down when both are brought to the bounds that they share.
+    /// Returns whether any count by common bounds decreased.
     ///
     /// Source: `detectResetWithMismatchedCustomBounds` in `model/histogram/float_histogram.go` of
     /// Prometheus.
@@ -86,10 +86,10 @@ impl Histogram {
     }
 }
 
-/// Whether a bucket has fewer observations than before, or is gone, as PromQL looks for it.
+/// Returns whether a bucket has fewer observations than before, or is missing, by the rule of PromQL.
 ///
-/// Of the buckets before that are above all buckets now, only the lowest one matters: so it is in
-/// Prometheus, though its comments say otherwise, and a query has to give the same.
+/// Of the previous buckets above all current ones, only the lowest matters. Prometheus does so,
+/// contrary to its comments, and a query has to return the same.
 ///
 /// Source: `detectReset` in `model/histogram/float_histogram.go` of Prometheus.
 fn query_sees_drop(
@@ -108,7 +108,7 @@ fn query_sees_drop(
     false
 }
 
-/// Whether a bucket has fewer observations than before, or is gone, as chunks look for it.
+/// Returns whether a bucket has fewer observations than before, or is missing, by the rule of chunks.
 ///
 /// Source: `expandFloatSpansAndBuckets` in `tsdb/chunkenc/float_histogram.go` of Prometheus.
 fn chunk_sees_drop(
@@ -125,13 +125,12 @@ fn chunk_sees_drop(
     })
 }
 
-/// What a query sees as hint of a histogram, given the sample before it; `None` if that was a
-/// float or if there is none.
+/// Returns the hint of a histogram for queries, given the previous sample: `None` if there is none
+/// or it is a float.
 ///
-/// Gauges stay gauges. Of counters only the absence of a reset is kept, as a sample is appended
-/// to the chunk of the one before: a query sees `Unknown` where Prometheus would begin a new
-/// chunk, and compares for itself. So a reset that the sender claims, but that counts do not
-/// show, is not seen.
+/// Gauges stay gauges. Of counters only the absence of a reset is kept, as when a sample is appended
+/// to the chunk of the previous one: a query sees `Unknown` where Prometheus would start a new chunk,
+/// and compares the counts. So a reset in the sender's hint that counts do not show is ignored.
 ///
 /// Source: `appendable` in `tsdb/chunkenc/float_histogram.go` and `histogram.go` of Prometheus,
 /// and `counterResetHint` in `histogram_meta.go`.
@@ -146,7 +145,7 @@ pub fn decide_hint(previous: Option<&Histogram>, next: &Histogram) -> ResetHint 
     }
 }
 
-/// Whether a counter goes on in the chunk of the sample before.
+/// Returns whether a counter continues in the chunk of the previous sample.
 fn continues(previous: &Histogram, next: &Histogram) -> bool {
     let falls = |now: f64, before: f64| now < before;
     previous.reset_hint != ResetHint::Gauge

@@ -1,16 +1,16 @@
-//! A native histogram with its time.
+//! Native histogram with its time.
 
 use std::sync::Arc;
 
 use super::Histogram;
 
-/// A native histogram as a sample.
+/// Native histogram as a sample.
 #[derive(Debug, Clone)]
 pub struct HistogramSample {
-    /// Its time, ms since the epoch.
+    /// Time in ms since the epoch.
     pub timestamp_ms: i64,
-    /// Since when its counter counts, ms since the epoch; 0 where that is not known.
+    /// Start timestamp in ms since the epoch; 0 if unknown.
     pub start_ms: i64,
-    /// Its value; a staleness marker is one whose sum is.
+    /// Value; a staleness marker if its sum is one.
     pub histogram: Arc<Histogram>,
 }

@@ -1,18 +1,17 @@
-//! Where buckets are: indices out of spans, and spans out of indices.
+//! Conversion between spans and bucket indices.
 
 use std::ops::Range;
 
 use super::Span;
 
-/// The furthest index, on either side of 0, that [`super::Histogram::validate`] accepts.
+/// Maximum absolute index that [`super::Histogram::validate`] accepts.
 ///
 /// The finest schema covers all numbers with indices up to 2^18; the limit keeps every distance
 /// between two buckets in an `i32`.
 pub(super) const INDEX_MAX: i64 = 1 << 30;
 
-/// The indices of the buckets of one side, ascending, as many as there are counts.
-///
-/// Never more than the spans have, and never more than `len`, whatever the spans claim.
+/// Iterator over the bucket indices of one side, ascending: at most as many as the spans have, and
+/// at most `len`, the number of counts.
 #[derive(Clone)]
 pub(super) struct Indices<'a> {
     spans: &'a [Span],
@@ -26,7 +25,7 @@ impl<'a> Indices<'a> {
         Indices { spans, next: 0, left_in_span: 0, left: len }
     }
 
-    /// Whether the next index is the first one of a span.
+    /// Returns whether the next index is the first of a span.
     pub(super) fn at_span_start(&self) -> bool {
         self.left_in_span == 0
     }
@@ -54,7 +53,7 @@ impl Iterator for Indices<'_> {
     }
 }
 
-/// Runs of adjacent buckets: the index of the first one, and where their counts are.
+/// Iterates over runs of adjacent buckets: the index of the first one, and the range of their counts.
 fn runs(spans: &[Span], len: usize) -> impl Iterator<Item = (i64, Range<usize>)> + '_ {
     let (mut end, mut at) = (0, 0);
     spans.iter().map(move |span| {
@@ -66,11 +65,11 @@ fn runs(spans: &[Span], len: usize) -> impl Iterator<Item = (i64, Range<usize>)>
     })
 }
 
-/// Shows where the counts of another layout, but the first `skipped` ones, stand in this one, and
-/// where in their own, run by run; false, and the rest is left out, where a bucket is missing.
+/// Passes to `show` the ranges of the other layout's counts, without the first `skipped` ones: in
+/// this layout and in their own, run by run. Returns false at the first missing bucket.
 ///
-/// Shape: spans and number of counts of each; the two ranges shown have the same length and are
-/// within those numbers.
+/// Shape: spans and number of counts of each layout; the two ranges have the same length and are
+/// within these numbers.
 pub(super) fn shared_runs(
     own: (&[Span], usize),
     other: (&[Span], usize),
@@ -99,7 +98,7 @@ pub(super) fn shared_runs(
     true
 }
 
-/// The same indices, descending, each with the position of its count.
+/// Iterator over bucket indices, descending, each with the position of its count.
 #[derive(Clone)]
 pub(super) struct ReverseIndices<'a> {
     spans: &'a [Span],
@@ -146,7 +145,7 @@ impl Iterator for ReverseIndices<'_> {
     }
 }
 
-/// Spans under construction, from ascending indices.
+/// Builder of spans from ascending indices.
 #[derive(Default)]
 pub(super) struct SpanBuilder {
     spans: Vec<Span>,
@@ -158,13 +157,13 @@ impl SpanBuilder {
         SpanBuilder { spans: Vec::with_capacity(spans), end: 0 }
     }
 
-    /// The index after the last bucket, if there is one.
+    /// Returns the index after the last bucket, if there is one.
     #[inline]
     pub(super) fn end(&self) -> Option<i64> {
         (!self.spans.is_empty()).then_some(self.end)
     }
 
-    /// Adds a bucket to the last span where it is adjacent, and in a span of its own otherwise.
+    /// Adds a bucket to the last span if adjacent, otherwise in a new span.
     #[inline]
     pub(super) fn push(&mut self, index: i64) {
         if self.end() == Some(index) {
@@ -174,7 +173,7 @@ impl SpanBuilder {
         }
     }
 
-    /// Adds a bucket behind the last one.
+    /// Adds the bucket after the last one.
     #[inline]
     pub(super) fn extend(&mut self) {
         if let Some(span) = self.spans.last_mut() {
@@ -183,7 +182,7 @@ impl SpanBuilder {
         }
     }
 
-    /// Adds a bucket in a span of its own.
+    /// Adds a bucket in a new span.
     #[inline]
     pub(super) fn start(&mut self, index: i64) {
         let offset = saturating_i32(index - self.end);
@@ -200,16 +199,16 @@ fn saturating_i32(value: i64) -> i32 {
     value.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
 }
 
-/// The index that a bucket has in a schema that is coarser by `shift`.
+/// Returns the index of a bucket in a schema that is coarser by `shift`.
 #[inline]
 pub(super) fn coarser_index(index: i64, shift: u32) -> i64 {
     ((index - 1) >> shift) + 1
 }
 
-/// What merging the buckets of a finer schema gives: spans, and for each bucket the position of
-/// the one that takes it in, ascending.
+/// Returns the layout in a schema that is coarser by `shift`: spans, and for each bucket the position
+/// of the one that it is merged into, ascending.
 ///
-/// Shape: positions as many as buckets, below the number of buckets that the spans have.
+/// Shape: one position for each bucket, below the number of buckets of the spans.
 ///
 /// Source: `reduceResolution` in `model/histogram/generic.go` of Prometheus.
 pub(super) fn coarser_layout(spans: &[Span], len: usize, shift: u32) -> (Vec<Span>, Vec<usize>) {
@@ -227,7 +226,7 @@ pub(super) fn coarser_layout(spans: &[Span], len: usize, shift: u32) -> (Vec<Spa
     (out.finish(), positions)
 }
 
-/// Cells added up by the positions that [`coarser_layout`] gives them.
+/// Sums cells by the positions of [`coarser_layout`].
 pub(super) fn merged<T: Copy>(cells: &[T], positions: &[usize], add: impl Fn(T, T) -> T) -> Vec<T> {
     let mut merged: Vec<T> = Vec::with_capacity(positions.last().map_or(0, |last| last + 1));
     for (&cell, &position) in cells.iter().zip(positions) {
@@ -239,9 +238,9 @@ pub(super) fn merged<T: Copy>(cells: &[T], positions: &[usize], add: impl Fn(T, 
     merged
 }
 
-/// Whether both describe the same spans, where spans without buckets belong to the next one.
+/// Returns whether both have the same spans, ignoring those without buckets.
 ///
-/// Adjacent spans are not the same as one long span.
+/// Adjacent spans differ from one long span.
 ///
 /// Source: `spansMatch` in `model/histogram/histogram.go` of Prometheus.
 pub(super) fn same_layout(left: &[Span], right: &[Span]) -> bool {

@@ -1,4 +1,4 @@
-//! Sums and means of many histograms, with what their roundings lose.
+//! Sums and means of many histograms, with compensated rounding.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use super::cell::{Cell, Summed};
 use super::layer::Layer;
 use super::{Combined, Histogram, HistogramError, Span};
 
-/// A sum of histograms that keeps what each rounding lost, until the end.
+/// Sum of histograms that keeps the rounding errors until the end.
 ///
 /// Source: `KahanAdd` in `model/histogram/float_histogram.go` of Prometheus, as `sum` and
 /// `sum_over_time` use it.
 #[derive(Debug, Clone)]
 pub struct HistogramSum {
     accumulator: Accumulator<Summed>,
-    /// A histogram alone is its own sum, unchanged.
+    /// True if the sum is of one histogram, which is not changed.
     alone: bool,
 }
 
 impl HistogramSum {
-    /// The sum of one histogram.
+    /// Returns the sum of one histogram.
     pub fn new(first: Histogram) -> HistogramSum {
         let cells = |counts: Vec<f64>| counts.into_iter().map(Summed::new).collect();
         let accumulator = Accumulator {
@@ -37,7 +37,7 @@ impl HistogramSum {
         HistogramSum { accumulator, alone: true }
     }
 
-    /// Turns into the sum of one histogram. What has been allocated serves again.
+    /// Resets to the sum of one histogram, and keeps the allocations.
     pub fn restart(&mut self, first: &Histogram) {
         self.alone = true;
         let accumulator = &mut self.accumulator;
@@ -61,7 +61,7 @@ impl HistogramSum {
         }
     }
 
-    /// Bytes on the heap that belong to this sum.
+    /// Returns the heap memory of this sum.
     pub fn heap_bytes(&self) -> usize {
         let layers = [&self.accumulator.positive, &self.accumulator.negative];
         let bytes = layers.map(|layer| {
@@ -73,17 +73,17 @@ impl HistogramSum {
 
     /// Adds a histogram; see [`Histogram::add`].
     ///
-    /// The collision is that of this addition alone. `sum` and `avg` warn where any two of their
-    /// operands collide, which their hints tell.
+    /// The collision is that of this addition only. `sum` and `avg` warn if any two of their operands
+    /// collide, which they find by hints.
     ///
-    /// Errors: one has custom buckets, the other does not; nothing is changed then.
+    /// Errors: only one of the two has custom buckets; the sum is not changed.
     pub fn add(&mut self, other: &Histogram) -> Result<Combined, HistogramError> {
         let combined = self.accumulator.combine(other, false)?;
         self.alone = false;
         Ok(combined)
     }
 
-    /// Whether a count, the sum or a custom bound is infinite; see [`Histogram::has_overflow`].
+    /// Returns whether a count, the sum or a custom bound is infinite; see [`Histogram::has_overflow`].
     pub fn has_overflow(&self) -> bool {
         let accumulator = &self.accumulator;
         let numbers = [accumulator.zero, accumulator.count, accumulator.sum];
@@ -92,12 +92,12 @@ impl HistogramSum {
             || accumulator.custom_bounds.iter().any(|bound| bound.is_infinite())
     }
 
-    /// The sum, not compacted.
+    /// Returns the sum, not compacted.
     pub fn finish(&self) -> Histogram {
         let alone = self.alone;
         let accumulator = &self.accumulator;
         let number = |cell: Summed| if alone { cell.value } else { cell.value + cell.lost };
-        // Buckets that end inside of the zero bucket do not get back what they lost.
+        // Buckets that end inside of the zero bucket are not corrected by their errors.
         let settles = |index: i64| {
             accumulator.has_custom_buckets()
                 || exponential_bound(index, accumulator.schema) > accumulator.zero_threshold
@@ -135,8 +135,8 @@ impl HistogramSum {
         }
     }
 
-    /// Whether adding a histogram cannot give an infinite number: all that there is adds up to
-    /// far less.
+    /// Returns whether adding a histogram cannot overflow, because the sum of all magnitudes is far
+    /// below the maximum.
     fn has_room_for(&self, other: &Histogram) -> bool {
         let accumulator = &self.accumulator;
         let own = [accumulator.zero, accumulator.count, accumulator.sum].map(|cell| cell.value);
@@ -154,8 +154,8 @@ impl HistogramSum {
     }
 }
 
-/// About the sum of the absolute values, or NaN where one is. In lanes, so that additions do not
-/// wait for each other.
+/// Returns the approximate sum of absolute values, or NaN if one is. Adds in lanes, so that additions
+/// do not wait for each other.
 fn magnitude<T>(numbers: &[T], number: impl Fn(&T) -> f64) -> f64 {
     let mut lanes = [0.0; 8];
     let (parts, rest) = numbers.as_chunks::<8>();
@@ -168,43 +168,43 @@ fn magnitude<T>(numbers: &[T], number: impl Fn(&T) -> f64) -> f64 {
     lanes.iter().sum::<f64>() + rest
 }
 
-/// A mean of histograms: their sum divided by their number, or, once the sum would overflow, a
-/// mean that is moved by each histogram.
+/// Mean of histograms: their sum divided by their number or, once the sum would overflow, an
+/// incremental mean.
 ///
 /// Source: `avg` in `promql/engine.go` and `avg_over_time` in `promql/functions.go` of Prometheus.
 #[derive(Debug, Clone)]
 pub struct HistogramMean {
     sum: HistogramSum,
     count: f64,
-    /// Whether `sum` is the mean already.
-    moves: bool,
+    /// True if `sum` is an incremental mean.
+    is_incremental: bool,
 }
 
 impl HistogramMean {
-    /// The mean of one histogram.
+    /// Returns the mean of one histogram.
     pub fn new(first: Histogram) -> HistogramMean {
-        HistogramMean { sum: HistogramSum::new(first), count: 1.0, moves: false }
+        HistogramMean { sum: HistogramSum::new(first), count: 1.0, is_incremental: false }
     }
 
-    /// Turns into the mean of one histogram; see [`HistogramSum::restart`].
+    /// Resets to the mean of one histogram; see [`HistogramSum::restart`].
     pub fn restart(&mut self, first: &Histogram) {
         self.sum.restart(first);
         self.count = 1.0;
-        self.moves = false;
+        self.is_incremental = false;
     }
 
-    /// Bytes on the heap that belong to this mean.
+    /// Returns the heap memory of this mean.
     pub fn heap_bytes(&self) -> usize {
         self.sum.heap_bytes()
     }
 
-    /// Takes a histogram in; see [`HistogramSum::add`].
+    /// Adds a histogram; see [`HistogramSum::add`].
     ///
-    /// Errors: one has custom buckets, the other does not; the mean is of no use then.
+    /// Errors: only one of the two has custom buckets; the mean is invalid afterwards.
     pub fn add(&mut self, other: &Histogram) -> Result<Combined, HistogramError> {
         self.count += 1.0;
         let count = self.count;
-        if !self.moves {
+        if !self.is_incremental {
             if self.sum.has_room_for(other) {
                 return self.sum.add(other);
             }
@@ -214,7 +214,7 @@ impl HistogramMean {
                 self.sum = sum;
                 return Ok(combined);
             }
-            self.moves = true;
+            self.is_incremental = true;
             self.sum.map(|number| number / (count - 1.0));
         }
         let weight = (count - 1.0) / count;
@@ -224,12 +224,12 @@ impl HistogramMean {
         self.sum.add(&part)
     }
 
-    /// The mean, not compacted. Nothing can be added to it any more, but it can be restarted.
+    /// Returns the mean, not compacted. Afterwards it can only be restarted.
     pub fn finish(&mut self) -> Histogram {
-        if !self.moves {
+        if !self.is_incremental {
             let count = self.count;
             self.sum.map(|number| number / count);
-            self.moves = true;
+            self.is_incremental = true;
         }
         self.sum.finish()
     }

@@ -1,4 +1,4 @@
-//! Properties of the arithmetic, and cases that Prometheus decides.
+//! Properties of the arithmetic, and cases with results of Prometheus.
 
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn side() -> impl Strategy<Value = (Vec<Span>, Vec<f64>)> {
 prop_compose! {
     fn exponential()(
         schema in EXPONENTIAL_SCHEMA_MIN..=EXPONENTIAL_SCHEMA_MAX,
-        // Bounds of all schemas: with others, observations may be counted twice (see below).
+        // Bounds of all schemas: with others, observations may count twice (see below).
         exponent in prop_oneof![Just(None), Just(Some(-160)), Just(Some(-16)), Just(Some(0))],
         zero_count in (0..100_u32).prop_map(f64::from),
         sum in -1000..1000_i32,
@@ -69,7 +69,7 @@ prop_compose! {
             positive_spans, negative_spans, positive_counts, negative_counts,
             ..Histogram::default()
         };
-        // Buckets inside of the zero bucket do not occur: take them away.
+        // Valid histograms have no buckets inside of the zero bucket.
         let threshold = histogram.zero_threshold;
         for positive in [true, false] {
             let counts: Vec<f64> = histogram
@@ -157,7 +157,7 @@ proptest! {
         let layer = |(spans, cells): (Vec<Span>, Vec<f64>)| Layer { spans, cells };
         let skipped = skipped.min(other.1.len());
         let mut merged = layer(own);
-        // The second time all buckets are there already.
+        // The second time no bucket is missing.
         for sign in [1.0, -1.0] {
             let mut added = merged.clone();
             added.merge_counts(&other.0, &other.1, skipped, sign);
@@ -372,7 +372,7 @@ fn custom_bounds_meet_in_those_that_both_have() {
 
 #[test]
 fn a_zero_bucket_inside_of_a_coarser_bucket_counts_twice() {
-    // The bucket (1,2] goes into the zero bucket, and again into (1,4], as in Prometheus.
+    // The bucket (1,2] is added to the zero bucket and to (1,4], as in Prometheus.
     let coarse = Histogram { schema: -1, zero_threshold: 3.0, ..Histogram::default() };
     let sum = plus(&coarse, &positive(&[(1, 1)], &[1.0]));
     assert_eq!(sum.to_string(), "{count:1, sum:0, [-3,3]:1, (1,4]:1}");
@@ -453,7 +453,7 @@ fn resets_are_seen_as_prometheus_sees_them() {
     for (name, now, before, reset) in [
         ("bucket gone", positive(&[(0, 1)], &[9.0]), positive(&[(0, 2)], &[1.0, 2.0]), true),
         // Only the lowest of the buckets above all others counts.
-        ("behind an empty bucket", positive(&[(0, 1)], &[9.0]), base.clone(), false),
+        ("after an empty bucket", positive(&[(0, 1)], &[9.0]), base.clone(), false),
         ("finer", Histogram { schema: 1, ..base.clone() }, base.clone(), true),
         ("coarser", Histogram { schema: -1, ..positive(&[(0, 2)], &[1.0, 2.0]) }, base, false),
         ("smaller zero bucket", with_zero(0.5, 1.0), with_zero(1.0, 1.0), true),

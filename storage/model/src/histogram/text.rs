@@ -1,14 +1,14 @@
-//! Histograms as text.
+//! Text formats of histograms.
 
 use std::fmt;
 
 use super::{Bucket, Histogram, ResetHint, Span};
 use crate::number_text::general;
 
-/// The widest gap that [`Histogram::test_expression`] writes out.
+/// Maximum gap that [`Histogram::test_expression`] writes as empty buckets.
 const GAP_MAX: usize = 1 << 16;
 
-/// Like `{count:3, sum:4.5, [-0.5,0.5]:1, (1,2]:2}`, with all populated buckets.
+/// Writes the histogram like `{count:3, sum:4.5, [-0.5,0.5]:1, (1,2]:2}`, with all populated buckets.
 ///
 /// Source: `String` in `model/histogram/float_histogram.go` of Prometheus.
 impl fmt::Display for Histogram {
@@ -26,10 +26,11 @@ impl fmt::Display for Histogram {
 }
 
 impl Histogram {
-    /// Like `{{schema:1 count:3 sum:4.5 buckets:[1 0 2]}}`, as scripts of PromQL tests write it.
+    /// Formats the histogram like `{{schema:1 count:3 sum:4.5 buckets:[1 0 2]}}`, for scripts of PromQL
+    /// tests.
     ///
-    /// Gaps are written as empty buckets. A histogram with a gap of more than 65,536 buckets,
-    /// which no script writes, is given as [`fmt::Display`] does.
+    /// Gaps become empty buckets. A histogram with a gap of more than 65,536 buckets, which no script
+    /// has, is formatted by [`fmt::Display`].
     ///
     /// Source: `TestExpression` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn test_expression(&self) -> String {

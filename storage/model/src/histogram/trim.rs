@@ -1,15 +1,15 @@
-//! Cutting off what lies above or below a value: `</` and `>/` of PromQL.
+//! Trimming of observations above or below a value: `</` and `>/` of PromQL.
 
 use super::{Bucket, Histogram};
 
-/// Which observations stay.
+/// Side of the value that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     Below,
     Above,
 }
 
-/// The observations that stay, as they are added up.
+/// Totals of the kept observations.
 #[derive(Default)]
 struct TrimTotals {
     count: f64,
@@ -18,10 +18,10 @@ struct TrimTotals {
 }
 
 impl Histogram {
-    /// Keeps the observations below a value, by estimate where it falls inside of a bucket.
+    /// Keeps the observations below a value, estimated if it is inside of a bucket.
     ///
-    /// If that changes any bucket, the count becomes that of all buckets, the sum an estimate from
-    /// the middle of each, and the result is compacted.
+    /// If any bucket changes, the count becomes that of all buckets, the sum an estimate from the
+    /// middle of each, and the result is compacted.
     ///
     /// Source: `TrimBuckets` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn trim_upper(&mut self, value: f64) {
@@ -63,7 +63,7 @@ impl Histogram {
     }
 }
 
-/// What is left in the buckets of a side, and whether any was populated before.
+/// Returns the kept counts of a side, and whether any bucket was populated before.
 fn trim_side(
     buckets: impl Iterator<Item = Bucket>,
     value: f64,
@@ -100,7 +100,7 @@ fn trim_side(
     (counts, populated)
 }
 
-/// What stays of a bucket that a value falls into, and the middle of that.
+/// Returns the kept count of a bucket around a value, and the middle of the kept part.
 ///
 /// Source: `computeBucketTrim` in `model/histogram/float_histogram.go` of Prometheus.
 fn trim_bucket(
@@ -126,10 +126,10 @@ fn trim_bucket(
     }
 }
 
-/// The same for a bucket with an infinite bound, inside of which nothing is known.
+/// Trims a bucket with an infinite bound, whose distribution is unknown.
 ///
-/// It goes as a whole or stays as a whole, except that the first custom bucket is taken to begin
-/// at zero where it ends above.
+/// It is removed or kept as a whole, except that the first custom bucket is assumed to begin at zero
+/// if it ends above.
 ///
 /// Source: `handleInfinityBuckets` in `model/histogram/float_histogram.go` of Prometheus.
 fn trim_infinite_bucket(bucket: &Bucket, value: f64, keep: Keep) -> (f64, f64) {
@@ -154,7 +154,7 @@ fn trim_infinite_bucket(bucket: &Bucket, value: f64, keep: Keep) -> (f64, f64) {
     }
 }
 
-/// What stays of the zero bucket, between the bounds that are left to it.
+/// Returns the kept count of the zero bucket, and the middle of the kept part.
 ///
 /// Source: `computeZeroBucketTrim` in `model/histogram/float_histogram.go` of Prometheus.
 fn trim_zero_bucket(bucket: &Bucket, value: f64, keep: Keep) -> (f64, f64) {
@@ -170,7 +170,7 @@ fn trim_zero_bucket(bucket: &Bucket, value: f64, keep: Keep) -> (f64, f64) {
     }
 }
 
-/// Where the observations between two bounds are taken to be on average.
+/// Returns the assumed mean of the observations between two bounds.
 ///
 /// Source: `computeMidpoint` in `model/histogram/float_histogram.go` of Prometheus.
 fn middle(lower: f64, upper: f64, positive: bool, linear: bool) -> f64 {

@@ -1,4 +1,4 @@
-//! Which histograms are accepted.
+//! Validation of histograms.
 
 use super::spans::INDEX_MAX;
 use super::{CUSTOM_BUCKETS_SCHEMA, EXPONENTIAL_SCHEMA_MAX, EXPONENTIAL_SCHEMA_MIN};
@@ -6,9 +6,9 @@ use super::{Histogram, HistogramError, Side, Span};
 use crate::number_text::general;
 
 impl Histogram {
-    /// Checks what a float histogram has to keep to; see the invariants of [`Histogram`].
+    /// Checks the invariants of [`Histogram`].
     ///
-    /// Counts need not add up, since sums of floats do not either, and may be NaN or infinite.
+    /// Counts need not add up, because sums of floats do not, and may be NaN or infinite.
     ///
     /// Source: `Validate` in `model/histogram/float_histogram.go` of Prometheus.
     pub fn validate(&self) -> Result<(), HistogramError> {
@@ -39,7 +39,7 @@ impl Histogram {
         }
     }
 
-    /// Checks that there are no custom bounds beside exponential buckets.
+    /// Checks that there are no custom bounds with exponential buckets.
     pub(super) fn check_exponential_bounds(&self) -> Result<(), HistogramError> {
         match self.custom_bounds.is_empty() {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! Histograms as they arrive: with integer counts in deltas, or with floats.
+//! Histograms of write requests: with integer counts as deltas, or with floats.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::validate::check_counts;
 use super::{CUSTOM_BUCKETS_SCHEMA, EXPONENTIAL_SCHEMA_MAX, RESERVED_SCHEMA_MAX};
 use super::{Histogram, HistogramError, ResetHint, Side, Span};
 
-/// The parts of a histogram in a write request, nothing checked.
+/// Histogram of a write request, not validated.
 #[derive(Debug, Clone)]
 pub struct WireHistogram {
-    /// The hint of the sender.
+    /// Hint of the sender.
     pub reset_hint: ResetHint,
     /// Any number; 9 to 52 are reduced to 8.
     pub schema: i32,
@@ -25,14 +25,14 @@ pub struct WireHistogram {
     pub negative_spans: Vec<Span>,
     /// Bounds of custom buckets, without +Inf.
     pub custom_bounds: Arc<[f64]>,
-    /// Counts of either kind.
+    /// Integer or float counts.
     pub counts: WireCounts,
 }
 
-/// The counts of a histogram in a write request.
+/// Counts of a histogram of a write request.
 #[derive(Debug, Clone)]
 pub enum WireCounts {
-    /// Integers; of buckets the difference to the bucket before.
+    /// Integers; those of buckets as differences to the previous bucket.
     Integer {
         /// Observations.
         count: u64,
@@ -57,11 +57,11 @@ pub enum WireCounts {
 }
 
 impl WireHistogram {
-    /// The histogram, valid and in a schema that is kept.
+    /// Returns a valid histogram in a supported schema.
     ///
-    /// Memory: no more than the parts take, whatever the spans claim.
-    /// Errors: what makes it invalid. The counts of integers have to add up to all observations;
-    /// to no more than those if the sum is NaN, as after an observation of NaN.
+    /// Memory: at most that of the parts, whatever the spans claim.
+    /// Errors: the histogram is invalid. Integer counts of buckets have to add up to the count; to at
+    /// most the count if the sum is NaN, as after an observation of NaN.
     ///
     /// Source: `Validate` in `model/histogram/histogram.go` and `float_histogram.go` of
     /// Prometheus, after `remoteWriteAppender` in `storage/remote/write_handler.go`.
@@ -105,7 +105,7 @@ fn from_floats(mut histogram: Histogram) -> Result<Histogram, HistogramError> {
     Ok(histogram)
 }
 
-/// Fills in integer counts. Sums wrap as in Prometheus, which refuses what becomes negative.
+/// Sets integer counts. Sums wrap as in Prometheus, which refuses negative results.
 fn from_integers(
     mut histogram: Histogram,
     [count, zero_count]: [u64; 2],
@@ -144,7 +144,7 @@ fn from_integers(
     Ok(histogram)
 }
 
-/// Absolute counts out of deltas, in place.
+/// Converts deltas to absolute counts, in place.
 fn absolute(mut deltas: Vec<i64>) -> Vec<i64> {
     let mut count = 0_i64;
     for delta in &mut deltas {
@@ -154,7 +154,7 @@ fn absolute(mut deltas: Vec<i64>) -> Vec<i64> {
     deltas
 }
 
-/// Counts as floats. Beyond 2^53 they are sums of rounded deltas, as in `ToFloat` of Prometheus.
+/// Converts counts to floats; beyond 2^53 sums of rounded deltas, as in `ToFloat` of Prometheus.
 fn floats(counts: &[i64]) -> Vec<f64> {
     let mut previous = 0_i64;
     let mut sum = 0.0;

@@ -1,14 +1,14 @@
-//! Zero buckets of different widths: finding one that suits both histograms.
+//! Zero buckets of different widths, and a threshold that suits both histograms.
 
 use super::Histogram;
 use super::bounds::exponential_bound;
 use super::cell::{Cell, Summed};
 
-/// What the zero bucket holds when it takes in the buckets below a larger threshold, and the
-/// threshold that this needs: one that falls inside of a populated bucket moves to its end.
+/// Returns the content of the zero bucket after it absorbs the buckets below a larger threshold, and
+/// the resulting threshold: one inside of a populated bucket moves to its end.
 ///
-/// `restart` gives the sum to begin anew with when the threshold moved because of a bucket below
-/// zero, after those above zero have been added.
+/// `restart` returns the sum to start over with, if a bucket below zero moves the threshold after
+/// those above zero were added.
 ///
 /// Shape: `sides` are indices and cells of the two sides of zero.
 ///
@@ -22,7 +22,7 @@ pub(super) fn widened_zero<A: Copy, C: Cell, I: Iterator<Item = (i64, C)>>(
     restart: impl Fn(A) -> A,
 ) -> (A, f64) {
     let mut sum = zero;
-    'anew: loop {
+    'restart: loop {
         for (side, buckets) in sides.iter().enumerate() {
             for (index, cell) in buckets() {
                 if exponential_bound(index - 1, schema) >= threshold {
@@ -35,7 +35,7 @@ pub(super) fn widened_zero<A: Copy, C: Cell, I: Iterator<Item = (i64, C)>>(
                         threshold = upper;
                         if side == 1 {
                             sum = restart(sum);
-                            continue 'anew;
+                            continue 'restart;
                         }
                     }
                     break;
@@ -47,8 +47,8 @@ pub(super) fn widened_zero<A: Copy, C: Cell, I: Iterator<Item = (i64, C)>>(
 }
 
 impl Histogram {
-    /// The zero count that this histogram would have with a threshold that is not smaller, and
-    /// the threshold that it takes; the error of the sum comes along.
+    /// Returns the zero count, with its error, for a threshold that is not smaller, and the resulting
+    /// threshold.
     pub(super) fn zero_count_within(&self, threshold: f64) -> (Summed, f64) {
         let zero = Summed::new(self.zero_count);
         if threshold == self.zero_threshold {

@@ -1,3 +1,3 @@
-//! What needs `unsafe`: instructions that the language does not know.
+//! Code that needs `unsafe`: CPU instructions.
 
 pub mod prefetch;

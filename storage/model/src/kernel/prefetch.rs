@@ -1,18 +1,18 @@
-//! Memory that is asked for before it is read.
+//! Prefetching of memory into the CPU cache.
 //!
-//! Loops over many series wait for a few lines of memory of each of them, one after the other, since
-//! each line says where the next one is and counters of references are changed on the way. Asked for
-//! some series ahead, the lines of several come at the same time.
+//! Loops over many series wait for a few cache lines of each, one after the other: each line holds the
+//! address of the next, and reference counters change in between. When they are prefetched some series
+//! ahead, the lines of several series load at the same time.
 
 #![allow(unsafe_code)]
 
-/// The bytes that memory moves together.
+/// Size of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE_BYTES: usize = 64;
 
-/// Has the memory of a value brought nearer, without waiting for it.
+/// Prefetches the memory of a value into the cache, without waiting for it.
 ///
-/// Does nothing where the processor is of another kind.
+/// Does nothing on other CPUs than x86-64.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -21,8 +21,8 @@ pub fn prefetch<T: ?Sized>(value: &T) {
 
         let start = std::ptr::from_ref(value).cast::<i8>();
         for offset in (0..size_of_val(value)).step_by(LINE_BYTES) {
-            // SAFETY: the offset is below the size of the value, so that it stays inside of it; what
-            // is there is not looked at.
+            // SAFETY: the offset is below the size of the value, so the address is inside of it; a
+            // prefetch does not read the content.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(start.add(offset)) };
         }
     }

@@ -1,10 +1,10 @@
-//! What stands for one character of a regular expression: escapes and classes.
+//! Escapes and character classes of regular expressions.
 
 use std::fmt::Write as _;
 
 use super::{Translator, error};
 
-/// The names that may stand in `[[:name:]]`.
+/// Names in `[[:name:]]`.
 const NAMED_CLASSES: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
     "space", "upper", "word", "xdigit",
@@ -50,7 +50,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// What stands between `\Q` and `\E`, or the end.
+    /// Reads the text between `\Q` and `\E`, or the end.
     fn quoted(&mut self) -> Result<(), String> {
         while !self.accept(r"\E") {
             let Some(c) = self.peek() else { break };
@@ -60,7 +60,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// `\d` and its like, which know ASCII only.
+    /// Reads `\d`, `\s` or `\w`, which are ASCII only.
     fn perl_class(&mut self) -> Option<&'static str> {
         let class = match self.rest().as_bytes() {
             [b'\\', b'd', ..] => "[0-9]",
@@ -75,7 +75,7 @@ impl<'a> Translator<'a> {
         Some(class)
     }
 
-    /// `\pL`, `\p{Greek}`, `\P{^Greek}`.
+    /// Reads `\pL`, `\p{Greek}` or `\P{^Greek}`.
     fn unicode_class(&mut self) -> Result<String, String> {
         let start = self.position;
         let mut is_negated = self.rest().starts_with(r"\P");
@@ -98,7 +98,7 @@ impl<'a> Translator<'a> {
         let bare = name.strip_prefix('^').unwrap_or(name);
         is_negated ^= bare.len() < name.len();
         let class = format!("\\{}{{{bare}}}", if is_negated { 'P' } else { 'p' });
-        // The crate also takes other spellings of the same name.
+        // The crate also accepts other spellings of the same name.
         let is_word = bare.starts_with(|c: char| c.is_ascii_uppercase())
             && bare.chars().all(|c| c == '_' || c.is_ascii_alphabetic());
         if !is_word || regex_syntax::Parser::new().parse(&class).is_err() {
@@ -107,7 +107,7 @@ impl<'a> Translator<'a> {
         Ok(class)
     }
 
-    /// The code point of an escape.
+    /// Reads an escape and returns its code point.
     fn escape(&mut self) -> Result<u32, String> {
         let start = self.position;
         self.take();
@@ -144,10 +144,10 @@ impl<'a> Translator<'a> {
         Err(self.error_from("invalid escape sequence", start))
     }
 
-    /// The rest of `\x41` or `\x{41}`.
+    /// Reads the rest of `\x41` or `\x{41}`.
     fn hexadecimal(&mut self) -> Option<u32> {
         if !self.accept("{") {
-            // Both characters belong to the message, digits or not.
+            // The message has both characters, even if they are not digits.
             let first = self.take()?.to_digit(16);
             let second = self.take()?.to_digit(16);
             return Some(first? * 16 + second?);
@@ -178,7 +178,7 @@ impl<'a> Translator<'a> {
         }
         self.take();
         if class.len() == empty_len {
-            // Only halves of surrogate pairs.
+            // The class has only surrogates.
             class.push_str("a&&b");
         }
         class.push(']');
@@ -233,11 +233,11 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// A range of a class without the halves of surrogate pairs.
+/// Appends a range of a class without surrogates.
 fn push_range(class: &mut String, low: u32, high: u32) {
-    let is_half = |code: u32| (0xd800..0xe000).contains(&code);
-    let low = if is_half(low) { 0xe000 } else { low };
-    let high = if is_half(high) { 0xd7ff } else { high };
+    let is_surrogate = |code: u32| (0xd800..0xe000).contains(&code);
+    let low = if is_surrogate(low) { 0xe000 } else { low };
+    let high = if is_surrogate(high) { 0xd7ff } else { high };
     if low > high {
         return;
     }

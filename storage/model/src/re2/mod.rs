@@ -1,9 +1,9 @@
-//! Regular expressions in the syntax of RE2, which Prometheus' are written in.
+//! Regular expressions in the syntax of RE2, as in Prometheus.
 //!
-//! The `regex` crate's language is a near relative, but its `\d`, `\w`, `\s` and `\b` know all of
-//! Unicode, it lacks `\Q…\E` and octal escapes, and it takes set operations, verbose mode and
-//! other things that RE2 refuses. So an expression is read here by Go's rules, refused with
-//! Go's words, and written anew.
+//! The syntax of the `regex` crate is similar, but its `\d`, `\w`, `\s` and `\b` match Unicode, it
+//! lacks `\Q…\E` and octal escapes, and it accepts set operations, verbose mode and other syntax that
+//! RE2 refuses. So an expression is parsed here by Go's rules, refused with Go's messages, and
+//! translated.
 //!
 //! Source: `regexp/syntax/parse.go` of Go, with the flags `Perl | DotNL`.
 
@@ -17,26 +17,26 @@ use regex::{Regex, RegexBuilder};
 use crate::error::MatcherError;
 use crate::labels::INVALID_BYTE_BASE;
 
-/// The most bytes that a regular expression may have.
+/// Maximum length of a regular expression in bytes.
 pub const PATTERN_BYTES_MAX: usize = 32 << 10;
-/// The most memory that a compiled regular expression may take.
+/// Maximum memory of a compiled regular expression.
 const PATTERN_COMPILED_BYTES_MAX: usize = 4 << 20;
-/// The most groups within groups.
+/// Maximum nesting of groups.
 const NESTING_MAX: usize = 200;
-/// The most times that repetitions within each other may repeat.
+/// Maximum product of nested repetitions.
 const REPEAT_MAX: u32 = 1_000;
 
-/// An expression that must match a whole text; a dot matches a line feed.
+/// Compiles an expression that must match a whole text; a dot matches a line feed.
 ///
-/// Errors: an expression that does not parse, or is too large.
+/// Errors: the expression does not parse, or is too large.
 /// Source: `NewFastRegexMatcher` of Prometheus parses the expression and then wraps it as
 /// `^(?s:…)$`.
 pub fn compile_anchored(source: &str) -> Result<Regex, MatcherError> {
     compile(source, &wrapped(&to_rust(source)?))
 }
 
-/// The same for an expression that is wrapped before it is parsed. A `\Q` without `\E` then quotes
-/// the closing parenthesis, and `a)(b` has two groups.
+/// Compiles an expression that is wrapped before it is parsed: a `\Q` without `\E` then quotes the
+/// closing parenthesis, and `a)(b` has two groups.
 ///
 /// Errors: as for [`compile_anchored`].
 /// Source: `evalLabelReplace` of Prometheus.
@@ -64,9 +64,9 @@ fn compile(source: &str, translation: &str) -> Result<Regex, MatcherError> {
         })
 }
 
-/// An RE2 expression in the syntax of the `regex` crate.
+/// Translates an RE2 expression to the syntax of the `regex` crate.
 ///
-/// Errors: an expression that RE2 refuses, in the words of Go, or one that is too long.
+/// Errors: RE2 refuses the expression (with Go's message), or it is too long.
 pub fn to_rust(source: &str) -> Result<String, MatcherError> {
     check_length(source)?;
     translated(source)
@@ -99,28 +99,28 @@ struct Translator<'a> {
     source: &'a str,
     position: usize,
     out: String,
-    /// The open groups, the whole expression first.
+    /// Open groups, the whole expression first.
     levels: Vec<Level>,
-    /// The names of groups so far.
+    /// Names of groups so far.
     names: HashSet<&'a str>,
-    /// Where the repetition starts that has just been read.
+    /// Start of the repetition that was read last, if nothing follows it yet.
     repeated_at: Option<usize>,
 }
 
-/// A group that is still open.
+/// Open group.
 #[derive(Default)]
 struct Level {
-    /// What a repetition would repeat.
+    /// Item that a repetition would apply to.
     last: Option<Item>,
-    /// The heaviest of the items before the last.
+    /// Maximum weight of the items before the last.
     weight: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Item {
-    /// Where it ends in the output.
+    /// End of the item in the output.
     end: usize,
-    /// How often repetitions within each other repeat in it.
+    /// Product of the nested repetitions in the item.
     weight: u32,
 }
 
@@ -188,7 +188,7 @@ impl<'a> Translator<'a> {
         error(code, &self.source[start..self.position])
     }
 
-    /// Takes a character that has been peeked at, unless it stands for a byte.
+    /// Consumes a peeked character, unless it represents a byte that is not UTF-8.
     fn text_char(&mut self, c: char) -> Result<u32, String> {
         if c as u32 >= INVALID_BYTE_BASE + 0x80 {
             return Err(error("invalid UTF-8", self.rest()));
@@ -201,7 +201,7 @@ impl<'a> Translator<'a> {
         self.levels.last_mut().expect("the whole expression is always open")
     }
 
-    /// Notes that what has just been written can be repeated.
+    /// Notes that the text written last can be repeated.
     fn item(&mut self, weight: u32) {
         let end = self.out.len();
         let level = self.level();
@@ -212,7 +212,7 @@ impl<'a> Translator<'a> {
     fn literal(&mut self, code: u32) {
         match char::from_u32(code) {
             Some(c) => push_char(&mut self.out, c),
-            // Half of a surrogate pair stands in no text.
+            // No text has a surrogate.
             None => self.out.push_str("[a&&b]"),
         }
         self.item(0);
@@ -240,7 +240,7 @@ impl<'a> Translator<'a> {
             return Err(error("invalid named capture", head));
         }
         self.position += head.len();
-        // The crate takes a name but once, and none that starts with a digit.
+        // The crate accepts a name only once, and none that starts with a digit.
         if name.starts_with(|c: char| c.is_ascii_digit()) || !self.names.insert(name) {
             self.out.push('(');
         } else {
@@ -257,7 +257,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// `(?i)`, `(?i:`, `(?-s:` and their like.
+    /// Reads flags: `(?i)`, `(?i:`, `(?-s:`, ….
     fn flags(&mut self) -> Result<(), String> {
         let start = self.position;
         self.position += 2;
@@ -271,7 +271,7 @@ impl<'a> Translator<'a> {
                 }
                 ':' | ')' if !is_negated || got_flag => {
                     let text = without_repeats(&self.source[start..self.position]);
-                    // No flags at all change nothing; the crate wants none of it.
+                    // Empty flags change nothing; the crate refuses them.
                     if text != "(?)" {
                         self.out.push_str(&text);
                     }
@@ -280,7 +280,7 @@ impl<'a> Translator<'a> {
                 _ => return Err(self.error_from("invalid or unsupported Perl syntax", start)),
             }
         }
-        // Go's message ends with the whole of it here.
+        // Go's message has the whole rest here.
         Err(self.error_from("invalid or unsupported Perl syntax", start))
     }
 
@@ -295,7 +295,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// Repeats the last item. `counts` are those of `{min,max}`.
+    /// Repeats the last item; `counts` are those of `{min,max}`.
     fn repeat(
         &mut self,
         start: usize,
@@ -325,12 +325,12 @@ impl<'a> Translator<'a> {
         }
         let end = item.end;
         item.end += operator.len();
-        // Flags may stand between the item and its repetition.
+        // There may be flags between the item and its repetition.
         self.out.insert_str(end, &operator);
         Ok(())
     }
 
-    /// `{2}`, `{2,}`, `{2,3}`, or just a brace.
+    /// Reads `{2}`, `{2,}`, `{2,3}`, or a literal brace.
     fn braces(&mut self, repeated_at: Option<usize>) -> Result<(), String> {
         let start = self.position;
         let Some(counts) = Counts::read(self.rest()) else {
@@ -355,13 +355,13 @@ fn error(code: &str, part: &str) -> String {
     format!("{code}: `{part}`")
 }
 
-/// `{min}`, `{min,}` or `{min,max}`.
+/// Counts of `{min}`, `{min,}` or `{min,max}`.
 struct Counts {
-    /// `None` where it is too large.
+    /// Minimum; `None` if it is too large.
     min: Option<u32>,
-    /// `None` where there is none.
+    /// Maximum; `None` if there is none.
     max: Option<u32>,
-    /// How many bytes it takes.
+    /// Length in bytes.
     length: usize,
 }
 
@@ -373,7 +373,7 @@ impl Counts {
             Some(rest) if rest.starts_with('}') => (None, rest),
             Some(rest) => {
                 let (max, rest) = count(rest)?;
-                // As in Go, a maximum that is too large spoils the minimum.
+                // As in Go, a maximum that is too large invalidates the minimum.
                 min = min.filter(|_| max.is_some());
                 (max, rest)
             }
@@ -387,7 +387,7 @@ impl Counts {
     }
 }
 
-/// Reads a number without leading zeros; one that is too large is none.
+/// Reads a number without leading zeros; `None` inside if it is too large.
 fn count(text: &str) -> Option<(Option<u32>, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits == 0 || digits > 1 && text.starts_with('0') {
@@ -404,8 +404,8 @@ fn push_char(out: &mut String, c: char) {
     }
 }
 
-/// Flags of which each occurs but once, which is all that the crate takes; of a flag that is
-/// both set and unset, the unsetting counts.
+/// Returns flags without duplicates, which the crate refuses; a flag that is both set and unset is
+/// unset.
 fn without_repeats(text: &str) -> String {
     let end = text.len() - 1;
     let (set, unset) = text[2..end].split_once('-').unwrap_or((&text[2..end], ""));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_crate_reads_otherwise_is_translated() {
+    fn syntax_that_differs_from_the_crate_is_translated() {
         let matching = [
             (r"\d+", "12"),
             (r"[\d.]+", "1.2"),
