@@ -335,9 +335,9 @@ impl Follower {
             core.tombstones.set(std::mem::take(&mut self.meta.tombstones));
         }
         if has_gap {
-            partitions.keys().for_each(|partition| core.index.published(*partition));
+            partitions.keys().for_each(|partition| core.index.invalidate_runs(*partition));
         } else {
-            changed.into_iter().for_each(|partition| core.index.published(partition));
+            changed.into_iter().for_each(|partition| core.index.invalidate_runs(partition));
         }
     }
 

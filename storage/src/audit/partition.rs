@@ -113,7 +113,7 @@ pub(super) async fn walk(
         for entry in entries.values() {
             let window = number * PARTITION_WINDOWS + i64::from(window);
             let key = keys::block(metric, window, run, entry.first_id);
-            on_damage(Damage::in_tree(&key, "the block is listed, and there is none"));
+            on_damage(Damage::in_lsm(&key, "the block is listed, and there is none"));
         }
     }
     if matches!(depth, Depth::Everything { .. }) {
@@ -138,7 +138,7 @@ async fn forward(
         let labels = block::decode_page(&key, &bytes).unwrap_or_default();
         let first = page.saturating_mul(page_ids) as usize;
         if first != all.len() {
-            on_damage(Damage::in_tree(&key, format!("the page before ends at id {}", all.len())));
+            on_damage(Damage::in_lsm(&key, format!("the page before ends at id {}", all.len())));
         }
         // Ids whose page is gone have none, and nothing is said of what names them.
         if all.len() < first && first < series_count as usize {
@@ -148,7 +148,7 @@ async fn forward(
     }
     if all.len() < series_count as usize {
         let detail = format!("{series_count} series are registered, {} have labels", all.len());
-        on_damage(Damage::in_tree(&keys::partition_entry(number), detail));
+        on_damage(Damage::in_lsm(&keys::partition_entry(number), detail));
     }
     Ok(all)
 }
@@ -165,7 +165,7 @@ async fn directories(
     let mut scan = lsm.scan_prefix(&keys::directories(number)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let Some(place @ (metric, window, _)) = keys::parse_directory(&key) else {
-            on_damage(Damage::in_tree(&key, "malformed key"));
+            on_damage(Damage::in_lsm(&key, "malformed key"));
             continue;
         };
         survey.runs += 1;
@@ -199,7 +199,7 @@ async fn blocks(
         survey.blocks += 1;
         survey.block_bytes += bytes.len() as u64;
         if let Err(detail) = block(&bytes, &key, entry, number, window, survey) {
-            on_damage(Damage::in_tree(&key, detail));
+            on_damage(Damage::in_lsm(&key, detail));
         }
         let Ok(series) = block::decode_block(&key, &bytes) else { continue };
         if labels.is_empty() {
@@ -211,12 +211,12 @@ async fn blocks(
                 None if id < survey.series => {}
                 None => {
                     let detail = format!("series {id} is not registered");
-                    on_damage(Damage::in_tree(&key, detail));
+                    on_damage(Damage::in_lsm(&key, detail));
                 }
                 Some(labels) if labels.is_empty() => {}
                 Some(labels) if keys::metric_hash(labels.metric_name()) != metric => {
                     let detail = format!("series {id}, {labels}, is of another metric");
-                    on_damage(Damage::in_tree(&key, detail));
+                    on_damage(Damage::in_lsm(&key, detail));
                 }
                 Some(_) => {}
             }
@@ -293,7 +293,7 @@ async fn postings(
                 let entry = keys::dictionary_entry(name, value, number);
                 if lsm.get(&entry).await?.is_none() {
                     let detail = "the dictionary does not have the partition under this pair";
-                    on_damage(Damage::in_tree(&entry, detail));
+                    on_damage(Damage::in_lsm(&entry, detail));
                 }
             }
             pair_before = pair;
@@ -307,7 +307,7 @@ async fn postings(
             }
             if of.is_none_or(|labels| labels.get(name) != value) || !of_pair.insert(id) {
                 let detail = format!("series {id} is filed here and does not belong here");
-                on_damage(Damage::in_tree(&key, detail));
+                on_damage(Damage::in_lsm(&key, detail));
                 continue;
             }
             *filed.entry(id).or_default() += 1;
@@ -321,7 +321,7 @@ async fn postings(
                 "series {id}, {labels}, has {} labels and is filed under {found}",
                 labels.len()
             );
-            on_damage(Damage::in_tree(&key, detail));
+            on_damage(Damage::in_lsm(&key, detail));
         }
     }
     Ok(())

@@ -95,12 +95,12 @@ pub(crate) async fn survey_at(
     on_progress: OnProgress<'_>,
 ) -> Result<StoreSurvey, StoreError> {
     let mut opened = Opened::open(location, options).await?;
-    let found = survey_tree(&mut opened, on_progress).await;
+    let found = survey_lsm(&mut opened, on_progress).await;
     opened.close().await;
     found
 }
 
-async fn survey_tree(
+async fn survey_lsm(
     opened: &mut Opened,
     on_progress: OnProgress<'_>,
 ) -> Result<StoreSurvey, StoreError> {
@@ -177,7 +177,7 @@ async fn log(
     while let Some((key, bytes)) = scan.next().await? {
         let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), Columns::decode(&bytes))
         else {
-            on_damage(Damage::in_tree(&key, "the record cannot be read"));
+            on_damage(Damage::in_lsm(&key, "the record cannot be read"));
             continue;
         };
         survey.records += 1;

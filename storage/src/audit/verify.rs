@@ -57,7 +57,7 @@ impl Damage {
     }
 
     /// Between keys of the tree as it is read.
-    pub(super) fn in_tree(key: &[u8], detail: impl Into<String>) -> Damage {
+    pub(super) fn in_lsm(key: &[u8], detail: impl Into<String>) -> Damage {
         Damage { object: None, key: Some(keys::printable(key)), detail: detail.into() }
     }
 
@@ -104,7 +104,7 @@ pub(crate) async fn verify_at(
             let keeper = Some(&mut opened);
             let total =
                 objects::verify(&files, keeper, &mut verified, on_progress, &mut count).await;
-            tree(&mut opened, total, &mut verified, on_progress, &mut count).await;
+            verify_lsm(&mut opened, total, &mut verified, on_progress, &mut count).await;
             opened.close().await;
         }
         Err(error @ StoreError::Corrupt { .. }) => {
@@ -122,7 +122,7 @@ pub(crate) async fn verify_at(
 }
 
 /// Checks what the tree says against itself.
-async fn tree(
+async fn verify_lsm(
     opened: &mut Opened,
     total: u64,
     verified: &mut Verified,
@@ -166,7 +166,7 @@ async fn log(
     let mut missing = meta.known_records();
     while let Some((key, bytes)) = scan.next().await? {
         let Some((epoch, sequence)) = keys::parse_log(&key) else {
-            on_damage(Damage::in_tree(&key, "malformed key"));
+            on_damage(Damage::in_lsm(&key, "malformed key"));
             continue;
         };
         if epoch != expected.0 {
@@ -174,7 +174,7 @@ async fn log(
         }
         if sequence != expected.1 {
             let detail = format!("record {} of the epoch is missing", expected.1);
-            on_damage(Damage::in_tree(&key, detail));
+            on_damage(Damage::in_lsm(&key, detail));
         }
         expected.1 = sequence + 1;
         missing.retain(|(of, count)| *of != epoch || expected.1 < *count);
@@ -183,16 +183,16 @@ async fn log(
         verified.log_records += 1;
         if columns.first_ref != expected.2 {
             let detail = format!("series {} is to be defined next", expected.2);
-            on_damage(Damage::in_tree(&key, detail));
+            on_damage(Damage::in_lsm(&key, detail));
         }
         expected.2 = columns.first_ref.saturating_add(columns.definitions.len() as u32);
         if columns.runs.iter().any(|run| run.reference >= expected.2) {
-            on_damage(Damage::in_tree(&key, "samples of a series that is not defined"));
+            on_damage(Damage::in_lsm(&key, "samples of a series that is not defined"));
         }
     }
     for (epoch, count) in missing {
         let last = keys::log(epoch, count.saturating_sub(1));
-        on_damage(Damage::in_tree(&last, format!("{count} records of the epoch were there")));
+        on_damage(Damage::in_lsm(&last, format!("{count} records of the epoch were there")));
     }
     Ok(())
 }

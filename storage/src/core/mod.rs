@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::exemplar::Exemplars;
 use crate::head::Head;
 use crate::index::cache::IndexCache;
-use crate::index::facts::Facts;
+use crate::index::partition::PartitionIndex;
 use crate::log::commit::{Log, LogTarget};
 use crate::log::counters::LogCounters;
 use crate::log::queue::Queue;
@@ -181,7 +181,7 @@ impl Core {
 
     /// The partitions that overlap a range of time, as they are now, and the tree to read them
     /// from.
-    pub(crate) fn partitions_between(&self, times: TimeRange) -> (Lsm, Vec<Arc<Facts>>) {
+    pub(crate) fn partitions_between(&self, times: TimeRange) -> (Lsm, Vec<Arc<PartitionIndex>>) {
         let first = partition_of_window(window_of(times.start_ms));
         let last = partition_of_window(window_of(times.end_ms));
         self.read_partitions(|partitions| {
@@ -190,15 +190,15 @@ impl Core {
             if first > last {
                 return (lsm, Vec::new());
             }
-            let facts = |(number, count): (&i64, &u32)| self.index.facts(*number, *count);
-            (lsm, partitions.range(first..=last).map(facts).collect())
+            let index = |(number, count): (&i64, &u32)| self.index.partition(*number, *count);
+            (lsm, partitions.range(first..=last).map(index).collect())
         })
     }
 
     /// One partition as it is now, if there is one.
-    pub(crate) fn partition(&self, partition: i64) -> Option<Arc<Facts>> {
+    pub(crate) fn partition(&self, partition: i64) -> Option<Arc<PartitionIndex>> {
         self.read_partitions(|all| {
-            all.get(&partition).map(|count| self.index.facts(partition, *count))
+            all.get(&partition).map(|count| self.index.partition(partition, *count))
         })
     }
 

@@ -12,7 +12,7 @@ use roaring::RoaringBitmap;
 
 use super::{Snapshot, Tombstone};
 use crate::index::bitmap_bytes;
-use crate::index::facts::Facts;
+use crate::index::partition::PartitionIndex;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::samples::cursor::{PartsCursor, SeriesParts};
@@ -42,20 +42,20 @@ impl Masks {
     /// Errors: those of reading the index.
     pub(crate) async fn of(
         lsm: &Lsm,
-        facts: &Facts,
+        index: &PartitionIndex,
         tombstones: &Snapshot,
         TimeRange { start_ms, end_ms }: TimeRange,
         ids: &RoaringBitmap,
         breather: &mut Breather,
     ) -> Result<Masks, SourceError> {
         let mut masks = Masks::default();
-        let partition_end_ms = partition_end_ms(facts.number);
+        let partition_end_ms = partition_end_ms(index.number);
         let first_ms = start_ms.max(partition_end_ms.saturating_sub(PARTITION_MS));
         let last_ms = end_ms.min(partition_end_ms - 1);
         let relevant = tombstones.values().filter(|t| t.masks(first_ms, last_ms, 0));
         for tombstone in relevant {
             let Tombstone { epoch, start_ms, end_ms, .. } = **tombstone;
-            let covered = covered(lsm, facts, &tombstone.selectors, ids, breather).await?;
+            let covered = covered(lsm, index, &tombstone.selectors, ids, breather).await?;
             breather.work(1).await?;
             if !covered.is_empty() {
                 masks.ids |= &covered;
@@ -106,14 +106,14 @@ impl Masks {
 /// Of some ids those whose series a tombstone covers.
 async fn covered(
     lsm: &Lsm,
-    facts: &Facts,
+    index: &PartitionIndex,
     selectors: &[Vec<Matcher>],
     ids: &RoaringBitmap,
     breather: &mut Breather,
 ) -> Result<RoaringBitmap, SourceError> {
     let mut covered = RoaringBitmap::new();
     for matchers in selectors {
-        covered |= facts.resolve(lsm, matchers, breather).await? & ids;
+        covered |= index.resolve(lsm, matchers, breather).await? & ids;
     }
     Ok(covered)
 }

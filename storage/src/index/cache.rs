@@ -12,7 +12,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
-use super::facts::Facts;
+use super::partition::PartitionIndex;
 use crate::sizes::Sizes;
 
 /// The facts of partitions, bounded.
@@ -49,7 +49,7 @@ struct Entries {
 }
 
 struct IndexEntry {
-    facts: Arc<Facts>,
+    index: Arc<PartitionIndex>,
     used: u64,
 }
 
@@ -73,39 +73,39 @@ impl IndexCache {
 
     /// The facts of a partition with so many series. The list of partitions is locked meanwhile,
     /// so that the number is the latest.
-    pub(crate) fn facts(&self, partition: i64, series_count: u32) -> Arc<Facts> {
+    pub(crate) fn partition(&self, partition: i64, series_count: u32) -> Arc<PartitionIndex> {
         let mut entries = self.entries();
         entries.clock += 1;
         let clock = entries.clock;
         if let Some(entry) = entries.partitions.get_mut(&partition)
-            && entry.facts.series_count == series_count
+            && entry.index.series_count == series_count
         {
             entry.used = clock;
-            return Arc::clone(&entry.facts);
+            return Arc::clone(&entry.index);
         }
-        let facts = match entries.partitions.get(&partition) {
-            Some(entry) => entry.facts.grown(series_count),
+        let index = match entries.partitions.get(&partition) {
+            Some(entry) => entry.index.with_series_count(series_count),
             None => {
                 let results_max = self.bytes_max / 4;
                 let gone = entries.gone.get(&partition).cloned().unwrap_or_default();
                 let usage = Arc::clone(&self.usage);
-                Facts::new(partition, series_count, gone, results_max, self.sizes, usage)
+                PartitionIndex::new(partition, series_count, gone, results_max, self.sizes, usage)
             }
         };
-        let facts = Arc::new(facts);
+        let index = Arc::new(index);
         if self.bytes_max > 0 {
             entries
                 .partitions
-                .insert(partition, IndexEntry { facts: Arc::clone(&facts), used: clock });
+                .insert(partition, IndexEntry { index: Arc::clone(&index), used: clock });
         }
-        facts
+        index
     }
 
     /// Notes that runs of a partition have been published.
-    pub(crate) fn published(&self, partition: i64) {
+    pub(crate) fn invalidate_runs(&self, partition: i64) {
         let mut entries = self.entries();
         if let Some(entry) = entries.partitions.get_mut(&partition) {
-            entry.facts = Arc::new(entry.facts.with_other_runs());
+            entry.index = Arc::new(entry.index.with_other_runs());
         }
     }
 
@@ -142,7 +142,7 @@ impl IndexCache {
                 entries.partitions.iter().min_by_key(|(_, e)| e.used).map(|(number, _)| *number)
             && let Some(entry) = entries.partitions.remove(&oldest)
         {
-            bytes -= entry.facts.bytes().min(bytes);
+            bytes -= entry.index.bytes().min(bytes);
         }
     }
 
@@ -162,7 +162,7 @@ impl IndexCache {
 
 impl Entries {
     fn bytes(&self) -> usize {
-        self.partitions.values().map(|entry| entry.facts.bytes()).sum()
+        self.partitions.values().map(|entry| entry.index.bytes()).sum()
     }
 }
 
@@ -172,18 +172,18 @@ mod tests {
     use model::Matcher;
 
     fn known(cache: &IndexCache, partition: i64) -> bool {
-        cache.facts(partition, 9).knows(&Matcher::equal("a", "b"))
+        cache.partition(partition, 9).knows(&Matcher::equal("a", "b"))
     }
 
     #[test]
     fn what_was_asked_for_longest_ago_goes_whole() {
         let cache = IndexCache::new(1 << 20, Sizes::default());
         let one = {
-            cache.facts(1, 9).note_none(&Matcher::equal("a", "b"));
+            cache.partition(1, 9).note_none(&Matcher::equal("a", "b"));
             cache.stats().bytes
         };
         for partition in 2..5 {
-            cache.facts(partition, 9).note_none(&Matcher::equal("a", "b"));
+            cache.partition(partition, 9).note_none(&Matcher::equal("a", "b"));
         }
         assert_eq!(cache.stats().bytes, 4 * one);
         assert!(known(&cache, 1));
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn registrations_and_deletions_begin_other_facts() {
         let cache = IndexCache::new(1 << 20, Sizes::default());
-        let before = cache.facts(1, 9);
+        let before = cache.partition(1, 9);
         before.note_none(&Matcher::equal("a", "b"));
-        cache.published(1);
+        cache.invalidate_runs(1);
         assert!(known(&cache, 1), "a run says nothing of postings");
-        assert!(!cache.facts(1, 10).knows(&Matcher::equal("a", "b")));
-        assert!(before.knows(&Matcher::equal("a", "b")), "who holds facts goes on with them");
+        assert!(!cache.partition(1, 10).knows(&Matcher::equal("a", "b")));
+        assert!(before.knows(&Matcher::equal("a", "b")), "who holds index goes on with them");
         cache.remove(1);
         assert!(!known(&cache, 1));
     }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_cache_without_bytes_keeps_nothing() {
         let cache = IndexCache::new(0, Sizes::default());
-        cache.facts(1, 9).note_none(&Matcher::equal("a", "b"));
+        cache.partition(1, 9).note_none(&Matcher::equal("a", "b"));
         assert!(!known(&cache, 1));
         assert_eq!(cache.stats().bytes, 0);
     }

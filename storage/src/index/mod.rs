@@ -1,5 +1,5 @@
 //! From matchers to series: postings of the head in memory ([`labels`]), those of partitions in
-//! the tree, of which what was read is kept ([`facts`], [`cache`]).
+//! the tree, of which what was read is kept ([`partition`], [`cache`]).
 //!
 //! Each matcher becomes one term, a set of ids to keep or to drop, and the terms are
 //! combined. A matcher that the empty value passes drops the series whose value fails it, so
@@ -8,9 +8,9 @@
 //! Source: `PostingsForMatchers` in `tsdb/querier.go` of Prometheus, for what is selected.
 
 pub(crate) mod cache;
-pub(crate) mod facts;
 mod ids;
 mod labels;
+pub(crate) mod partition;
 mod prune;
 pub(crate) mod results;
 pub(crate) mod runs;
@@ -20,9 +20,9 @@ use std::ops::Deref;
 use model::{Labels, Matcher};
 use roaring::RoaringBitmap;
 
-pub(crate) use facts::{decode_postings, encode_postings};
 pub(crate) use ids::{Ids, bitmap_bytes};
 pub(crate) use labels::LabelIndex;
+pub(crate) use partition::{decode_postings, encode_postings};
 pub(crate) use prune::prune;
 
 /// Labels in memory, which others share.

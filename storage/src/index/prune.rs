@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use model::{Budget, Matcher, SourceError};
 
-use super::facts::Facts;
+use super::partition::PartitionIndex;
 use super::results::MatcherRef;
 use super::{Lookup, Term, term, wants};
 use crate::error::StoreError;
@@ -41,10 +41,10 @@ const FOUND_MAX: usize = 1 << 18;
 /// Of which that is known without it are left to what is known.
 pub(crate) async fn prune(
     lsm: &Lsm,
-    mut partitions: Vec<Arc<Facts>>,
+    mut partitions: Vec<Arc<PartitionIndex>>,
     matchers: &[Matcher],
     budget: &Budget,
-) -> Result<Vec<Arc<Facts>>, SourceError> {
+) -> Result<Vec<Arc<PartitionIndex>>, SourceError> {
     let mut breather = Breather::new(budget);
     // What names values first: it leaves fewer partitions to the others.
     let kept = |matcher| match term(matcher) {
@@ -55,11 +55,11 @@ pub(crate) async fn prune(
         .iter()
         .filter_map(kept)
         .partition(|(_, lookup)| matches!(lookup, Lookup::Values(_)));
-    let are_kept = partitions.iter().all(|facts| facts.are_kept());
+    let are_kept = partitions.iter().all(|index| index.is_cached());
     let by_prefix = by_prefix.into_iter().filter(|_| are_kept);
     for (matcher, lookup) in by_value.into_iter().chain(by_prefix) {
-        partitions.retain(|facts| !facts.knows_none(matcher));
-        if partitions.iter().filter(|facts| !facts.knows(matcher)).count() < 2 {
+        partitions.retain(|index| !index.knows_none(matcher));
+        if partitions.iter().filter(|index| !index.knows(matcher)).count() < 2 {
             continue;
         }
         let holding = match lookup {
@@ -68,14 +68,14 @@ pub(crate) async fn prune(
                 let found = matching(lsm, &partitions, matcher, prefix, &mut breather).await?;
                 let Some(found) = found else { continue };
                 note(lsm, &partitions, matcher, &found, budget).await?;
-                let known = partitions.iter().filter(|facts| facts.knows(matcher));
-                known.map(|facts| facts.number).chain(found.into_keys()).collect()
+                let known = partitions.iter().filter(|index| index.knows(matcher));
+                known.map(|index| index.number).chain(found.into_keys()).collect()
             }
         };
-        partitions.retain(|facts| {
-            let may_hold = holding.contains(&facts.number);
+        partitions.retain(|index| {
+            let may_hold = holding.contains(&index.number);
             if !may_hold {
-                facts.note_none(matcher);
+                index.note_none(matcher);
             }
             may_hold
         });
@@ -107,13 +107,13 @@ async fn partitions_of(
 /// are too many, or the dictionary is mostly of other partitions.
 async fn matching(
     lsm: &Lsm,
-    partitions: &[Arc<Facts>],
+    partitions: &[Arc<PartitionIndex>],
     matcher: &Matcher,
     prefix: &str,
     breather: &mut Breather,
 ) -> Result<Option<BTreeMap<i64, Vec<String>>>, SourceError> {
-    let unknown = partitions.iter().filter(|facts| !facts.knows(matcher));
-    let unknown: BTreeSet<i64> = unknown.map(|facts| facts.number).collect();
+    let unknown = partitions.iter().filter(|index| !index.knows(matcher));
+    let unknown: BTreeSet<i64> = unknown.map(|index| index.number).collect();
     let mut found: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     let (mut value_before, mut is_wanted) = (None, false);
     let (mut values, mut matching, mut asked, mut beside, mut found_count) = (0, 0, 0, 0, 0);
@@ -152,20 +152,20 @@ async fn matching(
 /// Has each of some partitions note the series with the values that match there.
 async fn note(
     lsm: &Lsm,
-    partitions: &[Arc<Facts>],
+    partitions: &[Arc<PartitionIndex>],
     matcher: &Matcher,
     found: &BTreeMap<i64, Vec<String>>,
     budget: &Budget,
 ) -> Result<(), SourceError> {
     let with_values =
-        partitions.iter().filter_map(|facts| Some((facts, found.get(&facts.number)?)));
+        partitions.iter().filter_map(|index| Some((index, found.get(&index.number)?)));
     let notes: Vec<BoxFuture<'_, _>> = with_values
-        .map(|(facts, values)| facts.note_values(lsm, matcher, values, budget).boxed())
+        .map(|(index, values)| index.note_values(lsm, matcher, values, budget).boxed())
         .collect();
     stream::iter(notes).buffered(PARTITIONS_AT_ONCE).try_collect().await
 }
 
-impl Facts {
+impl PartitionIndex {
     /// Whether it is known that a matcher's term names no series.
     fn knows_none(&self, matcher: &Matcher) -> bool {
         self.result(MatcherRef::of(matcher)).is_some_and(|ids| ids.is_empty())

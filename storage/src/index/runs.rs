@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::facts::Facts;
+use super::partition::PartitionIndex;
 use crate::block::{self, BlockEntry};
 use crate::error::StoreError;
 use crate::keys;
@@ -30,7 +30,7 @@ pub(crate) struct MetricRun {
 
 /// Runs by metric.
 #[derive(Default)]
-pub(crate) struct RunFacts {
+pub(crate) struct RunIndex {
     bytes: AtomicUsize,
     metrics: Mutex<Metrics>,
 }
@@ -42,7 +42,7 @@ struct Metrics {
     is_whole: bool,
 }
 
-impl RunFacts {
+impl RunIndex {
     /// Bytes that are held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
@@ -71,7 +71,7 @@ impl RunFacts {
     }
 }
 
-impl Facts {
+impl PartitionIndex {
     /// The runs of each of some metrics, in the order of their windows, the earlier run first.
     pub(crate) async fn runs_of(
         &self,
@@ -81,7 +81,7 @@ impl Facts {
         let known = self.runs.known(wanted);
         let is_unknown = |(metric, known): (&u64, &Option<_>)| known.is_none().then_some(*metric);
         let unknown: Vec<u64> = wanted.iter().zip(&known).filter_map(is_unknown).collect();
-        self.note(unknown.is_empty());
+        self.count_lookup(unknown.is_empty());
         if unknown.is_empty() {
             return Ok(known.into_iter().flatten().collect());
         }

@@ -10,7 +10,7 @@ use model::{Budget, BudgetError, Checkpoint, Labels, Matcher, MetadataQuery, Sou
 use super::select::Pin;
 use super::set::Charge;
 use crate::core::Core;
-use crate::index::facts::Facts;
+use crate::index::partition::PartitionIndex;
 use crate::index::{Ids, is_restricted, prune};
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
@@ -78,9 +78,9 @@ async fn list(
         }
         let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
-        for facts in prune(&lsm, partitions, matchers, budget).await? {
+        for index in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
-            let sealed = Sealed { core, lsm: &lsm, facts: &facts, matchers };
+            let sealed = Sealed { core, lsm: &lsm, index: &index, matchers };
             sealed.add_to(&mut union, wanted, &mut breather).await?;
         }
     }
@@ -92,7 +92,7 @@ async fn list(
 struct Sealed<'a> {
     core: &'a Core,
     lsm: &'a Lsm,
-    facts: &'a Facts,
+    index: &'a PartitionIndex,
     matchers: &'a [Matcher],
 }
 
@@ -107,27 +107,27 @@ impl Sealed<'_> {
         if !is_restricted(self.matchers) {
             match wanted {
                 ListedNames::Names => {
-                    let names = self.facts.names(lsm, breather).await?;
+                    let names = self.index.names(lsm, breather).await?;
                     union.add(names.iter().map(|name| &**name))?;
                 }
                 ListedNames::Values(name) => {
-                    let table = self.facts.table(lsm, name, breather).await?;
+                    let table = self.index.label_values(lsm, name, breather).await?;
                     union.add(table.iter().map(|(value, _)| &**value))?;
                 }
             }
             return Ok(());
         }
-        let ids = self.facts.resolve(lsm, self.matchers, breather).await?;
+        let ids = self.index.resolve(lsm, self.matchers, breather).await?;
         // Where series are fewer than values, their labels are looked at instead.
         let are_few = ids.len() <= LABELS_MAX
             || match wanted {
                 ListedNames::Names => false,
                 ListedNames::Values(name) => {
-                    ids.len() < self.facts.table(lsm, name, breather).await?.len() as u64
+                    ids.len() < self.index.label_values(lsm, name, breather).await?.len() as u64
                 }
             };
         if are_few {
-            let series = self.facts.labels_of(lsm, &self.core.head, &ids, breather).await?;
+            let series = self.index.labels_of(lsm, &self.core.head, &ids, breather).await?;
             let mut texts = Vec::new();
             for (_, labels) in &series {
                 wanted.push_of(labels, &mut texts);
@@ -139,9 +139,9 @@ impl Sealed<'_> {
         match wanted {
             ListedNames::Names => {
                 let mut found = Vec::new();
-                let names = self.facts.names(lsm, breather).await?;
+                let names = self.index.names(lsm, breather).await?;
                 for name in names.iter() {
-                    let table = self.facts.table(lsm, name, breather).await?;
+                    let table = self.index.label_values(lsm, name, breather).await?;
                     breather.work(1).await?;
                     if table.iter().any(|(_, of_value)| of_value.intersects(&ids)) {
                         found.push(&**name);
@@ -150,7 +150,7 @@ impl Sealed<'_> {
                 union.add(found.into_iter())?;
             }
             ListedNames::Values(name) => {
-                let table = self.facts.table(lsm, name, breather).await?;
+                let table = self.index.label_values(lsm, name, breather).await?;
                 let is_found = |of_value: &Ids| of_value.intersects(&ids);
                 let found = table.iter().filter(|(_, of_value)| is_found(of_value));
                 union.add(found.map(|(value, _)| &**value))?;

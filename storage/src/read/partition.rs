@@ -14,7 +14,7 @@ use crate::block::BlockEntry;
 use crate::core::Core;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
-use crate::index::facts::{Facts, Order};
+use crate::index::partition::{Order, PartitionIndex};
 use crate::index::results::Resolved;
 use crate::index::runs::MetricRun;
 use crate::keys;
@@ -49,17 +49,17 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     budget: &Budget,
 ) -> Result<Loaded, SourceError> {
-    let PartitionSelection { lsm, facts, tombstones, matchers, range } = *wanted;
+    let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
     let windows = window_of(range.start_ms)..=window_of(range.end_ms);
-    let sealed_ms = latest_of(lsm, facts, matchers, &windows, range, &mut breather).await?;
+    let sealed_ms = latest_of(lsm, index, matchers, &windows, range, &mut breather).await?;
     let Some(sealed_ms) = sealed_ms else { return Ok(Loaded { series: Vec::new() }) };
     let unwanted = unwanted(sealed_ms);
     let resolved = if unwanted.is_empty() {
-        facts.series(lsm, &core.head, matchers, &mut breather).await?
+        index.series(lsm, &core.head, matchers, &mut breather).await?
     } else {
-        let ids = facts.resolve(lsm, matchers, &mut breather).await? - unwanted;
-        let labels = facts.labels_of(lsm, &core.head, &ids, &mut breather).await?;
+        let ids = index.resolve(lsm, matchers, &mut breather).await? - unwanted;
+        let labels = index.labels_of(lsm, &core.head, &ids, &mut breather).await?;
         Arc::new(Resolved::new(labels))
     };
     let labels = &resolved.labels;
@@ -67,39 +67,39 @@ pub(crate) async fn load(
         return Ok(Loaded { series: Vec::new() });
     }
     charge(labels.iter().map(|(_, l)| l.as_bytes().len() + 64).sum())?;
-    let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
+    let masks = masks_of(lsm, index, tombstones, range, labels, &mut breather).await?;
     charge(masks.bytes())?;
     let place =
         BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
     let parts =
-        load_parts(&place, facts, &resolved, &windows, range, charge, &mut breather).await?;
+        load_parts(&place, index, &resolved, &windows, range, charge, &mut breather).await?;
     let found = labels
         .iter()
         .zip(parts)
         .filter(|(_, parts)| !parts.is_empty())
         .map(|((id, labels), parts)| (*id, (labels.clone(), parts)))
         .collect();
-    Ok(Loaded { series: in_order(core, facts, found, budget).await? })
+    Ok(Loaded { series: in_order(core, index, found, budget).await? })
 }
 
 /// What a partition holds of some series, given by id, in a range of time and its windows.
 async fn load_parts(
     place: &BlockSource<'_>,
-    facts: &Facts,
+    index: &PartitionIndex,
     resolved: &Resolved,
     windows: &RangeInclusive<i64>,
     range: TimeRange,
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
-    let runs = wanted_runs(place.lsm, facts, &resolved.metrics, windows, range).await?;
+    let runs = wanted_runs(place.lsm, index, &resolved.metrics, windows, range).await?;
     blocks::load(place, runs, &resolved.labels, range, charge, breather).await
 }
 
 /// What has been deleted of some series.
 async fn masks_of(
     lsm: &Lsm,
-    facts: &Facts,
+    index: &PartitionIndex,
     tombstones: &Snapshot,
     range: TimeRange,
     labels: &[(u32, Labels)],
@@ -109,7 +109,7 @@ async fn masks_of(
         return Ok(Masks::default());
     }
     let ids = labels.iter().map(|(id, _)| *id).collect();
-    Masks::of(lsm, facts, tombstones, range, &ids, breather).await
+    Masks::of(lsm, index, tombstones, range, &ids, breather).await
 }
 
 /// The latest time of the blocks of a partition that may hold samples of matching series in a range
@@ -117,7 +117,7 @@ async fn masks_of(
 /// looked at, none where there are no such blocks. Most queries want what is newer than all of it.
 async fn latest_of(
     lsm: &Lsm,
-    facts: &Facts,
+    index: &PartitionIndex,
     matchers: &[Matcher],
     windows: &RangeInclusive<i64>,
     TimeRange { start_ms, end_ms }: TimeRange,
@@ -126,9 +126,9 @@ async fn latest_of(
     let equal = |m: &&Matcher| m.name() == METRIC_NAME && m.op() == MatchOp::Equal;
     let metrics: Vec<u64> = match matchers.iter().find(equal) {
         Some(matcher) => vec![keys::metric_hash(matcher.value())],
-        None if !facts.are_kept() => return Ok(Some(i64::MAX)),
+        None if !index.is_cached() => return Ok(Some(i64::MAX)),
         None => {
-            let names = facts.table(lsm, METRIC_NAME, breather).await?;
+            let names = index.label_values(lsm, METRIC_NAME, breather).await?;
             if names.len() > METRICS_LOOKED_AT {
                 return Ok(Some(i64::MAX));
             }
@@ -137,7 +137,7 @@ async fn latest_of(
         }
     };
     let overlaps = |e: &&BlockEntry| e.min_ms <= end_ms && e.max_ms >= start_ms;
-    let runs = facts.runs_of(lsm, &metrics).await?;
+    let runs = index.runs_of(lsm, &metrics).await?;
     let near = runs.iter().flat_map(|runs| runs.iter()).filter(|run| windows.contains(&run.window));
     let times = near.flat_map(|run| run.blocks.iter().filter(overlaps)).map(|e| e.max_ms);
     Ok(times.max())
@@ -146,13 +146,13 @@ async fn latest_of(
 /// Puts series of a partition, given by id, in the order of their labels.
 async fn in_order<T>(
     core: &Core,
-    facts: &Arc<Facts>,
+    index: &Arc<PartitionIndex>,
     mut found: Vec<(u32, (Labels, T))>,
     budget: &Budget,
 ) -> Result<Vec<(Labels, T)>, SourceError> {
     let is_large = found.len() > core.options.sizes.compared_series_max
-        && found.len() * ORDER_SHARE > facts.series_count as usize;
-    let order = if is_large { order_of(facts).await? } else { None };
+        && found.len() * ORDER_SHARE > index.series_count as usize;
+    let order = if is_large { order_of(index).await? } else { None };
     match order {
         Some(Order::ById) => {}
         Some(Order::Ranks(ranks)) => found.sort_unstable_by_key(|(id, _)| ranks[*id as usize]),
@@ -169,7 +169,7 @@ async fn in_order<T>(
 #[derive(Clone, Copy)]
 pub(crate) struct PartitionSelection<'a> {
     pub(crate) lsm: &'a Lsm,
-    pub(crate) facts: &'a Arc<Facts>,
+    pub(crate) index: &'a Arc<PartitionIndex>,
     pub(crate) tombstones: &'a Snapshot,
     pub(crate) matchers: &'a [Matcher],
     pub(crate) range: TimeRange,
@@ -185,24 +185,24 @@ pub(crate) async fn matching_labels(
     wanted: &PartitionSelection<'_>,
     budget: &Budget,
 ) -> Result<Vec<Labels>, SourceError> {
-    let PartitionSelection { lsm, facts, tombstones, matchers, range } = *wanted;
+    let PartitionSelection { lsm, index, tombstones, matchers, range } = *wanted;
     let mut breather = Breather::new(budget);
-    let resolved = facts.series(lsm, &core.head, matchers, &mut breather).await?;
+    let resolved = index.series(lsm, &core.head, matchers, &mut breather).await?;
     let labels = &resolved.labels;
-    let masks = masks_of(lsm, facts, tombstones, range, labels, &mut breather).await?;
+    let masks = masks_of(lsm, index, tombstones, range, labels, &mut breather).await?;
     let mut without = RoaringBitmap::new();
     if !masks.is_empty() {
         // Of samples that are looked at here and let go of.
         let mut of_samples = Charge::new(budget);
         let charge = &mut |bytes| of_samples.add(bytes).map_err(SourceError::from);
         charge(masks.bytes())?;
-        let doubtful = facts.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
+        let doubtful = index.labels_of(lsm, &core.head, masks.ids(), &mut breather).await?;
         let doubtful = Resolved::new(doubtful);
         let windows = window_of(range.start_ms)..=window_of(range.end_ms);
         let place =
             BlockSource { lsm, columns: &core.columns, sizes: &core.options.sizes, masks: &masks };
         let parts =
-            load_parts(&place, facts, &doubtful, &windows, range, charge, &mut breather).await?;
+            load_parts(&place, index, &doubtful, &windows, range, charge, &mut breather).await?;
         for ((id, _), parts) in doubtful.labels.iter().zip(parts) {
             if !parts.iter().any(|part| part.times().overlaps(range)) {
                 without.insert(*id);
@@ -211,29 +211,29 @@ pub(crate) async fn matching_labels(
     }
     let listed = labels.iter().filter(|(id, _)| !without.contains(*id));
     let found = listed.map(|(id, labels)| (*id, (labels.clone(), ()))).collect();
-    let in_order = in_order(core, facts, found, budget).await?;
+    let in_order = in_order(core, index, found, budget).await?;
     Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
 }
 
 /// The order of a partition; it takes a while to find.
-async fn order_of(facts: &Arc<Facts>) -> Result<Option<Order>, SourceError> {
-    if facts.has_order() {
-        return Ok(facts.order());
+async fn order_of(index: &Arc<PartitionIndex>) -> Result<Option<Order>, SourceError> {
+    if index.has_order() {
+        return Ok(index.order());
     }
-    let facts = Arc::clone(facts);
-    apart(move || facts.order()).await
+    let index = Arc::clone(index);
+    apart(move || index.order()).await
 }
 
 /// The runs of each metric that lie in the windows, with the blocks that hold wanted ids.
 async fn wanted_runs(
     lsm: &Lsm,
-    facts: &Facts,
+    index: &PartitionIndex,
     metrics: &BTreeMap<u64, RoaringBitmap>,
     windows: &RangeInclusive<i64>,
     TimeRange { start_ms, end_ms }: TimeRange,
 ) -> Result<Vec<(u64, Vec<WantedRun>)>, StoreError> {
     let hashes: Vec<u64> = metrics.keys().copied().collect();
-    let runs = facts.runs_of(lsm, &hashes).await?;
+    let runs = index.runs_of(lsm, &hashes).await?;
     let mut found = Vec::with_capacity(hashes.len());
     for ((metric, ids), runs) in metrics.iter().zip(runs) {
         let is_wanted = |e: &BlockEntry| {

@@ -74,9 +74,9 @@ pub(crate) async fn select(
     let partitions = prune(&lsm, partitions, &selection.matchers, budget).await?;
     let loads: Vec<BoxFuture<'_, _>> = partitions
         .iter()
-        .map(|facts| {
+        .map(|index| {
             let (lsm, tombstones, matchers) = (&lsm, &tombstones, &selection.matchers[..]);
-            let wanted = PartitionSelection { lsm, facts, tombstones, matchers, range };
+            let wanted = PartitionSelection { lsm, index, tombstones, matchers, range };
             load_partition(core, wanted, &newest, budget).boxed()
         })
         .collect();
@@ -112,7 +112,7 @@ async fn load_partition(
     budget.check()?;
     let mut charge = Charge::new(budget);
     let mut add = |bytes| charge.add(bytes).map_err(SourceError::from);
-    let unwanted = |sealed_ms| newest::ids_after(newest, wanted.facts.number, sealed_ms);
+    let unwanted = |sealed_ms| newest::ids_after(newest, wanted.index.number, sealed_ms);
     let loaded = partition::load(core, &wanted, &unwanted, &mut add, budget).await?;
     Ok((loaded.series, charge))
 }

@@ -37,11 +37,11 @@ pub(crate) async fn series(
         lists.push(head);
         let (lsm, partitions) = core.partitions_between(range);
         let lsm = lsm.for_query(budget);
-        for facts in prune(&lsm, partitions, matchers, budget).await? {
+        for index in prune(&lsm, partitions, matchers, budget).await? {
             budget.check()?;
             let wanted = PartitionSelection {
                 lsm: &lsm,
-                facts: &facts,
+                index: &index,
                 tombstones: &tombstones,
                 matchers,
                 range,

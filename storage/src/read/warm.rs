@@ -12,7 +12,7 @@ use roaring::RoaringBitmap;
 
 use super::select::Pin;
 use crate::core::Core;
-use crate::index::facts::Facts;
+use crate::index::partition::PartitionIndex;
 use crate::keys;
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
@@ -53,11 +53,11 @@ async fn warm_day(core: &Arc<Core>, day: i64, bytes_left: &mut u64) -> Result<()
         return Ok(());
     }
     let last_ms = partition_end_ms(day) - 1;
-    let (lsm, facts) = core.partitions_between(TimeRange::new(last_ms, last_ms));
-    let [facts] = &facts[..] else { return Ok(()) };
-    warm_index(core, &lsm, facts).await?;
+    let (lsm, index) = core.partitions_between(TimeRange::new(last_ms, last_ms));
+    let [index] = &index[..] else { return Ok(()) };
+    warm_index(core, &lsm, index).await?;
     drop(pin);
-    warm_blocks(core, &lsm, facts, bytes_left).await
+    warm_blocks(core, &lsm, index, bytes_left).await
 }
 
 /// So many bytes of blocks stay in the caches: of the one in memory, what is young.
@@ -67,24 +67,24 @@ fn block_bytes_max(core: &Core) -> u64 {
 }
 
 /// Reads labels, their values and the runs of a day.
-async fn warm_index(core: &Core, lsm: &Lsm, facts: &Facts) -> Result<(), SourceError> {
-    if !facts.are_kept() {
+async fn warm_index(core: &Core, lsm: &Lsm, index: &PartitionIndex) -> Result<(), SourceError> {
+    if !index.is_cached() {
         return Ok(());
     }
     let mut breather = Breather::new(&Budget::unlimited());
-    for name in facts.names(lsm, &mut breather).await?.iter() {
+    for name in index.names(lsm, &mut breather).await?.iter() {
         if core.index.is_full() {
             return Ok(());
         }
-        facts.table(lsm, name, &mut breather).await?;
+        index.label_values(lsm, name, &mut breather).await?;
     }
-    let all = (0..facts.series_count).collect::<RoaringBitmap>() - &*facts.gone;
-    let labels = facts.labels_of(lsm, &core.head, &all, &mut breather).await?;
+    let all = (0..index.series_count).collect::<RoaringBitmap>() - &*index.gone;
+    let labels = index.labels_of(lsm, &core.head, &all, &mut breather).await?;
     let mut metrics: Vec<u64> =
         labels.iter().map(|(_, labels)| keys::metric_hash(labels.metric_name())).collect();
     metrics.sort_unstable();
     metrics.dedup();
-    facts.runs_of(lsm, &metrics).await?;
+    index.runs_of(lsm, &metrics).await?;
     Ok(())
 }
 
@@ -92,10 +92,10 @@ async fn warm_index(core: &Core, lsm: &Lsm, facts: &Facts) -> Result<(), SourceE
 async fn warm_blocks(
     core: &Core,
     lsm: &Lsm,
-    facts: &Facts,
+    index: &PartitionIndex,
     bytes_left: &mut u64,
 ) -> Result<(), SourceError> {
-    let mut scan = lsm.scan_prefix(&keys::blocks(facts.number)).await?;
+    let mut scan = lsm.scan_prefix(&keys::blocks(index.number)).await?;
     while *bytes_left > 0
         && let Some((key, value)) = scan.next().await?
     {

@@ -15,8 +15,8 @@ pub(crate) async fn note_emptied(core: &Core) {
     let mut state = core.sealing.lock().await;
     let partitions: Vec<i64> = core.read_partitions(|all| all.keys().copied().collect());
     for partition in partitions.into_iter().filter(|number| core.index.has_gone(*number)) {
-        let Some(facts) = core.partition(partition) else { continue };
-        if facts.gone.len() == u64::from(facts.series_count) {
+        let Some(index) = core.partition(partition) else { continue };
+        if index.gone.len() == u64::from(index.series_count) {
             state.leaving.push_back(Leaving::ids(0, partition));
         }
     }

@@ -135,7 +135,7 @@ async fn publish(
     let committed = core.lsm.commit(set).await;
     // Before the head forgets: who finds nothing there any more must find the new runs. After a
     // failure it is not known what is there.
-    core.index.published(partition_of_window(window));
+    core.index.invalidate_runs(partition_of_window(window));
     committed?;
     state.first_epoch = first_epoch;
     if has_left {

@@ -15,7 +15,7 @@ use crate::core::seal_state::SealState;
 use crate::delete::{Masks, Snapshot};
 use crate::error::StoreError;
 use crate::head::series::NONE;
-use crate::index::facts::Facts;
+use crate::index::partition::PartitionIndex;
 use crate::index::runs::MetricRun;
 use crate::keys;
 use crate::lsm::WriteSet;
@@ -34,14 +34,14 @@ pub(super) async fn clean_partition(
     tombstones: &Snapshot,
     partition: i64,
 ) -> Result<bool, StoreError> {
-    let Some(facts) = core.partition(partition) else { return Ok(false) };
-    if masks_of(core, &facts, tombstones).await?.is_empty() {
+    let Some(index) = core.partition(partition) else { return Ok(false) };
+    if masks_of(core, &index, tombstones).await?.is_empty() {
         return Ok(false);
     }
     let (run, tombstones) = reserve(core).await?;
-    let masks = masks_of(core, &facts, &tombstones).await?;
+    let masks = masks_of(core, &index, &tombstones).await?;
     let mut cleaning = Cleaning { core, partition, run, intents: 0, pending: Pending::default() };
-    let result = cleaning.clean(state, &facts, &tombstones, &masks).await;
+    let result = cleaning.clean(state, &index, &tombstones, &masks).await;
     let left = std::mem::take(&mut cleaning.pending.written);
     if !left.is_empty() {
         state.leaving.push_back(Leaving::unpublished(partition, left));
@@ -64,11 +64,15 @@ async fn reserve(core: &Core) -> Result<(u32, Snapshot), StoreError> {
 }
 
 /// What tombstones cover of a partition.
-async fn masks_of(core: &Core, facts: &Facts, tombstones: &Snapshot) -> Result<Masks, StoreError> {
+async fn masks_of(
+    core: &Core,
+    index: &PartitionIndex,
+    tombstones: &Snapshot,
+) -> Result<Masks, StoreError> {
     let budget = Budget::unlimited();
     let mut breather = Breather::new(&budget);
-    let all = facts.resolve(&core.lsm, &[], &mut breather).await.map_err(unreadable)?;
-    let masks = Masks::of(&core.lsm, facts, tombstones, TimeRange::ALL, &all, &mut breather).await;
+    let all = index.resolve(&core.lsm, &[], &mut breather).await.map_err(unreadable)?;
+    let masks = Masks::of(&core.lsm, index, tombstones, TimeRange::ALL, &all, &mut breather).await;
     masks.map_err(unreadable)
 }
 
@@ -103,14 +107,14 @@ impl Cleaning<'_> {
     async fn clean(
         &mut self,
         state: &mut SealState,
-        facts: &Facts,
+        index: &PartitionIndex,
         tombstones: &Snapshot,
         masks: &Masks,
     ) -> Result<bool, StoreError> {
         let budget = Budget::unlimited();
         let mut breather = Breather::new(&budget);
         let lsm = &self.core.lsm;
-        let labels = facts.labels_of(lsm, &self.core.head, masks.ids(), &mut breather).await;
+        let labels = index.labels_of(lsm, &self.core.head, masks.ids(), &mut breather).await;
         let mut metrics: BTreeMap<u64, RoaringBitmap> = BTreeMap::new();
         for (id, labels) in labels.map_err(unreadable)? {
             let metric = keys::metric_hash(labels.metric_name());
@@ -118,7 +122,7 @@ impl Cleaning<'_> {
         }
         let (mut has_changed, mut first_error) = (false, None);
         for (metric, ids) in &metrics {
-            let runs = facts.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
+            let runs = index.runs_of(lsm, &[*metric]).await?.pop().unwrap_or_default();
             let mut windows: BTreeMap<i64, Vec<MetricRun>> = BTreeMap::new();
             for run in runs.iter() {
                 windows.entry(run.window).or_default().push(run.clone());
@@ -215,7 +219,7 @@ impl Cleaning<'_> {
         set.put(keys::EPOCH.to_vec(), epochs);
         let committed = core.lsm.commit(set).await;
         // As in a seal: after a failure it is not known what is there.
-        core.index.published(self.partition);
+        core.index.invalidate_runs(self.partition);
         committed?;
         let unread_from = core.selections.next();
         state.leaving.push_back(Leaving::blocks(unread_from, self.partition, intents));
@@ -229,15 +233,15 @@ impl Cleaning<'_> {
         metrics: &BTreeMap<u64, RoaringBitmap>,
     ) -> Result<(), StoreError> {
         let (core, partition) = (self.core, self.partition);
-        let Some(facts) = core.partition(partition) else { return Ok(()) };
+        let Some(index) = core.partition(partition) else { return Ok(()) };
         let mut gone = RoaringBitmap::new();
         for (metric, ids) in metrics {
-            gone |= self.without_blocks(&facts, *metric, ids).await?;
+            gone |= self.without_blocks(&index, *metric, ids).await?;
         }
         if gone.is_empty() {
             return Ok(());
         }
-        let all = &gone | &*facts.gone;
+        let all = &gone | &*index.gone;
         let key = keys::gone(partition);
         let bytes = crate::index::encode_postings(&key, &all);
         let mut set = WriteSet::default();
@@ -256,13 +260,13 @@ impl Cleaning<'_> {
     /// Of some ids of a metric those that no block has.
     async fn without_blocks(
         &self,
-        facts: &Facts,
+        index: &PartitionIndex,
         metric: u64,
         ids: &RoaringBitmap,
     ) -> Result<RoaringBitmap, StoreError> {
         let lsm = &self.core.lsm;
         let mut missing = ids.clone();
-        let runs = facts.runs_of(lsm, &[metric]).await?.pop().unwrap_or_default();
+        let runs = index.runs_of(lsm, &[metric]).await?.pop().unwrap_or_default();
         for run in runs.iter() {
             for entry in run.blocks.iter() {
                 if missing.range_cardinality(entry.first_id..=entry.last_id) == 0 {

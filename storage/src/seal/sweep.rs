@@ -19,8 +19,8 @@ use crate::value;
 /// Takes the ids of which nothing is left out of the index of a partition, or deletes it where no
 /// others are left. Whoever calls keeps series from being registered.
 pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), StoreError> {
-    let Some(facts) = core.partition(partition) else { return Ok(()) };
-    if facts.gone.len() == u64::from(facts.series_count) {
+    let Some(index) = core.partition(partition) else { return Ok(()) };
+    if index.gone.len() == u64::from(index.series_count) {
         // Its watermarks stay: the log may still have records of it.
         expiry::delete_partition(core, partition, &[]).await?;
         core.remove_partition(partition);
@@ -28,8 +28,8 @@ pub(super) async fn sweep_index(core: &Core, partition: i64) -> Result<(), Store
         tracing::info!(partition, "a day of which nothing is left has been deleted");
         return Ok(());
     }
-    sweep_postings(core, partition, &facts.gone).await?;
-    sweep_labels(core, partition, &facts.gone).await
+    sweep_postings(core, partition, &index.gone).await?;
+    sweep_labels(core, partition, &index.gone).await
 }
 
 /// Deletes postings of nothing but such ids, and what the dictionary says of them.

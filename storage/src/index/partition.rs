@@ -21,7 +21,7 @@ use smol_str::SmolStr;
 use super::cache::Usage;
 use super::ids::Ids;
 use super::results::{MatcherRef, Resolved, Results};
-use super::runs::RunFacts;
+use super::runs::RunIndex;
 use super::{KnownLabels, Lookup, Term, combine, term, wants};
 use crate::block;
 use crate::error::StoreError;
@@ -38,32 +38,32 @@ const RANGE_SHARE: usize = 8;
 /// All values of a label are read at once where so many times the wanted ones are more than the
 /// series: a scan of its own costs as much as so many keys.
 const VALUES_SHARE: usize = 16;
-/// Facts count this much beside their own bytes.
-const FACT_BYTES: usize = 96;
+/// PartitionIndex count this much beside their own bytes.
+const ENTRY_BYTES: usize = 96;
 
 /// The facts of a partition in one state.
 #[derive(Clone)]
-pub(crate) struct Facts {
+pub(crate) struct PartitionIndex {
     /// Days since the epoch.
     pub(crate) number: i64,
     /// Registered series: ids count from 0.
     pub(crate) series_count: u32,
     /// Ids of which nothing is left: they are nobody's any more.
     pub(crate) gone: Arc<RoaringBitmap>,
-    index: Arc<IndexFacts>,
+    index: Arc<IndexContents>,
     /// What is known of its runs.
-    pub(crate) runs: Arc<RunFacts>,
+    pub(crate) runs: Arc<RunIndex>,
     pub(super) sizes: Sizes,
     usage: Arc<Usage>,
 }
 
 /// Postings and labels.
-struct IndexFacts {
+struct IndexContents {
     bytes: AtomicUsize,
     /// The names of all labels.
     names: Mutex<Option<Arc<[Box<str>]>>>,
     /// All values of a label.
-    tables: Mutex<HashMap<Box<str>, Arc<Table>, RandomState>>,
+    values: Mutex<HashMap<Box<str>, Arc<LabelValues>, RandomState>>,
     results: Mutex<Results>,
     /// Pages of the forward index.
     pages: Mutex<Vec<Option<Arc<[Labels]>>>>,
@@ -81,9 +81,9 @@ pub(crate) enum Order {
 }
 
 /// The values of one label in order, with the ids of each.
-pub(crate) type Table = [(SmolStr, Ids)];
+pub(crate) type LabelValues = [(SmolStr, Ids)];
 
-impl Facts {
+impl PartitionIndex {
     /// Nothing yet of a partition.
     pub(crate) fn new(
         number: i64,
@@ -92,30 +92,30 @@ impl Facts {
         results_max: usize,
         sizes: Sizes,
         usage: Arc<Usage>,
-    ) -> Facts {
-        let index = Arc::new(IndexFacts::new(results_max));
-        Facts { number, series_count, gone, index, runs: Arc::default(), sizes, usage }
+    ) -> PartitionIndex {
+        let index = Arc::new(IndexContents::new(results_max));
+        PartitionIndex { number, series_count, gone, index, runs: Arc::default(), sizes, usage }
     }
 
     /// The facts of the partition with more series: full pages stay what they are.
-    pub(crate) fn grown(&self, series_count: u32) -> Facts {
-        let index = IndexFacts::new(self.results_max());
+    pub(crate) fn with_series_count(&self, series_count: u32) -> PartitionIndex {
+        let index = IndexContents::new(self.results_max());
         let mut pages = lock(&self.index.pages).clone();
         pages.truncate((self.series_count.min(series_count) / self.sizes.page_ids) as usize);
         let bytes = pages.iter().flatten().map(|page| page_bytes(page)).sum();
         index.bytes.store(bytes, Ordering::Relaxed);
         *lock(&index.pages) = pages;
         let (index, runs) = (Arc::new(index), Arc::clone(&self.runs));
-        Facts { series_count, index, runs, ..self.clone() }
+        PartitionIndex { series_count, index, runs, ..self.clone() }
     }
 
     /// The facts of the partition with runs that are not known yet.
-    pub(crate) fn with_other_runs(&self) -> Facts {
-        Facts { runs: Arc::default(), ..self.clone() }
+    pub(crate) fn with_other_runs(&self) -> PartitionIndex {
+        PartitionIndex { runs: Arc::default(), ..self.clone() }
     }
 
     /// Whether what is found is kept for the next query.
-    pub(crate) fn are_kept(&self) -> bool {
+    pub(crate) fn is_cached(&self) -> bool {
         self.results_max() > 0
     }
 
@@ -125,7 +125,7 @@ impl Facts {
     }
 
     /// Counts whether something was known.
-    pub(super) fn note(&self, is_known: bool) {
+    pub(super) fn count_lookup(&self, is_known: bool) {
         if is_known {
             self.usage.hit();
         } else {
@@ -156,7 +156,8 @@ impl Facts {
 
     /// Whether it is known which series a matcher's term names.
     pub(super) fn knows(&self, matcher: &Matcher) -> bool {
-        self.result(MatcherRef::of(matcher)).is_some() || self.known_table(matcher.name()).is_some()
+        self.result(MatcherRef::of(matcher)).is_some()
+            || self.known_values(matcher.name()).is_some()
     }
 
     /// Notes that a matcher's term names no series.
@@ -175,7 +176,7 @@ impl Facts {
     ) -> Result<Arc<RoaringBitmap>, SourceError> {
         let key = MatcherRef::of(matcher);
         if let Some(known) = self.result(key) {
-            self.note(true);
+            self.count_lookup(true);
             return Ok(known);
         }
         match lookup {
@@ -202,7 +203,7 @@ impl Facts {
         breather: &mut Breather,
     ) -> Result<RoaringBitmap, SourceError> {
         if values.len() * VALUES_SHARE > self.series_count as usize {
-            self.table(lsm, name, breather).await?;
+            self.label_values(lsm, name, breather).await?;
         }
         let mut union = RoaringBitmap::new();
         let reads: Vec<BoxFuture<'_, _>> =
@@ -224,18 +225,18 @@ impl Facts {
     ) -> Result<Arc<RoaringBitmap>, SourceError> {
         let key = MatcherRef { op: MatchOp::Equal, name, value: label_value };
         if let Some(known) = self.result(key) {
-            self.note(true);
+            self.count_lookup(true);
             return Ok(known);
         }
         let mut ids = RoaringBitmap::new();
-        if let Some(table) = self.known_table(name) {
-            self.note(true);
+        if let Some(table) = self.known_values(name) {
+            self.count_lookup(true);
             if let Ok(at) = table.binary_search_by(|(value, _)| (**value).cmp(label_value)) {
                 table[at].1.add_to(&mut ids);
             }
             return Ok(Arc::new(ids));
         }
-        self.note(false);
+        self.count_lookup(false);
         let mut scan =
             lsm.scan_prefix(&keys::postings_of_pair(self.number, name, label_value)).await?;
         while let Some((key, bytes)) = scan.next().await? {
@@ -254,11 +255,11 @@ impl Facts {
         breather: &mut Breather,
     ) -> Result<RoaringBitmap, SourceError> {
         let mut union = RoaringBitmap::new();
-        let known = self.known_table(matcher.name());
+        let known = self.known_values(matcher.name());
         if known.is_some() || prefix.is_empty() {
             let table = match known {
                 Some(table) => table,
-                None => self.table(lsm, matcher.name(), breather).await?,
+                None => self.label_values(lsm, matcher.name(), breather).await?,
             };
             let start = table.partition_point(|(value, _)| **value < *prefix);
             for (value, ids) in &table[start..] {
@@ -272,7 +273,7 @@ impl Facts {
             }
             return Ok(union);
         }
-        self.note(false);
+        self.count_lookup(false);
         let prefix = keys::postings_of_value_prefix(self.number, matcher.name(), prefix);
         let mut scan = lsm.scan_prefix(&prefix).await?;
         while let Some((key, bytes)) = scan.next().await? {
@@ -286,17 +287,17 @@ impl Facts {
     }
 
     /// All values of a label, in order.
-    pub(crate) async fn table(
+    pub(crate) async fn label_values(
         &self,
         lsm: &Lsm,
         name: &str,
         breather: &mut Breather,
-    ) -> Result<Arc<Table>, SourceError> {
-        if let Some(known) = self.known_table(name) {
-            self.note(true);
+    ) -> Result<Arc<LabelValues>, SourceError> {
+        if let Some(known) = self.known_values(name) {
+            self.count_lookup(true);
             return Ok(known);
         }
-        self.note(false);
+        self.count_lookup(false);
         let mut table: Vec<(SmolStr, Ids)> = Vec::new();
         let mut scan = lsm.scan_prefix(&keys::postings_of_name(self.number, name)).await?;
         while let Some((key, bytes)) = scan.next().await? {
@@ -313,10 +314,10 @@ impl Facts {
                 _ => table.push((value.into(), Ids::of(ids))),
             }
         }
-        let table: Arc<Table> = table.into();
+        let table: Arc<LabelValues> = table.into();
         let entry_bytes = |(value, ids): &(SmolStr, Ids)| value.len() + 40 + ids.heap_bytes();
-        let bytes = FACT_BYTES + name.len() + table.iter().map(entry_bytes).sum::<usize>();
-        if lock(&self.index.tables).insert(name.into(), Arc::clone(&table)).is_none() {
+        let bytes = ENTRY_BYTES + name.len() + table.iter().map(entry_bytes).sum::<usize>();
+        if lock(&self.index.values).insert(name.into(), Arc::clone(&table)).is_none() {
             self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(table)
@@ -329,10 +330,10 @@ impl Facts {
         breather: &mut Breather,
     ) -> Result<Arc<[Box<str>]>, SourceError> {
         if let Some(known) = lock(&self.index.names).clone() {
-            self.note(true);
+            self.count_lookup(true);
             return Ok(known);
         }
-        self.note(false);
+        self.count_lookup(false);
         let mut names: Vec<Box<str>> = Vec::new();
         let mut start = keys::postings(self.number);
         let end = keys::postings_end(self.number);
@@ -343,20 +344,20 @@ impl Facts {
             start = keys::postings_after_name(self.number, &name);
             let is_there = |id: u32| id < self.series_count && !self.gone.contains(id);
             let is_registered = decode_postings(&key, &bytes)?.min().is_some_and(is_there);
-            if is_registered || !self.table(lsm, &name, breather).await?.is_empty() {
+            if is_registered || !self.label_values(lsm, &name, breather).await?.is_empty() {
                 names.push(name.into());
             }
         }
         let names: Arc<[Box<str>]> = names.into();
-        let bytes = FACT_BYTES + names.iter().map(|name| name.len() + 16).sum::<usize>();
+        let bytes = ENTRY_BYTES + names.iter().map(|name| name.len() + 16).sum::<usize>();
         if lock(&self.index.names).replace(Arc::clone(&names)).is_none() {
             self.index.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(names)
     }
 
-    fn known_table(&self, name: &str) -> Option<Arc<Table>> {
-        lock(&self.index.tables).get(name).cloned()
+    fn known_values(&self, name: &str) -> Option<Arc<LabelValues>> {
+        lock(&self.index.values).get(name).cloned()
     }
 
     pub(super) fn result(&self, key: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
@@ -396,7 +397,7 @@ impl Facts {
         breather: &mut Breather,
     ) -> Result<Arc<Resolved>, SourceError> {
         if let Some(known) = lock(&self.index.results).series(matchers) {
-            self.note(true);
+            self.count_lookup(true);
             return Ok(known);
         }
         let ids = self.resolve(lsm, matchers, breather).await?;
@@ -428,7 +429,7 @@ impl Facts {
         }
         let missing: Vec<u32> =
             pages.iter().filter(|(_, labels)| labels.is_none()).map(|(page, _)| *page).collect();
-        self.note(missing.is_empty());
+        self.count_lookup(missing.is_empty());
         let mut read = self.read_pages(lsm, known, &missing, breather).await?.into_iter();
         let mut found = Vec::with_capacity(ids.len() as usize);
         let mut ids = ids.iter().peekable();
@@ -447,7 +448,7 @@ impl Facts {
         Ok(found)
     }
 
-    /// Whether [`Facts::order`] is known.
+    /// Whether [`PartitionIndex::order`] is known.
     pub(crate) fn has_order(&self) -> bool {
         self.index.order.get().is_some()
     }
@@ -537,12 +538,12 @@ impl Facts {
     }
 }
 
-impl IndexFacts {
-    fn new(results_max: usize) -> IndexFacts {
-        IndexFacts {
-            bytes: AtomicUsize::new(FACT_BYTES),
+impl IndexContents {
+    fn new(results_max: usize) -> IndexContents {
+        IndexContents {
+            bytes: AtomicUsize::new(ENTRY_BYTES),
             names: Mutex::default(),
-            tables: Mutex::default(),
+            values: Mutex::default(),
             results: Mutex::new(Results::new(results_max)),
             pages: Mutex::default(),
             order: OnceLock::new(),
@@ -567,7 +568,7 @@ fn order_of(labels: &[&Labels]) -> Order {
 /// Bytes of a page, those that are shared included, and of the order of its ids.
 fn page_bytes(page: &[Labels]) -> usize {
     let labels_bytes = |labels: &Labels| labels.as_bytes().len() + size_of::<Labels>() + 20;
-    FACT_BYTES + page.iter().map(labels_bytes).sum::<usize>()
+    ENTRY_BYTES + page.iter().map(labels_bytes).sum::<usize>()
 }
 
 fn parse_postings(key: &[u8]) -> Result<(String, String), StoreError> {
