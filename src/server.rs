@@ -17,14 +17,14 @@ use tracing::{error, info, warn};
 use crate::build_info::{REVISION, VERSION};
 use crate::config::Config;
 use crate::flags::{Args, Mode};
-use crate::growth::RetentionStatus;
 use crate::http;
 use crate::ingest::self_metrics;
 use crate::kernel::allocator;
 use crate::listener::{self, ConnectionLimits};
+use crate::retention_status::RetentionStatus;
 use crate::state::Shared;
 use crate::units::millis;
-use crate::web_config::WebInForce;
+use crate::web_config::ActiveWebConfig;
 
 /// How often it is looked whether memory can be given back.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ pub async fn run(args: Args) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let web = match WebInForce::load(args.web_config_file.as_deref()) {
+    let web = match ActiveWebConfig::load(args.web_config_file.as_deref()) {
         Ok(web) => web,
         Err(error) => {
             error!(%error, "Web configuration cannot be read.");
@@ -295,11 +295,11 @@ async fn open_meanwhile(shared: &Shared, options: StoreOptions) {
 /// Opens the store as a reader, once there is one.
 async fn open_to_read(shared: &Shared, options: StoreOptions) -> Result<Store, StoreError> {
     let (url, lag) = (&shared.args.storage_url, shared.args.reader_lag);
-    let mut has_been_told = false;
+    let mut has_warned = false;
     loop {
         match Store::open_reader(url, options.clone(), lag).await {
             Err(StoreError::NoStore(detail)) => {
-                if !std::mem::replace(&mut has_been_told, true) {
+                if !std::mem::replace(&mut has_warned, true) {
                     let url = without_credentials(url);
                     warn!(url, detail, "There is no store yet. Its writer is waited for.");
                 }

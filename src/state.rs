@@ -15,7 +15,7 @@ use crate::flags::Args;
 use crate::ingest::{IngestMetrics, RemoteWrite};
 use crate::metrics::Metrics;
 use crate::query::{Evaluate, Queries};
-use crate::web_config::WebInForce;
+use crate::web_config::ActiveWebConfig;
 
 /// Where the server stands in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) args: Args,
     config: RwLock<Arc<Config>>,
     /// What holds for connections, and who may ask.
-    pub(crate) web: Arc<WebInForce>,
+    pub(crate) web: Arc<ActiveWebConfig>,
     readiness: AtomicU8,
     source: RwLock<Option<Arc<dyn Source>>>,
     /// Why the store cannot be opened to write to it, while that is so.
@@ -56,11 +56,11 @@ impl Shared {
     pub(crate) fn new(
         args: Args,
         config: Config,
-        web: WebInForce,
+        web: ActiveWebConfig,
         engine: Box<dyn Evaluate>,
     ) -> Arc<Shared> {
         let queries = Queries::new(&args, engine);
-        let metrics = Metrics::new(queries.gate().places_max());
+        let metrics = Metrics::new(queries.gate().slots_max());
         if let Some(results) = queries.results() {
             metrics.watch_results(results);
         }

@@ -185,7 +185,7 @@ pub struct Args {
     pub commit_interval: Duration,
 
     /// How long a write waits to become durable before it is refused with status 503, as a
-    /// duration; senders should have a little more patience.
+    /// duration; senders should have a little more allowance.
     #[arg(long = "storage.write-timeout", value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
     pub storage_write_timeout: Duration,
 

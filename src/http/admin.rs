@@ -33,7 +33,7 @@ pub(super) async fn delete_series(
     }
     let TimeRange { start_ms, end_ms } = labels::times(&params)?;
     let texts = params.selectors();
-    let selectors = shared.queries.compute_apart(move || texts.parse_any()).await?;
+    let selectors = shared.queries.compute_blocking(move || texts.parse_any()).await?;
     let selectors = selectors.map_err(|error| ApiError::invalid_parameter("match[]", error))?;
     // As in Prometheus, `{}` selects nothing here.
     let selectors = selectors.into_iter().filter(|matchers| !matchers.is_empty()).collect();

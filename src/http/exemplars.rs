@@ -12,7 +12,7 @@ use super::json::body::{self, Pieces};
 use super::json::number::{push_sample_value, push_timestamp};
 use super::json::text::push_labels;
 use super::params::Params;
-use super::query::parse_apart;
+use super::query::parse_blocking;
 use super::router::source_of;
 use crate::state::Shared;
 use crate::time::{MAX, MIN};
@@ -33,7 +33,7 @@ pub(super) async fn query(
     if end < start {
         return Err(ApiError::bad_data("end timestamp must not be before start timestamp"));
     }
-    let selectors = parse_apart(&shared, &params, |tree| {
+    let selectors = parse_blocking(&shared, &params, |tree| {
         let matchers = tree.selectors().into_iter().map(|selector| selector.matchers.clone());
         matchers.collect::<Vec<_>>()
     });
@@ -45,7 +45,8 @@ pub(super) async fn query(
     let (source, budget) = (source_of(&shared)?, lookup.budget.clone());
     let query =
         ExemplarQuery { selectors, times: TimeRange::new(start.lookup_ms(), end.lookup_ms()) };
-    let answer = shared.queries.compute_apart(move || source.exemplars(&query, &budget)).await??;
+    let answer =
+        shared.queries.compute_blocking(move || source.exemplars(&query, &budget)).await??;
     let pieces = ExemplarPieces::new(answer.found);
     Ok(body::answer(pieces, lookup, &answer.warnings, &[]))
 }

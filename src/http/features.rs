@@ -1,59 +1,24 @@
-//! `features`: which parts of Prometheus there are, and are on.
+//! `features`: parts of Prometheus that exist here, and their state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use engine::parse::ast::BinaryOp;
+use model::MatchOp;
 
 use super::json::body::{Ready, success};
 use super::json::text::push_text;
 use crate::flags::Args;
 use crate::state::Shared;
 
-/// Operators and aggregations that no flag hides.
-const OPERATORS: &[&str] = &[
-    "!=",
-    "!~",
-    "%",
-    "*",
-    "+",
-    "-",
-    "/",
-    "<",
-    "</",
-    "<=",
-    "==",
-    "=~",
-    ">",
-    ">/",
-    ">=",
-    "@",
-    "^",
-    "and",
-    "atan2",
-    "avg",
-    "bottomk",
-    "count",
-    "count_values",
-    "group",
-    "max",
-    "min",
-    "or",
-    "quantile",
-    "stddev",
-    "stdvar",
-    "sum",
-    "topk",
-    "unless",
-];
-
 type Category = BTreeMap<&'static str, bool>;
 
 /// `/api/v1/features`: by category, in the order of their names.
 ///
-/// Source: the calls of `features.Enable` and `features.Set` in Prometheus. Categories of which
-/// there is nothing here (rules, scraping, discovery, templates) are absent.
+/// Source: the calls of `features.Enable` and `features.Set` in Prometheus. The
+/// categories rules, scraping, discovery and templates do not exist here.
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let mut json = vec![b'{'];
     for (position, (category, features)) in features(&shared.args).into_iter().enumerate() {
@@ -116,8 +81,6 @@ fn features(args: &Args) -> [(&'static str, Category); 7] {
     language.insert("type_and_unit_labels", false);
     let functions = engine::catalog::all().iter();
     let functions = functions.map(|f| (f.name, args.experimental || !f.is_experimental)).collect();
-    let mut operators: Category = OPERATORS.iter().map(|name| (*name, true)).collect();
-    operators.extend(["limit_ratio", "limitk"].map(|name| (name, args.experimental)));
     let storage = [
         ("exemplar_storage", args.exemplars_max > 0),
         ("isolation", true),
@@ -130,7 +93,19 @@ fn features(args: &Args) -> [(&'static str, Category); 7] {
         ("prometheus", server.into_iter().collect()),
         ("promql", language),
         ("promql_functions", functions),
-        ("promql_operators", operators),
+        ("promql_operators", operators(args)),
         ("tsdb", storage.into_iter().collect()),
     ]
+}
+
+/// Operators, aggregations, and the matchers that Prometheus lists with them.
+fn operators(args: &Args) -> Category {
+    let binary = BinaryOp::ALL.map(BinaryOp::as_str);
+    let others = [MatchOp::Regex.as_str(), MatchOp::NotRegex.as_str(), "@"];
+    let mut operators: Category = binary.into_iter().chain(others).map(|op| (op, true)).collect();
+    for aggregation in engine::catalog::AGGREGATIONS {
+        let is_stable = !matches!(aggregation.name, "limitk" | "limit_ratio");
+        operators.insert(aggregation.name, is_stable || args.experimental);
+    }
+    operators
 }

@@ -55,7 +55,7 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     params.check()?;
     let texts = params.selectors();
-    let selectors = shared.queries.compute_apart(move || texts.parse_any()).await?;
+    let selectors = shared.queries.compute_blocking(move || texts.parse_any()).await?;
     let selectors = selectors.map_err(ApiError::bad_data)?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let (format, escaping) = negotiate(accept.unwrap_or_default());
@@ -70,7 +70,7 @@ async fn answer(
     };
     let budget = lookup.budget.clone();
     let encode = move || encode(&sets, end_ms, ExpositionEncoder::new(format, escaping), &budget);
-    let body = shared.queries.compute_apart(encode).await??;
+    let body = shared.queries.compute_blocking(encode).await??;
     let content_type = match format {
         ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
         ExpositionFormat::Protobuf => protobuf_type("delimited"),

@@ -95,7 +95,7 @@ pub(super) async fn selectors(
     if texts.are_plain() {
         return Ok(texts.parse());
     }
-    Ok(shared.queries.compute_apart(move || texts.parse()).await?)
+    Ok(shared.queries.compute_blocking(move || texts.parse()).await?)
 }
 
 /// The range of time of a request.

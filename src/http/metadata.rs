@@ -28,7 +28,7 @@ pub(super) async fn list(
     let source = source_of(&shared)?;
     let answer = shared
         .queries
-        .compute_apart(move || match std::str::from_utf8(&metric) {
+        .compute_blocking(move || match std::str::from_utf8(&metric) {
             Ok("") => source.metadata(None, metrics_max),
             Ok(metric) => source.metadata(Some(metric), metrics_max),
             // No metric has such a name.

@@ -3,11 +3,10 @@
 //! A handler extracts, makes one call, and encodes. The shapes of the answers are in
 //! [`json`], the parameters in [`params`], the errors in [`error`].
 
-mod absent;
 mod access;
 mod active_queries;
 mod admin;
-mod apart;
+mod encoders;
 mod error;
 mod exemplars;
 mod features;
@@ -29,6 +28,7 @@ mod search;
 mod self_metrics;
 mod status;
 mod stored;
+mod stubs;
 mod ui;
 mod write;
 

@@ -217,7 +217,7 @@ pub(super) async fn format(
     params: Params,
 ) -> Result<Response, ApiError> {
     let format = |tree: Expr| engine::parse::format(&tree, FORMATTED_BYTES_MAX);
-    let Some(text) = parse_apart(&shared, &params, format).await?? else {
+    let Some(text) = parse_blocking(&shared, &params, format).await?? else {
         return Err(ApiError::execution(format!(
             "the formatted query is over the limit of {FORMATTED_BYTES_MAX} bytes"
         )));
@@ -232,13 +232,13 @@ pub(super) async fn parse(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let json = parse_apart(&shared, &params, |tree| engine::parse::to_json(&tree)).await??;
+    let json = parse_blocking(&shared, &params, |tree| engine::parse::to_json(&tree)).await??;
     let work = shared.queries.work(params.request());
     Ok(answer(Ready(json.into_bytes()), work, &[], &[]))
 }
 
 /// Parses the query of a request and looks at it, where that holds up nobody.
-pub(super) async fn parse_apart<T: Send + 'static>(
+pub(super) async fn parse_blocking<T: Send + 'static>(
     shared: &Shared,
     params: &Params,
     look: impl FnOnce(Expr) -> T + Send + 'static,
@@ -247,7 +247,7 @@ pub(super) async fn parse_apart<T: Send + 'static>(
     let stack_bytes = engine::stack::stack_bytes(&query);
     let parse = move || engine::parse::parse(&query, &options).map(look);
     let start = move || engine::stack::start(stack_bytes, parse).map(JoinHandle::join);
-    match shared.queries.compute_apart(start).await? {
+    match shared.queries.compute_blocking(start).await? {
         Ok(Ok(parsed)) => Ok(parsed),
         Ok(Err(panic)) => std::panic::resume_unwind(panic),
         Err(error) => Err(ApiError::internal(format!("no thread can be started for it: {error}"))),

@@ -82,7 +82,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
         Ok::<_, String>((compile(queries)?, response))
     };
     let (queries, kind) =
-        shared.queries.compute_apart(decode).await?.map_err(ApiError::bad_data)?;
+        shared.queries.compute_blocking(decode).await?.map_err(ApiError::bad_data)?;
     let source = source_of(shared)?;
     let lookup = shared.queries.begin_read(asked).await?;
     match kind {
@@ -241,14 +241,14 @@ async fn samples(
         let encode = move || {
             encode_result(&mut encoder, &found, end_ms, samples_max, &budget).map(|()| encoder)
         };
-        encoder = shared.queries.compute_apart(encode).await?.map_err(ReadFailure::into_api)?;
+        encoder = shared.queries.compute_blocking(encode).await?.map_err(ReadFailure::into_api)?;
     }
     let budget = lookup.budget.clone();
     let compress = move || {
         budget.charge_memory(snap::raw::max_compress_len(encoder.bytes()) as u64)?;
         encoder.compress().map_err(|error| ReadFailure::Api(ApiError::execution(error.to_string())))
     };
-    let body = shared.queries.compute_apart(compress).await?.map_err(ReadFailure::into_api)?;
+    let body = shared.queries.compute_blocking(compress).await?.map_err(ReadFailure::into_api)?;
     let mut response = with_type(whole(body, lookup), HeaderValue::from_static(SAMPLES_TYPE));
     response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("snappy"));
     Ok(response)

@@ -17,9 +17,9 @@ use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Pr
 
 use super::error::ApiError;
 use super::{
-    absent, access, active_queries, admin, apart, exemplars, features, federate, labels, lifecycle,
+    access, active_queries, admin, encoders, exemplars, features, federate, labels, lifecycle,
     metadata, openapi, pprof, prefix, query, read, request_log, search, self_metrics, status,
-    stored, ui, write,
+    stored, stubs, ui, write,
 };
 use crate::flags::Args;
 use crate::state::{Readiness, Shared};
@@ -91,7 +91,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route_layer(from_fn_with_state(state(), only_when_ready));
     let always = statuses_always().route_layer(from_fn_with_state(state(), with_cors));
     let is_logged = shared.args.request_log;
-    let encoders = apart::Encoders::new(Arc::clone(shared.queries.memory()));
+    let encoders = encoders::Encoders::new(Arc::clone(shared.queries.memory()));
     let routes = pages(when_ready.merge(always), &shared.args)
         .route_layer(from_fn_with_state(state(), count))
         .fallback(not_found)
@@ -106,10 +106,10 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 /// What of the API is served before the log has been replayed, too.
 fn statuses_always() -> Routes {
     let mut routes = Router::new();
-    for (path, data) in absent::CONSTANTS_ALWAYS {
-        routes = add(routes, path, GET, move || absent::constant(data));
+    for (path, data) in stubs::CONSTANTS_ALWAYS {
+        routes = add(routes, path, GET, move || stubs::constant(data));
     }
-    add(routes, "/api/v1/notifications/live", GET, absent::no_stream)
+    add(routes, "/api/v1/notifications/live", GET, stubs::no_stream)
 }
 
 /// What is compressed where a client takes that: not what is compressed already, inside of it.
@@ -174,13 +174,13 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, &format!("{active}/{{id}}"), DELETE, active_queries::cancel);
     routes = add(routes, &format!("{active}/{{id}}/cancel"), POST, active_queries::cancel);
     routes = add(routes, "/api/v1/features", GET, features::list);
-    for (path, data) in absent::CONSTANTS {
-        routes = add(routes, path, GET, move || absent::constant(data));
+    for (path, data) in stubs::CONSTANTS {
+        routes = add(routes, path, GET, move || stubs::constant(data));
     }
-    routes = add(routes, "/api/v1/rules", GET, absent::rules);
-    routes = add(routes, "/api/v1/targets", GET, absent::targets);
-    routes = add(routes, "/api/v1/targets/metadata", GET, absent::target_metadata);
-    routes = add(routes, "/api/v1/targets/relabel_steps", GET, absent::relabel_steps);
+    routes = add(routes, "/api/v1/rules", GET, stubs::rules);
+    routes = add(routes, "/api/v1/targets", GET, stubs::targets);
+    routes = add(routes, "/api/v1/targets/metadata", GET, stubs::target_metadata);
+    routes = add(routes, "/api/v1/targets/relabel_steps", GET, stubs::relabel_steps);
     let tombstones = "/api/v1/admin/tsdb/clean_tombstones";
     routes = add(routes, tombstones, POST_PUT, admin::clean_tombstones);
     routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, admin::delete_series);

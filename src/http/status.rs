@@ -12,8 +12,8 @@ use super::json::body::{Ready, success};
 use super::json::number::push_integer;
 use super::json::text::push_text;
 use crate::build_info::{BUILD_DATE, REVISION};
-use crate::growth::UNLIMITED;
 use crate::metrics::to_text;
+use crate::retention_status::UNLIMITED;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
 

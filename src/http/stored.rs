@@ -12,7 +12,7 @@ use super::json::body::{Ready, success};
 use super::json::text::push_text;
 use super::params::Params;
 use super::router::store_of;
-use crate::growth::RetentionStatus;
+use crate::retention_status::RetentionStatus;
 use crate::state::Shared;
 
 /// The entries of each list where nothing is said.
@@ -33,7 +33,7 @@ pub(super) async fn tsdb(
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let budget = lookup.budget.clone();
     let counting = move || store.cardinality(limit, &budget);
-    let found = shared.queries.compute_apart(counting).await?.map_err(SourceError::from)?;
+    let found = shared.queries.compute_blocking(counting).await?.map_err(SourceError::from)?;
     Ok(success(Ready(tsdb_json(&found)), &[], &[]))
 }
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use super::Connection;
 use super::connections::Answering;
-use super::patient::Patience;
+use super::slow_client::StallAllowance;
 use crate::query::active::Client;
 use crate::query::sending::IsLong;
 
@@ -107,8 +107,8 @@ async fn answer(
     let places = Arc::clone(&connection.serving.request_places);
     let unread = Arc::clone(&streams.unread);
     let heads = Arc::clone(&streams.heads);
-    let patience = connection.serving.limits.write_patience();
-    let stream = Stream::begin(streams, connection.tracked.begin_request(), patience);
+    let allowance = connection.serving.limits.write_allowance();
+    let stream = Stream::begin(streams, connection.tracked.begin_request(), allowance);
     let kib = head_kib(&request);
     let own = heads.try_acquire_many_owned(kib);
     let all = Arc::clone(&connection.serving.heads).try_acquire_many_owned(kib);
@@ -151,15 +151,15 @@ struct Streams {
 
 struct Open {
     next_id: u64,
-    patience: HashMap<u64, Patience>,
+    allowance: HashMap<u64, StallAllowance>,
     /// When the last one ended.
     idle_since: Instant,
 }
 
 impl Streams {
     fn new() -> Streams {
-        let patience = HashMap::new();
-        let open = Open { next_id: 0, patience, idle_since: Instant::now() };
+        let allowance = HashMap::new();
+        let open = Open { next_id: 0, allowance, idle_since: Instant::now() };
         Streams {
             open: Mutex::new(open),
             unread: Arc::new(Semaphore::new(UNREAD_MAX)),
@@ -174,13 +174,13 @@ impl Streams {
     /// How long there has been none.
     fn idle_time(&self) -> Option<Duration> {
         let open = self.open();
-        open.patience.is_empty().then(|| open.idle_since.elapsed())
+        open.allowance.is_empty().then(|| open.idle_since.elapsed())
     }
 
     /// Errors: the client takes one of the answers too slowly.
     fn look(&self) -> Result<(), String> {
-        match self.open().patience.values().find(|patience| patience.left().is_zero()) {
-            Some(patience) => Err(patience.end().to_string()),
+        match self.open().allowance.values().find(|allowance| allowance.left().is_zero()) {
+            Some(allowance) => Err(allowance.end().to_string()),
             None => Ok(()),
         }
     }
@@ -194,18 +194,18 @@ struct Stream {
 }
 
 impl Stream {
-    fn begin(all: Arc<Streams>, answering: Answering, patience: Patience) -> Stream {
+    fn begin(all: Arc<Streams>, answering: Answering, allowance: StallAllowance) -> Stream {
         let mut open = all.open();
         let id = open.next_id;
         open.next_id += 1;
-        open.patience.insert(id, patience);
+        open.allowance.insert(id, allowance);
         drop(open);
         Stream { id, all, _answering: answering }
     }
 
-    fn with_patience(&self, change: impl FnOnce(&mut Patience)) {
-        if let Some(patience) = self.all.open().patience.get_mut(&self.id) {
-            change(patience);
+    fn with_allowance(&self, change: impl FnOnce(&mut StallAllowance)) {
+        if let Some(allowance) = self.all.open().allowance.get_mut(&self.id) {
+            change(allowance);
         }
     }
 }
@@ -213,7 +213,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut open = self.all.open();
-        open.patience.remove(&self.id);
+        open.allowance.remove(&self.id);
         open.idle_since = Instant::now();
     }
 }
@@ -240,7 +240,7 @@ impl hyper::body::Body for Pieces {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         let taken = std::mem::take(&mut this.handed);
-        this.stream.with_patience(|patience| patience.take(taken));
+        this.stream.with_allowance(|allowance| allowance.take(taken));
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.body).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
@@ -252,8 +252,8 @@ impl hyper::body::Body for Pieces {
         }
         let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES_MAX));
         this.handed = piece.len();
-        this.stream.with_patience(|patience| {
-            patience.wait();
+        this.stream.with_allowance(|allowance| {
+            allowance.wait();
         });
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

@@ -4,7 +4,7 @@
 mod connections;
 mod host;
 mod http2;
-mod patient;
+mod slow_client;
 mod targets;
 mod tls;
 
@@ -30,10 +30,10 @@ use tokio::sync::{Semaphore, watch};
 use tracing::{debug, warn};
 
 use self::connections::{Answering, Connections, Tracked};
-use self::patient::{Patience, PatientWrites};
+use self::slow_client::{StallAllowance, StallGuard};
 use self::targets::EscapedTargets;
 use crate::query::active::Client;
-use crate::web_config::WebInForce;
+use crate::web_config::ActiveWebConfig;
 
 /// How long to wait before accepting again after the system refused, as it does where no file
 /// descriptor is left.
@@ -62,7 +62,7 @@ pub(crate) struct ConnectionLimits {
 /// What all connections share.
 struct Serving {
     service: TowerToHyperService<Router>,
-    web: Arc<WebInForce>,
+    web: Arc<ActiveWebConfig>,
     limits: ConnectionLimits,
     /// Permits of the heads of requests that share their connection with others, by KiB.
     heads: Arc<Semaphore>,
@@ -99,18 +99,18 @@ impl Stopping {
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    web: Arc<WebInForce>,
+    web: Arc<ActiveWebConfig>,
     limits: ConnectionLimits,
     stop: impl Future<Output = ()>,
 ) -> bool {
-    let places_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
+    let slots_max = limits.connections_max.min(Semaphore::MAX_PERMITS);
     let all = Connections::new(limits.connections_max, limits.head_timeout());
     let serving = Arc::new(Serving {
         service: TowerToHyperService::new(router),
         web,
         limits,
         heads: Arc::new(Semaphore::new(http2::HEADS_KIB_MAX)),
-        request_places: Arc::new(Semaphore::new(places_max)),
+        request_places: Arc::new(Semaphore::new(slots_max)),
     });
     let (ask_to_stop, stopping) = watch::channel(false);
     let mut connections = tokio::task::JoinSet::new();
@@ -165,9 +165,9 @@ impl ConnectionLimits {
         HEAD_TIMEOUT.min(self.read_timeout)
     }
 
-    /// Patience with a client that has a response to take.
-    fn write_patience(&self) -> Patience {
-        Patience::new(self.write_stall_timeout, WRITE_BYTES_PER_SECOND_MIN)
+    /// StallAllowance with a client that has a response to take.
+    fn write_allowance(&self) -> StallAllowance {
+        StallAllowance::new(self.write_stall_timeout, WRITE_BYTES_PER_SECOND_MIN)
     }
 }
 
@@ -183,8 +183,8 @@ impl Connection {
 
     async fn serve_open(mut self, stream: TcpStream) -> Result<(), String> {
         let tls = self.serving.web.config().and_then(|config| config.tls.clone());
-        let patience = self.serving.limits.write_patience();
-        let stream = PatientWrites::new(stream, patience).tracked_by(self.tracked.clone());
+        let allowance = self.serving.limits.write_allowance();
+        let stream = StallGuard::new(stream, allowance).tracked_by(self.tracked.clone());
         let Some(tls) = tls else {
             return self.serve_http1(stream).await;
         };

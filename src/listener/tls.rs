@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::patient::PatientWrites;
+use super::slow_client::StallGuard;
 
 /// What is told to whoever speaks HTTP where TLS is spoken.
 ///
@@ -22,10 +22,10 @@ const NOT_ENCRYPTED: &[u8] =
 ///
 /// Errors: they do not, or not in time, or the client speaks HTTP without TLS.
 pub(super) async fn accept(
-    mut stream: PatientWrites<TcpStream>,
+    mut stream: StallGuard<TcpStream>,
     config: Arc<ServerConfig>,
     timeout: Duration,
-) -> io::Result<TlsStream<PatientWrites<TcpStream>>> {
+) -> io::Result<TlsStream<StallGuard<TcpStream>>> {
     let agreeing = async {
         let mut first = [0];
         stream.get_ref().peek(&mut first).await?;

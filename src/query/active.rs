@@ -1,5 +1,5 @@
-//! Active queries and lookups: those that wait, run, or send their response; who asked what, since
-//! when, and what it has cost so far.
+//! Active queries and lookups, which wait, run, or send their response: client, text, start and cost
+//! so far.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,26 +11,25 @@ use engine::When;
 use model::BudgetView;
 use tokio::sync::Notify;
 
-/// Characters of a query that are kept.
+/// Maximum number of characters that are kept of a query.
 const TEXT_CHARS_MAX: usize = 4096;
 
-/// Whoever has sent a request: the other end of its connection, where there is one, and who that
-/// is, once it is known.
+/// Client that has sent a request: its address, if it has a connection, and its user, once known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
     address: Option<SocketAddr>,
     user: Arc<OnceLock<Arc<str>>>,
-    /// Closes the connection, where it carries one request at a time.
+    /// Closes the connection, if it carries one request at a time.
     close: Option<Arc<Notify>>,
 }
 
 impl Client {
-    /// At an address.
+    /// Returns the client at an address.
     pub(crate) fn at(address: SocketAddr) -> Client {
         Client { address: Some(address), ..Client::default() }
     }
 
-    /// Client of a connection that ends once `close` is notified.
+    /// Adds a notification that closes the connection.
     pub(crate) fn closed_by(self, close: Arc<Notify>) -> Client {
         Client { close: Some(close), ..self }
     }
@@ -42,18 +41,18 @@ impl Client {
         }
     }
 
-    /// Network that limits per client apply to; none without an address.
+    /// Network that limits per client apply to; `None` without an address.
     pub(crate) fn network(&self) -> Option<IpAddr> {
         self.address.map(network_of)
     }
 
-    /// Notes who it is, for all that know of this request.
+    /// Sets the user in all clones.
     pub(crate) fn set_user(&self, name: &Arc<str>) {
-        // It says so once.
+        // The user is set once.
         let _ = self.user.set(Arc::clone(name));
     }
 
-    /// The name of the user; empty where nobody has to say it, or it is not known.
+    /// Name of the user; empty while it is unknown, or without authentication.
     pub(crate) fn user(&self) -> &str {
         self.user.get().map_or("", |name| name)
     }
@@ -68,8 +67,8 @@ impl std::fmt::Display for Client {
     }
 }
 
-/// Returns the address that stands for a client: of IPv6 the network of 64 bits, which is what one
-/// subscriber is given.
+/// Returns the address that identifies a client: for IPv6 the network of 64 bits, which one
+/// subscriber owns.
 pub(crate) fn network_of(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & (u128::MAX << 64))),
@@ -77,32 +76,32 @@ pub(crate) fn network_of(address: SocketAddr) -> IpAddr {
     }
 }
 
-/// All active queries. The gate, the outbox and the connections bound how many there are.
+/// All active queries. The gate, the outbox and the connections bound their number.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveQueries {
     next_id: AtomicU64,
     queries: Mutex<BTreeMap<u64, Arc<ActiveQuery>>>,
 }
 
-/// One of them.
+/// Active query or lookup.
 #[derive(Debug)]
 pub(crate) struct ActiveQuery {
-    /// Its number since the start of the server.
+    /// Number since the start of the server.
     pub(crate) id: u64,
-    /// Its text, or the beginning of it; the path and selectors of a lookup.
+    /// Text of the query, truncated; path and selectors of a lookup.
     pub(crate) text: String,
-    /// When it is evaluated; none for a lookup.
+    /// Evaluation time; `None` for a lookup.
     pub(crate) when: Option<When>,
-    /// Who asked.
+    /// Client that sent it.
     pub(crate) client: Client,
-    /// Since when.
+    /// Start by the system clock.
     pub(crate) started: SystemTime,
-    /// The same by the clock that never jumps.
+    /// Start by the monotonic clock.
     pub(crate) began: Instant,
-    /// What it has cost so far.
+    /// Cost so far.
     pub(crate) view: BudgetView,
     state: AtomicU8,
-    /// Bytes that its response holds while it is sent.
+    /// Bytes of the response, while it is sent.
     sending_bytes: AtomicU64,
     cancel: Notify,
 }
@@ -111,11 +110,11 @@ pub(crate) struct ActiveQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum QueryState {
-    /// It waits for a slot.
+    /// Waits for a slot.
     Waiting = 0,
-    /// It is evaluated, if only as far as a trial goes.
+    /// Is evaluated, or tried.
     Running = 1,
-    /// Its response waits for the reader.
+    /// Sends its response.
     Sending = 2,
 }
 
@@ -130,7 +129,7 @@ impl QueryState {
     }
 }
 
-/// Keeps a query listed.
+/// Entry of the list, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listed {
     all: Arc<ActiveQueries>,
@@ -138,7 +137,7 @@ pub(crate) struct Listed {
 }
 
 impl ActiveQueries {
-    /// Lists a query until what is returned is dropped.
+    /// Lists a query until the returned entry is dropped.
     pub(crate) fn list(self: &Arc<Self>, text: &str, when: Option<When>, client: Client) -> Listed {
         let query = Arc::new(ActiveQuery {
             id: 1 + self.next_id.fetch_add(1, Ordering::Relaxed),
@@ -156,12 +155,12 @@ impl ActiveQueries {
         Listed { all: Arc::clone(self), query }
     }
 
-    /// All of them, the oldest first.
+    /// Returns all queries, the oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<ActiveQuery>> {
         self.queries().values().cloned().collect()
     }
 
-    /// Ends a query; `false` where there is none of this number.
+    /// Cancels a query. Returns `false` for an unknown id.
     pub(crate) fn cancel(&self, id: u64) -> bool {
         let query = self.queries().get(&id).cloned();
         if let Some(query) = &query {
@@ -176,18 +175,18 @@ impl ActiveQueries {
 }
 
 impl ActiveQuery {
-    /// Notes that it waits for no place.
-    pub(crate) fn run(&self) {
+    /// Sets the state to running.
+    pub(crate) fn set_running(&self) {
         self.state.store(QueryState::Running as u8, Ordering::Relaxed);
     }
 
-    /// Notes that its response waits for the reader, and holds so many bytes.
-    pub(crate) fn send(&self, bytes: u64) {
+    /// Sets the state to sending, with the bytes of the response.
+    pub(crate) fn set_sending(&self, bytes: u64) {
         self.sending_bytes.store(bytes, Ordering::Relaxed);
         self.state.store(QueryState::Sending as u8, Ordering::Relaxed);
     }
 
-    /// Progress so far.
+    /// Current state.
     pub(crate) fn state(&self) -> QueryState {
         match self.state.load(Ordering::Relaxed) {
             0 => QueryState::Waiting,
@@ -196,12 +195,12 @@ impl ActiveQuery {
         }
     }
 
-    /// Bytes that its response holds while it is sent.
+    /// Bytes of the response, while it is sent.
     pub(crate) fn sending_bytes(&self) -> u64 {
         self.sending_bytes.load(Ordering::Relaxed)
     }
 
-    /// Completes once somebody ends it.
+    /// Completes once the query is canceled.
     pub(crate) async fn canceled(&self) {
         self.cancel.notified().await;
     }

@@ -15,61 +15,61 @@ use super::sending::{Answered, Sending};
 pub(crate) struct LookupRequest {
     /// Path and selectors.
     pub(crate) text: String,
-    /// Who asks.
+    /// Client that sent it.
     pub(crate) client: Client,
 }
 
-/// A lookup of series or labels. Dropping it stops what still works for it.
+/// Lookup of series or labels, or a remote read. Dropping it stops its work.
 pub(crate) struct Lookup {
-    /// What it may cost.
+    /// Limits and costs.
     pub(crate) budget: Budget,
-    /// How long it may take.
+    /// Time limit.
     pub(crate) timeout: Duration,
     pub(super) request: LookupRequest,
     pub(super) gates: Arc<Gates>,
     /// Whether it is a remote read.
     pub(super) is_read: bool,
-    pub(super) places: Option<LookupPlaces>,
+    pub(super) permits: Option<LookupPermits>,
 }
 
-/// Work that takes no place.
-pub(crate) struct UnplacedWork {
+/// Work that needs no slot.
+pub(crate) struct UngatedWork {
     pub(super) request: LookupRequest,
     pub(super) gates: Arc<Gates>,
 }
 
-impl Answered for UnplacedWork {
+impl Answered for UngatedWork {
     fn into_sending(self, bytes: u64) -> Sending {
         self.gates.prepare(&self.request, bytes)
     }
 }
 
-/// The places of a lookup.
-pub(super) struct LookupPlaces {
+/// Permits of a lookup.
+pub(super) struct LookupPermits {
     pub(super) waited: Duration,
-    pub(super) _place: QueryPermit,
-    /// Its place among remote reads, if it is one and they are limited.
-    pub(super) _read_place: Option<QueryPermit>,
+    pub(super) _query_permit: QueryPermit,
+    /// Permit of a remote read, if these are limited.
+    pub(super) _read_permit: Option<QueryPermit>,
 }
 
 impl Lookup {
-    /// Response that is computed while it is sent.
+    /// Returns the state of a response that is computed while it is sent.
     pub(crate) fn sending(&self) -> Sending {
         let listed = self.gates.list(&self.request);
         self.gates.outbox.prepare_computing(listed, self.budget.memory_bytes())
     }
 
-    /// Gives its places back while it computes nothing.
+    /// Releases the permits while nothing is computed.
     pub(crate) fn pause(&mut self) {
-        self.places = None;
+        self.permits = None;
     }
 
-    /// Waits for places again.
+    /// Waits for permits again.
     ///
-    /// Errors: none comes free in time.
+    /// Errors: no slot is free in time.
     pub(crate) async fn resume(&mut self) -> Result<(), GateError> {
         let timeout = self.timeout.saturating_sub(self.budget.elapsed());
-        self.places = Some(self.gates.enter(self.is_read, PermitRequest::Again, timeout).await?);
+        self.permits = Some(self.gates.enter(self.is_read, PermitRequest::Again, timeout).await?);
         Ok(())
     }
 }

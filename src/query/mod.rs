@@ -1,5 +1,7 @@
-//! Running queries: a place at the gate, a deadline, the engine, what is counted, and how the answer
-//! is sent, which takes no place.
+//! Queries: admission, deadline, evaluation, metrics, and sending of the response.
+//!
+//! Each step adds one thing: [`Queries::run`] lists and logs, `run_admitted` waits for a permit, and
+//! `evaluate` sets the budget and counts.
 
 pub(crate) mod active;
 pub(crate) mod gate;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::results::Results;
 use engine::{Engine, QueryError, QueryOptions, QueryOutput, QueryRequest};
-use model::{BoxFuture, Budget, BudgetError, BudgetLimits, MemoryPool};
+use model::{BoxFuture, Budget, BudgetError, BudgetLimits, BudgetResource, MemoryPool};
 use model::{Source, SourceError};
 use tokio::sync::Semaphore;
 
@@ -19,12 +21,11 @@ use crate::flags::Args;
 use crate::metrics::Metrics;
 use active::{ActiveQueries, ActiveQuery, Client, Listed};
 use gate::{Gate, GateError, PermitRequest, QueryPermit};
-use lookup::LookupPlaces;
-pub(crate) use lookup::{Lookup, LookupRequest, UnplacedWork};
+use lookup::LookupPermits;
+pub(crate) use lookup::{Lookup, LookupRequest, UngatedWork};
 use sending::{Outbox, Sending, SendingLimits};
 
-/// What a query may cost that is tried while no place is free: it is done in a few milliseconds,
-/// and so it takes little from those that run.
+/// Limits of a trial while no slot is free: it ends within a few milliseconds.
 const TRIAL: BudgetLimits = BudgetLimits {
     samples_max: 100_000,
     memory_bytes_max: 4 << 20,
@@ -35,13 +36,12 @@ const TRIAL: BudgetLimits = BudgetLimits {
     view: None,
 };
 
-/// Characters of a slow query that are logged.
+/// Maximum number of characters that are logged of a slow query.
 const LOGGED_CHARS_MAX: usize = 4096;
 
-/// Whoever evaluates queries: the engine, or a stand-in of the tests.
+/// Evaluation of queries, by the engine or by a scripted one in tests.
 pub(crate) trait Evaluate: Send + Sync {
-    /// Refuses a query that will not be evaluated whatever the data, without evaluating any
-    /// other.
+    /// Returns the error of a query that fails for any data, without evaluating it.
     fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>>;
 
     /// Evaluates a query. Dropping the future stops it.
@@ -51,7 +51,7 @@ pub(crate) trait Evaluate: Send + Sync {
         request: &'a QueryRequest,
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>>;
 
-    /// The answers that are kept, if any are.
+    /// Result cache, if there is one.
     fn results(&self) -> Option<Arc<Results>> {
         None
     }
@@ -75,49 +75,49 @@ impl Evaluate for Engine {
     }
 }
 
-/// An answered query.
+/// Answer to a query.
 pub(crate) struct Answer {
     pub(crate) output: QueryOutput,
     /// Time spent in the queue. The slot has been released.
     pub(crate) waited: Duration,
-    /// How it is sent: what it holds as long, and who may end that.
+    /// State of the response.
     pub(crate) sending: Sending,
 }
 
-/// An evaluated query.
+/// Result of an evaluation.
 struct Evaluated {
     output: QueryOutput,
     waited: Duration,
 }
 
-/// Why a query was not answered.
+/// Error of a query.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum QueryFailure {
-    /// There was no place for it.
+    /// It was not admitted.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// The engine refused it or gave up.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] QueryError),
-    /// It did not end in time.
+    /// It exceeded its timeout.
     #[error("query timed out in expression evaluation")]
     TimedOut,
-    /// Somebody ended it.
+    /// It was canceled by a request.
     #[error("query was canceled in expression evaluation")]
     Canceled,
 }
 
-/// A query on its way to an answer.
-struct Asked<'a> {
+/// Query with its deadline.
+struct PendingQuery<'a> {
     source: Arc<dyn Source>,
     request: &'a QueryRequest,
     active: &'a ActiveQuery,
     started: Instant,
-    /// How long it may take from then on.
+    /// Time limit from the start.
     timeout: Duration,
 }
 
-impl Asked<'_> {
+impl PendingQuery<'_> {
     fn request_with(&self, options: QueryOptions) -> QueryRequest {
         QueryRequest { options, ..self.request.clone() }
     }
@@ -126,7 +126,7 @@ impl Asked<'_> {
 /// Limits of concurrent queries, lookups and remote reads, and the list of active ones.
 struct Gates {
     gate: Gate,
-    /// How many of those that have a place may be remote reads.
+    /// Limits remote reads, which enter both gates.
     reads: Option<Gate>,
     active: Arc<ActiveQueries>,
     outbox: Arc<Outbox>,
@@ -141,39 +141,39 @@ impl Gates {
         self.outbox.prepare(self.list(request), bytes)
     }
 
-    /// Waits for the places of a lookup; a remote read takes one among its like first.
+    /// Waits for the permits of a lookup, for a remote read first at its own gate.
     async fn enter(
         &self,
         is_read: bool,
-        entry: PermitRequest,
+        request: PermitRequest,
         timeout: Duration,
-    ) -> Result<LookupPlaces, GateError> {
-        let read_place = match self.reads.as_ref().filter(|_| is_read) {
-            Some(reads) => Some(reads.enter_as(entry, timeout).await?),
+    ) -> Result<LookupPermits, GateError> {
+        let read_permit = match self.reads.as_ref().filter(|_| is_read) {
+            Some(reads) => Some(reads.enter_as(request, timeout).await?),
             None => None,
         };
-        let waited = read_place.as_ref().map_or(Duration::ZERO, |place| place.waited);
-        let place = self.gate.enter_as(entry, timeout.saturating_sub(waited)).await?;
-        let waited = waited + place.waited;
-        Ok(LookupPlaces { waited, _place: place, _read_place: read_place })
+        let waited = read_permit.as_ref().map_or(Duration::ZERO, |permit| permit.waited);
+        let permit = self.gate.enter_as(request, timeout.saturating_sub(waited)).await?;
+        let waited = waited + permit.waited;
+        Ok(LookupPermits { waited, _query_permit: permit, _read_permit: read_permit })
     }
 }
 
-/// The engine behind its gate.
+/// Engine behind its gates.
 pub(crate) struct Queries {
     engine: Box<dyn Evaluate>,
     gates: Arc<Gates>,
     limits: BudgetLimits,
     pool: Arc<MemoryPool>,
     timeout: Duration,
-    /// Queries that take longer are logged; 0 logs none.
+    /// Minimum time of queries that are logged; 0 logs none.
     logged_from: Duration,
-    /// Who may compute apart: so many as there are cores.
-    computers: Arc<Semaphore>,
+    /// One slot per core for blocking work.
+    compute_slots: Arc<Semaphore>,
 }
 
 impl Queries {
-    /// Queries under the limits of the command line.
+    /// Returns queries under the limits of the flags.
     pub(crate) fn new(args: &Args, engine: Box<dyn Evaluate>) -> Queries {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Arc::new(MemoryPool::new(args.query_memory_total_bytes_max));
@@ -206,25 +206,25 @@ impl Queries {
             pool,
             timeout: args.query_timeout,
             logged_from: args.query_logged_from,
-            computers: Arc::new(Semaphore::new(cores)),
+            compute_slots: Arc::new(Semaphore::new(cores)),
         }
     }
 
-    /// Computes where it does not hold up those who wait for other things: a short text may hold
-    /// expressions that take long to compile, and much memory, or match many series.
+    /// Computes on a blocking thread. A short text may hold expressions that compile slowly, take
+    /// much memory, or match many series.
     ///
     /// Errors: [`QueryFailure::TimedOut`].
-    pub(crate) async fn compute_apart<T: Send + 'static>(
+    pub(crate) async fn compute_blocking<T: Send + 'static>(
         &self,
         compute: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, QueryFailure> {
         let computing = async {
-            let computers = Arc::clone(&self.computers);
-            let place = computers.acquire_owned().await.expect("the semaphore is never closed");
+            let slots = Arc::clone(&self.compute_slots);
+            let permit = slots.acquire_owned().await.expect("the semaphore is never closed");
             tokio::task::spawn_blocking(move || {
                 let computed = compute();
-                // Kept where nobody waits any more, too.
-                drop(place);
+                // Held until the end even if the caller is gone.
+                drop(permit);
                 computed
             })
             .await
@@ -236,9 +236,9 @@ impl Queries {
         }
     }
 
-    /// Answers a query, or says why not. Dropping the future stops the query.
+    /// Lists, runs and logs a query. Dropping the future stops it.
     ///
-    /// Of the limits of the request only the timeout counts, and the server's own holds as well.
+    /// Of the limits of the request, only a timeout below the server's applies.
     pub(crate) async fn run(
         &self,
         source: Arc<dyn Source>,
@@ -248,7 +248,7 @@ impl Queries {
     ) -> Result<Answer, QueryFailure> {
         let listed = self.gates.active.list(&request.text, Some(request.when), client);
         let timeout = request.options.limits.timeout;
-        let asked = Asked {
+        let query = PendingQuery {
             source,
             request,
             active: listed.query(),
@@ -256,40 +256,41 @@ impl Queries {
             timeout: timeout.map_or(self.timeout, |timeout| timeout.min(self.timeout)),
         };
         let outcome = tokio::select! {
-            outcome = self.run_asked(&asked, metrics) => outcome,
-            () = asked.active.canceled() => Err(QueryFailure::Canceled),
+            outcome = self.run_admitted(&query, metrics) => outcome,
+            () = query.active.canceled() => Err(QueryFailure::Canceled),
         };
-        self.log_slow(&asked, &outcome);
+        self.log_slow(&query, &outcome);
         let Evaluated { output, waited } = outcome?;
         let sending = self.gates.outbox.prepare(listed, output.value.bytes());
         Ok(Answer { output, waited, sending })
     }
 
-    async fn run_asked(
+    /// Waits for a permit and evaluates, or evaluates a short query without one.
+    async fn run_admitted(
         &self,
-        asked: &Asked<'_>,
+        query: &PendingQuery<'_>,
         metrics: &Metrics,
     ) -> Result<Evaluated, QueryFailure> {
-        let place = match self.gates.gate.try_enter() {
-            Some(place) => place,
-            None => match self.try_short(asked, metrics).await {
+        let permit = match self.gates.gate.try_enter() {
+            Some(permit) => permit,
+            None => match self.try_evaluate(query, metrics).await {
                 Some(outcome) => return outcome,
-                None => self.wait(asked).await?,
+                None => self.check_and_enter(query).await?,
             },
         };
-        self.answer(asked, place, &self.limits, metrics).await
+        self.evaluate(query, permit, &self.limits, metrics).await
     }
 
-    /// Says what a query cost that took long.
-    fn log_slow(&self, asked: &Asked<'_>, outcome: &Result<Evaluated, QueryFailure>) {
-        let elapsed = asked.started.elapsed();
+    /// Logs a slow query with its cost.
+    fn log_slow(&self, pending: &PendingQuery<'_>, outcome: &Result<Evaluated, QueryFailure>) {
+        let elapsed = pending.started.elapsed();
         if self.logged_from.is_zero() || elapsed < self.logged_from {
             return;
         }
-        let query: String = asked.request.text.chars().take(LOGGED_CHARS_MAX).collect();
+        let query: String = pending.request.text.chars().take(LOGGED_CHARS_MAX).collect();
         let seconds = elapsed.as_secs_f64();
-        let client = asked.active.client.to_string();
-        let user = asked.active.client.user();
+        let client = pending.active.client.to_string();
+        let user = pending.active.client.user();
         match outcome {
             Ok(answer) => {
                 let stats = &answer.output.stats;
@@ -314,21 +315,22 @@ impl Queries {
         }
     }
 
-    /// Answers a query without a free place if that costs little, and refuses one that will be
-    /// refused; nothing if neither is so.
-    async fn try_short(
+    /// Evaluates a query within the limits of a trial, without a free slot.
+    ///
+    /// Returns `None` for a query that exceeds them, or without a permit for a trial.
+    async fn try_evaluate(
         &self,
-        asked: &Asked<'_>,
+        query: &PendingQuery<'_>,
         metrics: &Metrics,
     ) -> Option<Result<Evaluated, QueryFailure>> {
-        let place = self.gates.gate.try_trial()?;
+        let permit = self.gates.gate.try_trial()?;
         let limits = BudgetLimits {
             samples_max: TRIAL.samples_max.min(self.limits.samples_max),
             memory_bytes_max: TRIAL.memory_bytes_max.min(self.limits.memory_bytes_max),
             series_max: TRIAL.series_max.min(self.limits.series_max),
             ..self.limits.clone()
         };
-        match self.answer(asked, place, &limits, metrics).await {
+        match self.evaluate(query, permit, &limits, metrics).await {
             Err(QueryFailure::Engine(QueryError::Source(SourceError::Budget(error))))
                 if self.allows_more_than(&error) =>
             {
@@ -338,55 +340,56 @@ impl Queries {
         }
     }
 
-    /// Whether the limit that was passed is not the one that is set.
+    /// Returns whether the exceeded limit is that of the trial.
     fn allows_more_than(&self, error: &BudgetError) -> bool {
-        let BudgetError::Exceeded { flag, limit, .. } = error else { return false };
-        let own = match *flag {
-            "query.max-samples" => self.limits.samples_max,
-            "query.max-memory" => self.limits.memory_bytes_max,
-            "query.max-series" => self.limits.series_max,
-            _ => return false,
+        let BudgetError::Exceeded { resource, limit, .. } = error else { return false };
+        let own = match resource {
+            BudgetResource::Samples | BudgetResource::AnswerSamples => self.limits.samples_max,
+            BudgetResource::Memory => self.limits.memory_bytes_max,
+            BudgetResource::Series => self.limits.series_max,
+            BudgetResource::ObjectStoreReads | BudgetResource::Steps => return false,
         };
         *limit < own
     }
 
-    async fn answer(
+    /// Evaluates a query within limits and counts it.
+    async fn evaluate(
         &self,
-        asked: &Asked<'_>,
-        place: QueryPermit,
+        query: &PendingQuery<'_>,
+        permit: QueryPermit,
         limits: &BudgetLimits,
         metrics: &Metrics,
     ) -> Result<Evaluated, QueryFailure> {
-        let place = Arc::new(place);
-        asked.active.run();
-        let view = Some(asked.active.view.clone());
-        let left = asked.timeout.saturating_sub(asked.started.elapsed());
-        let request = asked.request_with(QueryOptions {
+        let permit = Arc::new(permit);
+        query.active.set_running();
+        let view = Some(query.active.view.clone());
+        let left = query.timeout.saturating_sub(query.started.elapsed());
+        let request = query.request_with(QueryOptions {
             limits: BudgetLimits { timeout: Some(left), view, ..limits.clone() },
-            held: Some(Arc::clone(&place) as Arc<_>),
-            ..asked.request.options.clone()
+            held: Some(Arc::clone(&permit) as Arc<_>),
+            ..query.request.options.clone()
         });
-        let evaluating = self.engine.answer(Arc::clone(&asked.source), &request);
-        // The engine looks at its budget; this bounds what it waits for.
+        let evaluating = self.engine.answer(Arc::clone(&query.source), &request);
+        // The engine checks its budget; this bounds its waits.
         let output = match tokio::time::timeout(left, evaluating).await {
             Ok(output) => output?,
             Err(_) => return Err(QueryFailure::TimedOut),
         };
-        metrics.query(&output.stats, place.waited);
-        Ok(Evaluated { output, waited: place.waited })
+        metrics.query(&output.stats, permit.waited);
+        Ok(Evaluated { output, waited: permit.waited })
     }
 
-    /// Waits for a place, but not with a query that will be refused. What has been read of it is
-    /// given up meanwhile: those that wait are many.
-    async fn wait(&self, asked: &Asked<'_>) -> Result<QueryPermit, QueryFailure> {
-        let left = || asked.timeout.saturating_sub(asked.started.elapsed());
+    /// Waits for a permit, unless the query cannot succeed. The parsed query is dropped meanwhile,
+    /// because many may wait.
+    async fn check_and_enter(&self, query: &PendingQuery<'_>) -> Result<QueryPermit, QueryFailure> {
+        let left = || query.timeout.saturating_sub(query.started.elapsed());
         if !self.gates.gate.is_full() {
             let checking = async {
-                let computers = Arc::clone(&self.computers);
-                let held = computers.acquire_owned().await.expect("the semaphore is never closed");
+                let slots = Arc::clone(&self.compute_slots);
+                let held = slots.acquire_owned().await.expect("the semaphore is never closed");
                 let held = Some(Arc::new(held) as Arc<_>);
-                let options = QueryOptions { held, ..asked.request.options.clone() };
-                self.engine.check(&asked.request_with(options)).await
+                let options = QueryOptions { held, ..query.request.options.clone() };
+                self.engine.check(&query.request_with(options)).await
             };
             match tokio::time::timeout(left(), checking).await {
                 Ok(checked) => checked?,
@@ -396,52 +399,51 @@ impl Queries {
         Ok(self.gates.gate.enter(left()).await?)
     }
 
-    /// Begins a lookup of series or labels: it takes a place as a query does, under the same
-    /// limits.
+    /// Starts a lookup of series or labels, with the permit and limits of a query.
     pub(crate) async fn begin_lookup(&self, request: LookupRequest) -> Result<Lookup, GateError> {
         self.begin(request, false).await
     }
 
-    /// The same for a remote read, which takes a place among its like first.
+    /// Starts a remote read, which waits at the gate of remote reads, too.
     pub(crate) async fn begin_read(&self, request: LookupRequest) -> Result<Lookup, GateError> {
         self.begin(request, true).await
     }
 
     async fn begin(&self, request: LookupRequest, is_read: bool) -> Result<Lookup, GateError> {
-        let places = self.gates.enter(is_read, PermitRequest::First, self.timeout).await?;
-        let timeout = self.timeout.saturating_sub(places.waited);
+        let permits = self.gates.enter(is_read, PermitRequest::First, self.timeout).await?;
+        let timeout = self.timeout.saturating_sub(permits.waited);
         let limits = BudgetLimits { timeout: Some(timeout), ..self.limits.clone() };
         let (budget, gates) = (Budget::new(limits), Arc::clone(&self.gates));
-        Ok(Lookup { budget, timeout, request, gates, is_read, places: Some(places) })
+        Ok(Lookup { budget, timeout, request, gates, is_read, permits: Some(permits) })
     }
 
-    /// Work that takes no place, because it is bounded otherwise.
-    pub(crate) fn work(&self, request: LookupRequest) -> UnplacedWork {
-        UnplacedWork { request, gates: Arc::clone(&self.gates) }
+    /// Returns work that needs no slot, because it is bounded otherwise.
+    pub(crate) fn work(&self, request: LookupRequest) -> UngatedWork {
+        UngatedWork { request, gates: Arc::clone(&self.gates) }
     }
 
-    /// The memory that all queries hold.
+    /// Memory of all queries.
     pub(crate) fn memory(&self) -> &Arc<MemoryPool> {
         &self.pool
     }
 
-    /// The answers that are kept, if any are.
+    /// Result cache, if there is one.
     pub(crate) fn results(&self) -> Option<Arc<Results>> {
         self.engine.results()
     }
 
-    /// How many remote reads wait for others of their kind.
+    /// Remote reads that wait at their gate.
     #[cfg(test)]
     pub(crate) fn reads_waiting(&self) -> usize {
         self.gates.reads.as_ref().map_or(0, Gate::waiting)
     }
 
-    /// The queries that wait or run.
+    /// Active queries.
     pub(crate) fn active(&self) -> &ActiveQueries {
         &self.gates.active
     }
 
-    /// The gate.
+    /// Gate of queries.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gates.gate
     }

@@ -1,11 +1,10 @@
 //! Responses that wait for their readers.
 //!
-//! A response holds no query slot while it is sent, so a client that reads nothing keeps nobody from
-//! asking. What it holds is memory, which counts towards that of all queries. It is listed among
-//! the active queries, has to be received within a time, and is given up before that where somebody
-//! cancels it, or where its client has too many or too large ones: then the one goes that has not
-//! been read from for the longest time. The same applies to the responses of all clients together,
-//! so that running queries always have a part of the memory.
+//! A response holds no query slot while it is sent, so slow clients block no queries. Its memory
+//! counts towards the memory of all queries, and it is listed among the active queries. It is
+//! dropped after a timeout, when it is canceled, or when its client has too many or too large
+//! responses: first the one that was not read from for the longest time. The same limit applies to
+//! all clients together, so that running queries always have a part of the memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,21 +23,21 @@ use tokio::time::Instant;
 
 use super::active::{ActiveQuery, Listed};
 
-/// Responses that may be computed while they are sent, each on a thread that waits with them.
+/// Maximum number of responses that are computed while they are sent, each on its own thread.
 const COMPUTING_MAX: usize = 128;
-/// Bytes from which a response is freed on a thread that may take its time.
+/// Minimum size of a response that is freed on a blocking thread.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Limits of responses that are sent.
+/// Limits of responses that wait for their readers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendingLimits {
-    /// Responses of one client that may wait at once.
+    /// Maximum number of responses of one client.
     pub(crate) per_client_max: usize,
-    /// Bytes that the responses of one client may hold, but for a single one.
+    /// Maximum bytes of the responses of one client; a single one may be larger.
     pub(crate) bytes_per_client_max: u64,
-    /// Bytes that the responses of all clients may hold, but for a single one.
+    /// Maximum bytes of the responses of all clients; a single one may be larger.
     pub(crate) bytes_max: u64,
-    /// Time within which a response has to be received.
+    /// Maximum time until a response is received.
     pub(crate) timeout: Duration,
 }
 
@@ -49,23 +48,23 @@ pub(crate) struct Outbox {
     responses: Mutex<BTreeMap<u64, Arc<Outgoing>>>,
 }
 
-/// Reason for which a response is given up.
+/// Reason to drop a response before it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum GiveUp {
+enum DropReason {
     #[error("the query was canceled while its response was sent")]
     Canceled,
-    #[error("the response was not received within --web.write-timeout")]
+    #[error("response not received in time (--web.write-timeout)")]
     TimedOut,
-    #[error("other responses of this client wait to be received (--query.max-sending-per-client)")]
+    #[error("too many unread responses of this client (--query.max-sending-per-client)")]
     Crowded,
-    #[error("responses that wait to be received hold most of --query.max-memory-total")]
+    #[error("unread responses hold most of the query memory (--query.max-memory-total)")]
     MemoryNeeded,
 }
 
-/// Body that is still to be sent, in order.
+/// Rest of a body, in order.
 pub(crate) type Content = BoxStream<'static, io::Result<Bytes>>;
 
-/// One response that waits.
+/// Response that waits for its reader.
 struct Outgoing {
     query: Arc<ActiveQuery>,
     network: Option<IpAddr>,
@@ -76,9 +75,9 @@ struct Outgoing {
 
 struct OutgoingBody {
     content: Option<Content>,
-    /// Taken away together with the content.
+    /// Released together with the content.
     held: Option<(Listed, Option<HeldMemory>)>,
-    given_up: Option<GiveUp>,
+    dropped: Option<DropReason>,
     /// Time when the client last had room for more.
     read_at: Instant,
     /// Waker of the task that waits for more content.
@@ -86,12 +85,12 @@ struct OutgoingBody {
 }
 
 impl Outbox {
-    /// An empty outbox, which holds memory of a pool.
+    /// Returns an empty outbox that charges a pool.
     pub(crate) fn new(limits: SendingLimits, pool: Arc<MemoryPool>) -> Outbox {
         Outbox { limits, pool, responses: Mutex::default() }
     }
 
-    /// Prepares a response that holds so many bytes.
+    /// Prepares a response of `bytes`.
     pub(crate) fn prepare(self: &Arc<Self>, listed: Listed, bytes: u64) -> Sending {
         let memory = Some(self.pool.hold(bytes));
         Sending { outbox: Arc::clone(self), listed, bytes, memory, is_computed: true }
@@ -99,30 +98,30 @@ impl Outbox {
 
     /// Prepares a response that is computed while it is sent; its memory is accounted elsewhere.
     pub(crate) fn prepare_computing(self: &Arc<Self>, listed: Listed, bytes: u64) -> Sending {
-        listed.query().run();
+        listed.query().set_running();
         Sending { outbox: Arc::clone(self), listed, bytes, memory: None, is_computed: false }
     }
 
-    /// Lists a response, and gives others up where the limits ask for it.
+    /// Lists a response, and drops others beyond the limits.
     fn admit(&self, admitted: &Arc<Outgoing>) {
         let mut responses = self.responses();
         responses.insert(admitted.query.id, Arc::clone(admitted));
-        let mut given_up = Vec::new();
+        let mut dropped = Vec::new();
         while let Some((id, reason)) = self.dispensable(&responses, admitted) {
-            given_up.extend(responses.remove(&id).map(|outgoing| (outgoing, reason)));
+            dropped.extend(responses.remove(&id).map(|outgoing| (outgoing, reason)));
         }
         drop(responses);
-        for (outgoing, reason) in given_up {
-            outgoing.give_up(reason);
+        for (outgoing, reason) in dropped {
+            outgoing.abort(reason);
         }
     }
 
-    /// The response that has to make room for one that was admitted, and the reason.
+    /// Returns a response to drop for one that was admitted, with the reason.
     fn dispensable(
         &self,
         responses: &BTreeMap<u64, Arc<Outgoing>>,
         admitted: &Outgoing,
-    ) -> Option<(u64, GiveUp)> {
+    ) -> Option<(u64, DropReason)> {
         let is_other = |other: &&Arc<Outgoing>| other.query.id != admitted.query.id;
         let of_client = || {
             let is_same = |other: &&Arc<Outgoing>| other.network == admitted.network;
@@ -133,14 +132,17 @@ impl Outbox {
         let limits = &self.limits;
         let is_crowded = count > limits.per_client_max || bytes > limits.bytes_per_client_max;
         if admitted.network.is_some() && is_crowded && count > 1 {
-            return Some((least_read(of_client())?, GiveUp::Crowded));
+            return Some((least_read(of_client())?, DropReason::Crowded));
         }
         let computing = || responses.values().filter(is_other).filter(|other| !other.is_computed);
         if !admitted.is_computed && computing().count() >= COMPUTING_MAX {
-            return Some((least_read(computing())?, GiveUp::Crowded));
+            return Some((least_read(computing())?, DropReason::Crowded));
         }
         if responses.values().map(|outgoing| outgoing.bytes).sum::<u64>() > limits.bytes_max {
-            return Some((least_read(responses.values().filter(is_other))?, GiveUp::MemoryNeeded));
+            return Some((
+                least_read(responses.values().filter(is_other))?,
+                DropReason::MemoryNeeded,
+            ));
         }
         None
     }
@@ -150,7 +152,7 @@ impl Outbox {
     }
 }
 
-/// Returns the id of the response that has waited longest for its reader.
+/// Returns the id of the response that was not read from for the longest time.
 fn least_read<'a>(responses: impl Iterator<Item = &'a Arc<Outgoing>>) -> Option<u64> {
     responses.min_by_key(|outgoing| outgoing.read_at()).map(|outgoing| outgoing.query.id)
 }
@@ -164,17 +166,17 @@ impl Outgoing {
         self.body().read_at
     }
 
-    /// Frees what the response holds; the client is told by the end of its connection.
-    fn give_up(&self, reason: GiveUp) {
+    /// Frees the response, and closes its connection.
+    fn abort(&self, reason: DropReason) {
         let mut body = self.body();
         if body.held.is_none() {
             return;
         }
-        body.given_up = Some(reason);
+        body.dropped = Some(reason);
         let waker = body.waker.take();
         self.free(body);
         let client = self.query.client.to_string();
-        tracing::debug!(query = self.query.text, client, %reason, "response given up");
+        tracing::debug!(query = self.query.text, client, %reason, "response dropped");
         self.query.client.close();
         if let Some(waker) = waker {
             waker.wake();
@@ -193,9 +195,9 @@ impl Outgoing {
     }
 }
 
-/// Work whose answer is sent: a query or a lookup.
+/// Work that ends with a response: a query or a lookup.
 pub(crate) trait Answered {
-    /// Ends it; the answer holds so many bytes while it is sent.
+    /// Ends the work; its response holds `bytes` while it is sent.
     fn into_sending(self, bytes: u64) -> Sending;
 }
 
@@ -205,7 +207,7 @@ impl Answered for Sending {
     }
 }
 
-/// Mark of a response that is encoded while it is sent, and given up where it is not received.
+/// Extension of a response that is encoded while it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IsLong;
 
@@ -226,7 +228,7 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Counted<B> {
     }
 }
 
-/// A response that is about to be sent. Dropped, it holds nothing any more.
+/// Response that is about to be sent; dropping it releases its memory.
 pub(crate) struct Sending {
     outbox: Arc<Outbox>,
     listed: Listed,
@@ -236,23 +238,23 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Sends a body that fits into what a connection buffers: nobody has to wait for its reader.
+    /// Sends a body that fits into the buffer of a connection, so its reader is not waited for.
     pub(crate) fn finish(self, body: Vec<u8>) -> Bytes {
         counted(&self.outbox.pool, body)
     }
 
-    /// Starts to send a body that does not fit into what a connection buffers.
+    /// Starts to send a body that does not fit into the buffer of a connection.
     ///
     /// Panics: outside of a tokio runtime.
     pub(crate) fn start(self, content: Content) -> SentBody {
         let Sending { outbox, listed, bytes, memory, is_computed } = self;
         let query = Arc::clone(listed.query());
-        query.send(if is_computed { bytes } else { 0 });
+        query.set_sending(if is_computed { bytes } else { 0 });
         let network = query.client.network();
         let body = OutgoingBody {
             content: Some(content),
             held: Some((listed, memory)),
-            given_up: None,
+            dropped: None,
             read_at: Instant::now(),
             waker: None,
         };
@@ -262,16 +264,16 @@ impl Sending {
         let (watched, timeout) = (Arc::clone(&outgoing), outbox.limits.timeout);
         let watch = tokio::spawn(async move {
             let reason = tokio::select! {
-                () = watched.query.canceled() => GiveUp::Canceled,
-                () = tokio::time::sleep(timeout) => GiveUp::TimedOut,
+                () = watched.query.canceled() => DropReason::Canceled,
+                () = tokio::time::sleep(timeout) => DropReason::TimedOut,
             };
-            watched.give_up(reason);
+            watched.abort(reason);
         });
         SentBody { outbox, outgoing, watch: watch.abort_handle() }
     }
 }
 
-/// Body of a response, until it is sent or given up.
+/// Body of a response, until it is sent or dropped.
 pub(crate) struct SentBody {
     outbox: Arc<Outbox>,
     outgoing: Arc<Outgoing>,
@@ -283,7 +285,7 @@ impl Stream for SentBody {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut body = self.outgoing.body();
-        if let Some(reason) = body.given_up {
+        if let Some(reason) = body.dropped {
             return Poll::Ready(Some(Err(io::Error::other(reason))));
         }
         body.read_at = Instant::now();

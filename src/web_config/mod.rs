@@ -6,8 +6,8 @@
 //!
 //! Source: the "Web configuration" page of Prometheus' exporter toolkit, version 0.17.
 
+mod active;
 mod files;
-mod in_force;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ use self::sections::{FileText, HttpSection};
 use crate::access::Access;
 use crate::access::rate::RateLimit;
 use crate::config::ConfigError;
-pub(crate) use in_force::WebInForce;
+pub(crate) use active::ActiveWebConfig;
 
 /// The headers that may be set, with the values that they may have where these are few.
 const HEADERS: [(&str, &[&str]); 5] = [

@@ -308,7 +308,7 @@ fn a_bcrypt_cost_above_the_limit_is_refused_by_a_reload() {
     let folder = Folder::new("web-cost-reload");
     let users =
         |hash: &str| folder.write("web.yml", &format!("basic_auth_users:\n  alice: {hash}\n"));
-    let web = WebInForce::load(Some(&users(HASH))).unwrap();
+    let web = ActiveWebConfig::load(Some(&users(HASH))).unwrap();
     let before = web.config().unwrap();
     users(&HASH.replace("$10$", "$31$"));
     let error = web.reload().unwrap_err().to_string();
@@ -339,7 +339,7 @@ fn a_rate_is_off_with_an_interval_of_0_and_takes_durations_of_go() {
 fn a_change_is_noticed_whatever_the_clock_of_the_files_says() {
     let folder = Folder::new("web-changes");
     let path = folder.write("web.yml", "http_server_config: {headers: {X-Frame-Options: deny}}\n");
-    let web = WebInForce::load(Some(&path)).unwrap();
+    let web = ActiveWebConfig::load(Some(&path)).unwrap();
     let first = web.config().unwrap();
     // What is the same stays, with all that it knows.
     assert!(Arc::ptr_eq(&first, &web.config().unwrap()));
@@ -354,5 +354,5 @@ fn a_change_is_noticed_whatever_the_clock_of_the_files_says() {
     std::fs::write(&path, "tls_server_config: {cert_file: x, key_file: y}\n").unwrap();
     assert_eq!(web.config().unwrap().headers[0].1, "deny");
     assert!(web.reload().is_err());
-    assert!(WebInForce::load(None).unwrap().config().is_none());
+    assert!(ActiveWebConfig::load(None).unwrap().config().is_none());
 }

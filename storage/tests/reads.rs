@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use model::{
-    Batch, Budget, BudgetError, BudgetLimits, Labels, MatchOp, Matcher, ObjectStoreCost, Selection,
-    Source, SourceError, TimeRange,
+    Batch, Budget, BudgetError, BudgetLimits, BudgetResource, Labels, MatchOp, Matcher,
+    ObjectStoreCost, Selection, Source, SourceError, TimeRange,
 };
 use storage::{Reader, SharedMemory, Store, StoreOptions};
 
@@ -185,11 +185,11 @@ fn one_metric_among_many_takes_few_reads() {
 
         let limits = BudgetLimits { object_store_reads_max: 3, ..BudgetLimits::default() };
         let (cost, refused) = cold_within(&memory, &day, limits).await;
-        let Err(SourceError::Budget(BudgetError::Exceeded { flag, limit, reached, .. })) = refused
+        let Err(SourceError::Budget(BudgetError::Exceeded { resource, limit, reached })) = refused
         else {
             panic!("{refused:?}");
         };
-        assert_eq!((flag, limit), ("query.max-object-store-reads", 3));
+        assert_eq!((resource, limit), (BudgetResource::ObjectStoreReads, 3));
         assert!(reached > 3 && reached <= cost.reads && cost.reads <= 6, "{reached} {cost:?}");
     });
 }

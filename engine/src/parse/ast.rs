@@ -258,6 +258,28 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
+    /// All operators.
+    pub const ALL: [BinaryOp; 18] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Mod,
+        BinaryOp::Pow,
+        BinaryOp::Atan2,
+        BinaryOp::Eq,
+        BinaryOp::Ne,
+        BinaryOp::Lt,
+        BinaryOp::Le,
+        BinaryOp::Gt,
+        BinaryOp::Ge,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Unless,
+        BinaryOp::TrimUpper,
+        BinaryOp::TrimLower,
+    ];
+
     /// The operator as written.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
 //! The walk from syntax tree to plan.
 
-use model::{BudgetError, Selection, SourceError};
+use model::{BudgetError, BudgetResource, Selection, SourceError};
 
 use crate::annotations::Annotations;
 use crate::catalog::{Function, FunctionId, Histograms, QueryTimeFunction};
@@ -77,8 +77,7 @@ fn check_range_type(value_type: ValueType) -> Result<(), QueryError> {
 fn check_steps(reached: u64, options: &PlanOptions) -> Result<(), QueryError> {
     if reached > options.steps_max {
         return Err(QueryError::Source(SourceError::Budget(BudgetError::Exceeded {
-            what: "steps",
-            flag: "query.max-steps",
+            resource: BudgetResource::Steps,
             limit: options.steps_max,
             reached,
         })));

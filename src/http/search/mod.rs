@@ -304,7 +304,7 @@ async fn search(
         fits.truncate(limit);
         Ok::<_, BudgetError>((fits, has_more))
     };
-    let fitting = shared.queries.compute_apart(fit).await?;
+    let fitting = shared.queries.compute_blocking(fit).await?;
     let (fits, has_more) = fitting.map_err(|error| ApiError::from(SourceError::from(error)))?;
     let key = among.key();
     let fits = fits.into_iter();

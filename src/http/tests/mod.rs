@@ -13,13 +13,12 @@ use engine::{
     Annotations, Engine, QueryError, QueryOptions, QueryOutput, QueryRequest, Value, When,
 };
 use model::memory::MemorySource;
-use model::{BoxFuture, Budget, BudgetError, Labels, Source, SourceError};
+use model::{BoxFuture, Budget, BudgetError, BudgetResource, Labels, Source, SourceError};
 use tower::ServiceExt as _;
 
-mod absent;
 mod active;
 mod admin;
-mod beside;
+mod exemplars;
 mod federate;
 mod openapi;
 mod pprof;
@@ -29,6 +28,7 @@ mod reuse;
 mod search;
 mod sending;
 mod stored;
+mod stubs;
 mod ui;
 mod with_engine;
 
@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::flags::Args;
 use crate::query::Evaluate;
 use crate::state::Shared;
-use crate::web_config::WebInForce;
+use crate::web_config::ActiveWebConfig;
 
 /// Answers by the text of the query.
 #[derive(Default)]
@@ -96,8 +96,7 @@ fn answer(query: &str, when: When, options: &QueryOptions) -> Result<QueryOutput
         }
         "samples" => {
             return source(SourceError::Budget(BudgetError::Exceeded {
-                what: "samples",
-                flag: "query.max-samples",
+                resource: BudgetResource::Samples,
                 limit: options.limits.samples_max,
                 reached: 11,
             }));
@@ -159,7 +158,7 @@ fn source() -> Arc<dyn Source> {
 }
 
 fn shared_with(args: &[&str], engine: Scripted) -> Arc<Shared> {
-    Shared::new(parse_args(args), Config::default(), WebInForce::default(), Box::new(engine))
+    Shared::new(parse_args(args), Config::default(), ActiveWebConfig::default(), Box::new(engine))
 }
 
 fn parse_args(args: &[&str]) -> Args {
@@ -170,7 +169,7 @@ fn parse_args(args: &[&str]) -> Args {
 fn with_engine(args: &[&str]) -> Router {
     let args = parse_args(args);
     let engine = Engine::new(args.engine_options());
-    let shared = Shared::new(args, Config::default(), WebInForce::default(), Box::new(engine));
+    let shared = Shared::new(args, Config::default(), ActiveWebConfig::default(), Box::new(engine));
     shared.set_ready(source());
     router(shared)
 }
@@ -706,7 +705,7 @@ async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
     let shared = Shared::new(
         parse_args(&["--query.max-memory-total=1MiB"]),
         Config::default(),
-        WebInForce::default(),
+        ActiveWebConfig::default(),
         Box::new(Engine::new(parse_args(&[]).engine_options())),
     );
     shared.set_ready(source());

@@ -10,7 +10,7 @@ use storage::{Store, StoreOptions};
 use super::{ask, error, parse_args, post_form, router};
 use crate::config::Config;
 use crate::state::Shared;
-use crate::web_config::WebInForce;
+use crate::web_config::ActiveWebConfig;
 
 const QUERIES: [&str; 6] = [
     "sum+by+(g)+(m_total)",
@@ -30,7 +30,8 @@ impl Rig {
     async fn new(args: &[&str]) -> Rig {
         let args = parse_args(args);
         let engine = Engine::new(args.engine_options());
-        let shared = Shared::new(args, Config::default(), WebInForce::default(), Box::new(engine));
+        let shared =
+            Shared::new(args, Config::default(), ActiveWebConfig::default(), Box::new(engine));
         let options = StoreOptions { background: false, ..StoreOptions::default() };
         let store = Arc::new(Store::open("memory:///", options).await.unwrap());
         shared.set_ready(Arc::clone(&store) as Arc<dyn Source>);

@@ -152,16 +152,58 @@ impl Drop for HeldMemory {
     }
 }
 
+/// Resource of a query that has a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetResource {
+    /// Decoded samples.
+    Samples,
+    /// Samples of the answer.
+    AnswerSamples,
+    /// Selected series.
+    Series,
+    /// Bytes of memory.
+    Memory,
+    /// Reads of the object store.
+    ObjectStoreReads,
+    /// Steps of the query or of a subquery.
+    Steps,
+}
+
+impl BudgetResource {
+    /// Name of the flag that sets the limit, without dashes.
+    pub fn flag(self) -> &'static str {
+        match self {
+            BudgetResource::Samples | BudgetResource::AnswerSamples => "query.max-samples",
+            BudgetResource::Series => "query.max-series",
+            BudgetResource::Memory => "query.max-memory",
+            BudgetResource::ObjectStoreReads => "query.max-object-store-reads",
+            BudgetResource::Steps => "query.max-steps",
+        }
+    }
+}
+
+impl std::fmt::Display for BudgetResource {
+    /// The units that are counted.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            BudgetResource::Samples => "samples",
+            BudgetResource::AnswerSamples => "samples in its answer",
+            BudgetResource::Series => "series",
+            BudgetResource::Memory => "bytes of memory",
+            BudgetResource::ObjectStoreReads => "reads of the object store",
+            BudgetResource::Steps => "steps",
+        })
+    }
+}
+
 /// Reason why a query has to stop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     /// A limit was exceeded.
-    #[error("query needs {reached} {what}, the limit is {limit} (--{flag})")]
+    #[error("query needs {reached} {resource}, the limit is {limit} (--{})", .resource.flag())]
     Exceeded {
-        /// Name of the counted unit, in the plural.
-        what: &'static str,
-        /// Flag of the limit, without dashes.
-        flag: &'static str,
+        /// Limited resource.
+        resource: BudgetResource,
         /// Limit.
         limit: u64,
         /// Count that exceeds it.
@@ -280,7 +322,7 @@ impl Budget {
     pub fn check_object_store(&self) -> Result<(), BudgetError> {
         let reached = self.0.object_store_reads.load(Ordering::Relaxed);
         let limit = self.0.limits.object_store_reads_max;
-        within(reached, limit, "reads of the object store", "query.max-object-store-reads")
+        within(reached, limit, BudgetResource::ObjectStoreReads)
     }
 
     /// Checks time and cancellation. Cheap enough for every tile and every batch of loaded blocks,
@@ -311,19 +353,19 @@ impl Budget {
             return Ok(());
         }
         let reached = self.0.samples.fetch_add(count, Ordering::Relaxed) + count;
-        within(reached, self.0.limits.samples_max, "samples", "query.max-samples")
+        within(reached, self.0.limits.samples_max, BudgetResource::Samples)
     }
 
     /// Charges samples of the result. Their limit is that of decoded samples, counted separately.
     pub fn charge_answer(&self, count: u64) -> Result<(), BudgetError> {
         let reached = self.0.answer_samples.fetch_add(count, Ordering::Relaxed) + count;
-        within(reached, self.0.limits.samples_max, "samples in its answer", "query.max-samples")
+        within(reached, self.0.limits.samples_max, BudgetResource::AnswerSamples)
     }
 
     /// Charges selected series.
     pub fn charge_series(&self, count: u64) -> Result<(), BudgetError> {
         let reached = self.0.series.fetch_add(count, Ordering::Relaxed) + count;
-        within(reached, self.0.limits.series_max, "series", "query.max-series")
+        within(reached, self.0.limits.series_max, BudgetResource::Series)
     }
 
     /// Charges bytes that are about to be allocated. They are charged even if the result is an error,
@@ -332,7 +374,7 @@ impl Budget {
         let reached = self.0.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.0.memory_bytes_peak.fetch_max(reached, Ordering::Relaxed);
         let all = self.0.limits.pool.as_ref().map_or(Ok(()), |pool| pool.charge(bytes));
-        within(reached, self.0.limits.memory_bytes_max, "bytes of memory", "query.max-memory")?;
+        within(reached, self.0.limits.memory_bytes_max, BudgetResource::Memory)?;
         all
     }
 
@@ -388,14 +430,9 @@ impl Drop for Account {
     }
 }
 
-fn within(
-    reached: u64,
-    limit: u64,
-    what: &'static str,
-    flag: &'static str,
-) -> Result<(), BudgetError> {
+fn within(reached: u64, limit: u64, resource: BudgetResource) -> Result<(), BudgetError> {
     if reached > limit {
-        return Err(BudgetError::Exceeded { what, flag, limit, reached });
+        return Err(BudgetError::Exceeded { resource, limit, reached });
     }
     Ok(())
 }

@@ -28,7 +28,9 @@ mod time_range;
 pub mod varint;
 
 pub use batch::{Batch, BatchExemplar, BatchMetadata, BatchSeries};
-pub use budget::{Budget, BudgetCost, BudgetError, BudgetLimits, BudgetView, HeldMemory};
+pub use budget::{
+    Budget, BudgetCost, BudgetError, BudgetLimits, BudgetResource, BudgetView, HeldMemory,
+};
 pub use budget::{MemoryPool, ObjectStoreCost};
 pub use checkpoint::Checkpoint;
 pub use cursor::{Advance, Cursor, HISTOGRAM_BATCH_LEN, SAMPLE_BATCH_LEN, SampleBatch, Windows};

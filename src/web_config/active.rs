@@ -19,7 +19,7 @@ const CANNOT_BE_READ: &str = "Web configuration cannot be reloaded; the last one
 /// so, and what was in force stays where it has a fault: a slip of the pen locks nobody out, and
 /// the log tells of it.
 #[derive(Debug, Default)]
-pub(crate) struct WebInForce {
+pub(crate) struct ActiveWebConfig {
     file: Option<File>,
     checks: PasswordChecks,
 }
@@ -43,12 +43,12 @@ impl std::fmt::Debug for File {
     }
 }
 
-impl WebInForce {
+impl ActiveWebConfig {
     /// What a file says; nothing holds where none is named.
     ///
     /// Errors: a fault of the file, or of one that it names.
-    pub(crate) fn load(path: Option<&Path>) -> Result<WebInForce, ConfigError> {
-        let Some(path) = path else { return Ok(WebInForce::default()) };
+    pub(crate) fn load(path: Option<&Path>) -> Result<ActiveWebConfig, ConfigError> {
+        let Some(path) = path else { return Ok(ActiveWebConfig::default()) };
         let mut files = Files::new();
         let config = WebConfig::load(path, &mut files)?;
         let file = File {
@@ -56,7 +56,7 @@ impl WebInForce {
             config: RwLock::new(Arc::new(config)),
             seen: Mutex::new(Seen { files, fault: None }),
         };
-        Ok(WebInForce { file: Some(file), checks: PasswordChecks::default() })
+        Ok(ActiveWebConfig { file: Some(file), checks: PasswordChecks::default() })
     }
 
     /// What holds now, where a file is named: as it is, if nobody else is just reading it.
@@ -72,12 +72,12 @@ impl WebInForce {
                 error!(%error, "{CANNOT_BE_READ}");
             }
         }
-        Some(file.in_force())
+        Some(file.current())
     }
 
     /// Whether connections are encrypted, which stays as it is from the start on.
     pub(crate) fn has_tls(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.in_force().tls.is_some())
+        self.file.as_ref().is_some_and(|file| file.current().tls.is_some())
     }
 
     /// Reads the files anew, whether they have changed or not.
@@ -103,14 +103,14 @@ impl File {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn in_force(&self) -> Arc<WebConfig> {
+    fn current(&self) -> Arc<WebConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read(&self, seen: &mut Seen) -> Result<(), ConfigError> {
         let mut files = Files::new();
         let read = WebConfig::load(&self.path, &mut files).and_then(|config| {
-            let before = self.in_force();
+            let before = self.current();
             let message = if config.tls.is_some() != before.tls.is_some() {
                 "TLS is turned on and off by a restart alone"
             } else if config.access.is_open() && !before.access.is_open() {
@@ -127,7 +127,7 @@ impl File {
         let mut config = read?;
         // What is the same keeps what it knows: passwords, rate and sessions.
         if !is_same {
-            config.inherit(&self.in_force());
+            config.inherit(&self.current());
             *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
             info!("Web configuration is reloaded.");
         }

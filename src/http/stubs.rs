@@ -69,7 +69,7 @@ pub(super) async fn target_metadata(
     let target = params.text("match_target")?.to_owned();
     if !target.is_empty() {
         let parse = move || engine::parse::parse_selector(&target).map(drop);
-        let parsed = shared.queries.compute_apart(parse).await?;
+        let parsed = shared.queries.compute_blocking(parse).await?;
         parsed.map_err(|error| ApiError::invalid_parameter("match_target", error))?;
     }
     Ok(constant("[]").await)

@@ -1,5 +1,5 @@
-//! Long responses are encoded and compressed on threads of their own, a chunk at a time and few at
-//! once, so that nothing else waits for it: neither small responses nor reading requests.
+//! Encodes and compresses long responses on blocking threads, a chunk at a time and few at once, so
+//! that small responses and requests do not wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use tokio::sync::Semaphore;
 
 use crate::query::sending::{IsLong, counted};
 
-/// Threads that encode, and the memory that holds what they have encoded.
+/// Slots of encoding threads, and the pool that their output is charged to.
 #[derive(Debug, Clone)]
 pub(super) struct Encoders {
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     pool: Arc<MemoryPool>,
 }
 
 impl Encoders {
-    /// Leaves a core to others, where there are several.
+    /// Returns one slot per core but one.
     pub(super) fn new(pool: Arc<MemoryPool>) -> Encoders {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Encoders { places: Arc::new(Semaphore::new((cores - 1).max(1))), pool }
+        Encoders { slots: Arc::new(Semaphore::new((cores - 1).max(1))), pool }
     }
 
-    /// Moves the encoding of a response to these threads, if it is a long one.
+    /// Moves the encoding of a long response to these threads.
     pub(super) fn encode(&self, response: Response) -> Response {
         if response.extensions().get::<IsLong>().is_none() {
             return response;
         }
         let waker = Arc::default();
         let encoders = self.clone();
-        response.map(|body| Body::new(Apart { encoders, stage: Stage::Here(body), waker }))
+        response.map(|body| Body::new(OffloadedBody { encoders, stage: Stage::Idle(body), waker }))
     }
 }
 
 /// Body that is polled on another thread.
-struct Apart {
+struct OffloadedBody {
     encoders: Encoders,
     stage: Stage,
     waker: Arc<Relay>,
@@ -51,12 +51,12 @@ struct Apart {
 type Polled = Poll<Option<Result<Frame<Bytes>, axum::Error>>>;
 
 enum Stage {
-    Here(Body),
-    Away(BoxFuture<'static, Result<(Body, Polled), tokio::task::JoinError>>),
+    Idle(Body),
+    Polling(BoxFuture<'static, Result<(Body, Polled), tokio::task::JoinError>>),
     Ended,
 }
 
-/// Wakes whoever polls the body last, and notes that it did.
+/// Wakes the last poller of the body, and records that it did.
 #[derive(Default)]
 struct Relay {
     waker: AtomicWaker,
@@ -70,20 +70,20 @@ impl Wake for Relay {
     }
 }
 
-impl Apart {
+impl OffloadedBody {
     /// Polls the body once on another thread.
-    fn send_away(
+    fn poll_elsewhere(
         &self,
         mut body: Body,
     ) -> BoxFuture<'static, Result<(Body, Polled), tokio::task::JoinError>> {
         self.waker.has_woken.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(&self.waker));
-        let places = Arc::clone(&self.encoders.places);
+        let slots = Arc::clone(&self.encoders.slots);
         Box::pin(async move {
-            let place = places.acquire_owned().await.expect("the semaphore is never closed");
+            let permit = slots.acquire_owned().await.expect("the semaphore is never closed");
             let encoding = tokio::task::spawn_blocking(move || {
                 let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker));
-                drop(place);
+                drop(permit);
                 (body, polled)
             });
             encoding.await
@@ -91,7 +91,7 @@ impl Apart {
     }
 }
 
-impl hyper::body::Body for Apart {
+impl hyper::body::Body for OffloadedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -101,17 +101,17 @@ impl hyper::body::Body for Apart {
         loop {
             match std::mem::replace(&mut this.stage, Stage::Ended) {
                 Stage::Ended => return Poll::Ready(None),
-                Stage::Here(body) => this.stage = Stage::Away(this.send_away(body)),
-                Stage::Away(mut away) => {
-                    let Poll::Ready(returned) = away.as_mut().poll(context) else {
-                        this.stage = Stage::Away(away);
+                Stage::Idle(body) => this.stage = Stage::Polling(this.poll_elsewhere(body)),
+                Stage::Polling(mut polling) => {
+                    let Poll::Ready(returned) = polling.as_mut().poll(context) else {
+                        this.stage = Stage::Polling(polling);
                         return Poll::Pending;
                     };
                     let (body, polled) = match returned {
                         Ok(returned) => returned,
                         Err(error) => return Poll::Ready(Some(Err(axum::Error::new(error)))),
                     };
-                    this.stage = Stage::Here(body);
+                    this.stage = Stage::Idle(body);
                     match polled {
                         Poll::Ready(Some(Ok(frame))) => {
                             let pool = &this.encoders.pool;
@@ -122,7 +122,7 @@ impl hyper::body::Body for Apart {
                             this.stage = Stage::Ended;
                             return Poll::Ready(end);
                         }
-                        // What it waits for may have come before this was known here.
+                        // The event may have come before the thread returned.
                         Poll::Pending if this.waker.has_woken.load(Ordering::Acquire) => {}
                         Poll::Pending => return Poll::Pending,
                     }
@@ -137,8 +137,8 @@ impl hyper::body::Body for Apart {
 
     fn size_hint(&self) -> SizeHint {
         match &self.stage {
-            Stage::Here(body) => body.size_hint(),
-            Stage::Away(_) | Stage::Ended => SizeHint::default(),
+            Stage::Idle(body) => body.size_hint(),
+            Stage::Polling(_) | Stage::Ended => SizeHint::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::connections::Tracked;
 /// It is spent while bytes wait to be taken, and comes back with those that are, at the least rate
 /// that is borne.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct StallAllowance {
     whole: Duration,
     bytes_per_second_min: u32,
     left: Duration,
@@ -23,9 +23,9 @@ pub(super) struct Patience {
     waiting_since: Option<Instant>,
 }
 
-impl Patience {
-    pub(super) fn new(whole: Duration, bytes_per_second_min: u32) -> Patience {
-        Patience { whole, bytes_per_second_min, left: whole, waiting_since: None }
+impl StallAllowance {
+    pub(super) fn new(whole: Duration, bytes_per_second_min: u32) -> StallAllowance {
+        StallAllowance { whole, bytes_per_second_min, left: whole, waiting_since: None }
     }
 
     /// Bytes wait from now on, unless they do already; what is left.
@@ -61,23 +61,23 @@ impl Patience {
 
 /// A stream that fails once the other side has accepted too little for a while, though more waits
 /// to be written: what that is taken from stays in memory until then.
-pub(super) struct PatientWrites<S> {
+pub(super) struct StallGuard<S> {
     stream: S,
-    patience: Patience,
-    /// The end of patience, while bytes wait to be accepted.
+    allowance: StallAllowance,
+    /// The end of allowance, while bytes wait to be accepted.
     end: Option<Pin<Box<Sleep>>>,
     /// Observer of received bytes and waiting writes.
     tracked: Option<Tracked>,
 }
 
-impl<S> PatientWrites<S> {
-    pub(super) fn new(stream: S, patience: Patience) -> PatientWrites<S> {
-        PatientWrites { stream, patience, end: None, tracked: None }
+impl<S> StallGuard<S> {
+    pub(super) fn new(stream: S, allowance: StallAllowance) -> StallGuard<S> {
+        StallGuard { stream, allowance, end: None, tracked: None }
     }
 
     /// Adds an observer of received bytes and waiting writes.
-    pub(super) fn tracked_by(self, tracked: Tracked) -> PatientWrites<S> {
-        PatientWrites { tracked: Some(tracked), ..self }
+    pub(super) fn tracked_by(self, tracked: Tracked) -> StallGuard<S> {
+        StallGuard { tracked: Some(tracked), ..self }
     }
 
     /// The stream itself.
@@ -85,7 +85,7 @@ impl<S> PatientWrites<S> {
         &self.stream
     }
 
-    /// The outcome of an attempt to write, or the end of patience.
+    /// The outcome of an attempt to write, or the end of allowance.
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -97,16 +97,16 @@ impl<S> PatientWrites<S> {
         }
         if let Poll::Ready(accepted) = &outcome {
             self.end = None;
-            self.patience.take(accepted.as_ref().map_or(0, bytes_of));
+            self.allowance.take(accepted.as_ref().map_or(0, bytes_of));
             return outcome;
         }
-        let left = self.patience.wait();
+        let left = self.allowance.wait();
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(left)));
-        end.as_mut().poll(context).map(|()| Err(self.patience.end()))
+        end.as_mut().poll(context).map(|()| Err(self.allowance.end()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for PatientWrites<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -123,7 +123,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PatientWrites<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for PatientWrites<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -162,12 +162,12 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const ALLOWANCE: Duration = Duration::from_secs(60);
 
     /// Writes to a client that takes 10 bytes at a time, so far apart; how long that went well.
     async fn write(bytes: usize, pause: Duration) -> (io::Result<()>, Duration) {
         let (ours, mut theirs) = duplex(10);
-        let mut ours = PatientWrites::new(ours, Patience::new(PATIENCE, 10));
+        let mut ours = StallGuard::new(ours, StallAllowance::new(ALLOWANCE, 10));
         let started = Instant::now();
         tokio::select! {
             written = async { ours.write_all(&vec![0; bytes]).await } => {
@@ -198,8 +198,8 @@ mod tests {
     async fn a_client_that_keeps_to_the_rate_is_waited_for() {
         let (written, elapsed) = write(3_000, Duration::from_millis(900)).await;
         written.unwrap();
-        assert!(elapsed > 4 * PATIENCE, "{elapsed:?}");
-        // Slower for less time than patience lasts.
+        assert!(elapsed > 4 * ALLOWANCE, "{elapsed:?}");
+        // Slower for less time than allowance lasts.
         let (written, elapsed) = write(50, Duration::from_secs(9)).await;
         written.unwrap();
         assert_eq!(elapsed.as_secs(), 36);
