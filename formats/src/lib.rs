@@ -1,10 +1,10 @@
-//! Files of other programs: OpenMetrics text, read and written, and the blocks of Prometheus' TSDB,
-//! read.
+//! Formats of other programs: OpenMetrics text and chunks of Prometheus, read and written, and the
+//! blocks of its TSDB, read.
 //!
-//! Nothing here knows where samples go or come from. Every length and offset in a file is checked
-//! before it is used: damage is an error that names the file and the place, and what is held in
-//! memory does not grow with the file, whatever it claims.
+//! Every length and offset is checked before it is used. Damage is an error with the file and the
+//! position. The memory for reading a file does not grow with its size.
 
+pub mod chunk;
 pub mod error;
 pub mod open_metrics;
 pub mod tsdb;

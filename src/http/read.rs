@@ -13,6 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use engine::parse::{MATCHERS_MAX, REGEXES_MAX};
+use formats::chunk::{ChunkEncoder, EncodedChunk, SampleRef};
 use futures::{StreamExt, stream};
 use model::{
     Advance, Budget, BudgetError, Matcher, MetadataQuery, SampleBatch, Selection, SeriesSet,
@@ -20,8 +21,8 @@ use model::{
 };
 use tokio::sync::mpsc;
 use wire::read::{
-    ChunkEncoder, FrameEncoder, ReadLimits, ReadQuery, ReadRequest, ReadSample, ResponseType,
-    ResultEncoder, SeriesEncoder,
+    ChunkRef, FrameEncoder, ReadLimits, ReadQuery, ReadRequest, ResponseType, ResultEncoder,
+    SeriesEncoder,
 };
 
 use super::error::ApiError;
@@ -169,6 +170,11 @@ enum ReadResult {
     Labels(Vec<model::Labels>),
 }
 
+fn chunk_ref(chunk: &EncodedChunk) -> ChunkRef<'_> {
+    let EncodedChunk { min_ms, max_ms, encoding, data } = chunk;
+    ChunkRef { min_ms: *min_ms, max_ms: *max_ms, encoding: *encoding as u8, data }
+}
+
 /// Hands over each sample of a series, floats and histograms in the order of time.
 fn each_sample(
     series: &dyn SeriesSet,
@@ -176,7 +182,7 @@ fn each_sample(
     end_ms: i64,
     budget: &Budget,
     batch: &mut SampleBatch,
-    mut take: impl FnMut(i64, ReadSample<'_>) -> Result<(), ReadFailure>,
+    mut take: impl FnMut(i64, SampleRef<'_>) -> Result<(), ReadFailure>,
 ) -> Result<(), ReadFailure> {
     let mut cursor = series.cursor(series_index);
     loop {
@@ -188,12 +194,12 @@ fn each_sample(
         let (times, values) = batch.samples();
         for (time_ms, value) in times.iter().zip(values) {
             while let Some(sample) = histograms.next_if(|h| h.timestamp_ms < *time_ms) {
-                take(sample.timestamp_ms, ReadSample::Histogram(&sample.histogram))?;
+                take(sample.timestamp_ms, SampleRef::Histogram(&sample.histogram))?;
             }
-            take(*time_ms, ReadSample::Float(*value))?;
+            take(*time_ms, SampleRef::Float(*value))?;
         }
         for sample in histograms {
-            take(sample.timestamp_ms, ReadSample::Histogram(&sample.histogram))?;
+            take(sample.timestamp_ms, SampleRef::Histogram(&sample.histogram))?;
         }
         if advance != Advance::Full {
             return Ok(());
@@ -295,8 +301,8 @@ fn encode_result(
                         return Err(ReadFailure::Api(ApiError::bad_data(message)));
                     }
                     match sample {
-                        ReadSample::Float(value) => series_encoder.push_float(time_ms, value),
-                        ReadSample::Histogram(histogram) => {
+                        SampleRef::Float(value) => series_encoder.push_float(time_ms, value),
+                        SampleRef::Histogram(histogram) => {
                             series_encoder.push_histogram(time_ms, histogram);
                         }
                     }
@@ -454,7 +460,7 @@ fn encode_frames(
                 let mut chunks = ChunkEncoder::default();
                 each_sample(&**set, index, end_ms, &budget, &mut batch, |time_ms, sample| {
                     if let Some(chunk) = chunks.push(time_ms, sample) {
-                        frames.push(&chunk, &mut out);
+                        frames.push(chunk_ref(&chunk), &mut out);
                         if out.len() >= PART_BYTES {
                             send(&mut out)?;
                         }
@@ -462,7 +468,7 @@ fn encode_frames(
                     Ok(())
                 })?;
                 if let Some(chunk) = chunks.finish() {
-                    frames.push(&chunk, &mut out);
+                    frames.push(chunk_ref(&chunk), &mut out);
                 }
                 frames.end(&mut out);
                 if out.len() >= PART_BYTES {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use model::{Labels, TimeRange};
 use serde::Deserialize;
 
-use super::chunk::{ChunkReader, ChunkSample};
 use super::file::WindowedFile;
-use super::index::{ChunkPlace, Index};
+use super::index::{ChunkMeta, Index};
 use super::tombstones::Tombstones;
+use crate::chunk::{ChunkDecoder, ChunkSample};
 use crate::error::FormatError;
 
 /// The largest chunk that is read, in bytes; Prometheus writes about 1 KiB of floats.
@@ -64,7 +64,7 @@ pub struct Series {
     /// Its labels.
     pub labels: Labels,
     /// Its chunks.
-    pub chunks: Vec<ChunkPlace>,
+    pub chunks: Vec<ChunkMeta>,
     /// Deleted times.
     deleted: Vec<TimeRange>,
 }
@@ -138,15 +138,15 @@ impl Block {
     pub fn samples<E: From<FormatError>>(
         &mut self,
         series: &Series,
-        chunk: &ChunkPlace,
+        chunk: &ChunkMeta,
         mut take: impl FnMut(ChunkSample) -> Result<(), E>,
     ) -> Result<(), E> {
         let times = TimeRange::new(chunk.min_ms, chunk.max_ms);
         if series.deleted.iter().any(|deleted| deleted.covers(times)) {
             return Ok(());
         }
-        let file = self.segment(chunk.place)?;
-        let offset = chunk.place & u64::from(u32::MAX);
+        let file = self.segment(chunk.reference)?;
+        let offset = chunk.reference & u64::from(u32::MAX);
         let (len, start) = file.varint(offset)?;
         if len > CHUNK_BYTES_MAX {
             return Err(file.damaged(offset, format!("a chunk of {len} bytes")).into());
@@ -161,7 +161,7 @@ impl Block {
             let detail = format!("{detail}, in the series {}", series.labels);
             E::from(FormatError::damaged(&path, offset, detail))
         };
-        let mut reader = ChunkReader::new(*encoding, bytes).map_err(|error| in_series(&error))?;
+        let mut reader = ChunkDecoder::new(*encoding, bytes).map_err(|error| in_series(&error))?;
         while let Some(sample) = reader.next_sample().map_err(|error| in_series(&error))? {
             let at_ms = sample.timestamp_ms();
             if at_ms < chunk.min_ms || at_ms > chunk.max_ms {
@@ -176,8 +176,8 @@ impl Block {
     }
 
     /// The file of a chunk.
-    fn segment(&mut self, place: u64) -> Result<&mut WindowedFile, FormatError> {
-        let number = (place >> 32) as usize;
+    fn segment(&mut self, reference: u64) -> Result<&mut WindowedFile, FormatError> {
+        let number = (reference >> 32) as usize;
         if self.segment.as_ref().is_none_or(|(open, _)| *open != number) {
             let path = self.segments.get(number).ok_or_else(|| {
                 let detail = format!("a chunk in file {number} of {}", self.segments.len());

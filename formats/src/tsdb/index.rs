@@ -20,15 +20,15 @@ const SERIES_BYTES_MAX: u64 = 64 << 20;
 /// Labels of a series: few bytes stand for long texts.
 const LABELS_MAX: u64 = 10_000;
 
-/// Where a chunk is, and between which times its samples lie.
+/// Position of a chunk, and the time range of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkPlace {
-    /// Its first time, ms since the epoch.
+pub struct ChunkMeta {
+    /// Timestamp of its first sample, ms since the epoch.
     pub min_ms: i64,
-    /// Its last time.
+    /// Timestamp of its last sample.
     pub max_ms: i64,
-    /// File and offset.
-    pub(super) place: u64,
+    /// File number in the upper 32 bits, offset in the lower.
+    pub(super) reference: u64,
 }
 
 /// An open index.
@@ -51,7 +51,7 @@ pub(super) struct IndexedSeries {
     /// By what tombstones name it.
     pub(super) reference: u32,
     pub(super) labels: Labels,
-    pub(super) chunks: Vec<ChunkPlace>,
+    pub(super) chunks: Vec<ChunkMeta>,
 }
 
 impl Index {
@@ -199,25 +199,25 @@ fn take_symbols(rest: &mut &[u8]) -> Option<Vec<(u32, u32)>> {
     (0..count).map(|_| Some((number()?, number()?))).collect()
 }
 
-fn take_chunks(rest: &mut &[u8]) -> Option<Vec<ChunkPlace>> {
+fn take_chunks(rest: &mut &[u8]) -> Option<Vec<ChunkMeta>> {
     let count = take_varint(rest)?;
-    let mut chunks: Vec<ChunkPlace> = Vec::new();
+    let mut chunks: Vec<ChunkMeta> = Vec::new();
     for _ in 0..count {
-        let (min_ms, max_ms, place);
+        let (min_ms, max_ms, reference);
         match chunks.last() {
             None => {
                 min_ms = unzigzag(take_varint(rest)?);
                 max_ms = min_ms.checked_add_unsigned(take_varint(rest)?)?;
-                place = take_varint(rest)?;
+                reference = take_varint(rest)?;
             }
             Some(before) => {
                 // A difference of two numbers, as unsigned: chunks that overlap wrap around.
                 min_ms = before.max_ms.wrapping_add(take_varint(rest)? as i64);
                 max_ms = min_ms.checked_add_unsigned(take_varint(rest)?)?;
-                place = before.place.checked_add_signed(unzigzag(take_varint(rest)?))?;
+                reference = before.reference.checked_add_signed(unzigzag(take_varint(rest)?))?;
             }
         }
-        chunks.push(ChunkPlace { min_ms, max_ms, place });
+        chunks.push(ChunkMeta { min_ms, max_ms, reference });
     }
     Some(chunks)
 }

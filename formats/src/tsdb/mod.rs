@@ -9,20 +9,14 @@
 //!
 //! Source: `tsdb/docs/format` of Prometheus.
 
-mod bits;
 mod block;
-mod chunk;
 mod file;
-mod float;
-mod histogram;
 mod index;
-mod starts;
 mod symbols;
 #[cfg(test)]
 mod tests;
 mod tombstones;
 
 pub use block::{Block, BlockMeta, BlockStats, CHUNK_BYTES_MAX, Series, ThanosMeta};
-pub use chunk::{ChunkError, ChunkReader, ChunkSample};
-pub use index::ChunkPlace;
+pub use index::ChunkMeta;
 pub use tombstones::TOMBSTONES_BYTES_MAX;

@@ -5,8 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use formats::FormatError;
+use formats::chunk::ChunkSample;
 use formats::open_metrics::{Entry, Reader, Sample};
-use formats::tsdb::{Block, ChunkSample};
+use formats::tsdb::Block;
 use model::{Batch, Labels};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;

@@ -1,4 +1,4 @@
-//! Remote read: what a client asks for, and the two kinds of answers.
+//! Remote read: requests, and the two types of responses.
 //!
 //! ```text
 //! SAMPLES               snappy of  ReadResponse { QueryResult { series with samples }, … }
@@ -7,16 +7,12 @@
 //!
 //! Source: `prompb/{remote,types}.proto` and `storage/remote/{codec,chunked}.go` of Prometheus.
 
-mod bits;
-mod chunk;
-mod counts;
 mod request;
 mod response;
 #[cfg(test)]
 mod tests;
 
-pub use chunk::{ChunkEncoder, ChunkEncoding, EncodedChunk, ReadSample};
 pub use request::{
     ReadError, ReadHints, ReadLimits, ReadMatcher, ReadQuery, ReadRequest, ResponseType,
 };
-pub use response::{FrameEncoder, ResultEncoder, SeriesEncoder};
+pub use response::{ChunkRef, FrameEncoder, ResultEncoder, SeriesEncoder};

@@ -1,16 +1,15 @@
-//! Answers to remote read, as they are sent.
+//! Encoding of responses.
 
+use model::histogram::{IntegerCounts, bucket_deltas};
 use model::varint::{push_varint, varint_len, zigzag};
-use model::{Histogram, Labels, ResetHint, Span};
+use model::{Histogram, Labels, Span};
 
-use super::chunk::EncodedChunk;
-use super::counts::{WholeCounts, deltas};
 use crate::fields::{
     push_bytes, push_double, push_doubles, push_integer, push_present_double, push_present_integer,
     push_signed,
 };
 
-/// Encodes one series with its samples for an answer of plain samples.
+/// Encodes one series with its samples for a response of type `SAMPLES`.
 #[derive(Debug, Default)]
 pub struct SeriesEncoder {
     series: Vec<u8>,
@@ -19,7 +18,7 @@ pub struct SeriesEncoder {
 }
 
 impl SeriesEncoder {
-    /// Begins a series.
+    /// Starts a series.
     pub fn begin(&mut self, labels: &Labels) {
         self.series.clear();
         push_labels(&mut self.series, labels, &mut self.part);
@@ -33,40 +32,39 @@ impl SeriesEncoder {
         push_bytes(&mut self.series, 2, &self.part);
     }
 
-    /// Adds a histogram: of whole numbers, or of floats.
+    /// Adds a histogram, with integer counts if all of them are integers.
     pub fn push_histogram(&mut self, time_ms: i64, histogram: &Histogram) {
         let out = &mut self.part;
         out.clear();
-        let whole = WholeCounts::of(histogram);
-        match whole {
-            Some(whole) => push_present_integer(out, 1, whole.count),
+        let counts = IntegerCounts::of(histogram);
+        match counts {
+            Some(counts) => push_present_integer(out, 1, counts.count),
             None => push_present_double(out, 2, histogram.count),
         }
         push_double(out, 3, histogram.sum);
         push_integer(out, 4, u64::from(zigzag(i64::from(histogram.schema)) as u32));
         push_double(out, 5, histogram.zero_threshold);
-        match whole {
-            Some(whole) => push_present_integer(out, 6, whole.zero_count),
+        match counts {
+            Some(counts) => push_present_integer(out, 6, counts.zero_count),
             None => push_present_double(out, 7, histogram.zero_count),
         }
-        for (field, spans, counts) in [
+        for (field, spans, buckets) in [
             (8, &histogram.negative_spans, &histogram.negative_counts),
             (11, &histogram.positive_spans, &histogram.positive_counts),
         ] {
             push_spans(out, field, spans, &mut self.nested);
-            match whole {
-                Some(_) => push_signed(out, field + 1, deltas(counts)),
-                None => push_doubles(out, field + 2, counts),
+            match counts {
+                Some(_) => push_signed(out, field + 1, bucket_deltas(buckets)),
+                None => push_doubles(out, field + 2, buckets),
             }
         }
-        let hint: ResetHint = histogram.reset_hint;
-        push_integer(out, 14, u64::from(hint.number()));
+        push_integer(out, 14, u64::from(histogram.reset_hint.number()));
         push_integer(out, 15, time_ms as u64);
         push_doubles(out, 16, &histogram.custom_bounds);
         push_bytes(&mut self.series, 4, out);
     }
 
-    /// How many bytes the series has so far.
+    /// Size of the series, in bytes.
     pub fn bytes(&self) -> usize {
         self.series.len()
     }
@@ -90,7 +88,7 @@ fn push_labels(out: &mut Vec<u8>, labels: &Labels, part: &mut Vec<u8>) {
     }
 }
 
-/// Puts the series of each query together to an answer of plain samples.
+/// Encodes a response of type `SAMPLES`: the series of each query.
 #[derive(Debug, Default)]
 pub struct ResultEncoder {
     message: Vec<u8>,
@@ -98,7 +96,7 @@ pub struct ResultEncoder {
 }
 
 impl ResultEncoder {
-    /// Adds a series to the result of the query that is under way.
+    /// Adds a series to the result of the current query.
     pub fn push_series(&mut self, series: &SeriesEncoder) {
         push_bytes(&mut self.result, 1, &series.series);
     }
@@ -106,24 +104,37 @@ impl ResultEncoder {
     /// Ends the result of a query.
     pub fn end_query(&mut self) {
         push_bytes(&mut self.message, 1, &self.result);
-        // Its memory is not needed for the next one, which may be small.
+        // Freed, as the next result may be small.
         self.result = Vec::new();
     }
 
-    /// How many bytes the results that have ended have.
+    /// Size of the finished results, in bytes.
     pub fn bytes(&self) -> usize {
         self.message.len()
     }
 
-    /// The answer, compressed.
+    /// Returns the compressed response.
     ///
-    /// Errors: a message of 4 GiB and more, which cannot be.
+    /// Errors: a message of 4 GiB or more.
     pub fn compress(self) -> Result<Vec<u8>, snap::Error> {
         snap::raw::Encoder::new().compress_vec(&self.message)
     }
 }
 
-/// Puts the chunks of series into frames. A frame holds chunks of one series.
+/// A chunk of a series.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkRef<'a> {
+    /// Timestamp of its first sample, ms since the epoch.
+    pub min_ms: i64,
+    /// Timestamp of its last sample.
+    pub max_ms: i64,
+    /// Number of its encoding in Prometheus.
+    pub encoding: u8,
+    /// Its bytes.
+    pub data: &'a [u8],
+}
+
+/// Encodes the frames of a response of type `STREAMED_XOR_CHUNKS`. A frame has chunks of one series.
 #[derive(Debug)]
 pub struct FrameEncoder {
     frame_bytes_max: usize,
@@ -135,8 +146,8 @@ pub struct FrameEncoder {
 }
 
 impl FrameEncoder {
-    /// Frames for the answer to the query at an index. A frame is ended with the chunk with which
-    /// it has so many bytes.
+    /// Creates an encoder for the query at an index. A frame ends with the chunk that makes it reach
+    /// `frame_bytes_max`.
     pub fn new(query_index: usize, frame_bytes_max: usize) -> FrameEncoder {
         FrameEncoder {
             frame_bytes_max,
@@ -148,7 +159,7 @@ impl FrameEncoder {
         }
     }
 
-    /// Begins a series.
+    /// Starts a series.
     pub fn begin(&mut self, labels: &Labels) {
         self.labels.clear();
         push_labels(&mut self.labels, labels, &mut self.part);
@@ -156,27 +167,27 @@ impl FrameEncoder {
         self.series.extend_from_slice(&self.labels);
     }
 
-    /// Adds a chunk of the series, and the frame to `out` that is complete with it.
-    pub fn push(&mut self, chunk: &EncodedChunk, out: &mut Vec<u8>) {
+    /// Adds a chunk of the series; appends the frame to `out` if it is complete.
+    pub fn push(&mut self, chunk: ChunkRef<'_>, out: &mut Vec<u8>) {
         self.part.clear();
         push_integer(&mut self.part, 1, chunk.min_ms as u64);
         push_integer(&mut self.part, 2, chunk.max_ms as u64);
-        push_integer(&mut self.part, 3, chunk.encoding as u64);
-        push_bytes(&mut self.part, 4, &chunk.data);
+        push_integer(&mut self.part, 3, u64::from(chunk.encoding));
+        push_bytes(&mut self.part, 4, chunk.data);
         push_bytes(&mut self.series, 2, &self.part);
         if self.series.len() >= self.frame_bytes_max {
             self.push_frame(out);
         }
     }
 
-    /// Ends the series; its last frame goes to `out`.
+    /// Ends the series; appends its last frame to `out`.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if self.series.len() > self.labels.len() {
             self.push_frame(out);
         }
     }
 
-    /// A frame with the labels of the series alone.
+    /// Appends a frame without chunks.
     pub fn push_labels_alone(&mut self, out: &mut Vec<u8>) {
         self.push_frame(out);
     }
@@ -185,7 +196,7 @@ impl FrameEncoder {
         let mut head = std::mem::take(&mut self.nested);
         head.clear();
         push_bytes(&mut head, 1, &[]);
-        // The length of the series stands in place of the empty one.
+        // Replaces the length of the empty message by that of the series.
         head.pop();
         push_varint(&mut head, self.series.len() as u64);
         let mut tail = std::mem::take(&mut self.part);

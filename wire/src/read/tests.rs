@@ -1,10 +1,9 @@
-//! Requests as prost writes them, answers as prost and a naive reader of chunks read them.
+//! Requests as prost encodes them, and responses as prost decodes them.
 
 use std::sync::Arc;
 
 use model::histogram::CUSTOM_BUCKETS_SCHEMA;
 use model::{Histogram, Labels, MatchOp, ResetHint, Span};
-use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
@@ -179,246 +178,6 @@ fn what_is_no_request_is_refused() {
     );
 }
 
-/// A reader of bits that is as simple as can be.
-struct NaiveBits<'a>(&'a [u8], usize);
-
-impl NaiveBits<'_> {
-    fn bit(&mut self) -> u64 {
-        let bit = self.0[self.1 / 8] >> (7 - self.1 % 8) & 1;
-        self.1 += 1;
-        u64::from(bit)
-    }
-
-    fn bits(&mut self, count: u32) -> u64 {
-        (0..count).fold(0, |bits, _| bits << 1 | self.bit())
-    }
-
-    /// A number of so many bits whose largest is half of what they hold.
-    fn signed(&mut self, count: u32) -> i64 {
-        let bits = self.bits(count);
-        if count < 64 && bits > 1 << (count - 1) { bits as i64 - (1 << count) } else { bits as i64 }
-    }
-
-    fn varint(&mut self) -> u64 {
-        let (mut number, mut shift) = (0, 0);
-        loop {
-            let byte = self.bits(8);
-            number |= (byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return number;
-            }
-        }
-    }
-
-    fn ones(&mut self, max: u32) -> u32 {
-        (0..max).take_while(|_| self.bit() == 1).count() as u32
-    }
-
-    fn varbit_bits(&mut self) -> u32 {
-        [0, 3, 6, 9, 12, 18, 25, 56, 64][self.ones(8) as usize]
-    }
-
-    fn varbit(&mut self) -> i64 {
-        match self.varbit_bits() {
-            0 => 0,
-            bits => self.signed(bits),
-        }
-    }
-
-    fn varbit_unsigned(&mut self) -> u64 {
-        let bits = self.varbit_bits();
-        self.bits(bits)
-    }
-
-    fn xor(&mut self, before: &mut (u64, u32, u32)) -> f64 {
-        if self.bit() == 1 {
-            if self.bit() == 1 {
-                before.1 = self.bits(5) as u32;
-                let significant = match self.bits(6) as u32 {
-                    0 => 64,
-                    bits => bits,
-                };
-                before.2 = 64 - before.1 - significant;
-            }
-            before.0 ^= self.bits(64 - before.1 - before.2) << before.2;
-        }
-        f64::from_bits(before.0)
-    }
-
-    fn zero_threshold(&mut self) -> f64 {
-        match self.bits(8) {
-            0 => 0.0,
-            255 => f64::from_bits(self.bits(64)),
-            power => 2.0_f64.powi(power as i32 - 244),
-        }
-    }
-
-    fn spans(&mut self) -> Vec<Span> {
-        let count = self.varbit_unsigned();
-        let one = |_| {
-            let length = self.varbit_unsigned() as u32;
-            Span { length, offset: self.varbit() as i32 }
-        };
-        (0..count).map(one).collect()
-    }
-
-    fn custom_bounds(&mut self) -> Vec<f64> {
-        let count = self.varbit_unsigned();
-        let one = |_| match self.varbit_unsigned() {
-            0 => f64::from_bits(self.bits(64)),
-            bound => (bound - 1) as f64 / 1000.0,
-        };
-        (0..count).map(one).collect()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Sample {
-    Float(u64),
-    Histogram(Histogram),
-}
-
-fn read_floats(data: &[u8]) -> Vec<(i64, Sample)> {
-    let count = u16::from_be_bytes([data[0], data[1]]);
-    let mut bits = NaiveBits(&data[2..], 0);
-    let (mut time, mut delta, mut value) = (0_i64, 0_i64, (0, 0, 0));
-    let mut samples = Vec::new();
-    for index in 0..count {
-        match index {
-            0 => {
-                let number = bits.varint();
-                time = (number >> 1) as i64 ^ -((number & 1) as i64);
-                value.0 = bits.bits(64);
-            }
-            1 => {
-                delta = bits.varint() as i64;
-                time += delta;
-            }
-            _ => {
-                delta += match bits.ones(4) {
-                    0 => 0,
-                    ones => bits.signed([14, 17, 20, 64][ones as usize - 1]),
-                };
-                time += delta;
-            }
-        }
-        let value = if index == 0 { f64::from_bits(value.0) } else { bits.xor(&mut value) };
-        samples.push((time, Sample::Float(value.to_bits())));
-    }
-    samples
-}
-
-/// Of whole numbers, or of floats.
-fn read_histograms(data: &[u8], is_whole: bool) -> Vec<(i64, Sample)> {
-    let count = u16::from_be_bytes([data[0], data[1]]);
-    let hints = [ResetHint::Unknown, ResetHint::NotReset, ResetHint::Reset, ResetHint::Gauge];
-    let first_hint = hints[usize::from(data[2] >> 6)];
-    let mut bits = NaiveBits(&data[3..], 0);
-    let zero_threshold = bits.zero_threshold();
-    let schema = bits.varbit() as i8;
-    let (positive_spans, negative_spans) = (bits.spans(), bits.spans());
-    let bounds = if schema == CUSTOM_BUCKETS_SCHEMA { bits.custom_bounds() } else { vec![] };
-    let buckets = |spans: &[Span]| spans.iter().map(|s| s.length as usize).sum::<usize>();
-    let (positive, negative) = (buckets(&positive_spans), buckets(&negative_spans));
-    let (mut time, mut delta) = (0, 0);
-    let mut whole = vec![(0_i64, 0_i64); 2 + positive + negative];
-    let mut floats = vec![(0_u64, 0, 0); 3 + positive + negative];
-    let mut samples = Vec::new();
-    for index in 0..count {
-        if index == 0 {
-            time = bits.varbit();
-        } else {
-            delta += bits.varbit();
-            time += delta;
-        }
-        let mut column = |bits: &mut NaiveBits<'_>, column: usize| {
-            let (value, growth) = &mut whole[column];
-            if index == 0 {
-                *value = if column < 2 { bits.varbit_unsigned() as i64 } else { bits.varbit() };
-            } else {
-                *growth += bits.varbit();
-                *value += *growth;
-            }
-            *value
-        };
-        let mut float = |bits: &mut NaiveBits<'_>, column: usize| {
-            if index == 0 {
-                floats[column].0 = bits.bits(64);
-                return f64::from_bits(floats[column].0);
-            }
-            bits.xor(&mut floats[column])
-        };
-        let mut histogram = Histogram {
-            reset_hint: match first_hint {
-                ResetHint::Gauge => ResetHint::Gauge,
-                hint if index == 0 => hint,
-                _ => ResetHint::NotReset,
-            },
-            schema,
-            zero_threshold,
-            positive_spans: positive_spans.clone(),
-            negative_spans: negative_spans.clone(),
-            custom_bounds: Arc::from(&bounds[..]),
-            ..Histogram::default()
-        };
-        if is_whole {
-            histogram.count = column(&mut bits, 0) as f64;
-            histogram.zero_count = column(&mut bits, 1) as f64;
-            histogram.sum = float(&mut bits, 2);
-            let mut side = |from: usize, count: usize| {
-                let mut sum = 0;
-                let mut next = |at| {
-                    sum += column(&mut bits, 2 + from + at);
-                    sum as f64
-                };
-                (0..count).map(&mut next).collect::<Vec<_>>()
-            };
-            histogram.positive_counts = side(0, positive);
-            histogram.negative_counts = side(positive, negative);
-        } else {
-            histogram.count = float(&mut bits, 0);
-            histogram.zero_count = float(&mut bits, 1);
-            histogram.sum = float(&mut bits, 2);
-            let mut side = |from: usize, count: usize| {
-                (0..count).map(|at| float(&mut bits, 3 + from + at)).collect::<Vec<_>>()
-            };
-            histogram.positive_counts = side(0, positive);
-            histogram.negative_counts = side(positive, negative);
-        }
-        samples.push((time, Sample::Histogram(histogram)));
-    }
-    samples
-}
-
-fn encode(samples: &[(i64, Sample)]) -> Vec<EncodedChunk> {
-    let mut encoder = ChunkEncoder::default();
-    let mut chunks = Vec::new();
-    for (time_ms, sample) in samples {
-        let sample = match sample {
-            Sample::Float(bits) => ReadSample::Float(f64::from_bits(*bits)),
-            Sample::Histogram(histogram) => ReadSample::Histogram(histogram),
-        };
-        chunks.extend(encoder.push(*time_ms, sample));
-    }
-    chunks.extend(encoder.finish());
-    chunks
-}
-
-fn read(chunks: &[EncodedChunk]) -> Vec<(i64, Sample)> {
-    let one = |chunk: &EncodedChunk| {
-        let samples = match chunk.encoding {
-            ChunkEncoding::Xor => read_floats(&chunk.data),
-            ChunkEncoding::Histogram => read_histograms(&chunk.data, true),
-            ChunkEncoding::FloatHistogram => read_histograms(&chunk.data, false),
-        };
-        assert!(samples.len() <= 120);
-        assert_eq!((samples[0].0, samples[samples.len() - 1].0), (chunk.min_ms, chunk.max_ms));
-        samples
-    };
-    chunks.iter().flat_map(one).collect()
-}
-
 fn histogram(number: u64, layout: u8, is_whole: bool, hint: ResetHint) -> Histogram {
     let fraction = if is_whole { 0.0 } else { 0.25 };
     let count = |at: u64| (number * (at + 1)) as f64 + fraction;
@@ -442,82 +201,6 @@ fn histogram(number: u64, layout: u8, is_whole: bool, hint: ResetHint) -> Histog
         (histogram.zero_threshold, histogram.zero_count) = (0.0, 0.0);
     }
     histogram
-}
-
-fn any_sample() -> impl Strategy<Value = Sample> {
-    let float = prop_oneof![
-        any::<u64>().prop_map(Sample::Float),
-        (0..50_u32).prop_map(|value| Sample::Float(f64::from(value).to_bits())),
-        Just(Sample::Float(model::STALE_NAN_BITS)),
-    ];
-    let hint = prop_oneof![
-        5 => Just(ResetHint::NotReset),
-        1 => Just(ResetHint::Unknown),
-        1 => Just(ResetHint::Reset),
-        2 => Just(ResetHint::Gauge)
-    ];
-    let native = (0..1_u64 << 40, 0..3_u8, prop::bool::weighted(0.7), hint).prop_map(
-        |(number, layout, whole, hint)| Sample::Histogram(histogram(number, layout, whole, hint)),
-    );
-    let stale = Just(Sample::Histogram(Histogram::stale()));
-    prop_oneof![10 => float, 10 => native, 1 => stale]
-}
-
-proptest! {
-    #[test]
-    fn chunks_are_read_back_to_the_bit(
-        start in -1_i64 << 50..1 << 50,
-        steps in prop::collection::vec(
-            (prop_oneof![
-                Just(15_000_i64), 1..100_i64, 1..1_i64 << 20, 1..1_i64 << 45
-            ], any_sample(), 1..20_usize),
-            1..30,
-        ),
-    ) {
-        let mut time = start;
-        let mut samples = Vec::new();
-        for (step, sample, times) in steps {
-            // Runs of one kind, so that chunks have more than one sample.
-            for index in 0..times {
-                time += step;
-                let sample = match &sample {
-                    Sample::Float(bits) => Sample::Float(bits ^ (index as u64) << 30),
-                    Sample::Histogram(h) if h.is_stale() => sample.clone(),
-                    Sample::Histogram(h) => {
-                        let mut h = h.clone();
-                        h.count += index as f64;
-                        h.positive_counts[0] += index as f64;
-                        h.sum *= 1.5;
-                        Sample::Histogram(h)
-                    }
-                };
-                samples.push((time, sample));
-            }
-        }
-        prop_assert_eq!(read(&encode(&samples)), samples);
-    }
-}
-
-#[test]
-fn chunks_are_as_long_as_those_of_prometheus() {
-    let floats: Vec<_> =
-        (0..300).map(|i| (i * 15_000, Sample::Float((i as f64).to_bits()))).collect();
-    let counts: Vec<_> =
-        encode(&floats).iter().map(|chunk| read_floats(&chunk.data).len()).collect();
-    assert_eq!(counts, [120, 120, 60]);
-    // A histogram that only grows stays in a chunk of whole numbers, which tells of no reset.
-    let grown = |i: u64| Sample::Histogram(histogram(i, 1, true, ResetHint::NotReset));
-    let growing: Vec<_> = (1..100).map(|i| (i as i64 * 15_000, grown(i))).collect();
-    let chunks = encode(&growing);
-    assert_eq!(chunks.len(), 1);
-    assert_eq!(chunks[0].encoding, ChunkEncoding::Histogram);
-    assert!(chunks[0].data.len() < 99 * 16, "{}", chunks[0].data.len());
-    // What a reset begins has a chunk of its own, and so has what lacks a bucket.
-    let mut cut = growing;
-    if let Sample::Histogram(h) = &mut cut[50].1 {
-        h.reset_hint = ResetHint::Reset;
-    }
-    assert_eq!(encode(&cut).len(), 2);
 }
 
 #[test]
@@ -577,22 +260,19 @@ fn frames(mut bytes: &[u8]) -> Vec<ChunkedReadResponse> {
     frames
 }
 
-/// Bits of which each differs from those before as often as not.
-fn scattered(number: u64) -> u64 {
-    (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 #[test]
 fn frames_hold_one_series_and_end_near_their_bound() {
     let labels = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
-    let floats: Vec<_> = (0..1200_i64).map(|i| (i, Sample::Float(scattered(i as u64)))).collect();
-    let chunks = encode(&floats);
-    let chunk_bytes = chunks[1].data.len();
+    let chunk_bytes = 1000;
+    let data: Vec<Vec<u8>> = (0..10_u8).map(|number| vec![number; chunk_bytes]).collect();
+    let min_ms = |number: usize| 120 * number as i64 - 5;
     let mut out = Vec::new();
     let mut encoder = FrameEncoder::new(2, 3 * chunk_bytes);
     for job in ["a", "b"] {
         encoder.begin(&labels(job));
-        for chunk in &chunks {
+        for (number, data) in data.iter().enumerate() {
+            let min_ms = min_ms(number);
+            let chunk = ChunkRef { min_ms, max_ms: min_ms + 119, encoding: 1, data };
             encoder.push(chunk, &mut out);
         }
         encoder.end(&mut out);
@@ -607,9 +287,12 @@ fn frames_hold_one_series_and_end_near_their_bound() {
         assert_eq!(of.len(), 4);
         assert!(of.iter().all(|f| f.series.len() == 1 && f.query_index == 2));
         assert!(of[..3].iter().all(|f| f.series[0].chunks.len() == 3), "{index}");
-        let data = of.iter().flat_map(|f| &f.series[0].chunks);
-        let read: Vec<_> = data.flat_map(|chunk| read_floats(&chunk.data)).collect();
-        assert_eq!(read, floats);
+        let chunks = of.iter().flat_map(|f| &f.series[0].chunks).enumerate();
+        for (number, chunk) in chunks {
+            let times = (chunk.min, chunk.max, chunk.encoding);
+            assert_eq!(times, (min_ms(number), min_ms(number) + 119, 1));
+            assert_eq!(chunk.data, data[number]);
+        }
     }
     let last = frames.last().unwrap();
     assert_eq!((&last.series[0].labels[1].value[..], last.series[0].chunks.len()), (&b"c"[..], 0));

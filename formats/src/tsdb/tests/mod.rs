@@ -1,15 +1,15 @@
 mod write;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use model::{Histogram, Labels, ResetHint, Span, stale_nan};
+use model::Labels;
 use proptest::prelude::*;
 
 use super::*;
 use crate::FormatError;
-use write::{Float, WrittenSeries, float_histograms, integer_histograms, write_block, xor, xor2};
+use crate::chunk::{ChunkEncoder, ChunkSample, SampleRef};
+use write::{WrittenSeries, write_block};
 
 /// A folder that goes with its test.
 struct Folder(PathBuf);
@@ -32,36 +32,7 @@ impl Drop for Folder {
     }
 }
 
-/// A sample as it can be compared: time, start, and bits or histogram.
-#[derive(Debug, Clone, PartialEq)]
-enum Read {
-    Float(i64, i64, u64),
-    Histogram(i64, i64, Arc<Histogram>),
-    Invalid(i64),
-}
-
-fn comparable(sample: ChunkSample) -> Read {
-    match sample {
-        ChunkSample::Float { timestamp_ms, start_ms, value } => {
-            Read::Float(timestamp_ms, start_ms, value.to_bits())
-        }
-        ChunkSample::Histogram(sample) => {
-            Read::Histogram(sample.timestamp_ms, sample.start_ms, sample.histogram)
-        }
-        ChunkSample::Invalid { timestamp_ms, .. } => Read::Invalid(timestamp_ms),
-    }
-}
-
-fn read_chunk(encoding: u8, bytes: &[u8]) -> Result<Vec<Read>, ChunkError> {
-    let mut reader = ChunkReader::new(encoding, bytes)?;
-    let mut samples = Vec::new();
-    while let Some(sample) = reader.next_sample()? {
-        samples.push(comparable(sample));
-    }
-    Ok(samples)
-}
-
-fn read_block(folder: &Path) -> Result<Vec<(Labels, Vec<Read>)>, FormatError> {
+fn read_block(folder: &Path) -> Result<Vec<(Labels, Vec<(i64, f64)>)>, FormatError> {
     let mut block = Block::open(folder)?;
     let mut all = Vec::new();
     for number in 0..block.series_count() {
@@ -69,7 +40,12 @@ fn read_block(folder: &Path) -> Result<Vec<(Labels, Vec<Read>)>, FormatError> {
         let mut samples = Vec::new();
         for chunk in &series.chunks {
             block.samples(&series, chunk, |sample| {
-                samples.push(comparable(sample));
+                match sample {
+                    ChunkSample::Float { timestamp_ms, value, .. } => {
+                        samples.push((timestamp_ms, value));
+                    }
+                    other => panic!("{other:?} was not written"),
+                }
                 Ok::<_, FormatError>(())
             })?;
         }
@@ -78,206 +54,19 @@ fn read_block(folder: &Path) -> Result<Vec<(Labels, Vec<Read>)>, FormatError> {
     Ok(all)
 }
 
-fn expected(samples: &[Float]) -> Vec<Read> {
-    samples.iter().map(|s| Read::Float(s.time_ms, s.start_ms, s.value.to_bits())).collect()
-}
-
-fn any_value() -> impl Strategy<Value = f64> {
-    prop_oneof![
-        3 => (-20_i64..20).prop_map(|value| value as f64),
-        1 => any::<f64>(),
-        1 => Just(stale_nan()),
-    ]
-}
-
-/// Ascending times, mostly even ones.
-fn any_times(count: usize) -> impl Strategy<Value = Vec<i64>> {
-    let step = prop_oneof![4 => Just(15_000_i64), 2 => 14_900_i64..15_100, 1 => 1_i64..1 << 40];
-    (-1_i64 << 40..1 << 40, proptest::collection::vec(step, count)).prop_map(|(first, steps)| {
-        let add = |time: &mut i64, step| {
-            *time += step;
-            Some(*time)
-        };
-        steps.into_iter().scan(first, add).collect()
-    })
-}
-
-fn any_floats(has_starts: bool) -> impl Strategy<Value = Vec<Float>> {
-    (1_usize..200).prop_flat_map(move |count| {
-        let start = prop_oneof![3 => Just(None), 1 => (1_i64..100_000).prop_map(Some)];
-        let values = proptest::collection::vec((any_value(), start), count);
-        (any_times(count), values).prop_map(move |(times, values)| {
-            let mut start_ms = 0;
-            let float = |(time_ms, (value, start)): (i64, (f64, Option<i64>))| {
-                if let Some(before) = start.filter(|_| has_starts) {
-                    start_ms = time_ms - before;
-                }
-                Float { time_ms, start_ms, value }
-            };
-            times.into_iter().zip(values).map(float).collect()
-        })
-    })
-}
-
-/// Histograms of one layout.
-fn any_histograms() -> impl Strategy<Value = (bool, Vec<(i64, Histogram)>)> {
-    let layout = (
-        prop_oneof![Just(-53_i8), -4_i8..=8],
-        prop_oneof![Just(0.0), Just(2.0_f64.powi(-128)), Just(0.001)],
-        proptest::collection::vec((0_i32..5, 1_u32..4), 0..3),
-        proptest::collection::vec((0_i32..5, 1_u32..4), 0..3),
-    );
-    (layout, any::<bool>(), 1_usize..20).prop_flat_map(|(layout, is_gauge, count)| {
-        let (schema, zero_threshold, above, below) = layout;
-        let is_custom = schema == -53;
-        let spans = |spans: &[(i32, u32)]| -> Vec<Span> {
-            spans.iter().map(|&(offset, length)| Span { offset, length }).collect()
-        };
-        let len = |spans: &[Span]| spans.iter().map(|s| s.length as usize).sum::<usize>();
-        let (above, below) = (spans(&above), if is_custom { Vec::new() } else { spans(&below) });
-        let numbers = (
-            proptest::collection::vec(0_u32..1 << 20, len(&above)),
-            proptest::collection::vec(0_u32..1 << 20, len(&below)),
-            if is_custom { 0_u32..1 } else { 0..1 << 10 },
-            any_value(),
-        );
-        let bounds: Arc<[f64]> = match is_custom {
-            true => (0..40).map(|bound| f64::from(bound) * 0.25 - 1.5).collect(),
-            false => Arc::default(),
-        };
-        (any_times(count), proptest::collection::vec(numbers, count)).prop_map(
-            move |(times, numbers)| {
-                let histogram =
-                    |(positive, negative, zero, sum): (Vec<u32>, Vec<u32>, u32, f64)| {
-                        let floats = |counts: Vec<u32>| -> Vec<f64> {
-                            counts.into_iter().map(f64::from).collect()
-                        };
-                        let (positive_counts, negative_counts) =
-                            (floats(positive), floats(negative));
-                        let counts = positive_counts.iter().chain(&negative_counts);
-                        Histogram {
-                            reset_hint: if is_gauge {
-                                ResetHint::Gauge
-                            } else {
-                                ResetHint::NotReset
-                            },
-                            schema,
-                            zero_threshold: if is_custom { 0.0 } else { zero_threshold },
-                            zero_count: zero.into(),
-                            count: counts.sum::<f64>() + f64::from(zero),
-                            sum: if sum.is_nan() && !model::is_stale(sum) { 1.0 } else { sum },
-                            positive_spans: above.clone(),
-                            negative_spans: below.clone(),
-                            positive_counts,
-                            negative_counts,
-                            custom_bounds: Arc::clone(&bounds),
-                        }
-                    };
-                (is_gauge, times.into_iter().zip(numbers.into_iter().map(histogram)).collect())
-            },
-        )
-    })
-}
-
-fn expected_histograms(histograms: &[(i64, Histogram)], start_ms: i64) -> Vec<Read> {
-    let read = |(index, (time_ms, histogram)): (usize, &(i64, Histogram))| {
-        let histogram = match histogram.is_stale() {
-            true => Histogram::stale(),
-            false if index == 0 && histogram.reset_hint == ResetHint::NotReset => {
-                Histogram { reset_hint: ResetHint::Unknown, ..histogram.clone() }
-            }
-            false => histogram.clone(),
-        };
-        Read::Histogram(*time_ms, start_ms, Arc::new(histogram))
-    };
-    histograms.iter().enumerate().map(read).collect()
-}
-
-proptest! {
-    #[test]
-    fn floats_are_read_as_they_were_written(floats in any_floats(false)) {
-        prop_assert_eq!(read_chunk(1, &xor(&floats)).unwrap(), expected(&floats));
-        prop_assert_eq!(read_chunk(4, &xor2(&floats)).unwrap(), expected(&floats));
-    }
-
-    #[test]
-    fn starts_are_read_with_their_floats(floats in any_floats(true)) {
-        prop_assert_eq!(read_chunk(4, &xor2(&floats)).unwrap(), expected(&floats));
-    }
-
-    #[test]
-    fn histograms_are_read_as_they_were_written(
-        (is_gauge, histograms) in any_histograms(),
-        start_ms in prop_oneof![Just(0_i64), 1_i64..1000],
-    ) {
-        let known = expected_histograms(&histograms, 0);
-        let integers = integer_histograms(&histograms, is_gauge, 0);
-        prop_assert_eq!(read_chunk(2, &integers).unwrap(), known.clone());
-        let floats = float_histograms(&histograms, is_gauge, 0);
-        prop_assert_eq!(read_chunk(3, &floats).unwrap(), known);
-        let with_starts = expected_histograms(&histograms, start_ms);
-        let integers = integer_histograms(&histograms, is_gauge, start_ms);
-        if start_ms != 0 {
-            prop_assert_eq!(read_chunk(5, &integers).unwrap(), with_starts.clone());
-            let floats = float_histograms(&histograms, is_gauge, start_ms);
-            prop_assert_eq!(read_chunk(6, &floats).unwrap(), with_starts);
-        }
-    }
-
-    #[test]
-    fn any_bytes_are_a_chunk_or_none(
-        encoding in 0_u8..9,
-        bytes in proptest::collection::vec(any::<u8>(), 0..300),
-    ) {
-        let _ = read_chunk(encoding, &bytes);
-    }
-
-    #[test]
-    fn mutated_chunks_are_read_or_refused(
-        floats in any_floats(true),
-        (is_gauge, histograms) in any_histograms(),
-        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-        cut in any::<prop::sample::Index>(),
-    ) {
-        for (encoding, bytes) in [
-            (1, xor(&floats)),
-            (4, xor2(&floats)),
-            (2, integer_histograms(&histograms, is_gauge, 0)),
-            (3, float_histograms(&histograms, is_gauge, 0)),
-        ] {
-            let mut changed = bytes.clone();
-            for (at, byte) in &changes {
-                let at = at.index(changed.len());
-                changed[at] = *byte;
-            }
-            let _ = read_chunk(encoding, &changed);
-            let shorter = &bytes[..cut.index(bytes.len())];
-            if shorter.len() + 1 < bytes.len() {
-                prop_assert!(read_chunk(encoding, shorter).is_err());
-            }
-        }
-    }
-}
-
 fn series_of(count: usize) -> Vec<WrittenSeries> {
     let series = |number: usize| {
-        let floats: Vec<Float> = (0..240)
-            .map(|at| Float {
-                time_ms: 1000 * at + number as i64,
-                start_ms: 0,
-                value: (at * at) as f64 + number as f64,
-            })
-            .collect();
-        let (early, late) = floats.split_at(120);
+        let mut encoder = ChunkEncoder::default();
+        let mut chunks = Vec::new();
+        for at in 0..240 {
+            let value = SampleRef::Float((at * at) as f64 + number as f64);
+            chunks.extend(encoder.push(1000 * at + number as i64, value));
+        }
+        chunks.extend(encoder.finish());
         let number = format!("{number:05}");
         WrittenSeries {
             labels: vec![("__name__".to_owned(), "m".to_owned()), ("number".to_owned(), number)],
-            chunks: [early, late]
-                .map(|part| {
-                    let (first, last) = (part[0].time_ms, part[part.len() - 1].time_ms);
-                    (first, last, 1, xor(part))
-                })
-                .to_vec(),
+            chunks,
         }
     };
     (0..count).map(series).collect()
@@ -290,7 +79,7 @@ fn blocks_are_read_but_for_what_is_deleted() {
     let all = read_block(&folder.0).unwrap();
     assert_eq!((all.len(), all[99].1.len()), (100, 240));
     assert_eq!(all[7].0.get("number"), "00007");
-    assert_eq!(all[7].1[3], Read::Float(3007, 0, 16.0_f64.to_bits()));
+    assert_eq!(all[7].1[3], (3007, 9.0 + 7.0));
     let deleted = [(references[7], 2_000, 4_000), (references[8], 0, 1 << 40)];
     write_block(&folder.0, &series_of(100), &deleted);
     let left = read_block(&folder.0).unwrap();

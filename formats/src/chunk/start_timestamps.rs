@@ -1,38 +1,38 @@
-//! Since when the counters of a chunk's samples count.
+//! Start timestamps of samples.
 //!
 //! ```text
-//! header:  first is known:1  changes from sample:7       0: nothing follows
-//! sample 0           varint(time − start)                if the first is known
-//! sample "from"      integer(time before − start)
-//! samples behind it  integer(that distance − the one before)
+//! header             first is known:1  changes from sample:7       0: no start timestamps
+//! sample 0           varint(timestamp − start)                     if the first is known
+//! sample "from"      varbit(timestamp before − start)
+//! samples after it   varbit(change of that distance)
 //! ```
 //!
 //! Source: "Start timestamp encoding" in `tsdb/docs/format/chunks.md` of Prometheus.
 
 use super::bits::BitReader;
-use super::chunk::ChunkError;
+use super::sample::ChunkError;
 
-/// Reads the start behind each sample.
+/// Decodes the start timestamp after each sample.
 #[derive(Debug, Default)]
-pub(super) struct Starts {
+pub(super) struct StartDecoder {
     first_is_known: bool,
     changes_from: u32,
     distance_ms: i64,
-    /// 0 where it is not known.
+    /// 0 if unknown.
     start_ms: i64,
 }
 
-impl Starts {
-    /// What a header says.
-    pub(super) fn new(header: u8) -> Starts {
-        Starts {
+impl StartDecoder {
+    /// Parses the header.
+    pub(super) fn new(header: u8) -> StartDecoder {
+        StartDecoder {
             first_is_known: header & 0x80 != 0,
             changes_from: u32::from(header & 0x7f),
-            ..Starts::default()
+            ..StartDecoder::default()
         }
     }
 
-    /// The start of a sample, by its number from 0, its time and the time of the one before.
+    /// Decodes the start timestamp of a sample; `index` counts from 0.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -46,7 +46,7 @@ impl Starts {
                 self.start_ms = time_ms.wrapping_sub(bits.varint()?);
             }
         } else if self.changes_from > 0 && index >= self.changes_from {
-            let number = bits.wide_integer()?;
+            let number = bits.varbit()?;
             self.distance_ms = match index == self.changes_from {
                 true => number,
                 false => self.distance_ms.wrapping_add(number),

@@ -1,33 +1,34 @@
-//! Chunks of floats: XOR, and XOR2, which knows starts.
+//! Decoding of floats: XOR, and XOR2, which has start timestamps.
 
 use model::stale_nan;
 
-use super::bits::{BitReader, XorWindow, signed};
-use super::chunk::{ChunkError, ChunkSample};
-use super::starts::Starts;
+use super::bits::{BitReader, signed};
+use super::sample::{ChunkError, ChunkSample};
+use super::start_timestamps::StartDecoder;
+use super::xor::XorDecoder;
 
-/// A chunk of floats that is being read.
+/// Decodes the samples of a chunk of floats.
 #[derive(Debug)]
-pub(super) struct Floats<'a> {
+pub(super) struct FloatDecoder<'a> {
     bits: BitReader<'a>,
-    /// None in the first encoding.
-    starts: Option<Starts>,
+    /// `None` in XOR.
+    starts: Option<StartDecoder>,
     time_ms: i64,
     delta_ms: i64,
-    /// The value before, staleness markers of the second encoding aside.
+    /// The value before; staleness markers of XOR2 do not count.
     value: f64,
-    window: XorWindow,
+    window: XorDecoder,
 }
 
-impl<'a> Floats<'a> {
-    /// Begins behind the header.
-    pub(super) fn new(body: &'a [u8], starts: Option<Starts>) -> Floats<'a> {
+impl<'a> FloatDecoder<'a> {
+    /// Starts after the header of the chunk.
+    pub(super) fn new(body: &'a [u8], starts: Option<StartDecoder>) -> FloatDecoder<'a> {
         let bits = BitReader::new(body);
-        let window = XorWindow::default();
-        Floats { bits, starts, time_ms: 0, delta_ms: 0, value: 0.0, window }
+        let window = XorDecoder::default();
+        FloatDecoder { bits, starts, time_ms: 0, delta_ms: 0, value: 0.0, window }
     }
 
-    /// The next sample, by its number from 0.
+    /// Decodes the next sample; `index` counts from 0.
     pub(super) fn next(&mut self, index: u32) -> Result<ChunkSample, ChunkError> {
         let before_ms = self.time_ms;
         let value = match (index, self.starts.is_some()) {
@@ -41,17 +42,17 @@ impl<'a> Floats<'a> {
             }
             (1, has_starts) => {
                 self.delta_ms = self.bits.unsigned_varint()? as i64;
-                self.pass_delta();
-                if has_starts { self.second_value()? } else { self.first_value()? }
+                self.advance_time();
+                if has_starts { self.xor2_value()? } else { self.xor_value()? }
             }
             (_, false) => {
                 let width = [0, 14, 17, 20, 64][self.bits.ones(4)? as usize];
                 let change = self.bits.bits(width)?;
                 self.delta_ms = self.delta_ms.wrapping_add(signed(change, width));
-                self.pass_delta();
-                self.first_value()?
+                self.advance_time();
+                self.xor_value()?
             }
-            (_, true) => self.joint()?,
+            (_, true) => self.xor2_sample()?,
         };
         let start_ms = match &mut self.starts {
             Some(starts) => starts.next(&mut self.bits, index, self.time_ms, before_ms)?,
@@ -60,27 +61,26 @@ impl<'a> Floats<'a> {
         Ok(ChunkSample::Float { timestamp_ms: self.time_ms, start_ms, value })
     }
 
-    fn pass_delta(&mut self) {
+    fn advance_time(&mut self) {
         self.time_ms = self.time_ms.wrapping_add(self.delta_ms);
     }
 
-    /// A value of the first encoding.
-    fn first_value(&mut self) -> Result<f64, ChunkError> {
+    fn xor_value(&mut self) -> Result<f64, ChunkError> {
         self.value = self.window.next(&mut self.bits, self.value)?;
         Ok(self.value)
     }
 
-    /// Time and value of the second encoding, told by common bits.
+    /// Decodes a timestamp and a value of XOR2, which share a prefix.
     ///
     /// Source: `tsdb/chunkenc/xor2.go` of Prometheus.
-    fn joint(&mut self) -> Result<f64, ChunkError> {
+    fn xor2_sample(&mut self) -> Result<f64, ChunkError> {
         let width = match self.bits.ones(5)? {
             0 => {
-                self.pass_delta();
+                self.advance_time();
                 return Ok(self.value);
             }
             1 => {
-                self.pass_delta();
+                self.advance_time();
                 let (window, bits) = (&mut self.window, &mut self.bits);
                 self.value = match bits.bit()? {
                     false => window.in_window(bits, self.value)?,
@@ -92,18 +92,18 @@ impl<'a> Floats<'a> {
             3 => 20,
             4 => 64,
             _ => {
-                self.pass_delta();
+                self.advance_time();
                 return Ok(stale_nan());
             }
         };
         let change = self.bits.bits(width)? << (64 - width);
         self.delta_ms = self.delta_ms.wrapping_add(change as i64 >> (64 - width));
-        self.pass_delta();
-        self.second_value()
+        self.advance_time();
+        self.xor2_value()
     }
 
-    /// A value of the second encoding, not told by common bits.
-    fn second_value(&mut self) -> Result<f64, ChunkError> {
+    /// Decodes a value of XOR2 with a prefix of its own.
+    fn xor2_value(&mut self) -> Result<f64, ChunkError> {
         let (window, bits) = (&mut self.window, &mut self.bits);
         self.value = match bits.ones(3)? {
             0 => self.value,
