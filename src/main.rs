@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "Threads cannot be started.");
+            tracing::error!(%error, "cannot start threads");
             return ExitCode::FAILURE;
         }
     };
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Raises the limit of open files: each connection and each file of the store takes one.
+/// Raises the limit of open files, which connections and files of the store need.
 fn raise_open_files_limit() {
     match open_files::raise_limit() {
         Ok(limit) if limit.now > limit.before => {

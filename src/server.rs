@@ -26,19 +26,19 @@ use crate::state::Shared;
 use crate::units::millis;
 use crate::web_config::ActiveWebConfig;
 
-/// How often it is looked whether memory can be given back.
-const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of checks whether unused memory can be released.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often a reader looks whether its store has been created.
+/// Interval of a reader's checks whether its store exists.
 const STORE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Time from the first write that fails at a start until the store is opened to read it.
+/// Delay from the first failed write at a start until the store is opened for reading.
 const READ_AFTER: Duration = Duration::from_secs(2);
 
-/// How long the store may take to write out what is in memory when it is closed.
+/// Maximum time to close the store.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Exit status of a server that has lost its store: another process has it, or it is gone.
+/// Exit status of a server that has lost its store: another process owns it, or it is gone.
 const LOST_STORE_STATUS: u8 = 3;
 
 /// Runs the server until it is asked to stop.
@@ -47,14 +47,14 @@ pub async fn run(args: Args) -> ExitCode {
     let config = match read.and_then(|config| config.retention(&args).map(|_| config)) {
         Ok(config) => config,
         Err(error) => {
-            error!(%error, "Configuration cannot be read.");
+            error!(%error, "cannot read configuration");
             return ExitCode::from(2);
         }
     };
     let web = match ActiveWebConfig::load(args.web_config_file.as_deref()) {
         Ok(web) => web,
         Err(error) => {
-            error!(%error, "Web configuration cannot be read.");
+            error!(%error, "cannot read web configuration");
             return ExitCode::from(2);
         }
     };
@@ -67,11 +67,11 @@ pub async fn run(args: Args) -> ExitCode {
     };
     let store_url = without_credentials(&args.storage_url);
     let (version, revision, tls) = (VERSION, REVISION, web.has_tls());
-    info!(%address, store = store_url, version, revision, tls, "Tessella is starting.");
+    info!(%address, store = store_url, version, revision, tls, "server is starting");
     let signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
-            error!(%error, "Signals cannot be listened to.");
+            error!(%error, "cannot listen to signals");
             return ExitCode::FAILURE;
         }
     };
@@ -89,11 +89,11 @@ async fn bind(args: &Args) -> io::Result<(TcpListener, SocketAddr)> {
 fn log_bind_failure(args: &Args, error: &io::Error) {
     let address = &args.listen_address;
     if error.kind() == io::ErrorKind::AddrInUse {
-        let message = "address is in use by another process: end it, or set another address with \
-                       --web.listen-address";
+        let message = "address is in use by another process: stop it, or set another address \
+                       (--web.listen-address)";
         error!(%address, %error, "{message}");
     } else {
-        error!(%address, %error, "cannot listen on the address of --web.listen-address");
+        error!(%address, %error, "cannot listen on the address (--web.listen-address)");
     }
 }
 
@@ -113,7 +113,7 @@ async fn serve_until_stopped(
     let web = Arc::clone(&shared.web);
     let (stop_serving, serving_stops) = oneshot::channel::<()>();
     let serving = tokio::spawn(listener::serve(listener, router, web, limits, async {
-        // A sender that is gone means the same.
+        // A dropped sender stops, too.
         let _ = serving_stops.await;
     }));
     let opened = tokio::select! {
@@ -123,36 +123,36 @@ async fn serve_until_stopped(
     let store = match opened {
         Some(Ok(store)) => store,
         Some(Err(error)) => {
-            error!(%error, "Store cannot be opened.");
+            error!(%error, "cannot open store");
             return status_of(&error);
         }
         None => {
-            info!("Tessella has stopped before its store was open.");
+            info!("server has stopped before its store was open");
             return ExitCode::SUCCESS;
         }
     };
     shared.set_store(&store);
-    info!("Tessella is ready.");
+    info!("server is ready");
     let (stop_writing, writing) = write_self_metrics(&shared, &store, address);
-    let giving_back = tokio::spawn(give_back_memory(Arc::clone(&shared)));
+    let releasing = tokio::spawn(release_memory(Arc::clone(&shared)));
     let lost = tokio::select! {
         () = signals.stop_asked(&shared) => None,
         error = store.wait_until_lost() => Some(error),
     };
-    giving_back.abort();
+    releasing.abort();
     match &lost {
-        None => info!("Tessella is stopping."),
+        None => info!("server is stopping"),
         Some(error) => error!(%error, "this process has lost its store and is stopping"),
     }
     shared.begin_stop();
     tokio::spawn(signals.end_at_next());
-    // Those who listen may have ended already.
+    // The receivers may be gone already.
     let _ = (stop_serving.send(()), stop_writing.send(()));
     if !serving.await.unwrap_or(false) {
-        warn!("Requests were cut off at the end of --web.shutdown-timeout.");
+        warn!("requests were aborted at the end of the shutdown (--web.shutdown-timeout)");
     }
     if let Err(error) = writing.await {
-        error!(%error, "The task that writes own metrics has failed.");
+        error!(%error, "task for own metrics failed");
     }
     let closed = tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await;
     if let Some(error) = lost.or_else(|| store.lost()) {
@@ -165,25 +165,25 @@ async fn serve_until_stopped(
     }
     match closed {
         Ok(Ok(())) => {
-            info!("Tessella has stopped.");
+            info!("server has stopped");
             ExitCode::SUCCESS
         }
         Ok(Err(error)) => {
-            error!(%error, "Store cannot be closed.");
+            error!(%error, "cannot close store");
             ExitCode::FAILURE
         }
         Err(_) => {
             error!(
                 seconds = CLOSE_TIMEOUT.as_secs(),
-                "Store was not closed in time, as its object store does not answer; what was \
-                 acknowledged is in the log, which the next start reads."
+                "store was not closed in time, because its object store does not answer; the next \
+                 start replays acknowledged samples from the log"
             );
             ExitCode::FAILURE
         }
     }
 }
 
-/// Exit status of a server whose store cannot be opened.
+/// Returns the exit status for a store that cannot be opened.
 fn status_of(error: &StoreError) -> ExitCode {
     match error {
         StoreError::InvalidUrl { .. } | StoreError::InvalidSetting { .. } => ExitCode::from(2),
@@ -192,22 +192,22 @@ fn status_of(error: &StoreError) -> ExitCode {
     }
 }
 
-/// Gives memory that queries have used back to the system once none has run for a while.
-async fn give_back_memory(shared: Arc<Shared>) {
-    let mut given_after = 0;
+/// Releases free memory to the system when no query runs.
+async fn release_memory(shared: Arc<Shared>) {
+    let mut released_after = 0;
     loop {
-        tokio::time::sleep(GIVE_BACK_INTERVAL).await;
+        tokio::time::sleep(RELEASE_INTERVAL).await;
         let gate = shared.queries.gate();
         let entered = gate.entered();
-        if entered != given_after && gate.running() == 0 {
-            given_after = entered;
-            // Where it fails, the next one is as good.
+        if entered != released_after && gate.running() == 0 {
+            released_after = entered;
+            // A failed release is repeated after the next query.
             let _ = tokio::task::spawn_blocking(allocator::give_back).await;
         }
     }
 }
 
-/// Starts to write the server's own metrics, if that is wanted, until the sender is used.
+/// Starts the task that writes the server's own metrics, if enabled, until the sender is used.
 fn write_self_metrics(
     shared: &Arc<Shared>,
     store: &Arc<Store>,
@@ -221,7 +221,7 @@ fn write_self_metrics(
         }
         let gather = || shared.gather_metrics();
         let stopped = async {
-            // A sender that is gone means the same.
+            // A dropped sender stops, too.
             let _ = stopped.await;
         };
         let instance = address.to_string();
@@ -233,7 +233,7 @@ fn write_self_metrics(
 async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, StoreError> {
     let started = Instant::now();
     let config = shared.config();
-    // It has been checked.
+    // The start has checked the retention.
     let retention = config.retention(&shared.args).unwrap_or_default();
     let options = StoreOptions {
         address: Some(address.to_string()),
@@ -244,14 +244,14 @@ async fn open_store(shared: &Shared, address: SocketAddr) -> Result<Arc<Store>, 
         Mode::Reader => open_to_read(shared, options).await?,
     };
     let seconds = started.elapsed().as_secs_f64();
-    info!(seconds, "Store is open.");
+    info!(seconds, "store is open");
     let store = Arc::new(store);
     RetentionStatus::of(shared, &store, store.now_ms()).await.log();
     Ok(store)
 }
 
-/// Opens the store as its writer. Where it takes no writes for a while, as on a full disk, queries
-/// are answered meanwhile from what can be read.
+/// Opens the store as its writer. While it accepts no writes, as on a full disk, queries are answered
+/// from stored samples.
 async fn open_to_write(shared: &Shared, options: StoreOptions) -> Result<Store, StoreError> {
     let (failed, mut failures) = watch::channel(None);
     let url = &shared.args.storage_url;
@@ -259,7 +259,7 @@ async fn open_to_write(shared: &Shared, options: StoreOptions) -> Result<Store, 
     let options = StoreOptions { write_failures: Some(failed), ..options };
     let opening = Store::open(url, options);
     let reading = async {
-        // Of an opening that fails, the sender is gone.
+        // A failed opening drops the sender.
         let Ok(reason) = failures.wait_for(Option::is_some).await.map(|reason| reason.clone())
         else {
             return std::future::pending().await;
@@ -277,22 +277,22 @@ async fn open_to_write(shared: &Shared, options: StoreOptions) -> Result<Store, 
     opened
 }
 
-/// Opens the store to read it as it is, again and again until that succeeds.
+/// Opens the store for reading, and retries until that succeeds.
 async fn open_meanwhile(shared: &Shared, options: StoreOptions) {
     let url = &shared.args.storage_url;
     loop {
         match Store::open_once(url, options.clone()).await {
             Ok(store) => {
-                warn!("store takes no writes; queries are answered from what it held");
+                warn!("store accepts no writes; queries are answered from stored samples");
                 return shared.set_reading(Arc::new(store));
             }
-            Err(error) => warn!(%error, "store takes no writes, and cannot be read either"),
+            Err(error) => warn!(%error, "store accepts no writes and cannot be read"),
         }
         tokio::time::sleep(STORE_INTERVAL).await;
     }
 }
 
-/// Opens the store as a reader, once there is one.
+/// Opens the store as a reader, once it exists.
 async fn open_to_read(shared: &Shared, options: StoreOptions) -> Result<Store, StoreError> {
     let (url, lag) = (&shared.args.storage_url, shared.args.reader_lag);
     let mut has_warned = false;
@@ -301,7 +301,7 @@ async fn open_to_read(shared: &Shared, options: StoreOptions) -> Result<Store, S
             Err(StoreError::NoStore(detail)) => {
                 if !std::mem::replace(&mut has_warned, true) {
                     let url = without_credentials(url);
-                    warn!(url, detail, "There is no store yet. Its writer is waited for.");
+                    warn!(url, detail, "store does not exist yet; waiting for its writer");
                 }
                 tokio::time::sleep(STORE_INTERVAL.min(lag)).await;
             }
@@ -340,7 +340,7 @@ fn store_options(args: &Args, config: &Config, retention: Retention) -> StoreOpt
     }
 }
 
-/// The signals that the process listens to.
+/// Signals that the process handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -364,7 +364,7 @@ impl Signals {
                 _ = self.interrupt.recv() => return,
                 () = shared.stop.notified() => return,
                 _ = self.hangup.recv() => {
-                    // What went wrong has been logged.
+                    // `reload` logs its error.
                     let _ = shared.reload();
                 }
             }
@@ -373,13 +373,13 @@ impl Signals {
 }
 
 impl Signals {
-    /// Ends the process at the next signal to stop. What has been acknowledged is in the log.
+    /// Exits at the next signal to stop. The log holds all acknowledged samples.
     async fn end_at_next(mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
-        warn!("Tessella ends at once: it has been asked to stop again.");
+        warn!("server exits at once after a second signal");
         std::process::exit(1);
     }
 }

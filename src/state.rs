@@ -1,5 +1,4 @@
-//! State that handlers and the process share: configuration, store, queries, metrics and the progress
-//! of the server from start to stop.
+//! State shared by handlers and the process: configuration, store, queries, metrics and readiness.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -17,13 +16,13 @@ use crate::metrics::Metrics;
 use crate::query::{Evaluate, Queries};
 use crate::web_config::ActiveWebConfig;
 
-/// Where the server stands in its life.
+/// Stage of the server from start to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Readiness {
     /// The log is being replayed.
     Starting = 0,
-    /// Queries are served from a store that takes no writes yet.
+    /// Queries are served from a store that accepts no writes yet.
     Reading = 1,
     /// Requests are served.
     Ready = 2,
@@ -31,15 +30,15 @@ pub(crate) enum Readiness {
     Stopping = 3,
 }
 
-/// What every handler shares.
+/// State shared by all handlers.
 pub(crate) struct Shared {
     pub(crate) args: Args,
     config: RwLock<Arc<Config>>,
-    /// What holds for connections, and who may ask.
+    /// TLS, headers and access.
     pub(crate) web: Arc<ActiveWebConfig>,
     readiness: AtomicU8,
     source: RwLock<Option<Arc<dyn Source>>>,
-    /// Why the store cannot be opened to write to it, while that is so.
+    /// Reason for which the store cannot be opened for writes, while it cannot.
     unwritable: Mutex<Option<String>>,
     store: OnceLock<Arc<Store>>,
     pub(crate) remote_write: RemoteWrite,
@@ -52,7 +51,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The state of a server that has not opened its store yet.
+    /// Returns the state of a server whose store is not open.
     pub(crate) fn new(
         args: Args,
         config: Config,
@@ -83,25 +82,25 @@ impl Shared {
         })
     }
 
-    /// Serves from a store, and writes to it, from now on.
+    /// Starts to serve queries and writes from a store.
     pub(crate) fn set_store(&self, store: &Arc<Store>) {
         let watched = Arc::clone(store);
         self.metrics.watch_store(move || (watched.stats(), watched.refused_series()));
         // A process opens one store.
         let _ = self.store.set(Arc::clone(store));
-        // It may have been set anew since the store began to open.
+        // A reload may have changed it while the store was opened.
         if let Ok(retention) = self.config().retention(&self.args) {
             store.set_retention(retention);
         }
         self.set_ready(Arc::clone(store) as Arc<dyn Source>);
     }
 
-    /// Serves from a source from now on.
+    /// Starts to serve queries and writes from a source.
     pub(crate) fn set_ready(&self, source: Arc<dyn Source>) {
         self.replace_source(source, Readiness::Ready);
     }
 
-    /// Answers queries from a source from now on, though no writes are accepted.
+    /// Starts to serve queries alone from a source.
     pub(crate) fn set_reading(&self, source: Arc<dyn Source>) {
         self.replace_source(source, Readiness::Reading);
     }
@@ -113,22 +112,22 @@ impl Shared {
         }
     }
 
-    /// Notes why the store cannot be opened to write to it.
+    /// Sets the reason for which the store cannot be opened for writes.
     pub(crate) fn note_unwritable(&self, reason: Option<String>) {
         *self.unwritable.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Why the store cannot be opened to write to it, while that is so.
+    /// Returns the reason for which the store cannot be opened for writes.
     pub(crate) fn unwritable(&self) -> Option<String> {
         self.unwritable.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves nothing new from now on.
+    /// Stops serving new requests.
     pub(crate) fn begin_stop(&self) {
         self.set_readiness(Readiness::Stopping);
     }
 
-    /// Where the server stands.
+    /// Stage of the server.
     pub(crate) fn readiness(&self) -> Readiness {
         match self.readiness.load(Ordering::Acquire) {
             0 => Readiness::Starting,
@@ -143,23 +142,22 @@ impl Shared {
         self.metrics.set_ready(readiness == Readiness::Ready);
     }
 
-    /// Where series come from, once the server is ready.
+    /// Source of queries, once the server is ready.
     pub(crate) fn source(&self) -> Option<Arc<dyn Source>> {
         self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where samples are written, once the server is ready.
+    /// Store for writes, once the server is ready.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         self.store.get()
     }
 
-    /// The configuration in force.
+    /// Active configuration.
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the configuration file and that of the web again. What is in force of a file stays
-    /// where it has a fault.
+    /// Reloads the configuration and the web configuration. A file with an error changes nothing.
     pub(crate) fn reload(&self) -> Result<(), ConfigError> {
         let web = self.web.reload();
         let main = self.reload_main();
@@ -173,26 +171,23 @@ impl Shared {
         match read {
             Ok((retention, config)) => {
                 if config.storage.has_other_remote(&self.config().storage) {
-                    warn!(
-                        "Changes of object stores in the configuration count from the next start \
-                         on."
-                    );
+                    warn!("changed object stores in the configuration apply after a restart");
                 }
                 *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 if let Some(store) = self.store() {
                     store.set_retention(retention);
                 }
-                info!("Configuration is reloaded.");
+                info!("configuration reloaded");
                 Ok(())
             }
             Err(error) => {
-                error!(%error, "Configuration cannot be reloaded.");
+                error!(%error, "cannot reload configuration");
                 Err(error)
             }
         }
     }
 
-    /// The metrics as they stand.
+    /// Gathers the metrics.
     pub(crate) fn gather_metrics(&self) -> Vec<prometheus::proto::MetricFamily> {
         let gate = self.queries.gate();
         self.metrics.set_queries(gate.running(), gate.waiting());
@@ -201,7 +196,7 @@ impl Shared {
         self.metrics.gather()
     }
 
-    /// Asks the server to stop; `false` where that has been asked before.
+    /// Requests a stop. Returns `false` after the first request.
     pub(crate) fn request_stop(&self) -> bool {
         let is_first = !self.stop_requested.swap(true, Ordering::AcqRel);
         self.stop.notify_one();

@@ -367,7 +367,7 @@ fn secrets_are_made_and_the_server_is_well_with_them() {
     let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
     let _child = testkit::Child(child);
     let mut lines = String::new();
-    while !lines.contains("Tessella is ready.") {
+    while !lines.contains("server is ready") {
         assert!(std::io::BufRead::read_line(&mut log, &mut lines).unwrap() > 0, "{lines}");
     }
     let address = lines.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();

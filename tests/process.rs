@@ -42,7 +42,7 @@ impl Process {
         let address = start_line.split("address=").nth(1).unwrap();
         let address = address.split_whitespace().next().unwrap().to_owned();
         let mut process = Process { child, log, address, start_line };
-        process.line_with("Tessella is ready.");
+        process.line_with("server is ready");
         process
     }
 
@@ -260,7 +260,7 @@ fn sigterm_flushes_and_the_next_start_has_it_all() {
     process.signal("-TERM");
     let (status, log) = process.end();
     assert!(status.success(), "{log}");
-    assert!(log.contains("Tessella has stopped."), "{log}");
+    assert!(log.contains("server has stopped"), "{log}");
     let mut process = Process::start(&store, &["--self-metrics=false"]);
     let (status, body) = process.get(query);
     assert_eq!(status, 200, "{body}");
@@ -283,7 +283,7 @@ fn a_second_sigterm_ends_the_process_at_once() {
     BufReader::new(&unfinished).read_line(&mut go_on).unwrap();
     assert!(go_on.contains("100 Continue"), "{go_on}");
     process.signal("-TERM");
-    process.line_with("Tessella is stopping.");
+    process.line_with("server is stopping");
     process.signal("-TERM");
     let (status, log) = process.end();
     assert_eq!(status.code(), Some(1), "{log}");
@@ -417,12 +417,12 @@ fn a_reader_waits_for_its_store_and_opens_none_itself() {
     let start_line = line_with(&mut log, "address=");
     let address = start_line.split("address=").nth(1).unwrap();
     let address = address.split_whitespace().next().unwrap().to_owned();
-    let told = line_with(&mut log, "There is no store yet.");
+    let told = line_with(&mut log, "store does not exist yet");
     assert!(told.contains("there is no folder"), "{told}");
     assert_eq!(get(&address, "/-/ready").0, 503);
     assert!(!store.exists());
     let _writer = Process::start(&store, &[]);
-    line_with(&mut log, "Tessella is ready.");
+    line_with(&mut log, "server is ready");
     assert_eq!(get(&address, "/-/ready").0, 200);
 }
 

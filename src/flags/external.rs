@@ -4,7 +4,7 @@
 
 use axum::http::Uri;
 
-/// The URL under which browsers reach the server, as through a proxy.
+/// URL under which clients reach the server, for instance through a proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExternalUrl {
     text: String,
@@ -12,18 +12,18 @@ pub struct ExternalUrl {
 }
 
 impl ExternalUrl {
-    /// The URL without the slash at its end; empty where none is set.
+    /// URL without a trailing slash; empty without the flag.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its path without the slash at its end; empty for the root.
+    /// Path of the URL without a trailing slash; empty for the root.
     pub fn path(&self) -> &str {
         &self.path
     }
 }
 
-/// Reads a URL, or a path alone.
+/// Parses a URL or a path.
 pub(super) fn parse_external_url(text: &str) -> Result<ExternalUrl, String> {
     if text.starts_with(['"', '\'']) || text.ends_with(['"', '\'']) {
         return Err("URL must not begin or end with quotes".to_owned());
@@ -49,8 +49,7 @@ pub(super) fn parse_external_url(text: &str) -> Result<ExternalUrl, String> {
     Ok(ExternalUrl { text: format!("{origin}{path}"), path })
 }
 
-/// Reads a path; the result has a slash at its beginning and none at its end, and is empty for the
-/// root.
+/// Parses a path. The result has a leading slash and no trailing one, and is empty for the root.
 pub(crate) fn parse_path(text: &str) -> Result<String, String> {
     let trimmed = text.trim_matches('/');
     if trimmed.is_empty() {

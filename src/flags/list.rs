@@ -1,19 +1,19 @@
-//! Flags in force, as the API lists them.
+//! Effective flags, as the API lists them.
 //!
-//! Names and values come from the parsed command line, so a new flag is listed without being
-//! named here. Values are written in one form per kind, which the name of the value tells.
+//! Names and values come from the parsed command line, so new flags are listed without a change
+//! here. The value name of a flag selects the form of its value.
 
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches};
 
 use super::{Args, parse_address};
 use crate::units::{format_bytes, format_duration, parse_bytes, parse_count, parse_duration};
 
-/// Every flag with its value as it was given or by default, sorted by name.
+/// All flags with given or default values, sorted by name.
 #[derive(Debug, Clone)]
 pub(crate) struct ListedFlags(Vec<(String, String)>);
 
 impl Args {
-    /// Every flag with its value, sorted by name, as `/api/v1/status/flags` lists them.
+    /// Returns all flags with values, sorted by name, as `/api/v1/status/flags` lists them.
     pub fn flags(&self) -> Vec<(String, String)> {
         let mut flags = self.listed.0.clone();
         for (name, value) in &mut flags {
@@ -29,7 +29,7 @@ impl Args {
     }
 }
 
-/// Declares no flags: it reads those of the others.
+/// Declares no flags; reads those of the other structs.
 impl clap::Args for ListedFlags {
     fn augment_args(command: Command) -> Command {
         command
@@ -63,7 +63,7 @@ impl FromArgMatches for ListedFlags {
     }
 }
 
-/// Returns a value in the form of its kind. The flag itself has accepted the text.
+/// Returns a value in the form of its kind. The parser of the flag has accepted the text.
 fn written(kind: &str, text: &str) -> String {
     let written = match kind {
         "DURATION" => parse_duration(text).map(format_duration),

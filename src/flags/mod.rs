@@ -1,5 +1,4 @@
-//! Flags of the server: every flag with its unit and default, under Prometheus' name where
-//! Prometheus has one.
+//! Flags of the server with units and defaults, under the names of Prometheus where it has them.
 
 mod external;
 mod list;
@@ -14,6 +13,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use engine::EngineOptions;
 use engine::parse::ParseOptions;
 use regex::Regex;
+use wire::limits::HEAD_FLAG;
 
 use crate::build_info::LONG_VERSION;
 use crate::units::{parse_bytes, parse_count, parse_duration};
@@ -24,7 +24,7 @@ use list::ListedFlags;
 use object_store::ObjectStoreArgs;
 use remote_write::RemoteWriteArgs;
 
-/// The shortest lag of a reader: each half of it costs a request.
+/// Minimum lag of a reader: each half of it costs a request.
 const LAG_MIN: Duration = Duration::from_millis(100);
 
 pub(crate) const ABOUT: &str = "A Prometheus-compatible time series engine on object storage. Without a \
@@ -33,7 +33,7 @@ pub(crate) const ABOUT: &str = "A Prometheus-compatible time series engine on ob
 pub(crate) const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m, 1h30m, 7d. \
                      Sizes are bytes or carry a unit counted in 1,024: 512MiB, 2GB.";
 
-/// How the server is set up.
+/// Flags of the server.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "tessella",
@@ -44,41 +44,41 @@ pub(crate) const UNITS: &str = "Durations are written as in Prometheus: 15s, 5m,
     next_line_help = true
 )]
 pub struct Args {
-    /// Read before the others, which take their values out of what is parsed.
+    /// Parsed before the others, which consume the values.
     #[command(flatten)]
     listed: ListedFlags,
 
-    /// Whether the process writes to the store, or reads one that another process writes to. Of
-    /// readers there may be any number.
+    /// Role of the process: the writer of the store, or one of any number of readers of a store
+    /// that another process writes.
     #[arg(long = "mode", value_name = "MODE", value_enum, default_value_t = Mode::Writer)]
     pub mode: Mode,
 
-    /// How far behind the writer's acknowledgements a reader may be, as a duration of at least
-    /// 100ms. It asks the object store for more each half of that.
+    /// Maximum delay of a reader behind the acknowledged writes, as a duration of at least 100ms.
+    /// The reader polls the object store every half of it.
     #[arg(long = "reader.lag", value_name = "DURATION", default_value = "10s", value_parser = parse_lag)]
     pub reader_lag: Duration,
 
-    /// Address and port to listen on; port 0 takes any free one, which the log names.
+    /// Address and port to listen on; port 0 selects a free one, which the log names.
     #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9090", value_parser = parse_address)]
     pub listen_address: ListenAddress,
 
-    /// File in YAML that sets up TLS, headers, users and tokens, in the format of Prometheus; without
-    /// one, everybody who reaches the port may ask, unencrypted.
+    /// YAML file with TLS, headers, users and tokens, in the format of Prometheus; without it, the
+    /// server accepts unencrypted requests of everyone.
     #[arg(long = "web.config.file", value_name = "PATH")]
     pub web_config_file: Option<PathBuf>,
 
-    /// Maximum time in which a client may receive a response that does not fit into what a
-    /// connection buffers, as a duration; one that takes longer is given up.
+    /// Maximum time to receive a response that does not fit into the buffer of a connection, as a
+    /// duration; then the response is dropped.
     #[arg(long = "web.write-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub write_timeout: Duration,
 
-    /// Maximum time in which a client may take less than 16 KiB a second of a response, as a
+    /// Maximum time in which a client may receive less than 16 KiB per second of a response, as a
     /// duration; then its connection is closed.
     #[arg(long = "web.write-stall-timeout", value_name = "DURATION", default_value = "1m", value_parser = parse_positive_duration)]
     pub write_stall_timeout: Duration,
 
-    /// URL under which browsers and other programs reach the server, for instance through a reverse
-    /// proxy; its path is the default of --web.route-prefix.
+    /// URL under which clients reach the server, for instance through a reverse proxy; its path is
+    /// the default of --web.route-prefix.
     #[arg(long = "web.external-url", value_name = "URL", default_value = "", hide_default_value = true, value_parser = parse_external_url)]
     pub external_url: ExternalUrl,
 
@@ -86,156 +86,153 @@ pub struct Args {
     #[arg(long = "web.route-prefix", value_name = "PATH", value_parser = parse_path)]
     pub route_prefix: Option<String>,
 
-    /// Title of the page for browsers.
+    /// Title of the web page.
     #[arg(long = "web.page-title", value_name = "TITLE", default_value = "Tessella")]
     pub page_title: String,
 
-    /// Which origins' pages may read the API, as a regular expression that must match whole.
+    /// Regular expression for origins whose pages may read the API, anchored on both sides.
     #[arg(long = "web.cors.origin", value_name = "REGEX", default_value = ".*", value_parser = parse_origin)]
     pub cors_origin: Origin,
 
-    /// Enable the admin endpoints of the API, which delete series, clean up behind that, and copy
-    /// the store.
+    /// Admin endpoints of the API, which delete series, clean tombstones, and take snapshots.
     #[arg(long = "web.enable-admin-api", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_admin_api: bool,
 
-    /// Enable the endpoint that takes metrics by OTLP, /api/v1/otlp/v1/metrics. What holds for a
-    /// remote write request (--remote-write.max-...) holds for its requests, too.
+    /// Endpoint for OTLP metrics, /api/v1/otlp/v1/metrics, with the limits of remote write
+    /// (--remote-write.max-...).
     #[arg(long = "web.enable-otlp-receiver", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_otlp_receiver: bool,
 
-    /// Enable shutting down and reloading the configuration by requests to /-/quit and /-/reload.
+    /// Endpoints for shutdown and reload, /-/quit and /-/reload.
     #[arg(long = "web.enable-lifecycle", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub enable_lifecycle: bool,
 
-    /// Log a line for each request once it is over: method, path, status, bytes sent, how long it
-    /// took, the client's address and what it calls itself.
+    /// Log line for each finished request: method, path, status, response bytes, duration, client
+    /// address and user agent.
     #[arg(long = "web.request-log", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub request_log: bool,
 
-    /// How many names one request to the search endpoints may ask for; 0 sets no limit.
+    /// Maximum number of results of a request to the search endpoints; 0 disables the limit.
     #[arg(long = "web.search.max-limit", value_name = "COUNT", default_value_t = 10_000, value_parser = parse_count::<u32, 0>)]
     pub search_limit_max: u32,
 
-    /// Maximum number of open connections. Where one more arrives, it takes the place of one that has
-    /// not sent its first request, is idle, or leaves its response unread; if there is none, it
-    /// waits.
+    /// Maximum number of open connections. A further one replaces a connection that has sent no
+    /// request yet, is idle, or leaves its response unread; without one, it waits.
     #[arg(long = "web.max-connections", value_name = "COUNT", default_value_t = 512, value_parser = parse_count::<u32, 1>)]
     pub connections_max: u32,
 
-    /// How long a client may take to send a form, or keep a connection idle, as a duration; for the
-    /// head of a request it has 10 s, or this if it is less.
+    /// Maximum time to send a form, and to keep a connection idle, as a duration; the head of a
+    /// request has 10 s, or this time if it is less.
     #[arg(long = "web.read-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub read_timeout: Duration,
 
-    /// How long requests that are being answered may still take once a shutdown begins.
+    /// Maximum time for running requests after a shutdown starts, as a duration.
     #[arg(long = "web.shutdown-timeout", value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_timeout: Duration,
 
-    /// Configuration file in YAML; without one every setting has its default.
+    /// YAML configuration file; without it, all settings have their defaults.
     #[arg(long = "config.file", value_name = "PATH")]
     pub config_file: Option<PathBuf>,
 
-    /// Where series are stored: a path, file:///path, memory:///, s3://bucket/prefix,
-    /// gs://bucket/prefix or az://container/prefix (with the usual variables AWS_, GOOGLE_ or
-    /// AZURE_ in the environment).
+    /// Location of the store: a path, file:///path, memory:///, s3://bucket/prefix,
+    /// gs://bucket/prefix or az://container/prefix (with the usual environment variables AWS_,
+    /// GOOGLE_ or AZURE_).
     #[arg(long = "storage.url", value_name = "URL", default_value = "./data")]
     pub storage_url: String,
 
     #[command(flatten)]
     pub(crate) object_store: ObjectStoreArgs,
 
-    /// Whether to take a store on an object store from its owner at once, rather than wait until the
-    /// owner has stopped or has not renewed its lease for a minute. The owner can write no more then,
-    /// and ends. A store on a local disk cannot be taken from a process that runs.
+    /// Immediate takeover of a store on an object store from its owner, without waiting until the
+    /// owner stops or its lease expires after a minute. The previous owner can no longer write, and
+    /// exits. A store on a local disk cannot be taken from a running process.
     #[arg(long = "take-over", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub take_over: bool,
 
-    /// Whether to start a new store where the manifest of an old one is missing; the files that are
-    /// left of the old one are deleted. Without it, such a store is not opened.
+    /// New store where the manifest of an old one is missing; the files of the old store are
+    /// deleted. Without it, such a store is not opened.
     #[arg(long = "storage.discard-leftovers", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub discard_leftovers: bool,
 
-    /// How far behind the newest sample of the store a sample may lie, as a duration; 0 takes
-    /// what Prometheus takes by default, and without the flag samples of any age within the
+    /// Maximum age of a sample relative to the newest sample of the store, as a duration; 0 accepts
+    /// what Prometheus accepts by default. Without the flag, samples of any age within the
     /// retention are accepted.
     #[arg(long = "storage.out-of-order-window", value_name = "DURATION", value_parser = parse_duration)]
     pub out_of_order_window: Option<Duration>,
 
-    /// How long samples are kept, as a duration; 0 keeps them for ever, as without the flag and
-    /// storage.retention in the configuration file.
+    /// Retention time of samples, as a duration; 0 keeps them forever. Default: storage.retention
+    /// of the configuration file, or 0.
     #[arg(long = "storage.retention.time", value_name = "DURATION", value_parser = parse_duration)]
     pub retention: Option<Duration>,
 
-    /// How many bytes the files of the store may take, as a size: the oldest days are deleted
-    /// beyond it, but for the newest one; 0 sets no bound, as without the flag and
-    /// storage.retention in the configuration file.
+    /// Maximum size of the store's files: beyond it the oldest days are deleted, except the newest;
+    /// 0 disables the limit. Default: storage.retention of the configuration file, or 0.
     #[arg(long = "storage.retention.size", value_name = "SIZE", value_parser = parse_bytes)]
     pub retention_bytes: Option<u64>,
 
-    /// Time for which the clock and the newest sample must agree that samples are older than the
-    /// retention before they are deleted, as a duration. A step of the clock suspends deletion for
+    /// Time for which the clock and the newest sample must agree that samples are past the
+    /// retention before these are deleted, as a duration. A step of the clock suspends deletion for
     /// six times as long.
     #[arg(long = "storage.retention.confirmation", value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub retention_confirmation: Duration,
 
-    /// The least time between two commits of the log, as a duration: more of it costs fewer
-    /// requests to an object store, and lets senders wait longer.
+    /// Minimum time between two commits of the log, as a duration: a longer one saves requests to
+    /// the object store, and delays senders.
     #[arg(long = "storage.commit-interval", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub commit_interval: Duration,
 
-    /// How long a write waits to become durable before it is refused with status 503, as a
-    /// duration; senders should have a little more allowance.
+    /// Maximum time until a write is durable, as a duration; then it is rejected with status 503.
+    /// Timeouts of senders should be slightly longer.
     #[arg(long = "storage.write-timeout", value_name = "DURATION", default_value = "10s", value_parser = parse_positive_duration)]
     pub storage_write_timeout: Duration,
 
-    /// How long a query waits for an answer of the object store before it fails, as a duration.
+    /// Maximum time until the object store answers a read of a query, as a duration; then the query
+    /// fails.
     #[arg(long = "storage.read-timeout", value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
     pub storage_read_timeout: Duration,
 
-    /// How much memory decoded blocks may take in the cache, as a size.
+    /// Maximum size of the block cache in memory.
     #[arg(long = "storage.cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub cache_bytes_max: u64,
 
-    /// Folder on a local disk for what has been read of an object store behind a network, and
-    /// for nothing else; without it nothing is kept on disk.
+    /// Folder on a local disk that caches reads of a remote object store; without it, there is no
+    /// cache on disk.
     #[arg(long = "storage.disk-cache.folder", value_name = "PATH")]
     pub disk_cache_folder: Option<PathBuf>,
 
-    /// How much of that disk may be taken, as a size.
+    /// Maximum size of the cache on disk.
     #[arg(long = "storage.disk-cache.size", value_name = "SIZE", default_value = "10GiB", value_parser = parse_positive_bytes)]
     pub disk_cache_bytes_max: u64,
 
-    /// How far back from now days are read ahead of queries after a start, as a duration, as far
-    /// as the caches hold them; 0 reads none.
+    /// Time span before now whose days are loaded into the caches after a start, as a duration; 0
+    /// disables it.
     #[arg(long = "storage.warm-up-span", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub warm_up_span: Duration,
 
-    /// How much memory the index of sealed days may take, as a size; 0 reads it for each query.
+    /// Maximum memory of the index of sealed days, as a size; 0 disables the cache.
     #[arg(long = "storage.index-cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub index_cache_bytes_max: u64,
 
-    /// How much memory decoded samples may take, kept for the next query that reads them, as a
-    /// size; 0 keeps none.
+    /// Maximum memory of decoded samples that are cached for later queries, as a size; 0 disables
+    /// the cache.
     #[arg(long = "storage.columns-cache-size", value_name = "SIZE", default_value = "128MiB", value_parser = parse_bytes)]
     pub columns_bytes_max: u64,
 
-    /// How large the log may grow before what is in memory is sealed early, as a size.
+    /// Maximum size of the log; beyond it, the head is sealed early.
     #[arg(long = "storage.log-size", value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub log_bytes_max: u64,
 
-    /// How much memory what is not sealed yet may take, as a size: it is sealed early from three
-    /// quarters on, new series are refused from seven eighths on, and all writes beyond, until
-    /// there is room; 0 sets no bound.
-    #[arg(long = "storage.head-size", value_name = "SIZE", default_value = "4GiB", value_parser = parse_bytes)]
+    /// Maximum memory of the head, as a size: the head is sealed early from three quarters on, and
+    /// new series are rejected from seven eighths on. When head memory is full, writes are rejected
+    /// with 503 and senders retry; 0 disables the limit.
+    #[arg(long = HEAD_FLAG, value_name = "SIZE", default_value = "4GiB", value_parser = parse_bytes)]
     pub head_bytes_max: u64,
 
-    /// How many exemplars are kept in all; the oldest make room, and 0 keeps none.
+    /// Maximum number of exemplars; beyond it, the oldest are removed. 0 disables exemplars.
     #[arg(long = "storage.exemplars.exemplars-limit", value_name = "COUNT", default_value_t = storage::EXEMPLARS_MAX as u32)]
     pub exemplars_max: u32,
 
-    /// How many samples a remote read may return for one query in the old format of plain
-    /// samples; 0 sets no limit. The streamed format has none of its own.
+    /// Format of log messages.
     #[arg(
         long = "storage.remote.read-sample-limit",
         value_name = "COUNT",
@@ -353,7 +350,7 @@ pub struct Args {
     pub log_format: LogFormat,
 }
 
-/// An address to listen on: a host, which may be a name or empty for all, and a port.
+/// Address to listen on: a host, which may be a name or empty for all, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress(pub String);
 
@@ -363,45 +360,45 @@ impl std::fmt::Display for ListenAddress {
     }
 }
 
-/// The origins whose pages may read the API.
+/// Origins whose pages may read the API.
 #[derive(Debug, Clone)]
 pub struct Origin(Regex);
 
 impl Origin {
-    /// Whether pages of an origin may.
+    /// Returns whether pages of an origin may read the API.
     pub fn is_match(&self, origin: &str) -> bool {
         self.0.is_match(origin)
     }
 }
 
-/// What a process is to its store.
+/// Role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// The one that writes to it.
+    /// Writes to the store.
     Writer,
-    /// One of those that read it.
+    /// Reads a store that another process writes.
     Reader,
 }
 
-/// How much is logged.
+/// Minimum level of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// Everything.
+    /// All messages.
     Debug,
-    /// What happens.
+    /// Events and above.
     Info,
-    /// What may be wrong.
+    /// Possible problems and above.
     Warn,
-    /// What is wrong.
+    /// Errors.
     Error,
 }
 
-/// How a log message is written.
+/// Format of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// `key=value` pairs.
     Logfmt,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -444,17 +441,18 @@ pub(crate) fn parse_positive_bytes(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
-    /// Prefix of all paths, with a slash at its beginning and none at its end; empty for none.
+    /// Returns the prefix of all paths, with a slash at its start and none at its end; empty
+    /// without one.
     pub fn route_prefix(&self) -> &str {
         self.route_prefix.as_deref().unwrap_or(self.external_url.path())
     }
 
-    /// Which parts of PromQL are understood.
+    /// Returns the parts of PromQL that are enabled.
     pub fn parse_options(&self) -> ParseOptions {
         if self.experimental { ParseOptions::ALL } else { ParseOptions::STABLE }
     }
 
-    /// How the engine is set up.
+    /// Returns the options of the engine.
     pub fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             delayed_name_removal: self.delayed_name_removal,

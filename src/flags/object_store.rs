@@ -1,12 +1,12 @@
-//! Flags of object stores. Secrets are no flags, because command lines are seen by others.
+//! Flags of object stores. Secrets are not flags, because other users see command lines.
 
 use std::path::PathBuf;
 
 use clap::ArgAction;
 use storage::{AzureOptions, GcsOptions, RemoteOptions, S3Options};
 
-/// How object stores are reached: what is not set comes from the configuration file, else from
-/// the environment.
+/// Access to object stores. Settings without a flag come from the configuration file, else from the
+/// environment.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ObjectStoreArgs {
     /// URL of the S3 server, for s3:// stores that are not on AWS.
@@ -17,12 +17,11 @@ pub(crate) struct ObjectStoreArgs {
     #[arg(long = "storage.s3.region", value_name = "REGION")]
     pub(crate) s3_region: Option<String>,
 
-    /// Whether the bucket stands in the path of S3 requests; false puts it in front of the
-    /// server's name.
+    /// Bucket in the path of S3 requests; false puts it before the server's name.
     #[arg(long = "storage.s3.path-style", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) s3_path_style: Option<bool>,
 
-    /// Whether the S3 server may be reached without TLS.
+    /// Access to the S3 server without TLS.
     #[arg(long = "storage.s3.allow-http", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) s3_allow_http: Option<bool>,
 
@@ -38,17 +37,17 @@ pub(crate) struct ObjectStoreArgs {
     #[arg(long = "storage.azure.endpoint", value_name = "URL")]
     pub(crate) azure_endpoint: Option<String>,
 
-    /// Azure storage account that has the container.
+    /// Azure storage account of the container.
     #[arg(long = "storage.azure.account", value_name = "NAME")]
     pub(crate) azure_account: Option<String>,
 
-    /// Whether the Azure server may be reached without TLS.
+    /// Access to the Azure server without TLS.
     #[arg(long = "storage.azure.allow-http", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) azure_allow_http: Option<bool>,
 }
 
 impl ObjectStoreArgs {
-    /// The flags over what the configuration file says.
+    /// Returns the flags, completed by the configuration file.
     pub(crate) fn over(&self, file: RemoteOptions) -> RemoteOptions {
         let RemoteOptions { s3, gcs, azure } = file;
         let path = |path: &PathBuf| path.display().to_string();

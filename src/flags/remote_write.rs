@@ -1,26 +1,26 @@
-//! The limits of remote write.
+//! Flags of the limits of remote write.
 
 use std::time::Duration;
 
-use wire::{DECOMPRESSED_BYTES_CEILING, Limits};
+use wire::{DECOMPRESSED_BYTES_CEILING, Limits, limits};
 
 use super::parse_positive_duration;
 use crate::units::parse_bytes;
 
-/// Limits of remote write.
+/// Flags of the limits of remote write.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RemoteWriteArgs {
-    /// How large a remote write request may be as sent, as a size.
-    #[arg(long = "remote-write.max-body-size", value_name = "SIZE", default_value = "32MiB", value_parser = parse_bytes)]
+    /// Maximum size of a remote write request as sent.
+    #[arg(long = limits::BODY_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_bytes)]
     pub(crate) body_bytes_max: u64,
 
-    /// How large a remote write request may be once decompressed, as a size up to 1GiB.
-    #[arg(long = "remote-write.max-decompressed-size", value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
+    /// Maximum size of a decompressed remote write request, at most 1GiB.
+    #[arg(long = limits::DECOMPRESSED_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
     pub(crate) decompressed_bytes_max: u64,
 
-    /// How many series a remote write request may hold.
+    /// Maximum time to receive a remote write request, as a duration.
     #[arg(
-        long = "remote-write.max-series-per-request",
+        long = limits::SERIES_FLAG,
         value_name = "COUNT",
         default_value_t = 100_000
     )]
@@ -28,7 +28,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// How many samples a remote write request may hold.
     #[arg(
-        long = "remote-write.max-samples-per-request",
+        long = limits::SAMPLES_FLAG,
         value_name = "COUNT",
         default_value_t = 1_000_000
     )]
@@ -37,7 +37,7 @@ pub(crate) struct RemoteWriteArgs {
     /// How many series may be active, which are those with samples that are not sealed yet;
     /// samples of further ones are refused with status 429, and 0 sets no bound.
     #[arg(
-        long = "remote-write.max-active-series",
+        long = limits::ACTIVE_FLAG,
         value_name = "COUNT",
         default_value_t = storage::ACTIVE_SERIES_MAX as u32
     )]
@@ -45,7 +45,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// How many series of one metric may be active; 0 sets no bound.
     #[arg(
-        long = "remote-write.max-active-series-per-metric",
+        long = limits::ACTIVE_PER_METRIC_FLAG,
         value_name = "COUNT",
         default_value_t = storage::ACTIVE_SERIES_PER_METRIC_MAX as u32
     )]
@@ -53,7 +53,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// How many labels a series may have.
     #[arg(
-        long = "remote-write.max-labels-per-series",
+        long = limits::LABELS_FLAG,
         value_name = "COUNT",
         default_value_t = 512
     )]
@@ -61,7 +61,7 @@ pub(crate) struct RemoteWriteArgs {
 
     /// How long the name of a label may be, in bytes.
     #[arg(
-        long = "remote-write.max-label-name-length",
+        long = limits::LABEL_NAME_FLAG,
         value_name = "BYTES",
         default_value_t = 1024
     )]
@@ -69,23 +69,23 @@ pub(crate) struct RemoteWriteArgs {
 
     /// How long the value of a label may be, in bytes.
     #[arg(
-        long = "remote-write.max-label-value-length",
+        long = limits::LABEL_VALUE_FLAG,
         value_name = "BYTES",
         default_value_t = 16384
     )]
     pub(crate) label_value_bytes_max: u32,
 
     /// How many bytes all remote write requests may hold at once, as a size.
-    #[arg(long = "remote-write.max-inflight-size", value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    #[arg(long = limits::INFLIGHT_FLAG, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub(crate) inflight_bytes_max: u64,
 
     /// How long a client may take to send a remote write request, as a duration.
-    #[arg(long = "remote-write.body-timeout", value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
+    #[arg(long = limits::BODY_TIMEOUT_FLAG, value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
     pub(crate) body_timeout: Duration,
 }
 
 impl RemoteWriteArgs {
-    /// The limits as the receiver takes them.
+    /// Returns the limits of the receiver.
     pub(crate) fn limits(&self) -> Limits {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Limits {

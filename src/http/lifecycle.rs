@@ -20,9 +20,8 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
     }
     if let Some(reason) = shared.unwritable() {
-        let message = format!(
-            "No writes are accepted: the store cannot be opened to write to it yet: {reason}\n"
-        );
+        let message =
+            format!("No writes are accepted: the store cannot be opened for writes: {reason}\n");
         return plain(StatusCode::SERVICE_UNAVAILABLE, message);
     }
     let is_writer = shared.args.mode == Mode::Writer;

@@ -75,12 +75,12 @@ pub async fn run(
         match store.append(batch).await {
             Ok(_) => {}
             Err(error) if error.ends_writes() => {
-                warn!(%error, "Own metrics are no longer written.");
+                warn!(%error, "own metrics are no longer written");
                 return;
             }
             Err(error) => {
                 metrics.self_metrics_failures.inc();
-                warn!(%error, "Own metrics cannot be written.");
+                warn!(%error, "cannot write own metrics");
             }
         }
     }

@@ -129,7 +129,7 @@ pub(crate) async fn serve(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                warn!(%error, "Connection cannot be accepted.");
+                warn!(%error, "cannot accept connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -145,7 +145,7 @@ pub(crate) async fn serve(
         let connection = Connection { serving: Arc::clone(&serving), address, tracked, stopping };
         connections.spawn(async move {
             if let Err(error) = connection.serve(stream).await {
-                debug!(error, "Connection ended early.");
+                debug!(error, "connection ended early");
             }
         });
     }

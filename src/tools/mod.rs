@@ -1,5 +1,4 @@
-//! Tools beside the server: each is a command of the same binary and works on a store by itself, but
-//! for the one that asks a server.
+//! Tools: commands of the same binary that open a store themselves. The health check asks a server.
 
 mod export;
 mod healthcheck;
@@ -24,7 +23,7 @@ pub use inspect::InspectArgs;
 pub use store_args::StoreArgs;
 pub use verify::VerifyArgs;
 
-/// What is to be done.
+/// Command of a tool.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Tool {
     /// Write OpenMetrics text and blocks of Prometheus into a store.
@@ -33,19 +32,19 @@ pub enum Tool {
     /// Write series of a store as OpenMetrics text.
     #[command(next_line_help = true)]
     Export(ExportArgs),
-    /// Tell what is in a store: its days, series, samples and blocks, its log, its deletes.
+    /// Print the contents of a store: days, series, samples and blocks, log, deletes.
     #[command(next_line_help = true)]
     Inspect(InspectArgs),
-    /// Read a store to its last byte, and tell of each damage.
+    /// Read a store to its last byte, and print each damage.
     #[command(next_line_help = true)]
     Verify(VerifyArgs),
-    /// Ask a server whether it is ready: the status is 0 if it is, else 1.
+    /// Check whether a server is ready: status 0 if it is, else 1.
     #[command(next_line_help = true)]
     Healthcheck(HealthcheckArgs),
 }
 
 impl Tool {
-    /// How much is logged, and how.
+    /// Returns level and format of the log.
     pub fn log(&self) -> (LogLevel, LogFormat) {
         let store = match self {
             Tool::Import(args) => &args.store,
@@ -58,31 +57,31 @@ impl Tool {
     }
 }
 
-/// Why a tool has not done what it was asked.
+/// Error of a tool.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ToolError {
-    /// Mend the command line.
+    /// Fix the command line.
     #[error("{0}")]
     Usage(String),
-    /// Mend the configuration.
+    /// Fix the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// See what is wrong with the store.
+    /// Check the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// See what is wrong with a file.
+    /// Check the input file.
     #[error(transparent)]
     Format(#[from] formats::FormatError),
-    /// See what is wrong with the store, or allow more memory.
+    /// Check the store, or allow more memory.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// See what is wrong with the place that is written to.
+    /// Check the output.
     #[error("{0}")]
     Output(String),
-    /// Wait, or see what is wrong with the server.
+    /// Wait, or check the server.
     #[error("{0}")]
     NotReady(String),
-    /// It has been done in part, and what is missing has been said.
+    /// A part is done; the missing part is reported.
     #[error("{0}")]
     Incomplete(String),
 }

@@ -1,4 +1,4 @@
-//! The web configuration in force: read at the start, and anew when one of its files has changed.
+//! Active web configuration: loaded at the start and when one of its files changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -10,14 +10,13 @@ use super::files::Files;
 use crate::access::PasswordChecks;
 use crate::config::ConfigError;
 
-const CANNOT_BE_READ: &str = "Web configuration cannot be reloaded; the last one holds.";
+const CANNOT_BE_READ: &str = "cannot reload web configuration; the previous one stays active";
 
-/// What holds for connections and requests now.
+/// Active web configuration.
 ///
-/// Prometheus reads its file at each request and each handshake, and answers none while the file
-/// has a fault. Here a request or a handshake looks whether a file has changed, reads it anew if
-/// so, and what was in force stays where it has a fault: a slip of the pen locks nobody out, and
-/// the log tells of it.
+/// Prometheus reads its file at each request and handshake, and rejects all while the file has an
+/// error. Here a request or handshake reloads a changed file, and after an error the previous
+/// configuration stays active: a typing error locks out no user, and is logged.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveWebConfig {
     file: Option<File>,
@@ -27,13 +26,13 @@ pub(crate) struct ActiveWebConfig {
 struct File {
     path: PathBuf,
     config: RwLock<Arc<WebConfig>>,
-    seen: Mutex<Seen>,
+    last_load: Mutex<LastLoad>,
 }
 
-/// What was read last.
-struct Seen {
+/// Result of the last load.
+struct LastLoad {
     files: Files,
-    /// What was wrong with it.
+    /// Error of the load.
     fault: Option<String>,
 }
 
@@ -44,9 +43,9 @@ impl std::fmt::Debug for File {
 }
 
 impl ActiveWebConfig {
-    /// What a file says; nothing holds where none is named.
+    /// Loads a file; without a path, there is no configuration.
     ///
-    /// Errors: a fault of the file, or of one that it names.
+    /// Errors: the file, or one that it names, is invalid.
     pub(crate) fn load(path: Option<&Path>) -> Result<ActiveWebConfig, ConfigError> {
         let Some(path) = path else { return Ok(ActiveWebConfig::default()) };
         let mut files = Files::new();
@@ -54,20 +53,20 @@ impl ActiveWebConfig {
         let file = File {
             path: path.to_owned(),
             config: RwLock::new(Arc::new(config)),
-            seen: Mutex::new(Seen { files, fault: None }),
+            last_load: Mutex::new(LastLoad { files, fault: None }),
         };
         Ok(ActiveWebConfig { file: Some(file), checks: PasswordChecks::default() })
     }
 
-    /// What holds now, where a file is named: as it is, if nobody else is just reading it.
+    /// Returns the configuration, after a reload of changed files unless one is running.
     pub(crate) fn config(&self) -> Option<Arc<WebConfig>> {
         let file = self.file.as_ref()?;
-        if let Ok(mut seen) = file.seen.try_lock()
-            && seen.files.may_have_changed()
+        if let Ok(mut last_load) = file.last_load.try_lock()
+            && last_load.files.may_have_changed()
         {
-            let known_fault = seen.fault.take();
-            if let Err(error) = file.read(&mut seen)
-                && seen.fault != known_fault
+            let known_fault = last_load.fault.take();
+            if let Err(error) = file.read(&mut last_load)
+                && last_load.fault != known_fault
             {
                 error!(%error, "{CANNOT_BE_READ}");
             }
@@ -75,61 +74,61 @@ impl ActiveWebConfig {
         Some(file.current())
     }
 
-    /// Whether connections are encrypted, which stays as it is from the start on.
+    /// Returns whether connections are encrypted; a reload cannot change it.
     pub(crate) fn has_tls(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.current().tls.is_some())
     }
 
-    /// Reads the files anew, whether they have changed or not.
+    /// Reloads the files, changed or not.
     ///
-    /// Errors: a fault; what was in force stays.
+    /// Errors: a file is invalid; the previous configuration stays active.
     pub(crate) fn reload(&self) -> Result<(), ConfigError> {
         match &self.file {
-            Some(file) => {
-                file.read(&mut file.seen()).inspect_err(|error| error!(%error, "{CANNOT_BE_READ}"))
-            }
+            Some(file) => file
+                .read(&mut file.last_load())
+                .inspect_err(|error| error!(%error, "{CANNOT_BE_READ}")),
             None => Ok(()),
         }
     }
 
-    /// What bounds the checking of passwords.
+    /// Limit of concurrent password checks.
     pub(crate) fn checks(&self) -> &PasswordChecks {
         &self.checks
     }
 }
 
 impl File {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_load(&self) -> MutexGuard<'_, LastLoad> {
+        self.last_load.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> Arc<WebConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn read(&self, seen: &mut Seen) -> Result<(), ConfigError> {
+    fn read(&self, last_load: &mut LastLoad) -> Result<(), ConfigError> {
         let mut files = Files::new();
         let read = WebConfig::load(&self.path, &mut files).and_then(|config| {
             let before = self.current();
             let message = if config.tls.is_some() != before.tls.is_some() {
-                "TLS is turned on and off by a restart alone"
+                "TLS can only be turned on or off by a restart"
             } else if config.access.is_open() && !before.access.is_open() {
-                // A file that is being written is empty for a moment.
-                "the last user and token are taken away by a restart alone"
+                // A file is empty for a moment while it is written.
+                "the last user or token can only be removed by a restart"
             } else {
                 return Ok(config);
             };
             let path = self.path.display().to_string();
             Err(ConfigError::Conflict { path, message: message.to_owned() })
         });
-        let is_same = files.are_same(&seen.files);
-        *seen = Seen { files, fault: read.as_ref().err().map(ToString::to_string) };
+        let is_same = files.are_same(&last_load.files);
+        *last_load = LastLoad { files, fault: read.as_ref().err().map(ToString::to_string) };
         let mut config = read?;
-        // What is the same keeps what it knows: passwords, rate and sessions.
+        // Unchanged files keep verified passwords, rates and sessions.
         if !is_same {
             config.inherit(&self.current());
             *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-            info!("Web configuration is reloaded.");
+            info!("web configuration reloaded");
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ pub enum StoreError {
         limit: usize,
     },
     /// Retry later: the head is being sealed, because it takes more memory than it may.
-    #[error("what is not sealed yet takes {bytes} bytes of memory, the limit is {limit}")]
+    #[error("head memory limit exceeded: {bytes} of {limit} bytes (--storage.head-size)")]
     HeadFull {
         /// Bytes of the head.
         bytes: usize,

@@ -223,7 +223,7 @@ fn outcome(
     if let Some(status) = ended {
         let said = said();
         let is_clear = !status.success()
-            && said.contains("Store cannot be opened.")
+            && said.contains("cannot open store")
             && says_where(&said, object, damage);
         return if is_clear { Ok("closed") } else { Err(format!("it ends: {status}\n{said}")) };
     }

@@ -95,7 +95,7 @@ impl Server {
             }
         });
         let mut server = Server { address: String::new(), child: Child(child), log };
-        server.wait_for_log("Tessella is ready.");
+        server.wait_for_log("server is ready");
         let log = server.log();
         let address = log.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
         server.address = address.to_owned();

@@ -47,7 +47,7 @@ async fn a_writer_that_takes_no_writes_is_not_ready_and_answers_queries() {
         }
         let answer = ask(&router, "GET", "/-/ready").await;
         assert_eq!(answer.status, status, "{}", answer.text);
-        let reason = "No writes are accepted: what is not sealed yet takes ";
+        let reason = "No writes are accepted: head memory limit exceeded: ";
         assert_eq!(answer.text.starts_with(reason), status == 503, "{}", answer.text);
         assert_eq!(ask(&router, "GET", "/api/v1/query?query=1").await.status, 200);
     }

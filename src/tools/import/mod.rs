@@ -283,7 +283,7 @@ impl<'a> Import<'a> {
             let head_bytes = self.store.stats().head_bytes as u64;
             let is_large = head_bytes > self.head_bytes_max;
             if is_large {
-                info!(head = format_bytes(head_bytes), "What has been imported is sealed.");
+                info!(head = format_bytes(head_bytes), "sealing imported samples");
                 self.store.seal_and_forget().await?;
             }
             let is_due = noted_at.elapsed() >= NOTE_INTERVAL
@@ -293,7 +293,7 @@ impl<'a> Import<'a> {
                     .map_err(|error| ToolError::Incomplete(error.to_string()))?;
                 self.store.set_note(note_name, &note).await?;
                 (noted_at, noted_samples) = (Instant::now(), progress.samples);
-                info!(samples = progress.samples, "An import has come so far.");
+                info!(samples = progress.samples, "import progress");
             }
         }
         Ok(())
