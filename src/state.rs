@@ -60,7 +60,7 @@ impl Shared {
     ) -> Arc<Shared> {
         let queries = Queries::new(&args, engine);
         let metrics = Metrics::new(queries.gate().slots_max());
-        if let Some(results) = queries.results() {
+        if let Some(results) = queries.result_cache() {
             metrics.watch_results(results);
         }
         let ingest_metrics = IngestMetrics::new(metrics.registry());

@@ -59,7 +59,7 @@ impl Rig {
         let options = StoreOptions { ahead_max_ms: None, background: false, ..Default::default() };
         let store = Store::open("memory:///", options).await.expect("a store in memory opens");
         let all = (0..SHAPE.series).map(|i| samples(i, SHAPE.samples, Kind::Counter)).collect();
-        let options = EngineOptions { results_bytes_max: 64 << 20, ..Default::default() };
+        let options = EngineOptions { result_cache_bytes_max: 64 << 20, ..Default::default() };
         let rig = Rig { store: Arc::new(store), all, engine: Engine::new(options) };
         for first in (0..STEPS + BEFORE).step_by(SCRAPES_AT_ONCE) {
             rig.scrape(first..(first + SCRAPES_AT_ONCE).min(STEPS + BEFORE)).await;
@@ -79,8 +79,13 @@ impl Rig {
     }
 
     /// The panel after so many scrapes.
-    async fn ask(&self, query: &str, scrapes: usize, may_reuse: bool) -> (QueryOutput, Taken) {
-        let options = QueryOptions { may_reuse, ..QueryOptions::default() };
+    async fn ask(
+        &self,
+        query: &str,
+        scrapes: usize,
+        use_result_cache: bool,
+    ) -> (QueryOutput, Taken) {
+        let options = QueryOptions { use_result_cache, ..QueryOptions::default() };
         let source = Arc::clone(&self.store) as Arc<dyn Source>;
         let end_ms = START_MS + scrapes as i64 * INTERVAL_MS;
         let start_ms = end_ms - (STEPS as i64 - 1) * INTERVAL_MS;
@@ -133,7 +138,7 @@ async fn measure() -> String {
             format!("{:.0}×", wall.0 / wall.1),
         ]);
     }
-    let stats = rig.engine.results().map(|results| results.stats());
+    let stats = rig.engine.result_cache().map(|results| results.stats());
     assert!(stats.is_some_and(|s| s.partial_hits == (RUNS * QUERIES.len()) as u64), "{stats:?}");
     let head = ["query", "whole, CPU ms", "refreshed", "", "whole, wall ms", "refreshed", ""];
     table(&head, &rows)

@@ -11,7 +11,7 @@ use benches::options::{ReportOptions, count};
 use benches::report;
 use benches::source::{ChunkSource, decode_each};
 use clap::Parser;
-use engine::window::Steps;
+use engine::steps::Steps;
 use engine::{Engine, EngineOptions, QueryOptions};
 use futures::executor::block_on;
 use model::{Budget, Selection, Source, TimeRange};

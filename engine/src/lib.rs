@@ -11,11 +11,12 @@ pub mod exec;
 pub mod parse;
 pub mod plan;
 pub mod result;
-pub mod results;
+pub mod result_cache;
+
 pub mod span;
 pub mod stack;
+pub mod steps;
 pub mod tile;
-pub mod window;
 
 pub use annotations::{Annotation, Annotations, Severity};
 pub use engine::{Engine, EngineOptions, QueryOptions, QueryRequest, When};

@@ -6,8 +6,8 @@ use model::{Histogram, Labels, ObjectStoreCost};
 
 use crate::annotations::Annotations;
 use crate::plan::Explained;
+use crate::steps::Steps;
 use crate::tile::{HistogramCell, histogram_bytes};
-use crate::window::Steps;
 
 /// A value, its annotations and what it cost.
 #[derive(Debug, Clone)]
@@ -21,14 +21,14 @@ pub struct QueryOutput {
     /// How it was done, where that was asked for.
     pub explained: Option<Explained>,
     /// How many samples each step saw, where that was asked for.
-    pub seen: Option<SeenSamples>,
+    pub step_stats: Option<StepStats>,
 }
 
 /// How many samples each step of a query saw.
 ///
 /// Shape: one count of each kind a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenSamples {
+pub struct StepStats {
     /// The steps.
     pub steps: Steps,
     /// How many samples each step saw.

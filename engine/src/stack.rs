@@ -34,19 +34,19 @@ pub fn start<T: Send + 'static>(
 }
 
 /// A tree that is dropped where there is room for it.
-pub(crate) struct Roomy<T: Send + 'static> {
+pub(crate) struct DeepTree<T: Send + 'static> {
     tree: Option<T>,
     stack_bytes: usize,
 }
 
-impl<T: Send + 'static> Roomy<T> {
+impl<T: Send + 'static> DeepTree<T> {
     /// A tree that takes so many bytes of stack.
-    pub(crate) fn new(tree: T, stack_bytes: usize) -> Roomy<T> {
-        Roomy { tree: Some(tree), stack_bytes }
+    pub(crate) fn new(tree: T, stack_bytes: usize) -> DeepTree<T> {
+        DeepTree { tree: Some(tree), stack_bytes }
     }
 }
 
-impl<T: Send + 'static> std::ops::Deref for Roomy<T> {
+impl<T: Send + 'static> std::ops::Deref for DeepTree<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -54,7 +54,7 @@ impl<T: Send + 'static> std::ops::Deref for Roomy<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Roomy<T> {
+impl<T: Send + 'static> Drop for DeepTree<T> {
     fn drop(&mut self) {
         let Some(tree) = self.tree.take().filter(|_| self.stack_bytes > STACK_BYTES_MIN) else {
             return;

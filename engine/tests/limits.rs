@@ -54,11 +54,11 @@ fn ask(
 fn samples_that_are_decoded_once_more_to_be_counted_are_free() {
     let (engine, source) = (engine(), source());
     let limits = BudgetLimits { samples_max: SERIES * SAMPLES, ..BudgetLimits::default() };
-    let options = QueryOptions { limits, count_seen: true, ..QueryOptions::default() };
+    let options = QueryOptions { limits, per_step_stats: true, ..QueryOptions::default() };
     let asked = engine.instant(source, "count_over_time(m[1h])", NOW_MS, &options);
     let output = block_on(asked).unwrap();
     assert_eq!(output.stats.sample_count, SERIES * SAMPLES);
-    assert_eq!(output.seen.unwrap().counts, [SERIES * SAMPLES]);
+    assert_eq!(output.step_stats.unwrap().counts, [SERIES * SAMPLES]);
 }
 
 #[test]

@@ -457,7 +457,7 @@ impl Args {
         EngineOptions {
             delayed_name_removal: self.delayed_name_removal,
             parse: self.parse_options(),
-            results_bytes_max: self.query_results_bytes_max,
+            result_cache_bytes_max: self.query_results_bytes_max,
             steps_max: self.query_steps_max,
             use_start_timestamps: self.use_start_timestamps,
             ..EngineOptions::default()

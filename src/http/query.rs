@@ -128,10 +128,10 @@ impl<'a> Request<'a> {
         }
         options.explain = params.flag("explain")?;
         let (text, stats) = (params.query()?.into(), params.text("stats")?);
-        options.count_seen = !stats.is_empty();
+        options.per_step_stats = !stats.is_empty();
         // What an answer says of the work is said of the whole work. Answers of a store that is
         // replaced are not kept; what is asked first is older.
-        options.may_reuse = stats.is_empty()
+        options.use_result_cache = stats.is_empty()
             && !options.explain
             && !is_uncached(params)?
             && shared.readiness() == Readiness::Ready;

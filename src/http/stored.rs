@@ -173,7 +173,7 @@ impl CacheFigures {
 
 fn caches(shared: &Shared, stats: &StoreStats) -> Vec<CacheFigures> {
     let args = &shared.args;
-    let results = shared.queries.results().map(|results| results.stats()).unwrap_or_default();
+    let results = shared.queries.result_cache().map(|results| results.stats()).unwrap_or_default();
     let disk_bytes_max = args.disk_cache_folder.as_ref().map_or(0, |_| args.disk_cache_bytes_max);
     vec![
         CacheFigures {

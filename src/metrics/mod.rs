@@ -15,7 +15,7 @@ use prometheus::{
 };
 
 use engine::result::QueryStats;
-use engine::results::Results;
+use engine::result_cache::ResultCache;
 
 use storage::{RefusedSeries, StoreStats};
 
@@ -42,7 +42,7 @@ pub struct Metrics {
     gathering: Mutex<()>,
     process: ProcessMetrics,
     /// Absent where no answers are kept.
-    results: OnceLock<(ResultsMetrics, Arc<Results>)>,
+    results: OnceLock<(ResultsMetrics, Arc<ResultCache>)>,
     store: StoreMetrics,
     /// Absent where the process writes to its store.
     reader: OnceLock<ReaderMetrics>,
@@ -234,7 +234,7 @@ impl Metrics {
     }
 
     /// Shows the figures of the answers that are kept, from now on.
-    pub(crate) fn watch_results(&self, results: Arc<Results>) {
+    pub(crate) fn watch_results(&self, results: Arc<ResultCache>) {
         // There is one cache in a process; a second one would change nothing.
         self.results.get_or_init(|| (ResultsMetrics::new(&Own(&self.registry)), results));
     }

@@ -1,12 +1,12 @@
 //! The figures of the cache of answers.
 
-use engine::results::ResultsStats;
+use engine::result_cache::ResultCacheStats;
 use prometheus::{IntCounter, IntGauge};
 
 use super::Own;
 
 /// Takes one figure out of all.
-type Figure = fn(&ResultsStats) -> u64;
+type Figure = fn(&ResultCacheStats) -> u64;
 
 /// Name, help and figure of what goes up and down.
 const GAUGES: [(&str, &str, Figure); 3] = [
@@ -54,7 +54,7 @@ impl ResultsMetrics {
         }
     }
 
-    pub(super) fn refresh(&self, stats: &ResultsStats) {
+    pub(super) fn refresh(&self, stats: &ResultCacheStats) {
         for (gauge, figure) in &self.gauges {
             gauge.set(i64::try_from(figure(stats)).unwrap_or(i64::MAX));
         }

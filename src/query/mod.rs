@@ -11,7 +11,7 @@ pub(crate) mod sending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::results::Results;
+use engine::result_cache::ResultCache;
 use engine::{Engine, QueryError, QueryOptions, QueryOutput, QueryRequest};
 use model::{BoxFuture, Budget, BudgetError, BudgetLimits, BudgetResource, MemoryPool};
 use model::{Source, SourceError};
@@ -52,14 +52,14 @@ pub(crate) trait Evaluate: Send + Sync {
     ) -> BoxFuture<'a, Result<QueryOutput, QueryError>>;
 
     /// Result cache, if there is one.
-    fn results(&self) -> Option<Arc<Results>> {
+    fn result_cache(&self) -> Option<Arc<ResultCache>> {
         None
     }
 }
 
 impl Evaluate for Engine {
-    fn results(&self) -> Option<Arc<Results>> {
-        Engine::results(self).cloned()
+    fn result_cache(&self) -> Option<Arc<ResultCache>> {
+        Engine::result_cache(self).cloned()
     }
 
     fn check<'a>(&'a self, request: &'a QueryRequest) -> BoxFuture<'a, Result<(), QueryError>> {
@@ -428,8 +428,8 @@ impl Queries {
     }
 
     /// Result cache, if there is one.
-    pub(crate) fn results(&self) -> Option<Arc<Results>> {
-        self.engine.results()
+    pub(crate) fn result_cache(&self) -> Option<Arc<ResultCache>> {
+        self.engine.result_cache()
     }
 
     /// Remote reads that wait at their gate.

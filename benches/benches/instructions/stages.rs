@@ -15,8 +15,8 @@ use engine::parse::ast::Span;
 use engine::parse::{ParseOptions, parse};
 use engine::plan::{Node, NodeKind, PlanOptions, plan};
 use engine::result::{QueryStats, Row};
+use engine::steps::Steps;
 use engine::tile::{Tile, TileShape};
-use engine::window::Steps;
 use engine::{Annotations, Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::{Batch, Budget, SampleBatch, Source};
@@ -230,7 +230,7 @@ fn encode_json(name: &'static str, kind: Kind) -> Stage {
         annotations: Annotations::default(),
         stats: QueryStats::default(),
         explained: None,
-        seen: None,
+        step_stats: None,
     };
     let prepare = Box::new(move || {
         let answer = answer.clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use benches::data::GROUP_LABEL;
 use benches::source::decode_each;
-use engine::window::Steps;
+use engine::steps::Steps;
 use model::{Labels, SampleBatch, SeriesSet, is_stale};
 
 /// One query over loaded series.

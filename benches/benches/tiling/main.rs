@@ -15,8 +15,8 @@ use benches::options::{ReportOptions, count};
 use benches::report;
 use benches::source::ChunkSource;
 use clap::Parser;
+use engine::steps::Steps;
 use engine::tile::TileShape;
-use engine::window::Steps;
 
 use ladder::{Grouping, Ladder, Sums};
 use tiles::Tiles;

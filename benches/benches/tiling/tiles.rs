@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use benches::data::GROUP_LABEL;
+use engine::steps::Steps;
 use engine::tile::TileShape;
-use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::Source;

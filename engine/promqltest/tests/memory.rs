@@ -13,7 +13,7 @@ use futures::executor::block_on;
 use model::memory::MemorySource;
 use model::{
     Advance, BoxFuture, Budget, BudgetLimits, Cursor, Histogram, Labels, MetadataQuery,
-    SampleBatch, Selection, SeriesSet, Source, SourceError, Span, Windows,
+    SampleBatch, Selection, SeriesSet, Source, SourceError, Span, StepRanges,
 };
 
 #[global_allocator]
@@ -109,8 +109,8 @@ impl Cursor for DecodingCursor<'_> {
         Ok(advance)
     }
 
-    fn look_through(&mut self, windows: Windows) {
-        self.0.look_through(windows);
+    fn look_through(&mut self, ranges: StepRanges) {
+        self.0.look_through(ranges);
     }
 }
 

@@ -261,7 +261,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     vector("absent", FunctionId::Absent, "1 where there is no series")
         .names(Names::None)
         .histograms(Histograms::Counted)
-        .reusable(),
+        .cacheable(),
     rollup(
         "absent_over_time",
         RollupFunction::Absent,
@@ -283,13 +283,13 @@ pub(super) static FUNCTIONS: &[Function] = &[
         .modes(RangeModes::Anchored),
     vector("clamp", FunctionId::Bound(BoundFunction::Clamp), "values kept between two bounds")
         .taking(&[Vector, Scalar, Scalar], "v, min, max")
-        .reusable(),
+        .cacheable(),
     vector("clamp_max", FunctionId::Bound(BoundFunction::Max), "values of at most max")
         .taking(&[Vector, Scalar], "v, max")
-        .reusable(),
+        .cacheable(),
     vector("clamp_min", FunctionId::Bound(BoundFunction::Min), "values of at least min")
         .taking(&[Vector, Scalar], "v, min")
-        .reusable(),
+        .cacheable(),
     math("cos", MathFunction::Cos, "cosine"),
     math("cosh", MathFunction::Cosh, "hyperbolic cosine"),
     rollup("count_over_time", RollupFunction::Count, "number of samples in the range")
@@ -344,7 +344,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     )
     .taking(&[Scalar, Vector], "q, v")
     .histograms(Histograms::Buckets)
-    .reusable(),
+    .cacheable(),
     vector(
         "histogram_quantiles",
         FunctionId::Histogram(HistogramFunction::Quantiles),
@@ -394,7 +394,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         .variadic(-1)
         .names(Names::Kept)
         .histograms(Histograms::Kept)
-        .reusable(),
+        .cacheable(),
     vector(
         "label_replace",
         FunctionId::Label(LabelFunction::Replace),
@@ -403,7 +403,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     .taking(&[Vector, String, String, String, String], "v, to, replacement, from, regex")
     .names(Names::Kept)
     .histograms(Histograms::Kept)
-    .reusable(),
+    .cacheable(),
     rollup("last_over_time", RollupFunction::Last, "last sample in the range")
         .names(Names::Kept)
         .histograms(Histograms::Kept),
@@ -414,17 +414,17 @@ pub(super) static FUNCTIONS: &[Function] = &[
         .experimental(),
     scalar("max_of", FunctionId::MaxOf, "the larger of two numbers")
         .taking(&[Scalar, Scalar], "a, b")
-        .reusable()
+        .cacheable()
         .experimental(),
     rollup("max_over_time", RollupFunction::Max, "largest sample in the range"),
     scalar("min_of", FunctionId::MinOf, "the smaller of two numbers")
         .taking(&[Scalar, Scalar], "a, b")
-        .reusable()
+        .cacheable()
         .experimental(),
     rollup("min_over_time", RollupFunction::Min, "smallest sample in the range"),
     date("minute", DateFunction::Minute, "0 to 59, in UTC"),
     date("month", DateFunction::Month, "1 to 12, in UTC"),
-    scalar("pi", FunctionId::Pi, "3.14159…").reusable(),
+    scalar("pi", FunctionId::Pi, "3.14159…").cacheable(),
     rollup(
         "predict_linear",
         RollupFunction::PredictLinear,
@@ -451,10 +451,10 @@ pub(super) static FUNCTIONS: &[Function] = &[
     vector("round", FunctionId::Bound(BoundFunction::Round), "rounded to a multiple")
         .taking(&[Vector, Scalar], "v, to = 1")
         .variadic(1)
-        .reusable(),
+        .cacheable(),
     scalar("scalar", FunctionId::Scalar, "number of the only series")
         .taking(&[Vector], "v")
-        .reusable(),
+        .cacheable(),
     math("sgn", MathFunction::Sgn, "sign: -1, 0 or 1"),
     math("sin", MathFunction::Sin, "sine"),
     math("sinh", MathFunction::Sinh, "hyperbolic sine"),
@@ -497,11 +497,11 @@ pub(super) static FUNCTIONS: &[Function] = &[
         .histograms(Histograms::Kept),
     math("tan", MathFunction::Tan, "tangent"),
     math("tanh", MathFunction::Tanh, "hyperbolic tangent"),
-    scalar("time", FunctionId::Time, "time of each step, in seconds").timed().reusable(),
+    scalar("time", FunctionId::Time, "time of each step, in seconds").timed().cacheable(),
     vector("timestamp", FunctionId::Timestamp, "time of the sample, in seconds")
         .histograms(Histograms::Counted)
         .timed()
-        .reusable(),
+        .cacheable(),
     rollup(
         "ts_of_first_over_time",
         RollupFunction::TimeOfFirst,
@@ -531,7 +531,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     vector("vector", FunctionId::Vector, "number as a series without labels")
         .taking(&[Scalar], "number")
         .names(Names::None)
-        .reusable(),
+        .cacheable(),
     date("year", DateFunction::Year, "year, in UTC"),
 ];
 
@@ -548,14 +548,14 @@ const fn vector(name: &'static str, id: FunctionId, summary: &'static str) -> Fu
         histograms: Histograms::Dropped,
         modes: RangeModes::Plain,
         is_timed: false,
-        is_reusable: false,
+        is_cacheable: false,
         parameters: "v",
         summary,
     }
 }
 
 const fn math(name: &'static str, id: MathFunction, summary: &'static str) -> Function {
-    vector(name, FunctionId::Math(id), summary).reusable()
+    vector(name, FunctionId::Math(id), summary).cacheable()
 }
 
 const fn date(name: &'static str, id: DateFunction, summary: &'static str) -> Function {
@@ -563,11 +563,11 @@ const fn date(name: &'static str, id: DateFunction, summary: &'static str) -> Fu
         .taking(&[Vector], "v = time()")
         .variadic(1)
         .timed()
-        .reusable()
+        .cacheable()
 }
 
 const fn rollup(name: &'static str, id: RollupFunction, summary: &'static str) -> Function {
-    vector(name, FunctionId::Rollup(id), summary).taking(&[Matrix], "v[range]").reusable()
+    vector(name, FunctionId::Rollup(id), summary).taking(&[Matrix], "v[range]").cacheable()
 }
 
 const fn scalar(name: &'static str, id: FunctionId, summary: &'static str) -> Function {

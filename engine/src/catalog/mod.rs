@@ -68,7 +68,7 @@ pub struct Function {
     pub is_timed: bool,
     /// Whether the result cache may keep its values: a value at a step follows from the arguments
     /// at the step, or from the samples of their range, and there is nothing to warn of.
-    pub is_reusable: bool,
+    pub is_cacheable: bool,
     /// The parameters as the page shows them.
     pub parameters: &'static str,
     /// What it returns, in a few words for the page.
@@ -101,8 +101,8 @@ impl Function {
         Function { is_timed: true, ..self }
     }
 
-    const fn reusable(self) -> Function {
-        Function { is_reusable: true, ..self }
+    const fn cacheable(self) -> Function {
+        Function { is_cacheable: true, ..self }
     }
 
     const fn experimental(self) -> Function {

@@ -6,9 +6,9 @@ use std::time::Instant;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use model::{BoxFuture, Budget, ObjectStoreCost, Selection, SeriesSet, Source, SourceError};
 
-use crate::exec::bucketless::BucketlessSet;
+use crate::exec::selector::bucketless::BucketlessSet;
 use crate::plan::LoadCost;
-use crate::window::BucketlessLook;
+use crate::steps::BucketlessLook;
 
 /// So many selectors of one query are loaded at a time.
 const SELECTIONS_LOADING_MAX: usize = 16;

@@ -7,22 +7,22 @@ use model::{Checkpoint, Labels, Reservation, SeriesSet};
 
 use crate::catalog::{FunctionId, RollupFunction};
 use crate::error::QueryError;
+use crate::exec::adapter::broadcast::broadcast;
+use crate::exec::adapter::unique::SAME_LABELSET;
 use crate::exec::aggregate::aggregate;
 use crate::exec::binary;
-use crate::exec::broadcast::broadcast;
 use crate::exec::functions;
 use crate::exec::matrix::materialize;
-use crate::exec::measure::{MeterGuard, metered};
+use crate::exec::matrix::scan::all_series;
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::exec::rollup::{Origin, RollupOperator};
-use crate::exec::scan::all_series;
-use crate::exec::select::InstantSelector;
-use crate::exec::unique::SAME_LABELSET;
+use crate::exec::selector::instant::InstantSelector;
+use crate::exec::stats::meter::{MeterGuard, metered};
 use crate::parse::ast::Span;
 use crate::plan::{
-    Aggregation, Instant, InstantValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,
+    Aggregation, Lookup, LookupValue, Node, NodeKind, RangeInput, RangeOrigin, Rollup,
 };
-use crate::window::Steps;
+use crate::steps::Steps;
 
 /// Evaluates a node.
 ///
@@ -51,7 +51,7 @@ fn evaluate_plainly(
     match &node.kind {
         NodeKind::Number(value) => Ok(Operand::Scalar(vec![*value; steps.count])),
         NodeKind::String(text) => Ok(Operand::String(text.clone())),
-        NodeKind::Instant(instant) => select(ctx, sets, steps, instant, node.span),
+        NodeKind::Lookup(lookup) => select(ctx, sets, steps, lookup, node.span),
         NodeKind::Range(_) => Err(QueryError::Execution("unexpected range vector".to_owned())),
         NodeKind::Rollup(rollup) => roll_up(ctx, sets, steps, rollup),
         NodeKind::Call { call, args } => {
@@ -68,7 +68,9 @@ fn evaluate_plainly(
             let rhs = evaluate(ctx, sets, rhs)?;
             binary::evaluate(ctx, steps, binary, node.span, lhs, rhs)
         }
-        NodeKind::Aggregate(aggregation) => fold(ctx, sets, steps, aggregation, node.span),
+        NodeKind::Aggregate(aggregation) => {
+            evaluate_aggregation(ctx, sets, steps, aggregation, node.span)
+        }
         NodeKind::Invariant(inner) => broadcast(ctx, evaluate(ctx, sets, inner)?, steps),
     }
 }
@@ -95,19 +97,19 @@ fn select(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
     steps: Steps,
-    instant: &Instant,
+    lookup: &Lookup,
     span: Span,
 ) -> Result<Operand, QueryError> {
-    let set = Arc::clone(&sets[instant.selector]);
-    Ok(Operand::Vector(match instant.yields {
-        InstantValue::Smoothed => {
-            Box::new(RollupOperator::smoothed_instant(ctx, steps, instant, span, set)?)
+    let set = Arc::clone(&sets[lookup.selector]);
+    Ok(Operand::Vector(match lookup.value {
+        LookupValue::Smoothed => {
+            Box::new(RollupOperator::smoothed_lookup(ctx, steps, lookup, span, set)?)
         }
-        InstantValue::Sample
-        | InstantValue::Timestamp
-        | InstantValue::FloatTimestamp
-        | InstantValue::StartTimestamp => {
-            Box::new(InstantSelector::new(ctx, set, steps, instant.clone())?)
+        LookupValue::Sample
+        | LookupValue::Timestamp
+        | LookupValue::FloatTimestamp
+        | LookupValue::StartTimestamp => {
+            Box::new(InstantSelector::new(ctx, set, steps, lookup.clone())?)
         }
     }))
 }
@@ -175,7 +177,7 @@ fn repeats(ctx: &Context, series: &[SeriesMeta], listed: &[u32]) -> Result<bool,
     Ok(false)
 }
 
-fn fold(
+fn evaluate_aggregation(
     ctx: &Context,
     sets: &[Arc<dyn SeriesSet>],
     steps: Steps,

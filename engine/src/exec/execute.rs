@@ -8,14 +8,14 @@ use model::checkpoint::sort_by;
 use model::{Checkpoint, Labels, Reservation, SeriesSet};
 
 use crate::error::QueryError;
+use crate::exec::adapter::rearranged::Rearranged;
+use crate::exec::adapter::unique::{Meeting, SAME_LABELSET, unique};
 use crate::exec::evaluate::{evaluate, origin};
+use crate::exec::matrix::scan::each_tile;
 use crate::exec::matrix::{Matrix, into_matrix};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator, without_schema};
-use crate::exec::rearranged::Rearranged;
 use crate::exec::rollup::{Origin, raw_series};
-use crate::exec::scan::each_tile;
-use crate::exec::schedule::turn::Pace;
-use crate::exec::unique::{Meeting, SAME_LABELSET, unique};
+use crate::exec::schedule::fair::QueryThread;
 use crate::plan::{NodeKind, Plan, RangeInput};
 use crate::result::{RawSeries, Row, SampleValue, Value};
 use crate::tile::{
@@ -119,8 +119,8 @@ fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryE
     let shape = ctx.tile_shape_of(operator);
     let indices: Vec<u32> = (0..operator.series().len() as u32).collect();
     let stripes = ctx
-        .map(indices.chunks(shape.series.min(stripe_rows(indices.len()))), |series, pace| {
-            stripe(ctx, pace, operator, series, shape)
+        .map(indices.chunks(shape.series.min(stripe_rows(indices.len()))), |series, thread| {
+            stripe(ctx, thread, operator, series, shape)
         })?;
     let (stripes, _reservations): (Vec<_>, Vec<Reservation>) = stripes.into_iter().unzip();
     let rows: Vec<Row> = stripes.into_iter().flatten().collect();
@@ -131,7 +131,7 @@ fn rows(ctx: &Context, operator: &dyn VectorOperator) -> Result<Vec<Row>, QueryE
 
 fn stripe(
     ctx: &Context,
-    pace: &Pace,
+    thread: &QueryThread,
     operator: &dyn VectorOperator,
     series: &[u32],
     shape: TileShape,
@@ -140,7 +140,7 @@ fn stripe(
     let words = steps.count.div_ceil(64);
     let mut reservation = Reservation::new(&ctx.budget, 0)?;
     let mut rows: Vec<Option<Row>> = vec![None; series.len()];
-    each_tile(ctx, pace, operator, series, shape, |step, width, tile| {
+    each_tile(ctx, thread, operator, series, shape, |step, width, tile| {
         ctx.budget.charge_answer(sample_count(tile))?;
         for (index, row) in rows.iter_mut().enumerate() {
             let (values, presence) = tile.row(index);

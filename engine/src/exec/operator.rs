@@ -6,13 +6,13 @@ use model::{Budget, Labels, METRIC_NAME};
 
 use crate::annotations::{Annotations, BucketRepair, Cause};
 use crate::error::QueryError;
-use crate::exec::measure::MeterGuard;
-use crate::exec::schedule::crew::Crew;
-use crate::exec::schedule::turn::Pace;
+use crate::exec::schedule::fair::QueryThread;
+use crate::exec::schedule::worker_pool::WorkerPool;
+use crate::exec::stats::meter::MeterGuard;
 use crate::parse::ast::Span;
 use crate::plan::Meters;
+use crate::steps::Steps;
 use crate::tile::{Tile, TileShape};
-use crate::window::Steps;
 
 /// Series of a tile with histograms, at most.
 const HISTOGRAM_TILE_SERIES: usize = 64;
@@ -137,10 +137,10 @@ pub struct Context {
     pub delayed_name_removal: bool,
     /// Whether what is known of the starts of counters is used.
     pub uses_start_timestamps: bool,
-    /// Who helps with the tasks of loops.
-    crew: Arc<Crew>,
-    /// The pace of the thread that walks the query.
-    walk: Arc<Pace>,
+    /// Workers for the tasks of loops.
+    pool: Arc<WorkerPool>,
+    /// The thread of the query.
+    thread: Arc<QueryThread>,
     annotations: Arc<Mutex<Annotations>>,
     /// Where what each node costs is counted, if that is asked for.
     meters: Option<Arc<Meters>>,
@@ -149,15 +149,15 @@ pub struct Context {
 impl Context {
     /// A context without annotations yet, and without helpers.
     pub fn new(budget: Budget, tile_shape: TileShape, delayed_name_removal: bool) -> Context {
-        let crew = Arc::new(Crew::new(1));
-        let walk = Arc::new(crew.walk(&budget));
+        let pool = Arc::new(WorkerPool::new(1));
+        let thread = Arc::new(pool.query_thread(&budget));
         Context {
             budget,
             tile_shape,
             delayed_name_removal,
             uses_start_timestamps: false,
-            crew,
-            walk,
+            pool,
+            thread,
             annotations: Arc::default(),
             meters: None,
         }
@@ -168,10 +168,10 @@ impl Context {
         Context { uses_start_timestamps, ..self }
     }
 
-    /// The same with helpers. The walk over the query begins now.
-    pub fn with_crew(self, crew: Arc<Crew>) -> Context {
-        let walk = Arc::new(crew.walk(&self.budget));
-        Context { crew, walk, ..self }
+    /// Sets the worker pool; the calling thread becomes that of the query.
+    pub fn with_worker_pool(self, pool: Arc<WorkerPool>) -> Context {
+        let thread = Arc::new(pool.query_thread(&self.budget));
+        Context { pool, thread, ..self }
     }
 
     /// The same, with what each node costs counted.
@@ -184,50 +184,50 @@ impl Context {
         self.meters.as_deref()
     }
 
-    /// How many threads compute for the query at most.
+    /// Returns the maximum of threads that compute for the query.
     pub fn threads(&self) -> usize {
-        self.crew.threads()
+        self.pool.threads()
     }
 
-    /// See [`Pace::pause`]; for loops of the thread that walks the query.
+    /// Yields on the query thread as [`QueryThread::yield_if_due`].
     ///
-    /// Errors: the query has run too long, or nobody waits for it any more.
-    pub fn pause(&self) -> Result<(), QueryError> {
-        self.walk.pause()
+    /// Errors: the query timed out or was canceled.
+    pub fn yield_if_due(&self) -> Result<(), QueryError> {
+        self.thread.yield_if_due()
     }
 
-    /// Ends the walk: others may compute.
-    pub fn end_walk(&self) {
-        self.walk.give_back();
+    /// Releases the slot of the query thread.
+    pub fn release_slot(&self) {
+        self.thread.release();
     }
 
-    /// Does all tasks of a loop, on the thread that walks the query and those that are free.
-    /// Only that thread calls this; tasks that take long pause now and then.
+    /// Runs all tasks of a loop on the query thread and on free workers. Only the query thread
+    /// calls this; long tasks call [`QueryThread::yield_if_due`].
     ///
-    /// Errors and panics: as for [`Crew::map`].
+    /// Errors and panics: as for [`WorkerPool::map`].
     pub fn map<T, R: Send>(
         &self,
         tasks: impl ExactSizeIterator<Item = T> + Send,
-        work: impl Fn(T, &Pace) -> Result<R, QueryError> + Sync,
+        work: impl Fn(T, &QueryThread) -> Result<R, QueryError> + Sync,
     ) -> Result<Vec<R>, QueryError> {
         if self.meters.is_none() {
-            return self.crew.map(&self.walk, tasks, work);
+            return self.pool.map(&self.thread, tasks, work);
         }
-        // Helpers compute for the node that asks for it.
+        // Workers compute for the node that asks for it.
         let meter = MeterGuard::current();
-        self.crew.map(&self.walk, tasks, |task, pace| {
+        self.pool.map(&self.thread, tasks, |task, thread| {
             let _run = meter.as_ref().map(MeterGuard::start);
-            work(task, pace)
+            work(task, thread)
         })
     }
 
-    /// Does all tasks of a loop that gives nothing.
+    /// Runs all tasks of a loop without results.
     ///
-    /// Errors and panics: as for [`Crew::map`].
+    /// Errors and panics: as for [`WorkerPool::map`].
     pub fn for_each<T>(
         &self,
         tasks: impl ExactSizeIterator<Item = T> + Send,
-        work: impl Fn(T, &Pace) -> Result<(), QueryError> + Sync,
+        work: impl Fn(T, &QueryThread) -> Result<(), QueryError> + Sync,
     ) -> Result<(), QueryError> {
         self.map(tasks, work).map(|_| ())
     }

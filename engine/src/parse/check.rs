@@ -7,7 +7,7 @@ use model::{METRIC_NAME, Matcher};
 
 use super::Fault;
 use super::ast::{AggregateOp, BinaryOp, Cardinality, ValueType};
-use super::outline::{BinaryModifiers, Node, Shape, Sign};
+use super::prepass::{BinaryModifiers, Node, Shape, Sign};
 use super::quote::quoted;
 use crate::catalog::{Function, FunctionId};
 

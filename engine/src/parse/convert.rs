@@ -1,6 +1,6 @@
 //! From promql-parser's tree to ours: its structure, our leaves and positions.
 //!
-//! The tree is walked in the order of the text, and so are the lists of the outline.
+//! The tree is walked in the order of the text, and so are the lists of the prepass.
 
 use promql_parser::parser as their;
 
@@ -8,25 +8,25 @@ use super::ast::{
     Aggregate, Binary, BinaryOp, Call, Cardinality, Expr, ExprKind, Matching, Span, ValueType,
 };
 use super::names::aggregate_op;
-use super::outline::{Outline, Sign, SubqueryMark};
+use super::prepass::{Prepass, Sign, SubqueryMark};
 use crate::catalog::Function;
 
-/// The crate built another tree than the outline promised; says which list ran dry.
+/// The crate built another tree than the prepass promised; says which list ran dry.
 #[derive(Debug)]
 pub(super) struct Mismatch(pub &'static str);
 
 /// Our tree of theirs.
 ///
-/// Errors: a tree that is not that of the outline; each such query is a mistake of ours.
-pub(super) fn convert(tree: &their::Expr, outline: Outline) -> Result<Expr, Mismatch> {
+/// Errors: a tree that is not that of the prepass; each such query is a mistake of ours.
+pub(super) fn convert(tree: &their::Expr, prepass: Prepass) -> Result<Expr, Mismatch> {
     let mut converter = Converter {
-        leaves: outline.leaves.into_iter(),
-        signs: outline.signs.into_iter(),
-        operators: outline.operators.into_iter(),
-        parens: outline.parens.into_iter(),
-        calls: outline.calls.into_iter(),
-        aggregates: outline.aggregates.into_iter(),
-        subqueries: outline.subqueries.into_iter(),
+        leaves: prepass.leaves.into_iter(),
+        signs: prepass.signs.into_iter(),
+        operators: prepass.operators.into_iter(),
+        parens: prepass.parens.into_iter(),
+        calls: prepass.calls.into_iter(),
+        aggregates: prepass.aggregates.into_iter(),
+        subqueries: prepass.subqueries.into_iter(),
     };
     let expr = converter.expr(tree)?;
     if converter.leaves.next().is_some() { Err(Mismatch("leaves left over")) } else { Ok(expr) }

@@ -7,7 +7,7 @@ use promql_parser::parser::{Expr, Function, register_extra_functions};
 
 use crate::catalog::{self, ValueType};
 
-/// Parses the plain text of an outline.
+/// Parses the plain text of an prepass.
 ///
 /// Errors: a text that the grammar does not take.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {

@@ -1,7 +1,7 @@
 //! From query text to a checked syntax tree. The only module that names promql-parser.
 //!
 //! ```text
-//! text ── lexer ──▶ tokens ── outline ──▶ text for the crate ── promql-parser ──▶ its tree
+//! text ── lexer ──▶ tokens ── prepass ──▶ text for the crate ── promql-parser ──▶ its tree
 //!                               │                                                  │
 //!                               └── leaves, positions ──────────▶ convert ◀────────┘
 //!                                                                    │
@@ -9,7 +9,7 @@
 //!                                                                ast::Expr
 //! ```
 //!
-//! [`outline`] finds every mistake, with Prometheus' message and place; the crate sees
+//! [`prepass`] finds every mistake, with Prometheus' message and place; the crate sees
 //! well-formed, well-typed, bounded text only.
 
 pub mod ast;
@@ -21,7 +21,7 @@ mod json;
 mod lexer;
 mod literal;
 mod names;
-mod outline;
+mod prepass;
 mod print;
 mod quote;
 
@@ -123,13 +123,13 @@ impl Fault {
 /// that is beyond one of the limits above.
 pub fn parse(query: &str, options: &ParseOptions) -> Result<Expr, QueryError> {
     check_length(query)?;
-    let outline = outline::outline(query, *options).map_err(|fault| fault.into_error(query))?;
+    let prepass = prepass::prepass(query, *options).map_err(|fault| fault.into_error(query))?;
     let refused = |what: &str| {
         let message = format!("the grammar does not take this expression: {what}");
         Fault { position: 0, message }.into_error(query)
     };
-    let tree = grammar::parse(&outline.text).map_err(|message| refused(&message))?;
-    convert::convert(&tree, outline).map_err(|mismatch| refused(mismatch.0))
+    let tree = grammar::parse(&prepass.text).map_err(|message| refused(&message))?;
+    convert::convert(&tree, prepass).map_err(|mismatch| refused(mismatch.0))
 }
 
 /// The matchers of a selector without modifiers, as `match[]` takes it. The one on the
@@ -140,7 +140,7 @@ pub fn parse(query: &str, options: &ParseOptions) -> Result<Expr, QueryError> {
 /// Source: `ParseMetricSelector` of Prometheus.
 pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     check_length(text)?;
-    outline::selector(text).map_err(|fault| fault.into_error(text))
+    prepass::selector(text).map_err(|fault| fault.into_error(text))
 }
 
 /// Refuses a selector of the metadata endpoints that would select everything.

@@ -12,10 +12,10 @@ use crate::parse::ast::{
 use crate::plan::cost;
 use crate::plan::invariance::{self, Invariance};
 use crate::plan::{
-    Aggregation, InfoSelector, Instant, InstantValue, Node, NodeKind, Plan, PlanOptions,
-    RangeInput, RangeOrigin, Rollup, shallow, unwrap_parens,
+    Aggregation, InfoSelector, Lookup, LookupValue, Node, NodeKind, Plan, PlanOptions, RangeInput,
+    RangeOrigin, Rollup, shallow, unwrap_parens,
 };
-use crate::window::{BucketlessLook, LookTimes, Reach, Steps, subquery_grid};
+use crate::steps::{BucketlessLook, LookTimes, Reach, Steps, subquery_grid};
 
 /// The plan of a query.
 ///
@@ -35,6 +35,7 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
         selections: Vec::new(),
         bucketless: Vec::new(),
         annotations: Annotations::default(),
+        has_subqueries: false,
     };
     let is_range = options.steps.start_ms != options.end_ms;
     let buckets = BucketUse::Shown;
@@ -47,6 +48,7 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
         bucketless: planner.bucketless,
         annotations: planner.annotations,
         scalar_bytes,
+        has_subqueries: planner.has_subqueries,
     })
 }
 
@@ -56,12 +58,12 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
 ///
 /// Source: `rangeEvalTimestampFunctionOverVectorSelector` of Prometheus, which forgets the offset,
 /// over samples that have been loaded with it.
-fn look_at_pinned(instant: &mut Instant, offset_ms: i64, ahead_ms: i64) {
+fn look_at_pinned(lookup: &mut Lookup, offset_ms: i64, ahead_ms: i64) {
     let end_ms = offset_ms.min(ahead_ms);
-    let Reach { back_ms, .. } = instant.reach;
-    instant.times.first_ms = instant.times.first_ms.saturating_add(end_ms);
+    let Reach { back_ms, .. } = lookup.reach;
+    lookup.times.first_ms = lookup.times.first_ms.saturating_add(end_ms);
     let apart_ms = offset_ms.max(0).saturating_sub(end_ms);
-    instant.reach.back_ms = back_ms.saturating_sub(apart_ms).max(0);
+    lookup.reach.back_ms = back_ms.saturating_sub(apart_ms).max(0);
 }
 
 /// Source: `NewRangeQuery` of Prometheus.
@@ -148,6 +150,7 @@ struct Planner<'a> {
     selections: Vec<Selection>,
     bucketless: Vec<Option<BucketlessLook>>,
     annotations: Annotations,
+    has_subqueries: bool,
 }
 
 impl Planner<'_> {
@@ -179,8 +182,8 @@ impl Planner<'_> {
             ExprKind::String(text) => (NodeKind::String(text.clone()), ValueType::String),
             ExprKind::Paren(inner) => return self.visit_inner(inner, scope),
             ExprKind::Selector(selector) => {
-                let instant = self.instant(selector, scope, InstantValue::Sample)?;
-                (NodeKind::Instant(instant), ValueType::Vector)
+                let lookup = self.lookup(selector, scope, LookupValue::Sample)?;
+                (NodeKind::Lookup(lookup), ValueType::Vector)
             }
             ExprKind::Matrix(_) | ExprKind::Subquery(_) => {
                 (NodeKind::Range(self.range(expr, scope)?), ValueType::Matrix)
@@ -259,20 +262,20 @@ impl Planner<'_> {
         let function = call.function;
         let time = match function.id {
             FunctionId::QueryTime(time) => return Ok(NodeKind::Number(self.query_time(time))),
-            FunctionId::Timestamp => Some(InstantValue::Timestamp),
-            FunctionId::StartTimestamp => Some(InstantValue::StartTimestamp),
+            FunctionId::Timestamp => Some(LookupValue::Timestamp),
+            FunctionId::StartTimestamp => Some(LookupValue::StartTimestamp),
             _ => None,
         };
-        if let (Some(yields), Some(ExprKind::Selector(selector))) = (time, arg(0)) {
+        if let (Some(value), Some(ExprKind::Selector(selector))) = (time, arg(0)) {
             self.skip(&call.args[0]);
-            let mut instant = self.instant(selector, scope, yields)?;
+            let mut lookup = self.lookup(selector, scope, value)?;
             if selector.at.is_some() {
                 let offset_ms = self.offset_ms(selector.offset.as_ref())?;
                 let is_smoothed = selector.mode == RangeMode::Smoothed;
                 let ahead_ms = if is_smoothed { self.options.lookback_ms } else { 0 };
-                look_at_pinned(&mut instant, offset_ms, ahead_ms);
+                look_at_pinned(&mut lookup, offset_ms, ahead_ms);
             }
-            return Ok(NodeKind::Instant(instant));
+            return Ok(NodeKind::Lookup(lookup));
         }
         let buckets = scope.buckets.below_call(function);
         let scope = Scope { buckets, ..scope };
@@ -332,10 +335,10 @@ impl Planner<'_> {
         self.selections.push(Selection { matchers, times: selected, only_newest: false });
         self.bucketless.push(None);
         let selector = self.selections.len() - 1;
-        let yields = InstantValue::FloatTimestamp;
-        let instant = Instant { selector, times, reach, yields, drops_name: false };
+        let value = LookupValue::FloatTimestamp;
+        let lookup = Lookup { selector, times, reach, value, drops_name: false };
         args.push(Node {
-            kind: NodeKind::Instant(instant),
+            kind: NodeKind::Lookup(lookup),
             value_type: ValueType::Vector,
             span: selection.map_or(Span::default(), |expr| expr.span),
             steps: scope.steps,
@@ -423,12 +426,12 @@ impl Planner<'_> {
         time_ms as f64 / 1000.0
     }
 
-    fn instant(
+    fn lookup(
         &mut self,
         selector: &VectorSelector,
         scope: Scope,
-        yields: InstantValue,
-    ) -> Result<Instant, QueryError> {
+        value: LookupValue,
+    ) -> Result<Lookup, QueryError> {
         let times = self.times(selector.at, selector.offset.as_ref(), scope.steps)?;
         let lookback_ms = self.options.lookback_ms;
         let is_smoothed = selector.mode == RangeMode::Smoothed;
@@ -436,21 +439,24 @@ impl Planner<'_> {
             Reach { back_ms: lookback_ms, ahead_ms: if is_smoothed { lookback_ms } else { 0 } };
         let selector = self.select(selector, times, loaded, scope.buckets);
         // Times are those of samples, which are not smoothed.
-        let (yields, reach) = match yields {
-            InstantValue::Sample if is_smoothed => (InstantValue::Smoothed, loaded),
-            yields => (yields, Reach { ahead_ms: 0, ..loaded }),
+        let (value, reach) = match value {
+            LookupValue::Sample if is_smoothed => (LookupValue::Smoothed, loaded),
+            value => (value, Reach { ahead_ms: 0, ..loaded }),
         };
-        if yields == InstantValue::Sample && scope.steps.count == 1 {
+        if value == LookupValue::Sample && scope.steps.count == 1 {
             self.selections[selector].only_newest = true;
         }
-        let drops_name = matches!(yields, InstantValue::Timestamp | InstantValue::StartTimestamp);
-        Ok(Instant { selector, times, reach, yields, drops_name })
+        let drops_name = matches!(value, LookupValue::Timestamp | LookupValue::StartTimestamp);
+        Ok(Lookup { selector, times, reach, value, drops_name })
     }
 
     fn range(&mut self, expr: &Expr, scope: Scope) -> Result<RangeInput, QueryError> {
         match &expr.kind {
             ExprKind::Matrix(matrix) => self.matrix(matrix, expr.span, scope),
-            ExprKind::Subquery(subquery) => self.subquery(subquery, expr.span, scope.steps),
+            ExprKind::Subquery(subquery) => {
+                self.has_subqueries = true;
+                self.subquery(subquery, expr.span, scope.steps)
+            }
             _ => Err(QueryError::Execution("expected a range vector".to_owned())),
         }
     }

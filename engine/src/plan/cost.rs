@@ -43,7 +43,7 @@ impl Scalars {
 fn scalars(node: &Node) -> Scalars {
     let all = |nodes: &[Node]| nodes.iter().map(scalars).fold(Scalars::default(), Scalars::then);
     let below = match &node.kind {
-        NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Instant(_) => Scalars::default(),
+        NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Lookup(_) => Scalars::default(),
         NodeKind::Range(input) => range(input),
         NodeKind::Rollup(rollup) => all(&rollup.args).then(range(&rollup.input)),
         NodeKind::Call { args, .. } => all(args),

@@ -7,10 +7,9 @@ use model::{BudgetError, Checkpoint, ObjectStoreCost, SeriesSet};
 
 use crate::parse::ast::{RangeMode, ValueType};
 use crate::plan::{
-    Aggregation, Instant, InstantValue, Meters, Node, NodeKind, Plan, RangeInput, RangeOrigin,
-    Rollup,
+    Aggregation, Lookup, LookupValue, Meters, Node, NodeKind, Plan, RangeInput, RangeOrigin, Rollup,
 };
-use crate::window::{LookTimes, Reach, Steps};
+use crate::steps::{LookTimes, Reach, Steps};
 
 /// A node of an explained plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,7 +173,7 @@ impl Tree<'_> {
         match &node.kind {
             NodeKind::Number(value) => Explained::with("number", value.to_string(), vec![]),
             NodeKind::String(text) => Explained::with("string", format!("{text:?}"), vec![]),
-            NodeKind::Instant(instant) => self.instant(instant),
+            NodeKind::Lookup(lookup) => self.lookup(lookup),
             NodeKind::Range(input) => self.range(input),
             NodeKind::Rollup(rollup) => self.rollup(rollup),
             NodeKind::Call { call, args } => {
@@ -228,18 +227,18 @@ impl Tree<'_> {
         }
     }
 
-    fn instant(&self, instant: &Instant) -> Explained {
-        let Reach { back_ms, ahead_ms } = instant.reach;
-        let times = Times(instant.times);
-        let word = match instant.yields {
-            InstantValue::Sample => "newest samples",
-            InstantValue::Timestamp | InstantValue::FloatTimestamp => "times of the newest samples",
-            InstantValue::StartTimestamp => "starts of the newest samples",
-            InstantValue::Smoothed => "smoothed values",
+    fn lookup(&self, lookup: &Lookup) -> Explained {
+        let Reach { back_ms, ahead_ms } = lookup.reach;
+        let times = Times(lookup.times);
+        let word = match lookup.value {
+            LookupValue::Sample => "newest samples",
+            LookupValue::Timestamp | LookupValue::FloatTimestamp => "times of the newest samples",
+            LookupValue::StartTimestamp => "starts of the newest samples",
+            LookupValue::Smoothed => "smoothed values",
         };
         let ahead = if ahead_ms > 0 { format!(", ahead {ahead_ms} ms") } else { String::new() };
         let detail = format!("{word} {times}, back {back_ms} ms{ahead}");
-        Explained::with("select", detail, vec![self.selection(instant.selector)])
+        Explained::with("select", detail, vec![self.selection(lookup.selector)])
     }
 
     fn selection(&self, selector: usize) -> Explained {

@@ -72,7 +72,7 @@ impl Meters {
     fn add(&mut self, node: &Node) {
         self.nodes.insert(place(node), Arc::default());
         match &node.kind {
-            NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Instant(_) => {}
+            NodeKind::Number(_) | NodeKind::String(_) | NodeKind::Lookup(_) => {}
             NodeKind::Range(input) => self.add_inner(input),
             NodeKind::Rollup(rollup) => {
                 rollup.args.iter().for_each(|arg| self.add(arg));

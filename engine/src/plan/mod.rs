@@ -15,7 +15,7 @@ use model::Selection;
 
 use crate::annotations::Annotations;
 use crate::parse::ast::{AggregateOp, Binary, Call, Expr, ExprKind, RangeMode, Span, ValueType};
-use crate::window::{BucketlessLook, LookTimes, Reach, Steps};
+use crate::steps::{BucketlessLook, LookTimes, Reach, Steps};
 
 pub use build::plan;
 pub use explain::{Explained, Figures, Load, LoadCost, LoadFigures, NodeCost};
@@ -50,8 +50,10 @@ pub struct Plan {
     pub bucketless: Vec<Option<BucketlessLook>>,
     /// What can be said of the query before there is any data.
     pub annotations: Annotations,
-    /// At most so many bytes of scalars, a number a step each, are held at once.
+    /// Maximum of the bytes of scalars, one number a step, that evaluation holds at once.
     pub scalar_bytes: u64,
+    /// Whether the query has subqueries.
+    pub has_subqueries: bool,
 }
 
 /// An expression with the steps that it is evaluated over.
@@ -75,7 +77,7 @@ pub enum NodeKind {
     /// A text.
     String(String),
     /// The newest sample of each series, or one interpolated, at each step.
-    Instant(Instant),
+    Lookup(Lookup),
     /// Samples over ranges, as the answer of an instant query.
     Range(RangeInput),
     /// A function of samples over ranges.
@@ -104,24 +106,24 @@ pub enum NodeKind {
     Invariant(Box<Node>),
 }
 
-/// An instant selector.
+/// Instant selector: one lookup for each series and step.
 #[derive(Debug, Clone)]
-pub struct Instant {
-    /// Its number.
+pub struct Lookup {
+    /// Number of the selector.
     pub selector: usize,
     /// The times it looks at.
     pub times: LookTimes,
     /// How far it looks.
     pub reach: Reach,
-    /// What it yields.
-    pub yields: InstantValue,
+    /// Result of a lookup.
+    pub value: LookupValue,
     /// Whether the metric's name goes.
     pub drops_name: bool,
 }
 
-/// What an instant selector yields.
+/// Result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstantValue {
+pub enum LookupValue {
     /// The newest sample's value.
     Sample,
     /// The newest sample's time in seconds: `timestamp(selector)`.

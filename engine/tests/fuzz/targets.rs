@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use engine::parse::{ParseOptions, format, parse, to_json};
 use engine::result::SampleValue;
+use engine::steps::Steps;
 use engine::tile::TileShape;
-use engine::window::Steps;
 use engine::{Engine, EngineOptions, QueryError, QueryOptions, QueryOutput, Value};
 use futures::executor::block_on;
 use model::memory::MemorySource;

@@ -108,7 +108,7 @@ fn answer(case: &Case, source: Arc<dyn Source>, query: &str) -> (Answer, u64) {
         ..EngineOptions::default()
     });
     let options =
-        QueryOptions { lookback_ms: LOOKBACK_MS, count_seen: true, ..QueryOptions::default() };
+        QueryOptions { lookback_ms: LOOKBACK_MS, per_step_stats: true, ..QueryOptions::default() };
     let end_ms = case.time(case.count - 1);
     let asked = engine.range(source, query, case.start_ms, end_ms, case.step_ms, &options);
     let output = block_on(asked).unwrap_or_else(|error| panic!("{query}: {error}"));
@@ -119,7 +119,7 @@ fn answer(case: &Case, source: Arc<dyn Source>, query: &str) -> (Answer, u64) {
         (0..case.count).map(cell).collect()
     };
     let rows = rows.iter().map(|row| (row.labels.clone(), cells(row))).collect();
-    let seen = output.seen.expect("asked for").counts;
+    let seen = output.step_stats.expect("asked for").counts;
     ((rows, seen), output.stats.sample_count)
 }
 

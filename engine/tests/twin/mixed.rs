@@ -452,7 +452,7 @@ fn answers(case: &Case, source: &Arc<MemorySource>, query: &str) -> (Answers, Ve
     });
     let (end_ms, options) = (
         case.time(case.count - 1),
-        QueryOptions { lookback_ms: LOOKBACK_MS, count_seen: true, ..QueryOptions::default() },
+        QueryOptions { lookback_ms: LOOKBACK_MS, per_step_stats: true, ..QueryOptions::default() },
     );
     let answer = engine.range(source.clone(), query, case.start_ms, end_ms, case.step_ms, &options);
     let output = block_on(answer).expect("a query that is valid and without limits");
@@ -469,7 +469,7 @@ fn answers(case: &Case, source: &Arc<MemorySource>, query: &str) -> (Answers, Ve
             (row.labels.get("i").to_owned(), values)
         })
         .collect();
-    (rows, output.seen.map(|seen| seen.counts).unwrap_or_default())
+    (rows, output.step_stats.map(|stats| stats.counts).unwrap_or_default())
 }
 
 /// Compares the answers of a query with what is expected for each series and step.

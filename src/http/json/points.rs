@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use engine::window::Steps;
+use engine::steps::Steps;
 
 use super::number::{SAMPLE_BYTES_MAX, push_timestamp, write_sample_value};
 

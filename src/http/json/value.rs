@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use engine::plan::{Explained, Load, NodeCost};
-use engine::result::{RawSeries, Row, SampleValue, SeenSamples};
-use engine::window::Steps;
+use engine::result::{RawSeries, Row, SampleValue, StepStats};
+use engine::steps::Steps;
 use engine::{QueryOutput, Value};
 use model::{Histogram, Labels};
 
@@ -44,7 +44,7 @@ pub(crate) struct ValuePieces {
     value: Value,
     cost: Option<QueryCost>,
     explained: Option<Explained>,
-    seen: Option<SeenSamples>,
+    step_stats: Option<StepStats>,
     /// Which series comes next; `None` before anything is written.
     series_index: Option<usize>,
     /// Which point of it comes next.
@@ -62,7 +62,7 @@ impl ValuePieces {
             value: output.value,
             cost,
             explained: output.explained,
-            seen: output.seen,
+            step_stats: output.step_stats,
             series_index: None,
             point_index: 0,
             has_points: false,
@@ -88,7 +88,7 @@ impl ValuePieces {
             out.push(b']');
         }
         if let Some(cost) = &self.cost {
-            push_cost(out, cost, self.seen.as_ref());
+            push_cost(out, cost, self.step_stats.as_ref());
         }
         if let Some(explained) = &self.explained {
             out.extend_from_slice(b",\"explain\":");
@@ -347,7 +347,7 @@ fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
 /// so the peak in samples is that of the memory by 16. A sample counts at each step that sees it; where
 /// that is not known, the decoded samples stand for it. Only `stats=all` lists the steps; the totals
 /// are the same without. What was read of the object store has no counterpart there.
-fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
+fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, step_stats: Option<&StepStats>) {
     let stats = &cost.stats;
     let evaluate_seconds = stats.load_seconds + stats.execute_seconds;
     let timings = [
@@ -365,16 +365,16 @@ fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, seen: Option<&SeenSamples>) {
     }
     out.extend_from_slice(b"},\"samples\":{");
     let totals = [
-        ("totalQueryableSamples", seen.map(|seen| &seen.counts)),
-        ("samplesRead", seen.map(|seen| &seen.read_counts)),
+        ("totalQueryableSamples", step_stats.map(|steps| &steps.counts)),
+        ("samplesRead", step_stats.map(|steps| &steps.read_counts)),
     ];
     for (position, (name, counts)) in totals.into_iter().enumerate() {
         let mut position = position;
         if cost.is_per_step
-            && let Some((seen, counts)) = seen.zip(counts)
+            && let Some((per_step, counts)) = step_stats.zip(counts)
         {
             push_name(out, position, &format!("{name}PerStep"));
-            push_steps(out, &seen.steps, counts);
+            push_steps(out, &per_step.steps, counts);
             position = 1;
         }
         let total = counts.map_or(stats.sample_count, |counts| counts.iter().sum());
@@ -496,7 +496,7 @@ mod tests {
             annotations: Annotations::default(),
             stats: QueryStats::default(),
             explained: None,
-            seen: None,
+            step_stats: None,
         };
         let mut pieces = ValuePieces::new(output, cost);
         let mut whole = Vec::new();

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use clap::Parser as _;
 use engine::result::{QueryStats, Row};
-use engine::window::Steps;
+use engine::steps::Steps;
 use engine::{
     Annotations, Engine, QueryError, QueryOptions, QueryOutput, QueryRequest, Value, When,
 };
@@ -145,7 +145,7 @@ fn answer(query: &str, when: When, options: &QueryOptions) -> Result<QueryOutput
         }
     };
     let stats = QueryStats::default();
-    Ok(QueryOutput { value, annotations, stats, explained: None, seen: None })
+    Ok(QueryOutput { value, annotations, stats, explained: None, step_stats: None })
 }
 
 fn source() -> Arc<dyn Source> {

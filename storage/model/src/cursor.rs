@@ -135,20 +135,20 @@ pub enum Advance {
 /// the same a step later, and so on without an end.
 ///
 /// Units: ms since the epoch.
-/// Invariant: between two windows there is a gap.
+/// Invariant: consecutive ranges do not touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Windows {
+pub struct StepRanges {
     after_ms: i64,
     span_ms: i64,
     step_ms: i64,
     only_newest: bool,
 }
 
-impl Windows {
-    /// Windows of a length; nothing where there is no gap between them. With `only_newest`, of
-    /// each window only the newest sample matters.
-    pub fn new(after_ms: i64, span_ms: i64, step_ms: i64, only_newest: bool) -> Option<Windows> {
-        (span_ms >= 1 && step_ms > span_ms).then_some(Windows {
+impl StepRanges {
+    /// Returns ranges `span_ms` long; `None` without a gap between them. With `only_newest`, only
+    /// the newest sample of each range matters.
+    pub fn new(after_ms: i64, span_ms: i64, step_ms: i64, only_newest: bool) -> Option<StepRanges> {
+        (span_ms >= 1 && step_ms > span_ms).then_some(StepRanges {
             after_ms,
             span_ms,
             step_ms,
@@ -210,40 +210,40 @@ pub trait Cursor: Send {
     /// the newest matters. Histograms are never left out.
     ///
     /// Who cannot leave out anything ignores this.
-    fn look_through(&mut self, _windows: Windows) {}
+    fn look_through(&mut self, _ranges: StepRanges) {}
 }
 
 /// Cursor over decoded samples.
 pub struct SliceCursor<'a> {
     timestamps: &'a [i64],
     values: &'a [f64],
-    windows: Option<Windows>,
+    ranges: Option<StepRanges>,
 }
 
 impl<'a> SliceCursor<'a> {
     /// Returns a cursor over two slices of equal length, times ascending.
     pub fn new(timestamps: &'a [i64], values: &'a [f64]) -> SliceCursor<'a> {
         assert_eq!(timestamps.len(), values.len());
-        SliceCursor { timestamps, values, windows: None }
+        SliceCursor { timestamps, values, ranges: None }
     }
 
     /// Hands over what windows see, and nothing else.
-    fn next_in_windows(
+    fn next_in_ranges(
         &mut self,
-        windows: Windows,
+        ranges: StepRanges,
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Advance {
         while let [time_ms, ..] = *self.timestamps
             && time_ms <= until_ms
         {
-            let (after_ms, end_ms) = windows.from(time_ms);
+            let (after_ms, end_ms) = ranges.from(time_ms);
             let seen = |time_ms: i64| time_ms > after_ms && time_ms <= end_ms.min(until_ms);
             if batch.is_full() {
                 return Advance::Full;
             }
             let is_newer = self.timestamps.get(1).is_some_and(|next_ms| seen(*next_ms));
-            if seen(time_ms) && !(windows.only_newest && is_newer) {
+            if seen(time_ms) && !(ranges.only_newest && is_newer) {
                 batch.push(time_ms, self.values[0]);
             }
             (self.timestamps, self.values) = (&self.timestamps[1..], &self.values[1..]);
@@ -258,8 +258,8 @@ impl Cursor for SliceCursor<'_> {
         until_ms: i64,
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError> {
-        if let Some(windows) = self.windows {
-            return Ok(self.next_in_windows(windows, until_ms, batch));
+        if let Some(ranges) = self.ranges {
+            return Ok(self.next_in_ranges(ranges, until_ms, batch));
         }
         let room = SAMPLE_BATCH_LEN - batch.len;
         let window = &self.timestamps[..room.min(self.timestamps.len())];
@@ -284,8 +284,8 @@ impl Cursor for SliceCursor<'_> {
         })
     }
 
-    fn look_through(&mut self, windows: Windows) {
-        self.windows = Some(windows);
+    fn look_through(&mut self, ranges: StepRanges) {
+        self.ranges = Some(ranges);
     }
 }
 
@@ -294,8 +294,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_found_from_any_time() {
-        let windows = Windows::new(100, 5, 20, false).unwrap();
+    fn ranges_are_found_from_any_time() {
+        let ranges = StepRanges::new(100, 5, 20, false).unwrap();
         let cases = [
             (i64::MIN, (100, 105)),
             (100, (100, 105)),
@@ -306,11 +306,11 @@ mod tests {
             (126, (140, 145)),
         ];
         for (time_ms, expected) in cases {
-            assert_eq!(windows.from(time_ms), expected, "{time_ms}");
+            assert_eq!(ranges.from(time_ms), expected, "{time_ms}");
         }
-        assert_eq!(windows.from(i64::MAX).1, i64::MAX);
-        assert_eq!(Windows::new(0, 20, 20, false), None);
-        assert_eq!(Windows::new(0, 0, 20, false), None);
+        assert_eq!(ranges.from(i64::MAX).1, i64::MAX);
+        assert_eq!(StepRanges::new(0, 20, 20, false), None);
+        assert_eq!(StepRanges::new(0, 0, 20, false), None);
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         let values: Vec<f64> = timestamps.iter().map(|t| *t as f64).collect();
         let check = |only_newest: bool, bounds: &[i64], expected: &[i64]| {
             let mut cursor = SliceCursor::new(&timestamps, &values);
-            cursor.look_through(Windows::new(7, 3, 40, only_newest).unwrap());
+            cursor.look_through(StepRanges::new(7, 3, 40, only_newest).unwrap());
             let mut batch = SampleBatch::new();
             for bound in bounds {
                 cursor.next_batch(*bound, &mut batch).unwrap();

@@ -19,8 +19,8 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use model::{
-    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, TimeRange,
-    Windows,
+    Advance, Cursor, HISTOGRAM_BATCH_LEN, HistogramSample, SampleBatch, SourceError, StepRanges,
+    TimeRange,
 };
 
 use super::columns::{Column, ColumnCache, KeptColumn};
@@ -167,7 +167,7 @@ pub(crate) struct PartsCursor<'a> {
     /// Keeps what is decoded.
     columns: Option<&'a ColumnCache>,
     /// Where floats matter, if not everywhere.
-    windows: Option<Windows>,
+    windows: Option<StepRanges>,
     /// The next part that has not been opened.
     next: usize,
     open: Open<'a>,
@@ -476,7 +476,7 @@ impl Cursor for PartsCursor<'_> {
         }
     }
 
-    fn look_through(&mut self, windows: Windows) {
+    fn look_through(&mut self, windows: StepRanges) {
         self.windows = Some(windows);
     }
 }

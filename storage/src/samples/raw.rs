@@ -1,6 +1,6 @@
 //! Handing over floats that are decoded already.
 
-use model::{SampleBatch, Windows};
+use model::{SampleBatch, StepRanges};
 
 use super::part::push_starts;
 
@@ -10,7 +10,7 @@ use super::part::push_starts;
 pub(super) fn seen(
     samples: &[(i64, f64)],
     until_ms: i64,
-    windows: Option<&Windows>,
+    windows: Option<&StepRanges>,
 ) -> (usize, i64) {
     let (Some(windows), Some((first_ms, _))) = (windows, samples.first()) else {
         return (0, until_ms);

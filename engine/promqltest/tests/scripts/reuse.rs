@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shown::show;
-use engine::results::ResultsStats;
+use engine::result_cache::ResultCacheStats;
 use engine::tile::TileShape;
 use engine::{Engine, EngineOptions, QueryOptions};
 use model::{Batch, HistogramSample, Labels, Matcher, Source};
@@ -152,9 +152,9 @@ impl History {
     }
 }
 
-fn engine(results_bytes_max: u64, threads: usize) -> Engine {
+fn engine(result_cache_bytes_max: u64, threads: usize) -> Engine {
     let tile_shape = TileShape { series: 5, steps: 30 };
-    Engine::new(EngineOptions { results_bytes_max, threads, tile_shape, ..Default::default() })
+    Engine::new(EngineOptions { result_cache_bytes_max, threads, tile_shape, ..Default::default() })
 }
 
 /// A query and the window that it is asked over.
@@ -191,7 +191,7 @@ async fn ask(
     panel: &Panel,
     window: (i64, i64),
 ) -> String {
-    let options = QueryOptions { may_reuse: true, ..QueryOptions::default() };
+    let options = QueryOptions { use_result_cache: true, ..QueryOptions::default() };
     let Panel { query, step_ms, .. } = panel;
     let answer = engine.range(source, query, window.0, window.1, *step_ms, &options).await;
     show(query, answer)
@@ -212,7 +212,7 @@ fn panels(seed: u64, random: &mut Random) -> Vec<Panel> {
 }
 
 /// Follows a history, and compares every answer; how often the cache has helped.
-async fn follow(seed: u64, rounds: u64, bytes_max: u64) -> ResultsStats {
+async fn follow(seed: u64, rounds: u64, bytes_max: u64) -> ResultCacheStats {
     let mut random = Random::new(seed);
     let mut history = History::begin(seed, &mut random).await;
     let (cached, plain) = (engine(bytes_max, 2), engine(0, 1));
@@ -237,7 +237,7 @@ async fn follow(seed: u64, rounds: u64, bytes_max: u64) -> ResultsStats {
         }
     }
     history.store.close().await.unwrap();
-    cached.results().unwrap().stats()
+    cached.result_cache().unwrap().stats()
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
@@ -301,7 +301,7 @@ fn steps_that_see_what_rules_have_expired_are_not_used_again() {
                 assert_eq!(found, ask(&plain, source(), &panel, window).await, "{hours}");
             }
         }
-        let stats = cached.results().unwrap().stats();
+        let stats = cached.result_cache().unwrap().stats();
         let again = stats.partial_hits + stats.misses;
         assert!(stats.hits >= 30 && again >= 12, "{stats:?}");
         store.close().await.unwrap();
@@ -350,7 +350,7 @@ fn steps_that_look_beyond_the_retention_are_not_used_again() {
         assert!(
             seen[0] == seen[1] && seen[0] != seen[2] && seen[3] == seen[2] && seen[4] != seen[3]
         );
-        let stats = cached.results().unwrap().stats();
+        let stats = cached.result_cache().unwrap().stats();
         // The first steps look beyond the retention whatever the clock says.
         assert!(stats.partial_hits >= 3 && stats.hits == 0, "{stats:?}");
         store.close().await.unwrap();

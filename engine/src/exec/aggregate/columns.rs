@@ -17,10 +17,10 @@ use crate::exec::aggregate::outputs::{Output, assemble};
 use crate::exec::aggregate::sieve::{Bounds, Sieve, around_best, around_quantile};
 use crate::exec::aggregate::topk::{Cell, Heap};
 use crate::exec::matrix::Matrix;
+use crate::exec::numeric::quantile::quantile;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::exec::quantile::quantile;
+use crate::steps::Steps;
 use crate::tile::{TILE_SERIES, Tile, TileShape, set_present, stripe_rows};
-use crate::window::Steps;
 
 /// What is taken from each column; parameters are one a step.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Reducer<'_> {
     /// also reduces, while it is in its cache.
     fn apart(&self, shape: TileShape) -> Result<Vec<Output>, QueryError> {
         let ctx = self.ctx;
-        let outputs = ctx.map(runs(self.groups).into_iter(), |run, pace| {
+        let outputs = ctx.map(runs(self.groups).into_iter(), |run, thread| {
             let rows = self.groups.rows(run.start).start..self.groups.rows(run.end - 1).end;
             let shape = shape.of_rows(rows.len(), self.steps.count);
             let mut stripes = self.open(shape, rows.clone())?;
@@ -83,12 +83,12 @@ impl Reducer<'_> {
             while step < self.steps.count {
                 let width = shape.steps.min(self.steps.count - step);
                 for stripe in &mut stripes {
-                    pace.pause()?;
+                    thread.yield_if_due()?;
                     stripe.reader.next_tile(width, &mut stripe.tile)?;
                 }
                 let block = Block::new(&stripes, shape, rows.start, step, width);
                 for (group, output) in run.clone().zip(&mut outputs) {
-                    pace.pause()?;
+                    thread.yield_if_due()?;
                     self.reduce(group, &block, output, &mut scratch)?;
                 }
                 step += width;
@@ -108,16 +108,16 @@ impl Reducer<'_> {
         while step < self.steps.count {
             ctx.budget.check()?;
             let width = shape.steps.min(self.steps.count - step);
-            ctx.for_each(stripes.iter_mut(), |stripe, pace| {
-                pace.pause()?;
+            ctx.for_each(stripes.iter_mut(), |stripe, thread| {
+                thread.yield_if_due()?;
                 stripe.reader.next_tile(width, &mut stripe.tile)
             })?;
             let block = Block::new(&stripes, shape, 0, step, width);
-            ctx.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs), pace| {
+            ctx.for_each(outputs.chunks_mut(run).enumerate(), |(index, outputs), thread| {
                 let mut scratch = Scratch::new(ctx)?;
                 let groups = index * run..;
                 groups.zip(outputs).try_for_each(|(group, output)| {
-                    pace.pause()?;
+                    thread.yield_if_due()?;
                     self.reduce(group, &block, output, &mut scratch)
                 })
             })?;

@@ -6,8 +6,8 @@ use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
 use crate::parse::ast::AggregateOp;
+use crate::steps::Steps;
 use crate::tile::{Tile, set_present};
-use crate::window::Steps;
 
 /// What becomes of the histograms.
 pub(super) enum Seen {

@@ -24,13 +24,13 @@ use crate::annotations::Cause;
 use crate::error::QueryError;
 use crate::exec::functions::{go_max, go_min};
 use crate::exec::matrix::Matrix;
+use crate::exec::matrix::scan::{all_series, drain};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::exec::rollup::invalid_quantile;
-use crate::exec::scan::{all_series, drain};
 use crate::number_text::general;
 use crate::parse::ast::{AggregateOp, Span};
 use crate::plan::Aggregation;
-use crate::window::Steps;
+use crate::steps::Steps;
 
 use columns::Pick;
 use floats::{Floats, Seen};

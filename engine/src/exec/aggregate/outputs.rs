@@ -13,8 +13,8 @@ use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::sieve::Bounds;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
+use crate::steps::Steps;
 use crate::tile::set_present;
-use crate::window::Steps;
 
 /// What an output row takes beside its cells: its entry in a table that may be half full.
 const ROW_BYTES: usize = 2 * (size_of::<(u64, OutputRow)>() + size_of::<(u64, u32)>());

@@ -1,6 +1,6 @@
 //! The mergeable state of a group at some steps.
 
-use crate::exec::compensated::{self, Sum};
+use crate::exec::numeric::compensated::{self, Sum};
 use crate::tile::is_present;
 
 /// What a mean's sum is scaled by once it would overflow; a power of two, so nothing is lost.

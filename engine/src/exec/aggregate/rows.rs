@@ -19,9 +19,9 @@ use crate::exec::aggregate::leaves::Leaves;
 use crate::exec::aggregate::partial::{Fold, Partial};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, TileReader, VectorOperator};
-use crate::exec::schedule::turn::Pace;
+use crate::exec::schedule::fair::QueryThread;
+use crate::steps::Steps;
 use crate::tile::{Tile, TileShape, copy_bits, stripe_rows};
-use crate::window::Steps;
 
 type Reader<'a> = Box<dyn TileReader + 'a>;
 
@@ -44,9 +44,9 @@ pub(super) fn reduce(
     let whole: Vec<Range<usize>> = stripes.iter().map(|stripe| stripe.whole.clone()).collect();
     let parts = output.runs_mut(&whole);
     let tasks = stripes.iter().zip(parts);
-    let borders = ctx.map(tasks, |(stripe, (values, presence)), pace| {
+    let borders = ctx.map(tasks, |(stripe, (values, presence)), thread| {
         let task = Task { ctx, steps, input, leaves: &leaves, fold, shape, stripe };
-        task.run(pace, values, presence)
+        task.run(thread, values, presence)
     })?;
     finish_borders(borders, &mut output);
     Ok(output)
@@ -105,7 +105,7 @@ struct Folding {
 impl Task<'_> {
     fn run(
         &self,
-        pace: &Pace,
+        thread: &QueryThread,
         values: &mut [f64],
         presence: &mut [u64],
     ) -> Result<Vec<Border>, QueryError> {
@@ -128,7 +128,7 @@ impl Task<'_> {
         let words = self.steps.count.div_ceil(64);
         let mut step = 0;
         while step < self.steps.count {
-            pace.pause()?;
+            thread.yield_if_due()?;
             let width = shape.steps.min(self.steps.count - step);
             for (rows, reader) in &mut readers {
                 let open = || self.input.open(&self.leaves.order[rows.clone()]);

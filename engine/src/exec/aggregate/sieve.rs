@@ -12,7 +12,7 @@ use model::checkpoint::Checkpoint;
 use crate::error::QueryError;
 use crate::exec::aggregate::block::{Block, COLUMNS, ROWS_AT_ONCE};
 use crate::exec::aggregate::topk::Cell;
-use crate::exec::quantile::{ascending, neighbours, place};
+use crate::exec::numeric::quantile::{ascending, neighbours, place};
 
 /// What a pass over some rows has found in each of eight columns.
 #[derive(Debug, Default)]
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
     use crate::exec::aggregate::topk::Heap;
-    use crate::exec::quantile::quantile;
+    use crate::exec::numeric::quantile::quantile;
     use crate::tile::{Tile, TileShape, set_present};
 
     /// Rows of one width: values that move a little, or at random, and odd ones among them.

@@ -3,7 +3,7 @@
 use model::BudgetError;
 use model::checkpoint::{Checkpoint, sort_by};
 
-use crate::exec::quantile::nan_first;
+use crate::exec::numeric::quantile::nan_first;
 
 /// One value and the row it stands in.
 #[derive(Debug, Clone, Copy, PartialEq)]

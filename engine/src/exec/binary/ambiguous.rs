@@ -17,10 +17,10 @@ use hashbrown::HashMap;
 use model::{Checkpoint, Labels};
 
 use crate::error::QueryError;
-use crate::exec::found_rows::FoundRows;
+use crate::exec::adapter::unique::SAME_LABELSET;
+use crate::exec::matrix::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, SeriesMeta, VectorOperator};
-use crate::exec::unique::SAME_LABELSET;
 use crate::parse::ast::Cardinality;
 use crate::result::SampleValue;
 use crate::tile::{is_present, mark_histograms};

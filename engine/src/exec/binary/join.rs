@@ -6,18 +6,18 @@ use hashbrown::{HashMap, HashSet};
 use model::{Checkpoint, Labels, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::gather::Gather;
+use crate::exec::matrix::gather::Gather;
 use crate::exec::matrix::materialize;
+use crate::exec::matrix::scan::drain;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::scan::drain;
 use crate::parse::ast::{Binary, BinaryOp, Cardinality, Matching, Span};
 use crate::result::SampleValue;
+use crate::steps::Steps;
 use crate::tile::{Tile, set_present};
-use crate::window::Steps;
 
 use super::kernel::{self, Side};
 use super::matching::{Groups, Listed, changes_schema, result_labels};
-use super::mixed::{Cell, Note, StepNotes, pair};
+use super::mixed::{Cell, PairAnnotation, StepNotes, pair};
 use super::{keep_only, with_bits};
 
 /// What is done with two vectors.
@@ -355,7 +355,7 @@ impl Join {
             });
         } else {
             if presence.iter().any(|word| *word != 0) {
-                Note::Types("float", "float").report(&self.ctx, self.op, self.span);
+                PairAnnotation::Types("float", "float").report(&self.ctx, self.op, self.span);
             }
             presence.fill(0);
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use model::Histogram;
 
-use crate::exec::elementwise::{HistogramKernel, HistogramRule};
+use crate::exec::adapter::elementwise::{HistogramKernel, HistogramRule};
 use crate::exec::operator::Context;
 use crate::parse::ast::{BinaryOp, Span};
 use crate::result::SampleValue;
@@ -57,7 +57,7 @@ impl<'a> Cell<'a> {
 
 /// What an operator has to say of two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Note {
+pub(super) enum PairAnnotation {
     /// It does not act on such a pair; the kinds of both.
     Types(&'static str, &'static str),
     /// One has custom buckets, the other exponential ones.
@@ -68,27 +68,27 @@ pub(super) enum Note {
     Bounds,
 }
 
-impl Note {
+impl PairAnnotation {
     /// Adds the note to those of the query.
     pub(super) fn report(self, ctx: &Context, op: BinaryOp, span: Span) {
         let operation = if op == BinaryOp::Add { "addition" } else { "subtraction" };
         let op = op.as_str();
         match self {
-            Note::Types(lhs, rhs) => ctx.info(
+            PairAnnotation::Types(lhs, rhs) => ctx.info(
                 format!(
                     "incompatible sample types encountered for binary operator \"{op}\": \
                      {lhs} {op} {rhs}"
                 ),
                 span,
             ),
-            Note::Layouts => ctx.warn(
+            PairAnnotation::Layouts => ctx.warn(
                 format!("incompatible bucket layout encountered for binary operator {op}"),
                 span,
             ),
-            Note::Resets => {
+            PairAnnotation::Resets => {
                 ctx.warn(format!("conflicting counter resets during histogram {operation}"), span);
             }
-            Note::Bounds => ctx.info(
+            PairAnnotation::Bounds => ctx.info(
                 format!("mismatched custom buckets were reconciled during {operation}"),
                 span,
             ),
@@ -103,7 +103,7 @@ pub(super) struct Paired {
     /// Whether a comparison holds; true for other operators.
     pub(super) holds: bool,
     /// What there is to say beside the result.
-    pub(super) note: Option<Note>,
+    pub(super) note: Option<PairAnnotation>,
 }
 
 impl Paired {
@@ -116,10 +116,12 @@ impl Paired {
 ///
 /// Errors: a note alone, where they give nothing. Conflicting resets are among that, as they are
 /// in Prometheus.
-pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired, Note> {
+pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired, PairAnnotation> {
     use BinaryOp::{Add, Eq, Mul, Ne, Sub, TrimLower, TrimUpper};
     match (op, lhs, rhs) {
-        (TrimLower | TrimUpper, Cell::Float(_), _) => Err(Note::Types(lhs.kind(), rhs.kind())),
+        (TrimLower | TrimUpper, Cell::Float(_), _) => {
+            Err(PairAnnotation::Types(lhs.kind(), rhs.kind()))
+        }
         (_, Cell::Float(lhs), Cell::Float(rhs)) => {
             let (value, holds) = kernel::pair(op, lhs, rhs);
             Ok(Paired { holds, ..Paired::of(value) })
@@ -129,30 +131,30 @@ pub(super) fn pair(op: BinaryOp, lhs: Cell<'_>, rhs: Cell<'_>) -> Result<Paired,
         }
         (_, Cell::Histogram(histogram), Cell::Float(number)) => {
             let changed = change(op, Side::Left, histogram, number);
-            changed.map(Paired::of).ok_or(Note::Types(lhs.kind(), rhs.kind()))
+            changed.map(Paired::of).ok_or(PairAnnotation::Types(lhs.kind(), rhs.kind()))
         }
         (Add | Sub, Cell::Histogram(lhs), Cell::Histogram(rhs)) => combine(op, lhs, rhs),
         (Eq | Ne, Cell::Histogram(lhs), Cell::Histogram(rhs)) => {
             let holds = lhs.equals(rhs) == (op == Eq);
             Ok(Paired { holds, ..Paired::of(Arc::clone(lhs)) })
         }
-        _ => Err(Note::Types(lhs.kind(), rhs.kind())),
+        _ => Err(PairAnnotation::Types(lhs.kind(), rhs.kind())),
     }
 }
 
 /// A sum or a difference.
-fn combine(op: BinaryOp, lhs: &Histogram, rhs: &Histogram) -> Result<Paired, Note> {
+fn combine(op: BinaryOp, lhs: &Histogram, rhs: &Histogram) -> Result<Paired, PairAnnotation> {
     let mut result = lhs.clone();
     let combined = if op == BinaryOp::Add { result.add(rhs) } else { result.sub(rhs) };
-    let combined = combined.map_err(|_| Note::Layouts)?;
+    let combined = combined.map_err(|_| PairAnnotation::Layouts)?;
     if combined.reset_collision {
-        return Err(Note::Resets);
+        return Err(PairAnnotation::Resets);
     }
     if op == BinaryOp::Sub {
         result.reset_hint = model::ResetHint::Gauge;
     }
     result.compact(0);
-    let note = combined.bounds_reconciled.then_some(Note::Bounds);
+    let note = combined.bounds_reconciled.then_some(PairAnnotation::Bounds);
     Ok(Paired { note, ..Paired::of(Arc::new(result)) })
 }
 
@@ -204,8 +206,8 @@ pub(super) fn with_scalars(
     }
     let ctx = ctx.clone();
     let note = match side {
-        Side::Left => Note::Types("histogram", "float"),
-        Side::Right => Note::Types("float", "histogram"),
+        Side::Left => PairAnnotation::Types("histogram", "float"),
+        Side::Right => PairAnnotation::Types("float", "histogram"),
     };
     HistogramRule::Answer(Box::new(move |_, _, _, _| note.report(&ctx, op, span)))
 }
@@ -224,12 +226,12 @@ pub(super) fn negated() -> HistogramRule {
 #[derive(Default)]
 pub(super) struct StepNotes {
     /// The place of the pair and its note, by step.
-    latest: BTreeMap<usize, ((u8, u32), Note)>,
+    latest: BTreeMap<usize, ((u8, u32), PairAnnotation)>,
 }
 
 impl StepNotes {
     /// Takes a note of a pair at a step; places tell which pair comes last.
-    pub(super) fn add(&mut self, step: usize, place: (u8, u32), note: Note) {
+    pub(super) fn add(&mut self, step: usize, place: (u8, u32), note: PairAnnotation) {
         let latest = self.latest.entry(step).or_insert((place, note));
         if latest.0 <= place {
             *latest = (place, note);
@@ -245,7 +247,7 @@ impl StepNotes {
 
     /// Adds the notes to those of the query.
     pub(super) fn report(self, ctx: &Context, op: BinaryOp, span: Span) {
-        let mut said: Vec<Note> = Vec::new();
+        let mut said: Vec<PairAnnotation> = Vec::new();
         for (_, note) in self.latest.into_values() {
             if !said.contains(&note) {
                 note.report(ctx, op, span);

@@ -21,16 +21,16 @@ mod tests;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::QueryError;
-use crate::exec::elementwise::{Name, RowKernel, elementwise, elementwise_meeting};
+use crate::exec::adapter::elementwise::{Name, RowKernel, elementwise, elementwise_meeting};
+use crate::exec::adapter::unique::{Meeting, unique};
 use crate::exec::matrix::Matrix;
+use crate::exec::matrix::scan::{all_series, scan};
 use crate::exec::operator::{Context, Operand, VectorOperator};
-use crate::exec::scan::{all_series, scan};
-use crate::exec::unique::{Meeting, unique};
 use crate::parse::ast::{Binary, BinaryOp, Matching, Span};
-use crate::window::Steps;
+use crate::steps::Steps;
 
 use kernel::Side;
-use mixed::{Cell, Note, StepNotes};
+use mixed::{Cell, PairAnnotation, StepNotes};
 
 /// Evaluates a binary operation on two evaluated operands.
 ///
@@ -149,7 +149,7 @@ fn vector_scalar(
     let context = ctx.clone();
     let kernel: RowKernel = Box::new(move |_, _, presence| {
         if presence.iter().any(|word| *word != 0) {
-            Note::Types("float", "float").report(&context, op, span);
+            PairAnnotation::Types("float", "float").report(&context, op, span);
             presence.fill(0);
         }
     });
@@ -179,7 +179,7 @@ fn untrimmed(
                     continue;
                 };
                 let kind = if cell.is_histogram() { "histogram" } else { "float" };
-                notes.add(first_step + step, (0, *index), Note::Types("float", kind));
+                notes.add(first_step + step, (0, *index), PairAnnotation::Types("float", kind));
             }
         }
         said.lock().unwrap_or_else(PoisonError::into_inner).merge(notes);

@@ -5,14 +5,14 @@ use std::sync::Mutex;
 use model::Reservation;
 
 use crate::error::QueryError;
-use crate::exec::gather::Gather;
+use crate::exec::adapter::unique::{Meeting, settle_names, unique};
+use crate::exec::matrix::gather::Gather;
 use crate::exec::matrix::materialize;
+use crate::exec::matrix::scan::{all_series, drain, scan, word_at};
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::scan::{all_series, drain, scan, word_at};
-use crate::exec::unique::{Meeting, settle_names, unique};
 use crate::parse::ast::BinaryOp;
+use crate::steps::Steps;
 use crate::tile::{Tile, copy_bits, is_present, mark_histograms};
-use crate::window::Steps;
 
 use super::matching::Groups;
 

@@ -12,12 +12,12 @@ use crate::catalog::{
     SortFunction,
 };
 use crate::error::QueryError;
-use crate::exec::elementwise::{HistogramRule, RowKernel, elementwise};
+use crate::exec::adapter::elementwise::{HistogramRule, RowKernel, elementwise};
 use crate::exec::operator::{Context, Operand, VectorOperator};
 use crate::number_text::open_metrics;
 use crate::parse::ast::{Call, Expr, ExprKind, Span};
 use crate::plan::InfoSelector;
-use crate::window::Steps;
+use crate::steps::Steps;
 use model::calendar::Moment;
 
 use super::classic_histogram::{self, Question, Request};

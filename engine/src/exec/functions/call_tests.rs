@@ -11,8 +11,8 @@ use crate::error::QueryError;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
 use crate::parse::ast::{Call, Expr, ExprKind, Span};
+use crate::steps::Steps;
 use crate::tile::{TileShape, is_present, set_present};
-use crate::window::Steps;
 
 type Series = (Vec<(&'static str, String)>, Vec<Option<f64>>);
 

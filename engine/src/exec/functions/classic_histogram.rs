@@ -11,14 +11,14 @@ use model::{Checkpoint, Labels, Reservation};
 
 use crate::annotations::{BucketRepair, Cause};
 use crate::error::QueryError;
-use crate::exec::gather::Gather;
+use crate::exec::adapter::unique::{Meeting, unique};
+use crate::exec::matrix::gather::Gather;
+use crate::exec::matrix::scan::scan;
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::scan::scan;
-use crate::exec::unique::{Meeting, unique};
 use crate::number_text::{general, parse_float};
 use crate::parse::ast::Span;
+use crate::steps::Steps;
 use crate::tile::{Tile, is_present, set_present};
-use crate::window::Steps;
 
 use super::buckets::{Bucket, Repair, fraction, quantile};
 

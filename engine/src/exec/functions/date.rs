@@ -1,7 +1,7 @@
 //! Functions of calendar and clock, in UTC.
 
 use crate::catalog::DateFunction;
-use crate::exec::elementwise::RowKernel;
+use crate::exec::adapter::elementwise::RowKernel;
 use model::calendar::{Date, Moment};
 
 /// Returns what a function asks of a time.

@@ -13,10 +13,10 @@ use hashbrown::HashMap;
 use model::{Checkpoint, Labels, METRIC_NAME, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::found_rows::FoundRows;
+use crate::exec::adapter::unique::SAME_LABELSET;
+use crate::exec::matrix::found_rows::FoundRows;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
-use crate::exec::unique::SAME_LABELSET;
 use crate::plan::InfoSelector;
 use crate::tile::is_present;
 

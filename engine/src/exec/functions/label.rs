@@ -7,10 +7,10 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use crate::catalog::LabelFunction;
 use crate::error::QueryError;
+use crate::exec::adapter::rearranged::Rearranged;
+use crate::exec::adapter::unique::{Meeting, settle_names, unique};
 use crate::exec::operator::{Context, Operand, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::rearranged::Rearranged;
-use crate::exec::unique::{Meeting, settle_names, unique};
-use crate::window::Steps;
+use crate::steps::Steps;
 
 /// The longest label value that these functions make, in bytes.
 pub const LABEL_VALUE_BYTES_MAX: usize = 1 << 20;

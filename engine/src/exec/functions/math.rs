@@ -1,7 +1,7 @@
 //! Functions that map each number on its own.
 
 use crate::catalog::MathFunction;
-use crate::exec::elementwise::RowKernel;
+use crate::exec::adapter::elementwise::RowKernel;
 use crate::tile::set_absent;
 
 /// Returns the kernel of a function of one number.

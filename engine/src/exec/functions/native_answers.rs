@@ -7,7 +7,7 @@ use model::Histogram;
 
 use crate::catalog::NativeHistogramFunction;
 use crate::error::QueryError;
-use crate::exec::elementwise::{HistogramKernel, HistogramRule};
+use crate::exec::adapter::elementwise::{HistogramKernel, HistogramRule};
 use crate::number_text::parse_float;
 use crate::tile::set_present;
 

@@ -5,7 +5,7 @@
 use model::Histogram;
 use model::histogram::{Bucket, log2};
 
-use crate::exec::compensated::Sum;
+use crate::exec::numeric::compensated::Sum;
 
 use super::exp2::exp2;
 

@@ -6,10 +6,10 @@ use model::checkpoint::sort_by;
 use model::{Checkpoint, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::elementwise::floats_alone;
+use crate::exec::adapter::elementwise::floats_alone;
+use crate::exec::adapter::rearranged::Rearranged;
 use crate::exec::matrix::{Matrix, materialize};
 use crate::exec::operator::{Context, Operand, VectorOperator};
-use crate::exec::rearranged::Rearranged;
 use crate::tile::is_present;
 
 use super::natural_order;

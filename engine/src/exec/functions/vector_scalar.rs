@@ -5,13 +5,13 @@ use std::sync::Mutex;
 use model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher, Reservation};
 
 use crate::error::QueryError;
-use crate::exec::elementwise::{HistogramRule, RowKernel};
+use crate::exec::adapter::elementwise::{HistogramRule, RowKernel};
 use crate::exec::matrix::Matrix;
+use crate::exec::matrix::scan::{all_series, scan};
 use crate::exec::operator::{Context, Operand, SeriesMeta, VectorOperator};
-use crate::exec::scan::{all_series, scan};
 use crate::parse::ast::{Expr, ExprKind};
+use crate::steps::Steps;
 use crate::tile::{copy_bits, is_present, mark_histograms};
-use crate::window::Steps;
 
 /// `scalar`: the only number of a step, NaN where there is none or more than one.
 pub(super) fn scalar(ctx: &Context, input: &dyn VectorOperator) -> Result<Operand, QueryError> {

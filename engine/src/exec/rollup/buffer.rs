@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use model::{Checkpoint, Reservation, SampleBatch, Windows, is_any_stale, is_stale};
+use model::{Checkpoint, Reservation, SampleBatch, StepRanges, is_any_stale, is_stale};
 
 use crate::error::QueryError;
+use crate::steps::{LookTimes, Reach};
 use crate::tile::set_all_present;
-use crate::window::{LookTimes, Reach};
 
 /// So many samples are moved to the front whenever any have left.
 const KEPT_CHEAP: usize = 256;
@@ -172,9 +172,9 @@ pub(super) struct Ranges {
 
 impl Ranges {
     /// What the steps see, where something lies between that none sees.
-    pub(super) fn windows(&self) -> Option<Windows> {
+    pub(super) fn step_ranges(&self) -> Option<StepRanges> {
         let back_ms = self.range_ms.saturating_add(self.margin.back_ms);
-        self.times.windows(Reach { back_ms, ..self.margin }, false)
+        self.times.step_ranges(Reach { back_ms, ..self.margin }, false)
     }
 
     /// The time of the last sample that a step sees.

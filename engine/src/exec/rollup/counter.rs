@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use model::TimeRange;
 
-use crate::exec::compensated::Sum;
+use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{EvenRanges, Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 

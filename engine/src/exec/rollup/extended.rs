@@ -174,9 +174,9 @@ impl Kernel for AnchoredNeighbours {
 ///
 /// Source: `smoothSeries` of Prometheus.
 #[derive(Debug)]
-pub(super) struct SmoothedInstant;
+pub(super) struct SmoothedLookup;
 
-impl Kernel for SmoothedInstant {
+impl Kernel for SmoothedLookup {
     fn value(&mut self, frame: &Frame<'_>) -> Option<f64> {
         let (times, values) = (frame.times(), frame.values());
         let at = times.partition_point(|t| *t < frame.end_ms);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use model::{Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, Windows};
+use model::{Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, StepRanges};
 
 use crate::error::QueryError;
 use crate::exec::operator::{Context, TileReader};
 use crate::exec::rollup::Origin;
-use crate::exec::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
+use crate::exec::selector::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
+use crate::steps::Steps;
 use crate::tile::{HistogramCell, Tile, TileShape};
-use crate::window::Steps;
 
 /// Where the rows of a reader take their samples from.
 pub(super) enum Feed<'a> {
@@ -25,7 +25,7 @@ pub(super) enum Feed<'a> {
 /// at a time, and the memory of one.
 pub(super) struct CursorFeed<'a> {
     set: &'a dyn SeriesSet,
-    windows: Option<Windows>,
+    step_ranges: Option<StepRanges>,
     cursors: Vec<SeriesCursor<'a>>,
     /// Room for samples, once it is needed.
     batch: Option<Box<SampleBatch>>,
@@ -86,13 +86,13 @@ impl<'a> Feed<'a> {
         ctx: &'a Context,
         origin: &'a Origin,
         series: &[u32],
-        windows: Option<Windows>,
+        step_ranges: Option<StepRanges>,
         batch: Option<Box<SampleBatch>>,
     ) -> Feed<'a> {
         match origin {
             Origin::Set(set) => Feed::Cursors(CursorFeed {
                 set: &**set,
-                windows,
+                step_ranges,
                 cursors: series.iter().map(|_| SeriesCursor::Before).collect(),
                 batch,
             }),
@@ -138,11 +138,11 @@ impl CursorFeed<'_> {
         intake: &mut Checkpoint,
         mut push: impl FnMut(&SampleBatch) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        let CursorFeed { set, windows, cursors, batch } = self;
+        let CursorFeed { set, step_ranges, cursors, batch } = self;
         let batch = batch.get_or_insert_with(SampleBatch::new);
         // What a histogram says of its counter refers to the one before it.
-        let windows = windows.filter(|_| !set.has_histograms(series as usize));
-        let wanted = WantedSeries { set: *set, series, windows };
+        let step_ranges = step_ranges.filter(|_| !set.has_histograms(series as usize));
+        let wanted = WantedSeries { set: *set, series, step_ranges };
         loop {
             batch.clear();
             let advance = cursors[row].next_batch(wanted, until_ms, batch)?;

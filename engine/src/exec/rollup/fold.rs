@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::exec::compensated::{self, Sum};
+use crate::exec::numeric::compensated::{self, Sum};
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 

@@ -12,7 +12,7 @@ use crate::parse::ast::RangeMode;
 use super::RollupOperator;
 use super::buffer::Ranges;
 use super::counter::{Extrapolated, LastTwo, Neighbours, Resets};
-use super::extended::{AnchoredNeighbours, ExtendedRate, SmoothedInstant};
+use super::extended::{AnchoredNeighbours, ExtendedRate, SmoothedLookup};
 use super::fold::{Border, Extreme, Fold};
 use super::mixed;
 use super::spread::{Mad, Quantile, Variance};
@@ -64,7 +64,7 @@ pub(super) enum RollupKernel {
         smoothing: Arc<[f64]>,
         trend: Arc<[f64]>,
     },
-    SmoothedInstant,
+    SmoothedLookup,
 }
 
 impl RollupKernel {
@@ -167,7 +167,7 @@ impl RollupKernel {
             RollupKernel::Fold { is_mean } => Box::new(mixed::fold::Fold { is_mean }),
             RollupKernel::Border(border) => Box::new(border),
             RollupKernel::Size => Box::new(mixed::fold::Size),
-            RollupKernel::SmoothedInstant => Box::new(mixed::extended::SmoothedInstant),
+            RollupKernel::SmoothedLookup => Box::new(mixed::extended::SmoothedLookup),
             RollupKernel::Extreme { .. }
             | RollupKernel::Variance { .. }
             | RollupKernel::Quantile { .. }
@@ -226,7 +226,7 @@ impl RollupOperator {
                 trend: Arc::clone(&trend),
                 error: None,
             }),
-            RollupKernel::SmoothedInstant => self.reader(series, || SmoothedInstant),
+            RollupKernel::SmoothedLookup => self.reader(series, || SmoothedLookup),
         }
     }
 }

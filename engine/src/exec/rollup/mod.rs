@@ -15,8 +15,8 @@ mod halves;
 mod kernels;
 mod mixed;
 mod moments;
-mod note;
 mod ordered;
+mod output_annotation;
 mod raw;
 mod reader;
 mod spread;
@@ -30,17 +30,17 @@ use crate::annotations::Cause;
 use crate::catalog::{self, Function, Histograms, Names, RangeModes};
 use crate::error::QueryError;
 use crate::exec::operator::{Context, SeriesMeta, TileReader, VectorOperator};
-use crate::exec::select::series_of;
+use crate::exec::selector::instant::series_of;
 use crate::parse::ast::{RangeMode, Span};
-use crate::plan::{Instant, RangeInput, Rollup};
-use crate::window::{Reach, Steps};
+use crate::plan::{Lookup, RangeInput, Rollup};
+use crate::steps::{Reach, Steps};
 
 use buffer::{Buffer, Ranges};
 use kernels::RollupKernel;
 use mixed::Mixing;
-use note::Note;
+use output_annotation::OutputAnnotation;
 
-pub(crate) use note::invalid_quantile;
+pub(crate) use output_annotation::invalid_quantile;
 pub use raw::{RawSamples, raw_series};
 
 /// Where the samples come from.
@@ -83,7 +83,7 @@ pub struct RollupOperator {
     steps: Steps,
     ranges: Ranges,
     kernel: RollupKernel,
-    note: Note,
+    note: OutputAnnotation,
     mixing: Mixing,
     /// Whether there may be histograms among the samples.
     takes_histograms: bool,
@@ -107,7 +107,7 @@ struct Spare {
 struct Method {
     kernel: RollupKernel,
     histograms: Histograms,
-    note: Note,
+    note: OutputAnnotation,
     /// Source of the annotations.
     cause: Cause,
 }
@@ -126,8 +126,8 @@ impl RollupOperator {
         let function = rollup.call.function;
         check_mode(function, rollup.input.mode)?;
         let kernel = RollupKernel::new(function, rollup.input.mode, args)?;
-        let note = Note::new(rollup, &kernel, &origin);
-        let cause = note::cause(rollup, &kernel, &origin);
+        let note = OutputAnnotation::new(rollup, &kernel, &origin);
+        let cause = output_annotation::cause(rollup, &kernel, &origin);
         let ranges = ranges(&rollup.input);
         let how = Method { kernel, histograms: function.histograms, note, cause };
         let drops_name = function.names != Names::Kept;
@@ -135,19 +135,19 @@ impl RollupOperator {
     }
 
     /// An operator for an instant selector that is `smoothed`; `span` is where it stands.
-    pub fn smoothed_instant(
+    pub fn smoothed_lookup(
         ctx: &Context,
         steps: Steps,
-        instant: &Instant,
+        lookup: &Lookup,
         span: Span,
         set: Arc<dyn SeriesSet>,
     ) -> Result<RollupOperator, QueryError> {
-        let Instant { times, reach, .. } = *instant;
+        let Lookup { times, reach, .. } = *lookup;
         let ranges = Ranges { times, range_ms: 0, margin: reach };
         let how = Method {
-            kernel: RollupKernel::SmoothedInstant,
+            kernel: RollupKernel::SmoothedLookup,
             histograms: Histograms::Kept,
-            note: Note::None,
+            note: OutputAnnotation::None,
             cause: span.into(),
         };
         RollupOperator::build(ctx, steps, Origin::Set(set), ranges, how, false)
@@ -164,7 +164,7 @@ impl RollupOperator {
         let how = Method {
             kernel: RollupKernel::Size,
             histograms: Histograms::Compared,
-            note: Note::None,
+            note: OutputAnnotation::None,
             cause: input.span.into(),
         };
         RollupOperator::build(ctx, steps, origin, ranges(input), how, false)
@@ -244,7 +244,7 @@ impl VectorOperator for RollupOperator {
             Origin::Set(_) => true,
             Origin::Operator(operator) => !operator.has_effects(),
         };
-        let is_pure = matches!(self.note, Note::None)
+        let is_pure = matches!(self.note, OutputAnnotation::None)
             && !matches!(self.kernel, RollupKernel::Smoothing { .. })
             && !self.mixing.has_effects(self.takes_histograms);
         !(is_pure && is_pure_origin)

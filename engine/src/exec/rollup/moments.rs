@@ -4,7 +4,7 @@
 //! and values are taken relative to an origin inside the part, the sample next to the border, so
 //! that little cancels; the two parts are put together by what is between their means.
 
-use crate::exec::compensated::Sum;
+use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Samples};
 use crate::exec::rollup::halves::{Both, Halves};
 

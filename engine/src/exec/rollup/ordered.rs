@@ -203,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::exec::quantile::quantile;
+    use crate::exec::numeric::quantile::quantile;
     use crate::exec::rollup::buffer::Samples;
 
     fn any_value() -> impl Strategy<Value = f64> {

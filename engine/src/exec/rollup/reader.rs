@@ -29,7 +29,7 @@ impl RollupOperator {
             operator: self,
             rows: series.iter().map(row).collect(),
             idle,
-            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.windows(), batch),
+            feed: Feed::new(&self.ctx, &self.origin, series, self.ranges.step_ranges(), batch),
             step: 0,
             reservation: reservation.unwrap_or_else(|| Reservation::empty(&self.ctx.budget)),
         })

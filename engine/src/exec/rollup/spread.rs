@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::exec::compensated::Sum;
+use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::moments::MovingVariance;
 use crate::exec::rollup::ordered::Ordered;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::exec::compensated::Sum;
+use crate::exec::numeric::compensated::Sum;
 use crate::exec::rollup::buffer::{Frame, Kernel, Samples};
 use crate::exec::rollup::moments::MovingLine;
-use crate::window::Steps;
+use crate::steps::Steps;
 
 /// The line through samples of one value, which is not NaN: slope, and value at any time.
 ///

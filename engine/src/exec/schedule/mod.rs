@@ -1,4 +1,4 @@
-//! Scheduling: the threads that share the loops of a query, and the turns that queries take.
+//! Scheduling: the worker pool of an engine, and the slots that its queries share.
 
-pub mod crew;
-pub mod turn;
+pub mod fair;
+pub mod worker_pool;

@@ -12,7 +12,7 @@
 //! point; whether a number is one of these is decided by unpacking it and comparing all 64 bits.
 //! This lives in memory only: what is written are chunks.
 
-use model::{Advance, SampleBatch, Windows, prefetch};
+use model::{Advance, SampleBatch, StepRanges, prefetch};
 
 /// The most digits behind the point that are tried. Up to here both numbers of the division
 /// are exact, so that it rounds as reading the decimal does.
@@ -180,7 +180,7 @@ impl Column {
         &self,
         from: usize,
         until_ms: i64,
-        windows: &Windows,
+        windows: &StepRanges,
         batch: &mut SampleBatch,
     ) -> usize {
         let distances = i64::from(self.len).saturating_sub(1);

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use model::{Advance, SampleBatch, Windows};
+use model::{Advance, SampleBatch, StepRanges};
 use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, ColumnPlace};
@@ -114,7 +114,7 @@ proptest! {
         let distance_ms = ((times[times.len() - 1] - times[0]) / times.len() as i64).max(1);
         let after_ms = times[0] + first * distance_ms + off_ms;
         let step_ms = (span + gap) * distance_ms;
-        let windows = Windows::new(after_ms, span * distance_ms, step_ms, only_newest).unwrap();
+        let windows = StepRanges::new(after_ms, span * distance_ms, step_ms, only_newest).unwrap();
         let mut bounds: Vec<i64> =
             bounds.iter().map(|(at, off)| times[at % times.len()].saturating_add(*off)).collect();
         bounds.sort_unstable();
@@ -166,7 +166,7 @@ fn long_gaps_are_leapt_over() {
         let column = Column::new(&times, &values);
         let read = |only_newest: bool| {
             let mut batch = SampleBatch::new();
-            let windows = Windows::new(600_000, 300_010, 3_000_000, only_newest).unwrap();
+            let windows = StepRanges::new(600_000, 300_010, 3_000_000, only_newest).unwrap();
             assert_eq!(column.read_windows(0, i64::MAX, &windows, &mut batch), 480);
             batch.samples().1.to_vec()
         };

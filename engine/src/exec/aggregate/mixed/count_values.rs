@@ -11,7 +11,7 @@ use crate::exec::aggregate::group::Groups;
 use crate::exec::aggregate::outputs::{counted, value_text};
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::window::Steps;
+use crate::steps::Steps;
 
 /// Counts how many series of a group have the same value. Without a label for it, all values
 /// count as one.
@@ -27,7 +27,7 @@ pub(in crate::exec::aggregate) fn reduce(
     let mut rows: Rows<(usize, String)> = Rows::new(ctx, steps)?;
     each_wave(ctx, input, &groups.order, |wave| {
         for row in wave.rows.clone() {
-            ctx.pause()?;
+            ctx.yield_if_due()?;
             let group = groups.group_of_row(row);
             // A histogram often stands at many steps in a row.
             let mut last: Option<(&Arc<Histogram>, String)> = None;

@@ -9,7 +9,7 @@ use crate::exec::aggregate::columns::is_sampled;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::window::Steps;
+use crate::steps::Steps;
 
 /// The first series of each group that have anything at a step, at most as many as the step's
 /// parameter says.
@@ -29,7 +29,7 @@ pub(in crate::exec::aggregate) fn limitk(
     each_wave(ctx, input, &groups.order, |wave| {
         let taken = &mut taken[wave.first_step..][..wave.width];
         for row in wave.rows.clone() {
-            ctx.pause()?;
+            ctx.yield_if_due()?;
             if groups.rows(groups.group_of_row(row)).start == row {
                 taken.fill(0);
             }
@@ -61,7 +61,7 @@ pub(in crate::exec::aggregate) fn limit_ratio(
     let mut rows = Rows::new(ctx, steps)?;
     each_wave(ctx, input, &groups.order, |wave: &Wave<'_>| {
         for row in wave.rows.clone() {
-            ctx.pause()?;
+            ctx.yield_if_due()?;
             let labels = &input.series()[groups.order[row] as usize].labels;
             for step in 0..wave.width {
                 let at = wave.first_step + step;

@@ -7,7 +7,7 @@ use model::histogram::{Combined, HistogramError, HistogramMean, HistogramSum};
 use model::{Histogram, ResetHint};
 
 use super::wave::Sample;
-use crate::exec::compensated::Sum;
+use crate::exec::numeric::compensated::Sum;
 
 /// `sum` or `avg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use super::wave::Sample;
 use crate::error::QueryError;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, SeriesMeta};
+use crate::steps::Steps;
 use crate::tile::{histogram_bytes, is_present, set_present};
-use crate::window::Steps;
 
 /// Rows by a key, which also orders them.
 pub(super) struct Rows<K> {

@@ -12,9 +12,9 @@ use crate::error::QueryError;
 use crate::exec::aggregate::group::Groups;
 use crate::exec::matrix::Matrix;
 use crate::exec::operator::{Context, VectorOperator};
-use crate::exec::schedule::turn::Pace;
+use crate::exec::schedule::fair::QueryThread;
+use crate::steps::Steps;
 use crate::tile::set_present;
-use crate::window::Steps;
 
 /// Adds up each group, or takes its mean. Annotations have the operand as `cause`.
 ///
@@ -39,7 +39,7 @@ pub(in crate::exec::aggregate) fn reduce(
         let part = wave.width.div_ceil(ctx.threads());
         let parts = open.chunks_mut(part).enumerate();
         let done =
-            ctx.map(parts, |(index, open), pace| adder.fold(pace, wave, index * part, open))?;
+            ctx.map(parts, |(index, open), thread| adder.fold(thread, wave, index * part, open))?;
         open_charge.grow(heap_bytes(open).saturating_sub(held))?;
         for mut done in done {
             notes.merge(done.notes);
@@ -101,7 +101,7 @@ impl Adder<'_> {
     /// in the end, of that which goes on in the next.
     fn fold(
         &self,
-        pace: &Pace,
+        thread: &QueryThread,
         wave: &Wave<'_>,
         first_step: usize,
         open: &mut [Partial],
@@ -112,7 +112,7 @@ impl Adder<'_> {
         let first = self.groups.group_of_row(wave.rows.start);
         let last = self.groups.group_of_row(wave.rows.end - 1);
         for (index, open) in open.iter_mut().enumerate() {
-            pace.pause()?;
+            thread.yield_if_due()?;
             let step = first_step + index;
             for group in first..=last {
                 let rows = self.groups.rows(group);

@@ -84,8 +84,8 @@ pub(super) fn each_wave(
         let mut first_step = 0;
         while first_step < steps.count {
             let width = shape.steps.min(steps.count - first_step);
-            ctx.for_each(stripes.iter_mut(), |stripe, pace| {
-                pace.pause()?;
+            ctx.for_each(stripes.iter_mut(), |stripe, thread| {
+                thread.yield_if_due()?;
                 stripe.next_tile(ctx, width)
             })?;
             let rows = rows.clone();

@@ -6,7 +6,7 @@ use model::{Histogram, ResetHint, TimeRange};
 
 use crate::exec::rollup::counter::Resets;
 use crate::exec::rollup::mixed::history::HistoryEntry;
-use crate::exec::rollup::mixed::remark::{Remark, Remarks};
+use crate::exec::rollup::mixed::range_annotation::{RangeAnnotation, RangeAnnotations};
 use crate::exec::rollup::mixed::starts::{self, Started};
 use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
 
@@ -52,10 +52,10 @@ impl MixedKernel for Rate {
         }
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
         let answer = match frame.kinds() {
             (true, true) => {
-                remarks.add(Remark::MixedFloats);
+                remarks.add(RangeAnnotation::MixedFloats);
                 None
             }
             (true, false) => self.floats(frame, remarks).map(Answer::Float),
@@ -78,7 +78,7 @@ struct Sampled {
 }
 
 impl Rate {
-    fn floats(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Option<f64> {
+    fn floats(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Option<f64> {
         let (times, values) = (frame.times(), frame.values());
         let last = times.len() - 1;
         let mut rise = values[last] - values[0];
@@ -86,7 +86,7 @@ impl Rate {
         self.resets.forget_up_to(first_number);
         rise = self.resets.add_to(rise, TimeRange::new(frame.start_ms, frame.end_ms));
         let overlaps = self.last_overlap.is_some_and(|number| number > first_number);
-        remarks.add_if(overlaps, Remark::Overlap);
+        remarks.add_if(overlaps, RangeAnnotation::Overlap);
         let sampled =
             Sampled { first: frame.started(frame.float_lo), last_ms: times[last], gaps: last };
         let is_started = self.is_started(frame, &sampled);
@@ -100,7 +100,7 @@ impl Rate {
     fn histograms(
         &mut self,
         frame: &MixedFrame<'_>,
-        remarks: &mut Remarks,
+        remarks: &mut RangeAnnotations,
     ) -> Option<Arc<Histogram>> {
         let entries = frame.entries();
         let last = entries.len() - 1;
@@ -180,27 +180,30 @@ impl Rate {
     /// What at least two histograms rise by.
     ///
     /// Those in between matter only if anything has changed among them.
-    fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Option<Histogram> {
+    fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Option<Histogram> {
         let entries = frame.entries();
         let (first, last) = (&entries[0], &entries[entries.len() - 1]);
         let is_steady = last.steady_from <= frame.entries_base + frame.entry_lo as u64;
-        let mut said = Remarks::default();
-        said.add_if(self.is_counter && (first.is_gauge() || last.is_gauge()), Remark::NotCounter);
+        let mut said = RangeAnnotations::default();
+        said.add_if(
+            self.is_counter && (first.is_gauge() || last.is_gauge()),
+            RangeAnnotation::NotCounter,
+        );
         let nothing = (self.is_counter && entries[1].is_reset).then(|| before_all(&entries[1]));
         let base = nothing.as_ref().unwrap_or(&first.histogram);
         let is_custom = base.has_custom_buckets();
         if last.histogram.has_custom_buckets() != is_custom {
-            said.add(Remark::MixedSchemas);
+            said.add(RangeAnnotation::MixedSchemas);
             remarks.merge(said);
             return None;
         }
         let mut schema = last.histogram.schema.min(base.schema);
         if self.is_counter && !is_steady {
             for entry in &entries[1..entries.len() - 1] {
-                said.add_if(entry.is_gauge(), Remark::NotCounter);
+                said.add_if(entry.is_gauge(), RangeAnnotation::NotCounter);
                 schema = schema.min(entry.histogram.schema);
                 if entry.histogram.has_custom_buckets() != is_custom {
-                    remarks.add(Remark::MixedSchemas);
+                    remarks.add(RangeAnnotation::MixedSchemas);
                     return None;
                 }
             }
@@ -210,14 +213,14 @@ impl Rate {
             return None;
         }
         let Ok(combined) = rise.sub(base) else {
-            remarks.add(Remark::MixedSchemas);
+            remarks.add(RangeAnnotation::MixedSchemas);
             return None;
         };
-        said.add_if(combined.bounds_reconciled, Remark::ReconciledSub);
+        said.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledSub);
         if !self.is_counter {
-            said.add_if(!first.is_gauge() || !last.is_gauge(), Remark::NotGauge);
+            said.add_if(!first.is_gauge() || !last.is_gauge(), RangeAnnotation::NotGauge);
         } else if !is_steady && !add_resets(&mut rise, base, entries, &mut said) {
-            remarks.add(Remark::MixedSchemas);
+            remarks.add(RangeAnnotation::MixedSchemas);
             return None;
         }
         remarks.merge(said);
@@ -239,12 +242,12 @@ fn add_resets(
     rise: &mut Histogram,
     base: &Histogram,
     entries: &[HistoryEntry],
-    said: &mut Remarks,
+    said: &mut RangeAnnotations,
 ) -> bool {
     let mut before: &Histogram = base;
     for (index, pair) in entries.windows(2).enumerate() {
         let [earlier, entry] = pair else { continue };
-        said.add_if(entry.overlaps, Remark::Overlap);
+        said.add_if(entry.overlaps, RangeAnnotation::Overlap);
         let is_reset = match index {
             0 if entry.is_reset => {
                 starts::is_reset(earlier.at, entry.at) || entry.histogram.detect_reset(base)
@@ -253,7 +256,9 @@ fn add_resets(
         };
         if is_reset {
             match rise.add(before) {
-                Ok(combined) => said.add_if(combined.bounds_reconciled, Remark::ReconciledAdd),
+                Ok(combined) => {
+                    said.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledAdd)
+                }
                 Err(_) => return false,
             }
         }
@@ -266,15 +271,15 @@ fn add_resets(
 pub(in crate::exec::rollup) fn add(
     sum: &mut Histogram,
     other: &Histogram,
-    remarks: &mut Remarks,
+    remarks: &mut RangeAnnotations,
 ) -> Option<()> {
     match sum.add(other) {
         Ok(combined) => {
-            remarks.add_if(combined.bounds_reconciled, Remark::ReconciledAdd);
+            remarks.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledAdd);
             Some(())
         }
         Err(_) => {
-            remarks.add(Remark::MixedSchemas);
+            remarks.add(RangeAnnotation::MixedSchemas);
             None
         }
     }

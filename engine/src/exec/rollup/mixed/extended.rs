@@ -6,7 +6,7 @@ use model::{Histogram, ResetHint};
 
 use crate::exec::rollup::mixed::counter::add;
 use crate::exec::rollup::mixed::history::HistoryEntry;
-use crate::exec::rollup::mixed::remark::{Remark, Remarks};
+use crate::exec::rollup::mixed::range_annotation::{RangeAnnotation, RangeAnnotations};
 use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
 
 /// `rate`, `increase`, `delta` of an extended range.
@@ -29,11 +29,11 @@ impl MixedKernel for Rate {
         true
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
         match frame.kinds() {
             (_, false) => Answer::AsFloats,
             (true, true) => {
-                remarks.add(Remark::MixedFloats);
+                remarks.add(RangeAnnotation::MixedFloats);
                 Answer::Nothing
             }
             (false, true) => match self.rise(frame, remarks) {
@@ -45,7 +45,7 @@ impl MixedKernel for Rate {
 }
 
 impl Rate {
-    fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Option<Histogram> {
+    fn rise(&self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Option<Histogram> {
         let entries = frame.entries();
         let newest = entries.len() - 1;
         let first_after = entries[..newest].partition_point(|e| e.at.time_ms <= frame.start_ms);
@@ -61,7 +61,7 @@ impl Rate {
         if !self.check(&entries[first..=last], remarks) {
             return None;
         }
-        let between = |pair: [usize; 2], time_ms, remarks: &mut Remarks| {
+        let between = |pair: [usize; 2], time_ms, remarks: &mut RangeAnnotations| {
             between(pair.map(|at| &entries[at]), time_ms, self.is_counter, remarks)
         };
         let is_between = self.is_smoothed && entries[first].at.time_ms < frame.start_ms;
@@ -75,7 +75,7 @@ impl Rate {
         };
         let is_gauge = |histogram: &Histogram| histogram.reset_hint == ResetHint::Gauge;
         let are_gauges = is_gauge(&left) && is_gauge(&right);
-        remarks.add_if(!self.is_counter && !are_gauges, Remark::NotGauge);
+        remarks.add_if(!self.is_counter && !are_gauges, RangeAnnotation::NotGauge);
         let mut rise = right.clone();
         sub(&mut rise, &left, remarks)?;
         if self.is_counter {
@@ -95,14 +95,14 @@ impl Rate {
     /// Whether the histograms go together.
     ///
     /// Source: `validateHistogramRange` of Prometheus.
-    fn check(&self, entries: &[HistoryEntry], remarks: &mut Remarks) -> bool {
+    fn check(&self, entries: &[HistoryEntry], remarks: &mut RangeAnnotations) -> bool {
         let is_custom = entries[0].histogram.has_custom_buckets();
         for entry in entries {
             if entry.histogram.has_custom_buckets() != is_custom {
-                remarks.add(Remark::MixedSchemas);
+                remarks.add(RangeAnnotation::MixedSchemas);
                 return false;
             }
-            remarks.add_if(self.is_counter && entry.is_gauge(), Remark::NotCounter);
+            remarks.add_if(self.is_counter && entry.is_gauge(), RangeAnnotation::NotCounter);
         }
         true
     }
@@ -130,7 +130,7 @@ impl Within<'_> {
         &self,
         left: &Histogram,
         right: &Histogram,
-        remarks: &mut Remarks,
+        remarks: &mut RangeAnnotations,
     ) -> Option<Option<Histogram>> {
         let Within { entries, first, last, is_between } = *self;
         let skips_one = is_between && entries[first + 1].is_reset;
@@ -168,7 +168,7 @@ fn between(
     [before, after]: [&HistoryEntry; 2],
     time_ms: i64,
     is_counter: bool,
-    remarks: &mut Remarks,
+    remarks: &mut RangeAnnotations,
 ) -> Option<Histogram> {
     if time_ms == before.at.time_ms {
         return Some((*before.histogram).clone());
@@ -189,14 +189,14 @@ fn between(
     Some(value)
 }
 
-fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut Remarks) -> Option<()> {
+fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut RangeAnnotations) -> Option<()> {
     match value.sub(other) {
         Ok(combined) => {
-            remarks.add_if(combined.bounds_reconciled, Remark::ReconciledSub);
+            remarks.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledSub);
             Some(())
         }
         Err(_) => {
-            remarks.add(Remark::MixedSchemas);
+            remarks.add(RangeAnnotation::MixedSchemas);
             None
         }
     }
@@ -206,18 +206,18 @@ fn sub(value: &mut Histogram, other: &Histogram, remarks: &mut Remarks) -> Optio
 ///
 /// Source: `smoothSeries` of Prometheus.
 #[derive(Debug)]
-pub(in crate::exec::rollup) struct SmoothedInstant;
+pub(in crate::exec::rollup) struct SmoothedLookup;
 
-impl MixedKernel for SmoothedInstant {
+impl MixedKernel for SmoothedLookup {
     fn follows_floats(&self) -> bool {
         true
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
         match frame.kinds() {
             (_, false) => return Answer::AsFloats,
             (true, true) => {
-                remarks.add(Remark::MixedFloats);
+                remarks.add(RangeAnnotation::MixedFloats);
                 return Answer::Nothing;
             }
             (false, true) => {}
@@ -240,7 +240,7 @@ impl MixedKernel for SmoothedInstant {
             return Answer::Histogram(Arc::new(histogram));
         };
         if before.histogram.has_custom_buckets() != next.histogram.has_custom_buckets() {
-            remarks.add(Remark::MixedSchemas);
+            remarks.add(RangeAnnotation::MixedSchemas);
             return Answer::Nothing;
         }
         let is_counter = !before.is_gauge() || !next.is_gauge();

@@ -7,9 +7,9 @@ use model::{Histogram, ResetHint};
 
 use crate::exec::rollup::fold::Border;
 use crate::exec::rollup::mixed::history::HistoryEntry;
-use crate::exec::rollup::mixed::remark::{Remark, Remarks};
+use crate::exec::rollup::mixed::range_annotation::{RangeAnnotation, RangeAnnotations};
 use crate::exec::rollup::mixed::{Answer, MixedFrame, MixedKernel};
-use crate::exec::tally::sample_count;
+use crate::exec::stats::step_stats::sample_count;
 
 /// `sum_over_time`, `avg_over_time`.
 ///
@@ -30,23 +30,23 @@ impl MixedKernel for Fold {
         true
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
         match frame.kinds() {
             (_, false) => return Answer::AsFloats,
             (true, true) => {
-                remarks.add(Remark::MixedFloats);
+                remarks.add(RangeAnnotation::MixedFloats);
                 return Answer::Nothing;
             }
             (false, true) => {}
         }
         let entries = frame.entries();
-        let mut said = Remarks::default();
+        let mut said = RangeAnnotations::default();
         let Ok(folded) = self.fold(entries, &mut said) else {
-            remarks.add(Remark::MixedSchemas);
+            remarks.add(RangeAnnotation::MixedSchemas);
             return Answer::Nothing;
         };
         let has = |hint: ResetHint| entries.iter().any(|e| e.histogram.reset_hint == hint);
-        said.add_if(has(ResetHint::Reset) && has(ResetHint::NotReset), Remark::Collision);
+        said.add_if(has(ResetHint::Reset) && has(ResetHint::NotReset), RangeAnnotation::Collision);
         remarks.merge(said);
         Answer::Histogram(Arc::new(folded))
     }
@@ -56,11 +56,11 @@ impl Fold {
     fn fold(
         &self,
         entries: &[HistoryEntry],
-        said: &mut Remarks,
+        said: &mut RangeAnnotations,
     ) -> Result<Histogram, HistogramError> {
         let first = (*entries[0].histogram).clone();
         let mut note = |combined: Combined| {
-            said.add_if(combined.bounds_reconciled, Remark::ReconciledAggregation);
+            said.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledAggregation);
         };
         if self.is_mean {
             let mut mean = HistogramMean::new(first);
@@ -79,7 +79,7 @@ impl Fold {
 }
 
 impl MixedKernel for Border {
-    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut RangeAnnotations) -> Answer {
         let (times, values) = (frame.times(), frame.values());
         let entries = frame.entries();
         let first_ms = || {
@@ -123,7 +123,7 @@ impl MixedKernel for Size {
         true
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut RangeAnnotations) -> Answer {
         let sizes = frame.entries().iter().map(|entry| sample_count(&entry.histogram));
         Answer::Float((frame.times().len() as u64 + sizes.sum::<u64>()) as f64)
     }
@@ -138,8 +138,8 @@ impl MixedKernel for FloatsAlone {
         true
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
-        remarks.add_if(frame.kinds() == (true, true), Remark::Ignored);
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
+        remarks.add_if(frame.kinds() == (true, true), RangeAnnotation::Ignored);
         Answer::AsFloats
     }
 }

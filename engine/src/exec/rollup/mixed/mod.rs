@@ -11,7 +11,7 @@ pub(super) mod extended;
 pub(super) mod fold;
 mod history;
 pub(super) mod neighbours;
-mod remark;
+mod range_annotation;
 mod starts;
 
 use std::ops::Range;
@@ -28,7 +28,7 @@ use crate::exec::rollup::kernels::RollupKernel;
 use crate::tile::{Tile, set_absent, set_present};
 
 use history::{History, HistoryEntry};
-use remark::{Remark, Remarks};
+use range_annotation::{RangeAnnotation, RangeAnnotations};
 use starts::Started;
 
 /// So much work is a histogram, where a float is 1.
@@ -92,9 +92,9 @@ pub(super) struct Mixed {
     left: u64,
     entered: u64,
     kernel: Box<dyn MixedKernel>,
-    said: Remarks,
+    said: RangeAnnotations,
     /// What has been said in earlier tiles.
-    reported: Remarks,
+    reported: RangeAnnotations,
     /// In how many ranges starts overlap that have not been reported.
     overlap_count: u64,
 }
@@ -190,7 +190,7 @@ pub(super) trait MixedKernel: Send {
     fn enter(&mut self, _frame: &MixedFrame<'_>, _sample: Entered, _number: u64) {}
 
     /// The answer for a range that is not empty.
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer;
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer;
 
     /// How many bytes the state holds beside itself.
     fn bytes(&self) -> u64 {
@@ -212,8 +212,8 @@ impl Mixed {
             left: 0,
             entered: 0,
             kernel: kernel.mixed_kernel(ranges),
-            said: Remarks::default(),
-            reported: Remarks::default(),
+            said: RangeAnnotations::default(),
+            reported: RangeAnnotations::default(),
             overlap_count: 0,
         };
         let Range { start: lo, end: hi } = buffer.place();
@@ -312,9 +312,9 @@ impl Mixed {
                     if kinds == (false, true) {
                         kernel.check_parameters(first_step + index);
                     }
-                    let mut remarks = Remarks::default();
+                    let mut remarks = RangeAnnotations::default();
                     let answer = self.kernel.answer(&frame, &mut remarks);
-                    self.overlap_count += u64::from(remarks.has(Remark::Overlap));
+                    self.overlap_count += u64::from(remarks.has(RangeAnnotation::Overlap));
                     self.said.merge(remarks);
                     answer
                 }
@@ -364,7 +364,7 @@ impl Mixed {
         self.reported.merge(fresh);
         let overlap_count = std::mem::take(&mut self.overlap_count);
         if overlap_count > 0 {
-            ctx.warn_counted(remark::overlap(name), mixing.cause, overlap_count);
+            ctx.warn_counted(range_annotation::overlap(name), mixing.cause, overlap_count);
         }
     }
 

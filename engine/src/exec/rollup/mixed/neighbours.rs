@@ -7,7 +7,7 @@ use model::{Histogram, ResetHint};
 
 use crate::exec::rollup::counter;
 use crate::exec::rollup::mixed::history::HistoryEntry;
-use crate::exec::rollup::mixed::remark::{Remark, Remarks};
+use crate::exec::rollup::mixed::range_annotation::{RangeAnnotation, RangeAnnotations};
 use crate::exec::rollup::mixed::starts;
 use crate::exec::rollup::mixed::{Answer, Entered, MixedFrame, MixedKernel};
 use crate::parse::ast::RangeMode;
@@ -22,7 +22,7 @@ pub(in crate::exec::rollup) struct LastTwo {
 }
 
 impl MixedKernel for LastTwo {
-    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, remarks: &mut RangeAnnotations) -> Answer {
         let (times, entries) = (frame.times(), frame.entries());
         // How many of the last two samples are histograms.
         let newer = |float_at: Option<usize>, entry_at: Option<usize>| match (float_at, entry_at) {
@@ -49,7 +49,7 @@ impl MixedKernel for LastTwo {
                 }
             }
             _ => {
-                remarks.add(Remark::MixedFloats);
+                remarks.add(RangeAnnotation::MixedFloats);
                 Answer::Nothing
             }
         }
@@ -70,19 +70,19 @@ impl LastTwo {
         &self,
         before: &HistoryEntry,
         last: &HistoryEntry,
-        remarks: &mut Remarks,
+        remarks: &mut RangeAnnotations,
     ) -> Option<Histogram> {
         let any_gauge = before.is_gauge() || last.is_gauge();
         let any_counter = !before.is_gauge() || !last.is_gauge();
-        remarks.add_if(self.is_rate && any_gauge, Remark::NotCounter);
-        remarks.add_if(!self.is_rate && any_counter, Remark::NotGauge);
+        remarks.add_if(self.is_rate && any_gauge, RangeAnnotation::NotCounter);
+        remarks.add_if(!self.is_rate && any_counter, RangeAnnotation::NotGauge);
         let mut rise = (*last.histogram).clone();
         if !self.is_rate || !last.is_reset {
             let Ok(combined) = rise.sub(&before.histogram) else {
-                remarks.add(Remark::MixedSchemas);
+                remarks.add(RangeAnnotation::MixedSchemas);
                 return None;
             };
-            remarks.add_if(combined.bounds_reconciled, Remark::ReconciledSub);
+            remarks.add_if(combined.bounds_reconciled, RangeAnnotation::ReconciledSub);
         }
         rise.reset_hint = ResetHint::Gauge;
         rise.compact(0);
@@ -151,7 +151,7 @@ impl MixedKernel for Neighbours {
         self.last = Some(sample);
     }
 
-    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut Remarks) -> Answer {
+    fn answer(&mut self, frame: &MixedFrame<'_>, _remarks: &mut RangeAnnotations) -> Answer {
         while self.counted.front().is_some_and(|counted| *counted <= frame.first) {
             self.counted.pop_front();
         }

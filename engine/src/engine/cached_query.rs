@@ -1,0 +1,232 @@
+//! Range queries that take what they can from the cache, and compute the rest.
+//!
+//! ```text
+//! version of the source ← before anything is loaded
+//! steps that are kept, without those that a change since can have reached
+//! none of them asked for: the whole query, and keep it
+//! else: the steps before and behind them as queries of their own, each with a step that is kept,
+//!       so that all together load whatever the whole query does, and put all together
+//!       anything but plain values among those: the whole query, and keep nothing
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::{Budget, Reservation, Source};
+
+use super::{Engine, QueryOptions, RunOutput};
+use crate::annotations::Annotations;
+use crate::error::QueryError;
+use crate::result::{QueryOutput, QueryStats, Row, Value};
+use crate::result_cache::{CacheKey, CacheOutcome, CachedSteps, Piece, ResultCache};
+use crate::stack::STACK_BYTES_MIN;
+use crate::steps::Steps;
+
+/// Steps that are kept of one query at most.
+const STEPS_MAX: usize = 11_001;
+/// So few cells are put together sooner than a thread is started for it.
+const SMALL_CELLS_MAX: usize = 1 << 15;
+
+/// A range query that may be answered from the cache.
+pub(super) struct CachedQuery<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) cache: &'a ResultCache,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) query: &'a str,
+    /// The steps that are asked for.
+    pub(super) steps: Steps,
+    /// The end that was asked for.
+    pub(super) end_ms: i64,
+    pub(super) options: &'a QueryOptions,
+    /// The version of the source, taken before anything else.
+    pub(super) version: u64,
+    pub(super) started: Instant,
+}
+
+/// Rows of an answer, and what is kept of them.
+struct Finished {
+    rows: Vec<Row>,
+    run: CachedSteps,
+}
+
+impl CachedQuery<'_> {
+    /// The answer.
+    ///
+    /// Errors: as without the cache.
+    pub(super) async fn answer(self) -> Result<QueryOutput, QueryError> {
+        let key = self.key();
+        let Some(run) = self.kept(&key) else { return self.begin(key).await };
+        let Some(parts) = self.missing(&run).await? else {
+            return self.give_up(&key).await;
+        };
+        let found = if parts.is_empty() { CacheOutcome::Hit } else { CacheOutcome::PartialHit };
+        let mut stats = QueryStats::default();
+        parts.iter().for_each(|part| add(&mut stats, &part.output.stats));
+        let (asked, version, options) = (self.steps, self.version, self.options.clone());
+        let rows_of_parts = parts.iter().map(|part| row_count(&part.output)).sum::<usize>();
+        let cells = (run.row_count_max() + rows_of_parts) * asked.count;
+        let finish = move || finish(run, &parts, asked, version, &options);
+        let is_small = cells <= SMALL_CELLS_MAX;
+        let Some(Finished { rows, run }) =
+            self.engine.compute(is_small, STACK_BYTES_MIN, finish).await?
+        else {
+            return self.give_up(&key).await;
+        };
+        self.cache.count(found);
+        self.cache.put(key, run);
+        let value = Value::Grid { steps: asked, rows };
+        let annotations = Annotations::default();
+        Ok(QueryOutput { value, annotations, stats, explained: None, step_stats: None })
+    }
+
+    /// The answer where nothing is kept.
+    async fn begin(&self, key: CacheKey) -> Result<QueryOutput, QueryError> {
+        let ran = self.run(self.steps, self.end_ms).await?;
+        let Some(reach) = ran.reach else { return Ok(ran.output) };
+        let (version, held) = (self.version, self.options.held.clone());
+        let is_small = row_count(&ran.output) * self.steps.count <= SMALL_CELLS_MAX;
+        let pack = move || {
+            let _held = held;
+            let run = piece_of(&ran).map(|piece| CachedSteps::new(piece, reach, version));
+            Ok((ran.output, run))
+        };
+        let (output, run) = self.engine.compute(is_small, STACK_BYTES_MIN, pack).await?;
+        if let Some(mut run) = run {
+            // What has been out of view since it was loaded may come back into view.
+            run.keep_unchanged(&(self.source.unchanged_since(version).start..i64::MAX));
+            self.cache.count(CacheOutcome::Miss);
+            self.cache.put(key, run);
+        }
+        Ok(output)
+    }
+
+    /// The answer where the steps alone do not tell what the whole query does.
+    async fn give_up(&self, key: &CacheKey) -> Result<QueryOutput, QueryError> {
+        self.cache.remove(key);
+        Ok(self.run(self.steps, self.end_ms).await?.output)
+    }
+
+    fn key(&self) -> CacheKey {
+        let Steps { start_ms, step_ms, .. } = self.steps;
+        let plan = self.engine.plan_options(self.steps, self.end_ms, false, self.options);
+        CacheKey {
+            query: self.query.to_owned(),
+            step_ms,
+            phase_ms: start_ms.rem_euclid(step_ms),
+            lookback_ms: plan.lookback_ms,
+            subquery_step_ms: plan.subquery_step_ms,
+        }
+    }
+
+    /// What is kept and has not changed, if there are steps among it that are asked for.
+    fn kept(&self, key: &CacheKey) -> Option<CachedSteps> {
+        let mut run = CachedSteps::clone(&*self.cache.get(key)?);
+        let unchanged = self.source.unchanged_since(run.version);
+        if run.keep_unchanged(&unchanged) {
+            self.cache.count_invalidation();
+        }
+        let kept = run.steps()?;
+        let overlaps = kept.start_ms <= self.steps.end_ms() && self.steps.start_ms <= kept.end_ms();
+        // One at either end may be computed again.
+        (overlaps && kept.count > 2).then_some(run)
+    }
+
+    /// The answers at the steps that a run lacks; nothing where the query fails for what it
+    /// finds, which the whole query may put in other words.
+    ///
+    /// Errors: the limits of the query, which the whole of it would pass too, and those of the
+    /// source.
+    async fn missing(&self, run: &CachedSteps) -> Result<Option<Vec<RunOutput>>, QueryError> {
+        let Some(kept) = run.steps() else { return Ok(None) };
+        let mut parts = Vec::new();
+        for steps in missing(self.steps, kept).into_iter().flatten() {
+            match self.run(steps, steps.end_ms()).await {
+                Ok(ran) => parts.push(ran),
+                Err(error @ QueryError::Source(_)) => return Err(error),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(parts))
+    }
+
+    /// Evaluates the query at some steps, in the time that is left.
+    async fn run(&self, steps: Steps, end_ms: i64) -> Result<RunOutput, QueryError> {
+        let mut options = self.options.clone();
+        if let Some(timeout) = &mut options.limits.timeout {
+            *timeout = timeout.saturating_sub(self.started.elapsed());
+        }
+        self.engine.run_range(Arc::clone(&self.source), self.query, steps, end_ms, &options).await
+    }
+}
+
+/// Puts a run and what it lacked together; nothing where that does not tell what the whole query
+/// does.
+///
+/// Errors: the memory limit of the query.
+fn finish(
+    mut run: CachedSteps,
+    parts: &[RunOutput],
+    asked: Steps,
+    version: u64,
+    options: &QueryOptions,
+) -> Result<Option<Finished>, QueryError> {
+    for part in parts {
+        let (Some(piece), Some(reach)) = (piece_of(part), part.reach) else { return Ok(None) };
+        run.make_way(&piece);
+        run.reach.back_ms = run.reach.back_ms.max(reach.back_ms);
+        run.reach.ahead_ms = run.reach.ahead_ms.max(reach.ahead_ms);
+        run.extend(piece);
+    }
+    run.version = version;
+    run.asked_max = run.asked_max.min(STEPS_MAX).max(asked.count);
+    run.keep_up_to(asked);
+    run.tidy();
+    let budget = Budget::new(options.limits.clone());
+    let row_bytes = size_of::<Row>() + (asked.count + asked.count.div_ceil(64)) * 8;
+    let _reservation = Reservation::new(&budget, (run.row_count_max() * row_bytes) as u64)?;
+    let rows = run.rows(asked);
+    Ok(Some(Finished { rows, run }))
+}
+
+/// An answer as a piece, if it has nothing but values that follow from the samples that their
+/// steps see.
+fn piece_of(ran: &RunOutput) -> Option<Piece> {
+    match &ran.output.value {
+        Value::Grid { steps, rows } if ran.reach.is_some() && ran.output.annotations.is_empty() => {
+            Piece::pack(*steps, rows)
+        }
+        _ => None,
+    }
+}
+
+fn row_count(output: &QueryOutput) -> usize {
+    match &output.value {
+        Value::Grid { rows, .. } => rows.len(),
+        _ => 0,
+    }
+}
+
+/// Which of the steps that are asked for lie before those that are kept, and which behind them,
+/// each with the step that is kept next to them.
+///
+/// A sample between what two steps see is seen by neither. But it is loaded, and may be a
+/// histogram, or an inner step of a subquery may fail there.
+fn missing(asked: Steps, kept: Steps) -> [Option<Steps>; 2] {
+    let Steps { step_ms, .. } = asked;
+    let range = |start_ms: i64, end_ms: i64| {
+        if start_ms < end_ms { Steps::range(start_ms, end_ms, step_ms) } else { None }
+    };
+    [range(asked.start_ms, kept.start_ms), range(kept.end_ms(), asked.end_ms())]
+}
+
+fn add(stats: &mut QueryStats, more: &QueryStats) {
+    stats.sample_count += more.sample_count;
+    stats.series_count += more.series_count;
+    stats.memory_bytes_peak = stats.memory_bytes_peak.max(more.memory_bytes_peak);
+    stats.object_store.reads += more.object_store.reads;
+    stats.object_store.read_bytes += more.object_store.read_bytes;
+    stats.object_store.cached_bytes += more.object_store.cached_bytes;
+    stats.prepare_seconds += more.prepare_seconds;
+    stats.load_seconds += more.load_seconds;
+    stats.execute_seconds += more.execute_seconds;
+}

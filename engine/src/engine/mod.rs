@@ -1,0 +1,554 @@
+//! The engine: from query text to answer.
+
+mod cached_query;
+mod load;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::channel::oneshot;
+use model::{Budget, BudgetLimits, Checkpoint, Reservation, SeriesSet, Source};
+
+use cached_query::CachedQuery;
+use load::{load, load_one_by_one, may_have_histograms, without_buckets};
+
+use crate::error::QueryError;
+use crate::exec::execute::execute;
+use crate::exec::operator::Context;
+use crate::exec::schedule::worker_pool::WorkerPool;
+use crate::exec::stats::meter::{MeterGuard, metered_sets};
+use crate::exec::stats::step_stats::count_step_samples;
+use crate::parse::{ParseOptions, is_plain, parse};
+use crate::plan::{Explained, Figures, LoadCost, LoadFigures, Meters, Plan, PlanOptions, plan};
+use crate::result::{QueryOutput, QueryStats, StepStats, Value};
+use crate::result_cache::{ResultCache, cacheable_reach};
+use crate::stack::{self, DeepTree, stack_bytes};
+use crate::steps::{Reach, Steps};
+use crate::tile::TileShape;
+
+/// So much is computed where it is asked: a few ten microseconds.
+const SMALL_SERIES_MAX: usize = 32;
+const SMALL_CELLS_MAX: usize = 4096;
+const SMALL_SAMPLES_MAX: usize = 8192;
+
+/// A plan of so many levels is shown.
+const SHOWN_LEVELS_MAX: usize = 256;
+
+/// What holds for all queries.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Whether the metric's name is removed at the end of the query, not by each function.
+    pub delayed_name_removal: bool,
+    /// Whether what is known of the starts of counters is used: by `rate`, `irate`, `increase`,
+    /// `resets` and `start_timestamp`.
+    pub use_start_timestamps: bool,
+    /// How many threads compute at a time; 0 for one a core. Queries that take longer than a few
+    /// milliseconds have them by scheduler, others have their own at once.
+    pub threads: usize,
+    /// How large tiles are; the answer does not depend on it.
+    pub tile_shape: TileShape,
+    /// The most steps that a query or a subquery may have.
+    pub steps_max: u64,
+    /// Which experimental parts of the language are understood.
+    pub parse: ParseOptions,
+    /// Bytes of answers to range queries that are kept to be used again; 0 keeps none.
+    pub result_cache_bytes_max: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            delayed_name_removal: true,
+            use_start_timestamps: false,
+            threads: 0,
+            tile_shape: TileShape::default(),
+            steps_max: 5_000_000,
+            parse: ParseOptions::default(),
+            result_cache_bytes_max: 0,
+        }
+    }
+}
+
+/// Query with its times and options.
+#[derive(Debug, Clone)]
+pub struct QueryRequest {
+    /// PromQL expression.
+    pub text: Arc<str>,
+    /// Times of evaluation.
+    pub when: When,
+    /// Settings for this query.
+    pub options: QueryOptions,
+}
+
+/// Times at which a query is evaluated, in ms since the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// One time.
+    Instant(i64),
+    /// Times from `start_ms` up to `end_ms`, `step_ms` apart.
+    Range {
+        /// First time.
+        start_ms: i64,
+        /// End of the range; the last step may lie before it.
+        end_ms: i64,
+        /// Distance between two steps.
+        step_ms: i64,
+    },
+}
+
+/// What holds for one query.
+#[derive(Debug, Clone)]
+pub struct QueryOptions {
+    /// How far back instant selectors look; a negative number counts as 0.
+    pub lookback_ms: i64,
+    /// The resolution of subqueries that name none, at least 1.
+    pub subquery_step_ms: i64,
+    /// What the query may cost.
+    pub limits: BudgetLimits,
+    /// Whether the answer says how it was done.
+    pub explain: bool,
+    /// Whether the answer says how many samples each step saw. Decoding them again is not counted.
+    pub per_step_stats: bool,
+    /// Whether answers that are kept may be used, and this one may be kept. Queries that say how
+    /// they were done never do so.
+    pub use_result_cache: bool,
+    /// Kept until nothing computes for the query any more, which may be after its future is
+    /// dropped.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        QueryOptions {
+            lookback_ms: 300_000,
+            subquery_step_ms: 60_000,
+            limits: BudgetLimits::default(),
+            explain: false,
+            per_step_stats: false,
+            use_result_cache: false,
+            held: None,
+        }
+    }
+}
+
+/// Answers queries over any source.
+///
+/// Loading is asynchronous; all computing happens on the engine's own threads: one for each
+/// query that computes, so that a short one waits for no other, and helpers where cores are
+/// free. How many queries run at once is for the caller to bound. A query whose future is
+/// dropped stops at its next look at its budget.
+#[derive(Debug)]
+pub struct Engine {
+    options: EngineOptions,
+    pool: Arc<WorkerPool>,
+    result_cache: Option<Arc<ResultCache>>,
+}
+
+/// What running a query has given.
+struct RunOutput {
+    output: QueryOutput,
+    /// How far its steps look, if it may be used again.
+    reach: Option<Reach>,
+}
+
+impl Engine {
+    /// An engine with threads of its own.
+    pub fn new(options: EngineOptions) -> Engine {
+        let pool = Arc::new(WorkerPool::new(options.threads));
+        let bytes_max = options.result_cache_bytes_max;
+        let result_cache = (bytes_max > 0).then(|| Arc::new(ResultCache::new(bytes_max)));
+        Engine { options, pool, result_cache }
+    }
+
+    /// The answers that are kept, if any are.
+    pub fn result_cache(&self) -> Option<&Arc<ResultCache>> {
+        self.result_cache.as_ref()
+    }
+
+    /// Answers a request. Dropping the future stops the query.
+    ///
+    /// Errors: see [`QueryError`].
+    pub async fn answer(
+        &self,
+        source: Arc<dyn Source>,
+        request: &QueryRequest,
+    ) -> Result<QueryOutput, QueryError> {
+        let QueryRequest { text, when, options } = request;
+        match *when {
+            When::Instant(time_ms) => self.instant(source, text, time_ms, options).await,
+            When::Range { start_ms, end_ms, step_ms } => {
+                self.range(source, text, start_ms, end_ms, step_ms, options).await
+            }
+        }
+    }
+
+    /// The answer at one time.
+    ///
+    /// Units: ms since the epoch.
+    /// Errors: see [`QueryError`].
+    pub async fn instant(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        time_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<QueryOutput, QueryError> {
+        let plan_options = self.plan_options(Steps::instant(time_ms), time_ms, true, options);
+        Ok(self.run(source, query, plan_options, options).await?.output)
+    }
+
+    /// The answer at all times from `start_ms` up to `end_ms`, `step_ms` apart.
+    ///
+    /// Units: ms since the epoch.
+    /// Errors: see [`QueryError`].
+    pub async fn range(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        start_ms: i64,
+        end_ms: i64,
+        step_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<QueryOutput, QueryError> {
+        let started = Instant::now();
+        let steps = range_steps(start_ms, end_ms, step_ms)?;
+        let is_plain = options.use_result_cache && !options.explain && !options.per_step_stats;
+        let cache = self.result_cache.as_deref().filter(|_| is_plain && steps.count > 1);
+        if let Some(cache) = cache
+            && let Some(version) = source.version()
+        {
+            let engine = self;
+            let refresh = CachedQuery {
+                engine,
+                cache,
+                source,
+                query,
+                steps,
+                end_ms,
+                options,
+                version,
+                started,
+            };
+            return refresh.answer().await;
+        }
+        let options = &QueryOptions { use_result_cache: false, ..options.clone() };
+        Ok(self.run_range(source, query, steps, end_ms, options).await?.output)
+    }
+
+    /// The same without what is kept. `end_ms` is the end that was asked for.
+    async fn run_range(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        steps: Steps,
+        end_ms: i64,
+        options: &QueryOptions,
+    ) -> Result<RunOutput, QueryError> {
+        let plan_options = self.plan_options(steps, end_ms, false, options);
+        self.run(source, query, plan_options, options).await
+    }
+
+    /// The plan of a query as a tree of text; one step makes it an instant query.
+    pub async fn explain(
+        &self,
+        query: &str,
+        steps: Steps,
+        options: &QueryOptions,
+    ) -> Result<String, QueryError> {
+        let plan_options = self.plan_options(steps, steps.end_ms(), steps.count == 1, options);
+        let plan = self.plan(query, plan_options, options).await?.plan;
+        let describe = move || shown(plan.explain(None)).map(|explained| explained.to_string());
+        self.compute(is_plain(query), stack_bytes(query), describe).await
+    }
+
+    /// Refuses a request that [`Engine::answer`] will refuse whatever the data.
+    ///
+    /// Errors: as there.
+    pub async fn check(&self, request: &QueryRequest) -> Result<(), QueryError> {
+        let QueryRequest { text, when, options } = request;
+        let plan_options = match *when {
+            When::Instant(time_ms) => {
+                self.plan_options(Steps::instant(time_ms), time_ms, true, options)
+            }
+            When::Range { start_ms, end_ms, step_ms } => {
+                let steps = range_steps(start_ms, end_ms, step_ms)?;
+                self.plan_options(steps, end_ms, false, options)
+            }
+        };
+        self.plan(text, plan_options, options).await.map(|_| ())
+    }
+
+    pub(crate) fn plan_options(
+        &self,
+        steps: Steps,
+        end_ms: i64,
+        is_instant: bool,
+        options: &QueryOptions,
+    ) -> PlanOptions {
+        PlanOptions {
+            steps,
+            end_ms,
+            is_instant,
+            lookback_ms: options.lookback_ms.max(0),
+            subquery_step_ms: options.subquery_step_ms.max(1),
+            steps_max: self.options.steps_max,
+        }
+    }
+
+    async fn run(
+        &self,
+        source: Arc<dyn Source>,
+        query: &str,
+        plan_options: PlanOptions,
+        options: &QueryOptions,
+    ) -> Result<RunOutput, QueryError> {
+        let budget = Budget::new(options.limits.clone());
+        let _guard = CancelOnDrop(budget.clone());
+        let started = Instant::now();
+        let Planned { plan, reach } = self.plan(query, plan_options, options).await?;
+        let scalars = Reservation::new(&budget, plan.scalar_bytes)?;
+        let mut stats = QueryStats {
+            prepare_seconds: started.elapsed().as_secs_f64(),
+            ..QueryStats::default()
+        };
+        let started = Instant::now();
+        let (sets, loads) = if options.explain {
+            load_one_by_one(&*source, &plan.selections, &budget).await?
+        } else {
+            (load(&*source, &plan.selections, &budget).await?, Vec::new())
+        };
+        // What has histograms is added up in another order.
+        let reach = reach.filter(|_| !sets.iter().any(|set| may_have_histograms(&**set)));
+        let sets = without_buckets(sets, &plan.bucketless);
+        stats.load_seconds = started.elapsed().as_secs_f64();
+        let is_small = is_plain(query)
+            && !plan.has_subqueries
+            && !options.per_step_stats
+            && is_small(plan.root.steps, &sets);
+        let started = Instant::now();
+        let ctx = Context::new(
+            budget.clone(),
+            self.options.tile_shape,
+            self.options.delayed_name_removal,
+        )
+        .with_worker_pool(Arc::clone(&self.pool))
+        .with_start_timestamps(self.options.use_start_timestamps);
+        let mut annotations = plan.annotations.clone();
+        let task = Task {
+            ctx: ctx.clone(),
+            plan,
+            sets,
+            is_instant: plan_options.is_instant,
+            _held: options.held.clone(),
+            explain: options.explain,
+            loads,
+            per_step_stats: options.per_step_stats,
+            started,
+            stats,
+        };
+        let work = move || {
+            let _scalars = scalars;
+            let _release = ReleaseSlot(task.ctx.clone());
+            task.run()
+        };
+        let Done { value, explained, step_stats, stats } =
+            self.compute(is_small, stack_bytes(query), work).await?;
+        annotations.merge(ctx.take_annotations());
+        let output = QueryOutput { value, annotations, stats, explained, step_stats };
+        Ok(RunOutput { output, reach })
+    }
+
+    /// The plan of a query.
+    async fn plan(
+        &self,
+        query: &str,
+        plan_options: PlanOptions,
+        options: &QueryOptions,
+    ) -> Result<Planned, QueryError> {
+        let (text, parse_options) = (query.to_owned(), self.options.parse);
+        let held = options.held.clone();
+        // Other ways of removing names, and of reading counters, look at more than a step.
+        let use_result_cache = options.use_result_cache
+            && !plan_options.is_instant
+            && self.options.delayed_name_removal
+            && !self.options.use_start_timestamps;
+        let stack_bytes = stack_bytes(query);
+        let planning = move || {
+            let _held = held;
+            let expr = parse(&text, &parse_options)?;
+            let plan = plan(&expr, &plan_options)?;
+            let reach = if use_result_cache { cacheable_reach(&expr, &plan) } else { None };
+            Ok(Planned { plan: DeepTree::new(plan, stack_bytes), reach })
+        };
+        self.compute(is_plain(query), stack_bytes, planning).await
+    }
+
+    /// Does a part of a query: here, if it is small, or on a thread of its own with a stack of so
+    /// many bytes.
+    async fn compute<T: Send + 'static>(
+        &self,
+        is_small: bool,
+        stack_bytes: usize,
+        work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, QueryError> {
+        if is_small {
+            return guarded(work);
+        }
+        let (sender, receiver) = oneshot::channel();
+        let work = move || {
+            // Nobody waits any more where sending fails.
+            let _ = sender.send(guarded(work));
+        };
+        // Starting one takes some 15 µs: none is kept.
+        stack::start(stack_bytes, work).map_err(|error| {
+            QueryError::Execution(format!("no thread can be started for the query: {error}"))
+        })?;
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(QueryError::Execution("query was abandoned".to_owned())))
+    }
+}
+
+/// Whether what is loaded is so little that another thread would take longer to start.
+fn is_small(steps: Steps, sets: &[Arc<dyn SeriesSet>]) -> bool {
+    let series_count: usize = sets.iter().map(|set| set.len()).sum();
+    let samples_of = |set: &Arc<dyn SeriesSet>| -> usize {
+        (0..set.len()).map(|index| set.sample_count_estimate(index)).sum()
+    };
+    series_count <= SMALL_SERIES_MAX
+        && steps.count.saturating_mul(series_count.max(1)) <= SMALL_CELLS_MAX
+        && sets.iter().map(samples_of).sum::<usize>() <= SMALL_SAMPLES_MAX
+}
+
+/// A plan, and how far the query's steps look, if it may be used again.
+struct Planned {
+    plan: DeepTree<Plan>,
+    reach: Option<Reach>,
+}
+
+/// Refuses to show what nobody can read, and programs that read JSON do not.
+fn shown(explained: Explained) -> Result<Explained, QueryError> {
+    let levels = explained.levels();
+    if levels <= SHOWN_LEVELS_MAX {
+        return Ok(explained);
+    }
+    Err(QueryError::Execution(format!(
+        "the plan has {levels} levels, and is explained only if it has at most {SHOWN_LEVELS_MAX}"
+    )))
+}
+
+fn range_steps(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Steps, QueryError> {
+    Steps::range(start_ms, end_ms, step_ms).ok_or_else(|| {
+        let text = "end timestamp must not be before start time, and the step above 0";
+        QueryError::Parse(text.to_owned())
+    })
+}
+
+/// Does a part of a query. A panic there would end the process; it is a mistake of ours, but of
+/// one query only.
+fn guarded<T>(work: impl FnOnce() -> Result<T, QueryError>) -> Result<T, QueryError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(QueryError::Execution(format!("unexpected error: {}", panic_text(&*panic))))
+    })
+}
+
+/// Makes a query stop when nobody waits for it any more.
+struct CancelOnDrop(Budget);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Releases the slot of the query thread on drop.
+struct ReleaseSlot(Context);
+
+impl Drop for ReleaseSlot {
+    fn drop(&mut self) {
+        self.0.release_slot();
+    }
+}
+
+/// The synchronous part of a query.
+struct Task {
+    ctx: Context,
+    plan: DeepTree<Plan>,
+    sets: Vec<Arc<dyn SeriesSet>>,
+    is_instant: bool,
+    explain: bool,
+    /// What loading each selection has cost, where that is to be told.
+    loads: Vec<LoadCost>,
+    per_step_stats: bool,
+    started: Instant,
+    /// The figures of what came before.
+    stats: QueryStats,
+    _held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What a task has found.
+struct Done {
+    value: Value,
+    explained: Option<Explained>,
+    step_stats: Option<StepStats>,
+    stats: QueryStats,
+}
+
+impl Task {
+    fn run(mut self) -> Result<Done, QueryError> {
+        // The plan stays where it is from here on, as meters want it.
+        let meters = self.explain.then(|| Arc::new(Meters::new(&self.plan)));
+        if let Some(meters) = &meters {
+            self.sets = metered_sets(meters, std::mem::take(&mut self.sets));
+            self.ctx = self.ctx.clone().with_meters(Arc::clone(meters));
+        }
+        let value = {
+            let _run = meters.as_ref().map(|meters| MeterGuard::start(meters.query()));
+            execute(&self.ctx, &self.plan, &self.sets, self.is_instant)?
+        };
+        let budget = &self.ctx.budget;
+        // Counting below is no part of these figures.
+        let stats = QueryStats {
+            execute_seconds: self.started.elapsed().as_secs_f64(),
+            sample_count: budget.sample_count(),
+            series_count: budget.series_count(),
+            memory_bytes_peak: budget.memory_bytes_peak(),
+            object_store: budget.object_store_cost(),
+            ..self.stats
+        };
+        let explained = match &meters {
+            Some(meters) => Some(self.explained(meters)?),
+            None => None,
+        };
+        let step_stats = if self.per_step_stats { Some(self.step_stats()?) } else { None };
+        Ok(Done { value, explained, step_stats, stats })
+    }
+
+    fn explained(&self, meters: &Meters) -> Result<Explained, QueryError> {
+        let mut checkpoint = Checkpoint::new(&self.ctx.budget);
+        let mut loads = Vec::with_capacity(self.sets.len());
+        for (set, cost) in self.sets.iter().zip(&self.loads) {
+            loads.push(LoadFigures::of(&**set, *cost, &mut checkpoint)?);
+        }
+        shown(self.plan.explain(Some(&Figures { meters, loads })))
+    }
+
+    fn step_stats(&self) -> Result<StepStats, QueryError> {
+        // Samples have been counted, and annotations collected.
+        self.ctx.budget.end_sample_count();
+        let ctx = self.ctx.without_annotations();
+        count_step_samples(&ctx, &self.sets, &self.plan.root)
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+}
+
+#[cfg(test)]
+mod catalog_tests;
+#[cfg(test)]
+mod tests;

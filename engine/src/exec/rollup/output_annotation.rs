@@ -1,0 +1,135 @@
+//! Warnings and infos of functions over ranges.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::annotations::Cause;
+use crate::exec::operator::Context;
+use crate::exec::rollup::Origin;
+use crate::exec::rollup::kernels::RollupKernel;
+use crate::number_text::general;
+use crate::parse::ast::Span;
+use crate::plan::Rollup;
+use crate::tile::is_present;
+
+/// What to say about an operator's output once there is some.
+pub(super) enum OutputAnnotation {
+    None,
+    /// The names of metrics that look like no counter.
+    ///
+    /// Source: `NewPossibleNonCounterInfo` of Prometheus.
+    NonCounter {
+        /// By series, the place of its name in `names`.
+        name_of: Vec<Option<u32>>,
+        names: Vec<(String, AtomicBool)>,
+        cause: Cause,
+    },
+    /// A φ outside 0 to 1 at some step.
+    ///
+    /// Source: `NewInvalidQuantileWarning` of Prometheus.
+    InvalidPhi {
+        phi: std::sync::Arc<[f64]>,
+        said: Mutex<HashSet<u64>>,
+        cause: Cause,
+    },
+}
+
+impl OutputAnnotation {
+    pub(super) fn new(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> OutputAnnotation {
+        match kernel {
+            RollupKernel::Rate { is_counter: true, .. }
+            | RollupKernel::ExtendedRate { is_counter: true, .. } => {
+                non_counter(cause(rollup, kernel, origin), origin)
+            }
+            RollupKernel::Quantile { phi } if phi.iter().any(|phi| is_invalid(*phi)) => {
+                let cause = cause(rollup, kernel, origin);
+                OutputAnnotation::InvalidPhi { phi: phi.clone(), said: Mutex::default(), cause }
+            }
+            _ => OutputAnnotation::None,
+        }
+    }
+
+    /// Looks at the presence of one row of a tile that begins at a step.
+    #[inline]
+    pub(super) fn take(&self, ctx: &Context, series: u32, first_step: usize, presence: &[u64]) {
+        match self {
+            OutputAnnotation::None => {}
+            OutputAnnotation::NonCounter { name_of, names, cause } => {
+                let Some(name) = name_of[series as usize] else { return };
+                let (name, is_said) = &names[name as usize];
+                if presence.iter().any(|word| *word != 0) && !is_said.swap(true, Ordering::Relaxed)
+                {
+                    ctx.info(
+                        format!(
+                            "metric might not be a counter, name does not end in \
+                             _total/_sum/_count/_bucket: {name:?}"
+                        ),
+                        *cause,
+                    );
+                }
+            }
+            OutputAnnotation::InvalidPhi { phi, said, cause } => {
+                let steps = (0..presence.len() * 64).filter(|i| is_present(presence, *i));
+                for phi in steps.map(|index| phi[first_step + index]).filter(|phi| is_invalid(*phi))
+                {
+                    let is_new = said.lock().is_ok_and(|mut said| said.insert(phi.to_bits()));
+                    if is_new {
+                        ctx.warn(invalid_quantile(phi), *cause);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_invalid(phi: f64) -> bool {
+    !(0.0..=1.0).contains(&phi)
+}
+
+/// Source: `NewInvalidQuantileWarning` of Prometheus.
+pub(crate) fn invalid_quantile(phi: f64) -> String {
+    format!("quantile value should be between 0 and 1, got {}", general(phi))
+}
+
+/// What annotations of a call refer to: the first argument, as Prometheus places it.
+pub(super) fn cause(rollup: &Rollup, kernel: &RollupKernel, origin: &Origin) -> Cause {
+    let at = match (kernel, origin) {
+        (RollupKernel::Quantile { .. }, _) => {
+            rollup.call.args.first().map_or(rollup.input.span, |arg| arg.span)
+        }
+        (_, Origin::Set(_)) => rollup.input.span,
+        // The range vector that Prometheus makes of a subquery has no place in the query.
+        (_, Origin::Operator(_)) => Span::default(),
+    };
+    Cause { at, operands: rollup.call.arguments_span() }
+}
+
+fn non_counter(cause: Cause, origin: &Origin) -> OutputAnnotation {
+    let mut places: HashMap<String, u32> = HashMap::new();
+    let mut names = Vec::new();
+    let mut place = |name: &str| {
+        let is_counter = ["_total", "_sum", "_count", "_bucket"].iter().any(|s| name.ends_with(s));
+        if name.is_empty() || is_counter {
+            return None;
+        }
+        if let Some(place) = places.get(name) {
+            return Some(*place);
+        }
+        names.push((name.to_owned(), AtomicBool::new(false)));
+        places.insert(name.to_owned(), names.len() as u32 - 1);
+        Some(names.len() as u32 - 1)
+    };
+    let name_of: Vec<Option<u32>> = match origin {
+        Origin::Set(set) => {
+            (0..set.len()).map(|index| place(set.labels(index).metric_name())).collect()
+        }
+        Origin::Operator(operator) => {
+            operator.series().iter().map(|meta| place(meta.labels.metric_name())).collect()
+        }
+    };
+    if names.is_empty() {
+        return OutputAnnotation::None;
+    }
+    OutputAnnotation::NonCounter { name_of, names, cause }
+}

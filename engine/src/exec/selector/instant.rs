@@ -1,0 +1,469 @@
+//! Lookup selectors: the newest sample of each series at each step.
+//!
+//! A reader keeps one cursor a series and the newest sample seen, asks the cursor for what lies
+//! up to the tile's last step, and walks samples and steps together: each sample is looked at
+//! once, whatever the lookback. Series that may hold native histograms are walked apart.
+
+use std::sync::Arc;
+
+use model::{
+    Advance, Checkpoint, Histogram, Reservation, SampleBatch, SeriesSet, StepRanges, is_stale,
+    prefetch,
+};
+
+use crate::error::QueryError;
+use crate::exec::operator::{Context, LABELS_AHEAD, SeriesMeta, TileReader, VectorOperator};
+use crate::exec::selector::series_cursor::{SeriesCursor, WantedSeries, prefetch_series};
+use crate::plan::{Lookup, LookupValue};
+use crate::steps::Steps;
+use crate::tile::{Tile, set_all_present, set_present};
+
+/// The series of an instant selector.
+pub struct InstantSelector {
+    ctx: Context,
+    set: Arc<dyn SeriesSet>,
+    series: Vec<SeriesMeta>,
+    steps: Steps,
+    lookup: Lookup,
+    has_histograms: bool,
+    _reservation: Reservation,
+}
+
+impl InstantSelector {
+    /// An operator over the loaded series of a selector that yields samples or their times.
+    pub fn new(
+        ctx: &Context,
+        set: Arc<dyn SeriesSet>,
+        steps: Steps,
+        lookup: Lookup,
+    ) -> Result<InstantSelector, QueryError> {
+        let bytes = set.len() * size_of::<SeriesMeta>();
+        let reservation = Reservation::new(&ctx.budget, bytes as u64)?;
+        let series = series_of(ctx, &*set, lookup.drops_name);
+        let has_histograms = (0..set.len()).any(|index| set.has_histograms(index));
+        let ctx = ctx.clone();
+        Ok(InstantSelector {
+            ctx,
+            set,
+            series,
+            steps,
+            lookup,
+            has_histograms,
+            _reservation: reservation,
+        })
+    }
+}
+
+impl InstantSelector {
+    /// Result of lookups in mixed rows; `None` where the engine ignores start timestamps.
+    fn mixed_value(&self) -> Option<LookupValue> {
+        let value = self.lookup.value;
+        let is_ignored = value == LookupValue::StartTimestamp && !self.ctx.uses_start_timestamps;
+        (!is_ignored).then_some(value)
+    }
+}
+
+/// The series of a set as an operator's output.
+pub fn series_of(ctx: &Context, set: &dyn SeriesSet, drop_name: bool) -> Vec<SeriesMeta> {
+    (0..set.len())
+        .map(|index| {
+            if index + LABELS_AHEAD < set.len() {
+                prefetch(set.labels(index + LABELS_AHEAD).as_bytes());
+            }
+            let meta = SeriesMeta { labels: set.labels(index).clone(), drop_name: false };
+            if drop_name { meta.dropping_name(ctx) } else { meta }
+        })
+        .collect()
+}
+
+impl VectorOperator for InstantSelector {
+    fn series(&self) -> &[SeriesMeta] {
+        &self.series
+    }
+
+    fn steps(&self) -> Steps {
+        self.steps
+    }
+
+    fn has_histograms(&self) -> bool {
+        self.has_histograms
+            && matches!(
+                self.lookup.value,
+                LookupValue::Sample | LookupValue::Smoothed | LookupValue::FloatTimestamp
+            )
+    }
+
+    fn has_effects(&self) -> bool {
+        false
+    }
+
+    fn has_distinct_labels(&self) -> bool {
+        // Sets list each label set once.
+        !self.lookup.drops_name
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let row = |index: &u32| Row {
+            series: *index,
+            cursor: SeriesCursor::Before,
+            newest_ms: i64::MIN,
+            newest: 0.0,
+            newest_start_ms: 0,
+            newest_histogram: None,
+            is_mixed: self.lookup.value == LookupValue::StartTimestamp
+                || self.has_histograms && self.set.has_histograms(*index as usize),
+        };
+        Box::new(InstantReader {
+            selector: self,
+            rows: series.iter().map(row).collect(),
+            step_ranges: self.lookup.times.step_ranges(self.lookup.reach, true),
+            batch: SampleBatch::new(),
+            step: 0,
+        })
+    }
+}
+
+struct InstantReader<'a> {
+    selector: &'a InstantSelector,
+    rows: Vec<Row<'a>>,
+    /// What the steps see, where something lies between.
+    step_ranges: Option<StepRanges>,
+    batch: Box<SampleBatch>,
+    step: usize,
+}
+
+/// Where the reading of one series stands.
+struct Row<'a> {
+    series: u32,
+    cursor: SeriesCursor<'a>,
+    /// The newest sample taken so far; `i64::MIN` before the first.
+    newest_ms: i64,
+    newest: f64,
+    /// Since when the counter of the newest sample counts; only of mixed rows.
+    newest_start_ms: i64,
+    /// The newest sample, where it is a histogram; only of mixed rows.
+    newest_histogram: Option<Arc<Histogram>>,
+    /// Whether the series may hold histograms, or starts are asked for.
+    is_mixed: bool,
+}
+
+/// The times that a tile's steps look at.
+#[derive(Clone, Copy)]
+struct TileTimes {
+    first_ms: i64,
+    step_ms: i64,
+    lookback_ms: i64,
+}
+
+impl TileTimes {
+    #[inline]
+    fn time(self, step: usize) -> i64 {
+        self.first_ms + step as i64 * self.step_ms
+    }
+}
+
+/// Steps that see every so many-th sample of a batch: those of both lie evenly.
+#[derive(Clone, Copy)]
+struct Even {
+    /// The sample that the first of these steps sees.
+    first: usize,
+    /// How many samples a step moves on.
+    stride: usize,
+    /// How many steps there are; at least one.
+    count: usize,
+    /// How old a sample is when it is seen.
+    age_ms: i64,
+}
+
+impl Even {
+    /// The steps from the first of a range on that see samples of the batch, if steps and
+    /// samples move on alike.
+    #[inline]
+    fn of(
+        batch: &SampleBatch,
+        times: TileTimes,
+        steps: std::ops::Range<usize>,
+        is_last: bool,
+    ) -> Option<Even> {
+        let sample_ms = batch.even_step_ms()?;
+        let passed_ms = times.time(steps.start) - batch.timestamps[0];
+        if steps.is_empty() || passed_ms < 0 || times.step_ms % sample_ms != 0 {
+            return None;
+        }
+        let (first, age_ms) = ((passed_ms / sample_ms) as usize, passed_ms % sample_ms);
+        let stride = (times.step_ms / sample_ms) as usize;
+        // The newest sample for the step of the last one may be in the next batch.
+        let end = batch.len - usize::from(!is_last);
+        if first >= end || stride == 0 || age_ms >= times.lookback_ms {
+            return None;
+        }
+        let count = steps.len().min((end - 1 - first) / stride + 1);
+        Some(Even { first, stride, count, age_ms })
+    }
+
+    /// Writes what the samples yield.
+    #[inline]
+    fn fill(
+        self,
+        first_ms: i64,
+        batch: &SampleBatch,
+        out: &mut [f64],
+        yields: &impl Fn(i64, f64) -> f64,
+    ) {
+        let Even { first, stride, count, age_ms } = self;
+        let sample_ms = batch.even_step_ms * stride as i64;
+        let mut time_ms = first_ms - age_ms;
+        let seen = &batch.values[first..first + (count - 1) * stride + 1];
+        for (out, value) in out.iter_mut().zip(seen.iter().step_by(stride)) {
+            *out = yields(time_ms, *value);
+            time_ms += sample_ms;
+        }
+    }
+}
+
+/// Marks the steps that see samples, unless these are staleness markers.
+#[inline]
+fn set_seen(values: &[f64], even: Even, steps: std::ops::Range<usize>, presence: &mut [u64]) {
+    let Even { first, stride, count, .. } = even;
+    let seen = values[first..first + (count - 1) * stride + 1].iter().step_by(stride);
+    let is_any_stale = seen.clone().fold(false, |any, value| any | is_stale(*value));
+    if is_any_stale {
+        for (step, _) in steps.zip(seen).filter(|(_, value)| !is_stale(**value)) {
+            set_present(presence, step);
+        }
+    } else {
+        set_all_present(presence, steps);
+    }
+}
+
+impl TileReader for InstantReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        tile.reset(self.rows.len(), step_count);
+        let lookup = &self.selector.lookup;
+        let times = TileTimes {
+            first_ms: lookup.times.time(self.step),
+            step_ms: lookup.times.step_ms,
+            lookback_ms: lookup.reach.back_ms,
+        };
+        let until_ms = lookup.times.time(self.step + step_count - 1);
+        let mut reading = Reading {
+            set: &*self.selector.set,
+            step_ranges: self.step_ranges,
+            batch: &mut self.batch,
+            decoded: Checkpoint::of_samples(&self.selector.ctx.budget),
+            until_ms,
+            is_last: self.step + step_count >= self.selector.steps.count,
+        };
+        for index in 0..self.rows.len() {
+            if self.step == 0 {
+                let rows = &self.rows;
+                let behind = |ahead: usize| Some(rows.get(index + 1 + ahead)?.series);
+                prefetch_series(reading.set, behind);
+            }
+            let row = &mut self.rows[index];
+            if row.is_mixed {
+                let value = self.selector.mixed_value();
+                row.fill_mixed(times, &mut reading, tile, index, value)?;
+                continue;
+            }
+            let (values, presence) = tile.row_mut(index);
+            match lookup.value {
+                LookupValue::Timestamp | LookupValue::FloatTimestamp => {
+                    row.fill(times, &mut reading, values, presence, |time_ms, _| {
+                        time_ms as f64 / 1000.0
+                    })?;
+                }
+                LookupValue::Sample | LookupValue::Smoothed | LookupValue::StartTimestamp => {
+                    row.fill(times, &mut reading, values, presence, |_, value| value)?;
+                }
+            }
+        }
+        self.step += step_count;
+        Ok(reading.decoded.settle()?)
+    }
+}
+
+/// What the rows of a tile read with, one after the other.
+struct Reading<'s, 'b> {
+    set: &'s dyn SeriesSet,
+    step_ranges: Option<StepRanges>,
+    batch: &'b mut SampleBatch,
+    decoded: Checkpoint,
+    /// The last time that the tile looks at.
+    until_ms: i64,
+    /// Whether no tile follows.
+    is_last: bool,
+}
+
+impl<'s> Row<'s> {
+    /// Takes samples of the series into the empty batch; gives how it goes on.
+    #[inline]
+    fn next_batch(&mut self, reading: &mut Reading<'s, '_>) -> Result<Advance, QueryError> {
+        reading.batch.clear();
+        let step_ranges = reading.step_ranges.filter(|_| !self.is_mixed);
+        let wanted = WantedSeries { set: reading.set, series: self.series, step_ranges };
+        let advance = self.cursor.next_batch(wanted, reading.until_ms, reading.batch)?;
+        if reading.is_last && advance == Advance::Reached {
+            self.cursor.close();
+        }
+        reading.decoded.work(reading.batch.sample_count())?;
+        Ok(advance)
+    }
+
+    /// As [`Row::fill`], for a series that may hold both floats and histograms.
+    fn fill_mixed(
+        &mut self,
+        times: TileTimes,
+        reading: &mut Reading<'s, '_>,
+        tile: &mut Tile,
+        row: usize,
+        value: Option<LookupValue>,
+    ) -> Result<(), QueryError> {
+        let step_count = tile.steps();
+        let mut step = 0;
+        loop {
+            let is_last = self.next_batch(reading)? != Advance::Full;
+            let batch = &*reading.batch;
+            let (mut float, mut histogram) = (0, 0);
+            while step < step_count {
+                let time_ms = times.time(step);
+                self.look_to(time_ms, batch, &mut float, &mut histogram);
+                let is_exhausted = float == batch.len && histogram == batch.histograms.len();
+                if is_exhausted && !is_last {
+                    break;
+                }
+                if self.newest_ms > time_ms.saturating_sub(times.lookback_ms) {
+                    self.put(row, step, tile, value);
+                }
+                step += 1;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the newest of the samples up to a time.
+    fn look_to(
+        &mut self,
+        time_ms: i64,
+        batch: &SampleBatch,
+        float: &mut usize,
+        histogram: &mut usize,
+    ) {
+        let (float_times, floats) = batch.samples();
+        let (float_before, histogram_before) = (*float, *histogram);
+        while *float < float_times.len() && float_times[*float] <= time_ms {
+            *float += 1;
+        }
+        while let Some(sample) = batch.histograms.get(*histogram)
+            && sample.timestamp_ms <= time_ms
+        {
+            *histogram += 1;
+        }
+        if *float > float_before {
+            let at = *float - 1;
+            (self.newest_ms, self.newest) = (float_times[at], floats[at]);
+            self.newest_start_ms = batch.start(at);
+            self.newest_histogram = None;
+        }
+        if *histogram > histogram_before {
+            let sample = &batch.histograms[*histogram - 1];
+            if sample.timestamp_ms >= self.newest_ms {
+                (self.newest_ms, self.newest_start_ms) = (sample.timestamp_ms, sample.start_ms);
+                self.newest_histogram = Some(Arc::clone(&sample.histogram));
+            }
+        }
+    }
+
+    /// Writes the result for the newest sample, unless it is a staleness marker.
+    fn put(&self, row: usize, step: usize, tile: &mut Tile, value: Option<LookupValue>) {
+        let Some(value) = value else { return };
+        let is_end = match &self.newest_histogram {
+            Some(histogram) => histogram.is_stale(),
+            None => is_stale(self.newest),
+        };
+        if is_end {
+            return;
+        }
+        let value = match (value, &self.newest_histogram) {
+            (
+                LookupValue::Sample | LookupValue::Smoothed | LookupValue::FloatTimestamp,
+                Some(histogram),
+            ) => {
+                tile.set_histogram(row, step, Arc::clone(histogram));
+                return;
+            }
+            (LookupValue::Sample | LookupValue::Smoothed, None) => self.newest,
+            (LookupValue::Timestamp | LookupValue::FloatTimestamp, _) => {
+                self.newest_ms as f64 / 1000.0
+            }
+            (LookupValue::StartTimestamp, _) => self.newest_start_ms as f64 / 1000.0,
+        };
+        let (values, presence) = tile.row_mut(row);
+        values[step] = value;
+        set_present(presence, step);
+    }
+
+    /// Writes the values of one tile's row.
+    #[inline]
+    fn fill(
+        &mut self,
+        times: TileTimes,
+        reading: &mut Reading<'s, '_>,
+        values: &mut [f64],
+        presence: &mut [u64],
+        yields: impl Fn(i64, f64) -> f64,
+    ) -> Result<(), QueryError> {
+        let mut step = 0;
+        loop {
+            let is_last = self.next_batch(reading)? != Advance::Full;
+            let batch = &*reading.batch;
+            let (sample_times, samples) = batch.samples();
+            let (mut newest_ms, mut newest) = (self.newest_ms, self.newest);
+            let mut at = 0;
+            if let Some(even) = Even::of(batch, times, step..values.len(), is_last) {
+                let out = step..step + even.count;
+                even.fill(times.time(step), batch, &mut values[out.clone()], &yields);
+                set_seen(&batch.values, even, out.clone(), presence);
+                step = out.end;
+                at = even.first + (even.count - 1) * even.stride + 1;
+                // Also where no step is left here: the next tile may see nothing newer.
+                (newest_ms, newest) = (sample_times[at - 1], samples[at - 1]);
+            }
+            // The presence of 64 steps is gathered before it is written: a change of one bit in
+            // memory would wait for the one before it.
+            let mut word = 0;
+            while step < values.len() {
+                let time_ms = times.time(step);
+                while at < sample_times.len() && sample_times[at] <= time_ms {
+                    at += 1;
+                }
+                if at > 0 {
+                    newest_ms = sample_times[at - 1];
+                    newest = samples[at - 1];
+                }
+                if at == sample_times.len() && !is_last {
+                    // The newest sample for this step may be in the next batch.
+                    break;
+                }
+                let is_seen =
+                    newest_ms > time_ms.saturating_sub(times.lookback_ms) && !is_stale(newest);
+                values[step] = yields(newest_ms, newest);
+                word |= u64::from(is_seen) << (step % 64);
+                if step % 64 == 63 {
+                    presence[step / 64] |= word;
+                    word = 0;
+                }
+                step += 1;
+            }
+            if word != 0 {
+                presence[step / 64] |= word;
+            }
+            (self.newest_ms, self.newest) = (newest_ms, newest);
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The cursor of one loaded series, open only while it is read.
+//!
+//! A reader has hundreds of series, and where all steps fit one tile it reads one after the other.
+//! Opened one at a time, cursors use the memory of the one before, which a thread has at hand;
+//! opened all at once they have threads wait for one another in the allocator.
+
+use model::{Advance, Cursor, SampleBatch, SeriesSet, SourceError, StepRanges};
+
+/// Rows ahead of the one that is read whose series are prefetched.
+const AHEAD: usize = 3;
+
+/// Prefetches the series of the rows after one that is about to be read.
+#[inline]
+pub(in crate::exec) fn prefetch_series(set: &dyn SeriesSet, behind: impl Fn(usize) -> Option<u32>) {
+    for ahead in 0..AHEAD {
+        if let Some(series) = behind(ahead) {
+            set.prefetch(series as usize, ahead);
+        }
+    }
+}
+
+/// Where the reading of a series stands.
+pub(in crate::exec) enum SeriesCursor<'a> {
+    /// Nothing has been read.
+    Before,
+    /// More may come.
+    At(Box<dyn Cursor + 'a>),
+    /// There is no more, or no more is wanted.
+    Behind,
+}
+
+/// A series to be read.
+#[derive(Clone, Copy)]
+pub(in crate::exec) struct WantedSeries<'a> {
+    pub(in crate::exec) set: &'a dyn SeriesSet,
+    pub(in crate::exec) series: u32,
+    /// What is looked at; the rest may be left out.
+    pub(in crate::exec) step_ranges: Option<StepRanges>,
+}
+
+impl<'a> SeriesCursor<'a> {
+    /// Adds samples up to a time to a batch. `wanted` is the same in each call.
+    ///
+    /// Errors: those of the cursor.
+    #[inline]
+    pub(in crate::exec) fn next_batch(
+        &mut self,
+        wanted: WantedSeries<'a>,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        let cursor = match self {
+            SeriesCursor::At(cursor) => cursor,
+            SeriesCursor::Behind => return Ok(Advance::End),
+            SeriesCursor::Before => {
+                let mut cursor = wanted.set.cursor(wanted.series as usize);
+                if let Some(step_ranges) = wanted.step_ranges {
+                    cursor.look_through(step_ranges);
+                }
+                *self = SeriesCursor::At(cursor);
+                return self.next_batch(wanted, until_ms, batch);
+            }
+        };
+        let advance = cursor.next_batch(until_ms, batch)?;
+        if advance == Advance::End {
+            *self = SeriesCursor::Behind;
+        }
+        Ok(advance)
+    }
+
+    /// Lets go of the cursor: no more is wanted.
+    #[inline]
+    pub(in crate::exec) fn close(&mut self) {
+        *self = SeriesCursor::Behind;
+    }
+}

@@ -1,0 +1,238 @@
+//! What each node of a running query costs, for queries that ask how they were done.
+//!
+//! Time is kept apart by node: on each thread one meter runs at a time, that of the node that
+//! computes there, and calls from node to node switch over. Nothing of this is built for a query
+//! that does not ask.
+//!
+//! ```text
+//! thread:    sum ........|rate .....|load ..|rate ..|sum .....
+//!                        pulls a tile       has it
+//! ```
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError, StepRanges};
+
+use crate::error::QueryError;
+use crate::exec::operator::{Operand, SeriesMeta, TileReader, VectorOperator};
+use crate::plan::{Meter, Meters};
+use crate::steps::Steps;
+use crate::tile::Tile;
+
+thread_local! {
+    /// Which meter runs on this thread, and since when.
+    static RUNNING: RefCell<Option<(Arc<Meter>, Instant)>> = const { RefCell::new(None) };
+}
+
+/// Lets a meter run on this thread until this is dropped; then the one that ran before goes on.
+pub struct MeterGuard(Option<Arc<Meter>>);
+
+impl MeterGuard {
+    /// Switches over to a meter.
+    pub fn start(meter: &Arc<Meter>) -> MeterGuard {
+        MeterGuard(switch(Some(Arc::clone(meter))))
+    }
+
+    /// The meter that runs on this thread.
+    pub fn current() -> Option<Arc<Meter>> {
+        RUNNING.with_borrow(|running| running.as_ref().map(|(meter, _)| Arc::clone(meter)))
+    }
+}
+
+impl Drop for MeterGuard {
+    fn drop(&mut self) {
+        switch(self.0.take());
+    }
+}
+
+/// Lets another meter run on this thread, or none; the one that ran until now comes back.
+fn switch(next: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
+    let now = Instant::now();
+    let last = RUNNING.replace(next.map(|meter| (meter, now)));
+    last.map(|(meter, since)| {
+        meter.add_time(now.saturating_duration_since(since));
+        meter
+    })
+}
+
+/// The sets of all selectors, each with its meter.
+pub fn metered_sets(meters: &Meters, sets: Vec<Arc<dyn SeriesSet>>) -> Vec<Arc<dyn SeriesSet>> {
+    let metered = |(selector, set): (usize, Arc<dyn SeriesSet>)| -> Arc<dyn SeriesSet> {
+        let Some(meter) = meters.load(selector) else { return set };
+        meter.set_series_count(set.len());
+        Arc::new(MeteredSet { set, meter: Arc::clone(meter) })
+    };
+    sets.into_iter().enumerate().map(metered).collect()
+}
+
+/// What a node gives, so that its meter runs while it does so.
+pub fn metered(operand: Operand, meter: &Arc<Meter>) -> Operand {
+    match operand {
+        Operand::Vector(operator) => {
+            meter.set_series_count(operator.series().len());
+            Operand::Vector(Box::new(Metered { operator, meter: Arc::clone(meter) }))
+        }
+        operand @ (Operand::Scalar(_) | Operand::String(_)) => operand,
+    }
+}
+
+struct Metered {
+    operator: Box<dyn VectorOperator>,
+    meter: Arc<Meter>,
+}
+
+impl VectorOperator for Metered {
+    fn series(&self) -> &[SeriesMeta] {
+        self.operator.series()
+    }
+
+    fn steps(&self) -> Steps {
+        self.operator.steps()
+    }
+
+    fn has_histograms(&self) -> bool {
+        self.operator.has_histograms()
+    }
+
+    fn has_effects(&self) -> bool {
+        self.operator.has_effects()
+    }
+
+    fn has_distinct_labels(&self) -> bool {
+        self.operator.has_distinct_labels()
+    }
+
+    fn holds_histograms(&self) -> bool {
+        self.operator.holds_histograms()
+    }
+
+    fn become_answer(&mut self) {
+        self.operator.become_answer();
+    }
+
+    fn open<'a>(&'a self, series: &[u32]) -> Box<dyn TileReader + 'a> {
+        let _run = MeterGuard::start(&self.meter);
+        Box::new(MeteredReader { reader: self.operator.open(series), meter: &self.meter })
+    }
+}
+
+struct MeteredReader<'a> {
+    reader: Box<dyn TileReader + 'a>,
+    meter: &'a Arc<Meter>,
+}
+
+impl TileReader for MeteredReader<'_> {
+    fn next_tile(&mut self, step_count: usize, tile: &mut Tile) -> Result<(), QueryError> {
+        let _run = MeterGuard::start(self.meter);
+        self.reader.next_tile(step_count, tile)
+    }
+}
+
+/// Loaded series whose meter runs while they are decoded.
+struct MeteredSet {
+    set: Arc<dyn SeriesSet>,
+    meter: Arc<Meter>,
+}
+
+impl SeriesSet for MeteredSet {
+    fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    fn labels(&self, series_index: usize) -> &Labels {
+        self.set.labels(series_index)
+    }
+
+    fn cursor(&self, series_index: usize) -> Box<dyn Cursor + '_> {
+        let _run = MeterGuard::start(&self.meter);
+        Box::new(MeteredCursor { cursor: self.set.cursor(series_index), meter: &self.meter })
+    }
+
+    fn prefetch(&self, series_index: usize, ahead: usize) {
+        self.set.prefetch(series_index, ahead);
+    }
+
+    fn sample_count_estimate(&self, series_index: usize) -> usize {
+        self.set.sample_count_estimate(series_index)
+    }
+
+    fn has_histograms(&self, series_index: usize) -> bool {
+        self.set.has_histograms(series_index)
+    }
+
+    fn encoded_bytes(&self) -> usize {
+        self.set.encoded_bytes()
+    }
+}
+
+struct MeteredCursor<'a> {
+    cursor: Box<dyn Cursor + 'a>,
+    meter: &'a Arc<Meter>,
+}
+
+impl Cursor for MeteredCursor<'_> {
+    fn next_batch(
+        &mut self,
+        until_ms: i64,
+        batch: &mut SampleBatch,
+    ) -> Result<Advance, SourceError> {
+        let _run = MeterGuard::start(self.meter);
+        let before = batch.sample_count();
+        let advance = self.cursor.next_batch(until_ms, batch)?;
+        let count = batch.sample_count() - before;
+        self.meter.add_samples(count);
+        Ok(advance)
+    }
+
+    fn look_through(&mut self, step_ranges: StepRanges) {
+        self.cursor.look_through(step_ranges);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn meter() -> Arc<Meter> {
+        Arc::default()
+    }
+
+    #[test]
+    fn time_goes_to_the_innermost_meter_alone() {
+        let (outer, inner) = (meter(), meter());
+        let started = Instant::now();
+        let spin = |least: Duration| {
+            let since = Instant::now();
+            while since.elapsed() < least {}
+        };
+        {
+            let _outer = MeterGuard::start(&outer);
+            spin(Duration::from_millis(2));
+            {
+                let _inner = MeterGuard::start(&inner);
+                spin(Duration::from_millis(5));
+            }
+            spin(Duration::from_millis(1));
+        }
+        let whole = started.elapsed();
+        assert!(outer.busy() >= Duration::from_millis(3));
+        assert!(inner.busy() >= Duration::from_millis(5));
+        assert!(outer.busy() + inner.busy() <= whole, "no time is counted twice");
+        assert!(MeterGuard::current().is_none());
+    }
+
+    #[test]
+    fn a_meter_that_is_left_by_an_error_stops() {
+        let meter = meter();
+        let fail = || -> Result<(), ()> {
+            let _run = MeterGuard::start(&meter);
+            Err(())
+        };
+        assert!(fail().is_err());
+        assert!(MeterGuard::current().is_none());
+    }
+}

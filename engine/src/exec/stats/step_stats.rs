@@ -1,0 +1,227 @@
+//! How many samples each step of a query sees, as Prometheus counts them.
+//!
+//! This is counted apart from the execution, over the series that have been loaded for it, and
+//! only where it is asked for: operators read some series twice and leave out others, so what
+//! they decode says little about a step.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::{Histogram, Reservation, SeriesSet};
+
+use crate::error::QueryError;
+use crate::exec::evaluate::origin;
+use crate::exec::matrix::scan::{all_series, scan};
+use crate::exec::operator::{Context, VectorOperator};
+use crate::exec::rollup::{RawSamples, RollupOperator, raw_series};
+use crate::exec::selector::instant::InstantSelector;
+use crate::plan::{LookupValue, Node, NodeKind, RangeInput, RangeOrigin};
+use crate::result::StepStats;
+use crate::steps::{Reach, Steps};
+use crate::tile::Tile;
+
+/// How many samples each step of a node sees: of an instant selector those that it yields, of
+/// a range all that are in it; and how many of them it reads, that is, sees for the first time.
+///
+/// Errors: as for evaluation.
+/// Source: `TotalSamplesPerStep` and `SamplesReadPerStep` of Prometheus. What is evaluated once
+/// is seen by every step, and read by the first; of a subquery the ranges over it are seen, and
+/// what is below it is read.
+pub fn count_step_samples(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    node: &Node,
+) -> Result<StepStats, QueryError> {
+    let count = node.steps.count;
+    let _reservation = Reservation::new(&ctx.budget, count as u64 * 16)?;
+    let (counts, read_counts) = (vec![0; count], vec![0; count]);
+    let mut stats = StepStats { steps: node.steps, counts, read_counts };
+    add(ctx, sets, node, &mut stats)?;
+    Ok(stats)
+}
+
+/// Adds what a node and those below it see.
+fn add(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    node: &Node,
+    stats: &mut StepStats,
+) -> Result<(), QueryError> {
+    match &node.kind {
+        NodeKind::Number(_) | NodeKind::String(_) => Ok(()),
+        NodeKind::Lookup(lookup) => match lookup.value {
+            // Prometheus does not count what these look at.
+            LookupValue::Smoothed => Ok(()),
+            LookupValue::Sample
+            | LookupValue::Timestamp
+            | LookupValue::FloatTimestamp
+            | LookupValue::StartTimestamp => {
+                let set = Arc::clone(&sets[lookup.selector]);
+                let selector = InstantSelector::new(ctx, set, node.steps, lookup.clone())?;
+                let counts = counts_of(ctx, &selector, |_| 1)?;
+                add_to(&mut stats.counts, &counts);
+                add_to(&mut stats.read_counts, &counts);
+                Ok(())
+            }
+        },
+        NodeKind::Range(input) => samples_of_range(ctx, sets, input, stats),
+        NodeKind::Rollup(rollup) => {
+            rollup.args.iter().try_for_each(|arg| add(ctx, sets, arg, stats))?;
+            add_ranges(ctx, sets, &rollup.input, stats)
+        }
+        NodeKind::Call { args, .. } => args.iter().try_for_each(|arg| add(ctx, sets, arg, stats)),
+        NodeKind::Negate(operand) => add(ctx, sets, operand, stats),
+        NodeKind::Binary { lhs, rhs, .. } => {
+            add(ctx, sets, lhs, stats)?;
+            add(ctx, sets, rhs, stats)
+        }
+        NodeKind::Aggregate(aggregation) => {
+            if let Some(param) = &aggregation.param {
+                add(ctx, sets, param, stats)?;
+            }
+            add(ctx, sets, &aggregation.input, stats)
+        }
+        NodeKind::Invariant(inner) => {
+            let once = count_step_samples(ctx, sets, inner)?;
+            let count: u64 = once.counts.iter().sum();
+            stats.counts.iter_mut().for_each(|sum| *sum += count);
+            stats.read_counts[0] += once.read_counts.iter().sum::<u64>();
+            Ok(())
+        }
+    }
+}
+
+/// Adds how many samples an answer of ranges, which has one step, is made from.
+fn samples_of_range(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    input: &RangeInput,
+    stats: &mut StepStats,
+) -> Result<(), QueryError> {
+    let (count, read_count) = match &input.origin {
+        RangeOrigin::Subquery(None) => (0, 0),
+        RangeOrigin::Subquery(Some(inner)) => {
+            let inner = count_step_samples(ctx, sets, inner)?;
+            (inner.counts.iter().sum(), inner.read_counts.iter().sum())
+        }
+        RangeOrigin::Selector(_) => {
+            let Some(origin) = origin(ctx, sets, input)? else { return Ok(()) };
+            let (series, _reservation) = raw_series(ctx, input, &origin)?;
+            let histogram_count = |raw: &RawSamples| -> u64 {
+                raw.histograms.iter().map(|(_, histogram)| sample_count(histogram)).sum()
+            };
+            let count =
+                series.iter().map(|raw| raw.times.len() as u64 + histogram_count(raw)).sum();
+            (count, count)
+        }
+    };
+    stats.counts[0] += count;
+    stats.read_counts[0] += read_count;
+    Ok(())
+}
+
+/// Adds what ranges that a function takes hold.
+fn add_ranges(
+    ctx: &Context,
+    sets: &[Arc<dyn SeriesSet>],
+    input: &RangeInput,
+    stats: &mut StepStats,
+) -> Result<(), QueryError> {
+    let Some(whole) = origin(ctx, sets, input)? else { return Ok(()) };
+    let steps = stats.steps;
+    let sizes = RollupOperator::range_sizes(ctx, steps, input, whole)?;
+    let sizes = counts_of(ctx, &sizes, |size| size as u64)?;
+    add_to(&mut stats.counts, &sizes);
+    if let RangeOrigin::Subquery(Some(inner)) = &input.origin {
+        add_read_below(input, &count_step_samples(ctx, sets, inner)?, stats);
+        return Ok(());
+    }
+    stats.read_counts[0] += sizes[0];
+    // A range whose time is fixed is read once.
+    if steps.count == 1 || input.times.step_ms == 0 {
+        return Ok(());
+    }
+    let Some(whole) = origin(ctx, sets, input)? else { return Ok(()) };
+    // The part of each range that lies beyond the end of the one before.
+    let reach_ms = input.range_ms.saturating_add(input.margin.back_ms);
+    let fresh = RangeInput {
+        range_ms: reach_ms.min(steps.step_ms.saturating_sub(input.margin.ahead_ms)),
+        margin: Reach { back_ms: 0, ..input.margin },
+        ..input.clone()
+    };
+    let sizes = RollupOperator::range_sizes(ctx, steps, &fresh, whole)?;
+    let sizes = counts_of(ctx, &sizes, |size| size as u64)?;
+    add_to(&mut stats.read_counts[1..], &sizes[1..]);
+    Ok(())
+}
+
+/// Adds what has been read below a subquery, each time of it to the first step whose range it
+/// can be in; what lies between two ranges is left out.
+///
+/// Source: `MergeSamplesReadFromSubquery` of Prometheus.
+fn add_read_below(input: &RangeInput, inner: &StepStats, stats: &mut StepStats) {
+    let Steps { start_ms, step_ms, count } = stats.steps;
+    if count == 1 {
+        stats.read_counts[0] += inner.read_counts.iter().sum::<u64>();
+        return;
+    }
+    // Where the time is fixed there is no step that it could be moved to.
+    let is_fixed = input.times.step_ms == 0;
+    let offset_ms = if is_fixed { 0 } else { start_ms.saturating_sub(input.times.first_ms) };
+    for (index, read_count) in inner.read_counts.iter().enumerate() {
+        let time_ms = inner.steps.time(index).saturating_add(offset_ms);
+        let behind_ms = time_ms.saturating_sub(start_ms).max(0).unsigned_abs();
+        let step = behind_ms.div_ceil(step_ms.unsigned_abs().max(1));
+        let step = usize::try_from(step).map_or(count - 1, |step| step.min(count - 1));
+        if time_ms > stats.steps.time(step).saturating_sub(input.range_ms) {
+            stats.read_counts[step] += read_count;
+        }
+    }
+}
+
+fn add_to(sums: &mut [u64], counts: &[u64]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
+    }
+}
+
+/// How many samples a histogram counts for: one for each 16 bytes that Prometheus holds for it.
+///
+/// Source: `HPoint.size` in `promql/value.go` and `Size` in `model/histogram/float_histogram.go`
+/// of Prometheus.
+pub(crate) fn sample_count(histogram: &Histogram) -> u64 {
+    let spans = histogram.positive_spans.len() + histogram.negative_spans.len();
+    let counts = histogram.positive_counts.len() + histogram.negative_counts.len();
+    let words = (spans + counts + histogram.custom_bounds.len()) as u64;
+    (168 + 8 * words + 8) / 16
+}
+
+/// Adds up over all series what the values of a step count for, and its histograms.
+fn counts_of(
+    ctx: &Context,
+    operator: &dyn VectorOperator,
+    count_of: impl Fn(f64) -> u64 + Sync,
+) -> Result<Vec<u64>, QueryError> {
+    let step_count = operator.steps().count;
+    let _reservation = Reservation::new(&ctx.budget, step_count as u64 * 8)?;
+    let counts = Mutex::new(vec![0; step_count]);
+    scan(ctx, operator, &all_series(operator), |series, first_step, tile: &Tile| {
+        // Numbers stay whole where another thread has panicked.
+        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = &mut counts[first_step..];
+        for row in 0..series.len() {
+            for (index, histogram) in tile.histograms(row).iter().enumerate() {
+                counts[index] += histogram.as_deref().map_or(0, sample_count);
+            }
+            let (values, presence) = tile.row(row);
+            for (word_index, word) in presence.iter().enumerate() {
+                let mut bits = *word;
+                while bits != 0 {
+                    let index = word_index * 64 + bits.trailing_zeros() as usize;
+                    counts[index] += count_of(values[index]);
+                    bits &= bits - 1;
+                }
+            }
+        }
+    })?;
+    Ok(counts.into_inner().unwrap_or_else(PoisonError::into_inner))
+}

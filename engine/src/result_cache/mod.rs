@@ -1,0 +1,195 @@
+//! Answers of range queries, kept to be used again: a panel that is refreshed with its window
+//! moved on by some steps computes the new steps, and those that samples written since can have
+//! changed.
+//!
+//! Kept are only answers of which each step follows from the samples that the step sees
+//! ([`rule`]), without warnings and infos, and without native histograms; a step is used again as
+//! long as the source says that none of those samples has changed ([`run`]). So an answer is the
+//! same with and without the cache, to the last bit.
+
+mod cached_steps;
+mod eligibility;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use cached_steps::{CachedSteps, Piece};
+pub(crate) use eligibility::cacheable_reach;
+
+/// What an entry takes beside its text and its run: its places in two tables.
+const ENTRY_BYTES: u64 = 256;
+
+/// The answers that are kept, within a bound of bytes: what has not been asked for the longest
+/// makes room.
+#[derive(Debug)]
+pub struct ResultCache {
+    bytes_max: u64,
+    kept: Mutex<CacheState>,
+    counters: Counters,
+}
+
+/// What makes two queries one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CacheKey {
+    pub(crate) query: String,
+    pub(crate) step_ms: i64,
+    /// Where the steps lie between two multiples of the step.
+    pub(crate) phase_ms: i64,
+    pub(crate) lookback_ms: i64,
+    pub(crate) subquery_step_ms: i64,
+}
+
+#[derive(Debug, Default)]
+struct CacheState {
+    entries: HashMap<Arc<CacheKey>, CacheEntry>,
+    /// Entries by when they were used last.
+    by_use: BTreeMap<u64, Arc<CacheKey>>,
+    /// How many uses there have been.
+    uses: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct CacheEntry {
+    run: Arc<CachedSteps>,
+    bytes: u64,
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: AtomicU64,
+    partial_hits: AtomicU64,
+    misses: AtomicU64,
+    invalidations: AtomicU64,
+    evictions: AtomicU64,
+}
+
+/// Result of a lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CacheOutcome {
+    /// All steps were cached.
+    Hit,
+    /// Some steps were cached.
+    PartialHit,
+    /// No step was cached.
+    Miss,
+}
+
+/// What is kept, and how often it has helped since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResultCacheStats {
+    /// Bytes that are kept.
+    pub bytes: u64,
+    /// How many there may be.
+    pub bytes_max: u64,
+    /// Answers that are kept.
+    pub entries: u64,
+    /// Queries of which every step was there.
+    pub hits: u64,
+    /// Queries of which some steps were there.
+    pub partial_hits: u64,
+    /// Queries of which no step was there, though they could have been.
+    pub misses: u64,
+    /// How often steps were found changed since they were kept.
+    pub invalidations: u64,
+    /// Answers that have made room.
+    pub evictions: u64,
+}
+
+impl ResultCache {
+    /// A cache of at most so many bytes.
+    pub fn new(bytes_max: u64) -> ResultCache {
+        ResultCache { bytes_max, kept: Mutex::default(), counters: Counters::default() }
+    }
+
+    /// What is kept, and how often it has helped.
+    pub fn stats(&self) -> ResultCacheStats {
+        let (bytes, entries) = {
+            let kept = self.lock();
+            (kept.bytes, kept.entries.len() as u64)
+        };
+        let Counters { hits, partial_hits, misses, invalidations, evictions } = &self.counters;
+        ResultCacheStats {
+            bytes,
+            bytes_max: self.bytes_max,
+            entries,
+            hits: hits.load(Ordering::Relaxed),
+            partial_hits: partial_hits.load(Ordering::Relaxed),
+            misses: misses.load(Ordering::Relaxed),
+            invalidations: invalidations.load(Ordering::Relaxed),
+            evictions: evictions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What is kept of a query.
+    pub(crate) fn get(&self, key: &CacheKey) -> Option<Arc<CachedSteps>> {
+        let mut kept = self.lock();
+        let CacheState { entries, by_use, uses, .. } = &mut *kept;
+        let entry = entries.get_mut(key)?;
+        *uses += 1;
+        if let Some(key) = by_use.remove(&entry.used) {
+            by_use.insert(*uses, key);
+        }
+        entry.used = *uses;
+        Some(Arc::clone(&entry.run))
+    }
+
+    /// Keeps what is known of a query now, instead of what was.
+    pub(crate) fn put(&self, key: CacheKey, run: CachedSteps) {
+        let bytes = ENTRY_BYTES + key.query.len() as u64 + run.bytes();
+        let mut kept = self.lock();
+        kept.remove(&key);
+        if bytes > self.bytes_max {
+            return;
+        }
+        while kept.bytes + bytes > self.bytes_max
+            && let Some((_, oldest)) = kept.by_use.pop_first()
+        {
+            kept.remove(&oldest);
+            self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+        kept.uses += 1;
+        let (key, used) = (Arc::new(key), kept.uses);
+        kept.by_use.insert(used, Arc::clone(&key));
+        kept.entries.insert(key, CacheEntry { run: Arc::new(run), bytes, used });
+        kept.bytes += bytes;
+    }
+
+    /// Forgets a query.
+    pub(crate) fn remove(&self, key: &CacheKey) {
+        self.lock().remove(key);
+    }
+
+    pub(crate) fn count(&self, found: CacheOutcome) {
+        let Counters { hits, partial_hits, misses, .. } = &self.counters;
+        let counter = match found {
+            CacheOutcome::Hit => hits,
+            CacheOutcome::PartialHit => partial_hits,
+            CacheOutcome::Miss => misses,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_invalidation(&self) {
+        self.counters.invalidations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
+        // A poisoned lock means that another thread panicked; at worst an entry is missing.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CacheState {
+    pub(crate) fn remove(&mut self, key: &CacheKey) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.by_use.remove(&entry.used);
+            self.bytes -= entry.bytes;
+        }
+    }
+}
