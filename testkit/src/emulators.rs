@@ -1,5 +1,5 @@
-//! Emulators of Google Cloud Storage and Azure Blob Storage on loopback, started for a test and ended
-//! with it.
+//! Emulators of Google Cloud Storage and Azure Blob Storage on loopback, started for a test and
+//! ended with it.
 //!
 //! `FAKE_GCS_SERVER_BINARY` and `AZURITE_BINARY` name them; `.ci/run` installs both.
 

@@ -1,6 +1,5 @@
-//! The messages of both protocols for prost, to test against, with bytes in place of strings: like
-//! Prometheus' decoder, and unlike prost's strings, ours leaves the judgement of UTF-8 to the check
-//! of labels.
+//! Messages of remote write 1.0 and 2.0 for prost, the twin of our decoder. Strings are bytes,
+//! since, as in Prometheus, UTF-8 is checked with the labels and not by the decoder.
 
 use prost::Message;
 
@@ -58,7 +57,7 @@ pub struct BucketSpan {
     pub length: u32,
 }
 
-/// How many observations; the second protocol numbers them alike.
+/// Number of observations.
 #[derive(Clone, Copy, PartialEq, prost::Oneof)]
 pub enum Count {
     #[prost(uint64, tag = "1")]
@@ -67,7 +66,7 @@ pub enum Count {
     Float(f64),
 }
 
-/// How many observations in the zero bucket.
+/// Number of observations in the zero bucket.
 #[derive(Clone, Copy, PartialEq, prost::Oneof)]
 pub enum ZeroCount {
     #[prost(uint64, tag = "6")]
@@ -76,37 +75,45 @@ pub enum ZeroCount {
     Float(f64),
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct Histogram {
-    #[prost(oneof = "Count", tags = "1, 2")]
-    pub count: Option<Count>,
-    #[prost(double, tag = "3")]
-    pub sum: f64,
-    #[prost(sint32, tag = "4")]
-    pub schema: i32,
-    #[prost(double, tag = "5")]
-    pub zero_threshold: f64,
-    #[prost(oneof = "ZeroCount", tags = "6, 7")]
-    pub zero_count: Option<ZeroCount>,
-    #[prost(message, repeated, tag = "8")]
-    pub negative_spans: Vec<BucketSpan>,
-    #[prost(sint64, repeated, tag = "9")]
-    pub negative_deltas: Vec<i64>,
-    #[prost(double, repeated, tag = "10")]
-    pub negative_counts: Vec<f64>,
-    #[prost(message, repeated, tag = "11")]
-    pub positive_spans: Vec<BucketSpan>,
-    #[prost(sint64, repeated, tag = "12")]
-    pub positive_deltas: Vec<i64>,
-    #[prost(double, repeated, tag = "13")]
-    pub positive_counts: Vec<f64>,
-    #[prost(int32, tag = "14")]
-    pub reset_hint: i32,
-    #[prost(int64, tag = "15")]
-    pub timestamp: i64,
-    #[prost(double, repeated, tag = "16")]
-    pub custom_values: Vec<f64>,
+/// Declares `Histogram`, to which version 2 adds a field.
+macro_rules! histogram_message {
+    ($($extra:tt)*) => {
+        #[derive(Clone, PartialEq, Message)]
+        pub struct Histogram {
+            #[prost(oneof = "Count", tags = "1, 2")]
+            pub count: Option<Count>,
+            #[prost(double, tag = "3")]
+            pub sum: f64,
+            #[prost(sint32, tag = "4")]
+            pub schema: i32,
+            #[prost(double, tag = "5")]
+            pub zero_threshold: f64,
+            #[prost(oneof = "ZeroCount", tags = "6, 7")]
+            pub zero_count: Option<ZeroCount>,
+            #[prost(message, repeated, tag = "8")]
+            pub negative_spans: Vec<BucketSpan>,
+            #[prost(sint64, repeated, tag = "9")]
+            pub negative_deltas: Vec<i64>,
+            #[prost(double, repeated, tag = "10")]
+            pub negative_counts: Vec<f64>,
+            #[prost(message, repeated, tag = "11")]
+            pub positive_spans: Vec<BucketSpan>,
+            #[prost(sint64, repeated, tag = "12")]
+            pub positive_deltas: Vec<i64>,
+            #[prost(double, repeated, tag = "13")]
+            pub positive_counts: Vec<f64>,
+            #[prost(int32, tag = "14")]
+            pub reset_hint: i32,
+            #[prost(int64, tag = "15")]
+            pub timestamp: i64,
+            #[prost(double, repeated, tag = "16")]
+            pub custom_values: Vec<f64>,
+            $($extra)*
+        }
+    };
 }
+
+histogram_message! {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct MetricMetadata {
@@ -121,7 +128,7 @@ pub struct MetricMetadata {
 }
 
 impl WriteRequest {
-    /// A request of series, each with its labels and samples.
+    /// Creates a request of series with labels and samples.
     pub fn of<'a>(
         series: impl IntoIterator<Item = (&'a [(&'a str, &'a str)], &'a [(i64, f64)])>,
     ) -> WriteRequest {
@@ -138,7 +145,7 @@ impl WriteRequest {
     }
 }
 
-/// Those of the second protocol that differ.
+/// Messages of version 2 that differ.
 pub mod v2 {
     use std::collections::HashMap;
 
@@ -198,84 +205,41 @@ pub mod v2 {
         pub unit_ref: u32,
     }
 
-    #[derive(Clone, PartialEq, Message)]
-    pub struct Histogram {
-        #[prost(oneof = "Count", tags = "1, 2")]
-        pub count: Option<Count>,
-        #[prost(double, tag = "3")]
-        pub sum: f64,
-        #[prost(sint32, tag = "4")]
-        pub schema: i32,
-        #[prost(double, tag = "5")]
-        pub zero_threshold: f64,
-        #[prost(oneof = "ZeroCount", tags = "6, 7")]
-        pub zero_count: Option<ZeroCount>,
-        #[prost(message, repeated, tag = "8")]
-        pub negative_spans: Vec<BucketSpan>,
-        #[prost(sint64, repeated, tag = "9")]
-        pub negative_deltas: Vec<i64>,
-        #[prost(double, repeated, tag = "10")]
-        pub negative_counts: Vec<f64>,
-        #[prost(message, repeated, tag = "11")]
-        pub positive_spans: Vec<BucketSpan>,
-        #[prost(sint64, repeated, tag = "12")]
-        pub positive_deltas: Vec<i64>,
-        #[prost(double, repeated, tag = "13")]
-        pub positive_counts: Vec<f64>,
-        #[prost(int32, tag = "14")]
-        pub reset_hint: i32,
-        #[prost(int64, tag = "15")]
-        pub timestamp: i64,
-        #[prost(double, repeated, tag = "16")]
-        pub custom_values: Vec<f64>,
+    histogram_message! {
         #[prost(int64, tag = "17")]
         pub start_timestamp: i64,
     }
 
-    impl From<super::Histogram> for Histogram {
-        fn from(h: super::Histogram) -> Histogram {
-            Histogram {
-                count: h.count,
-                sum: h.sum,
-                schema: h.schema,
-                zero_threshold: h.zero_threshold,
-                zero_count: h.zero_count,
-                negative_spans: h.negative_spans,
-                negative_deltas: h.negative_deltas,
-                negative_counts: h.negative_counts,
-                positive_spans: h.positive_spans,
-                positive_deltas: h.positive_deltas,
-                positive_counts: h.positive_counts,
-                reset_hint: h.reset_hint,
-                timestamp: h.timestamp,
-                custom_values: h.custom_values,
-                start_timestamp: 0,
+    macro_rules! convert_histogram {
+        ($from:path, $to:path $(, $extra:ident)?) => {
+            impl From<$from> for $to {
+                fn from(h: $from) -> $to {
+                    $to {
+                        count: h.count,
+                        sum: h.sum,
+                        schema: h.schema,
+                        zero_threshold: h.zero_threshold,
+                        zero_count: h.zero_count,
+                        negative_spans: h.negative_spans,
+                        negative_deltas: h.negative_deltas,
+                        negative_counts: h.negative_counts,
+                        positive_spans: h.positive_spans,
+                        positive_deltas: h.positive_deltas,
+                        positive_counts: h.positive_counts,
+                        reset_hint: h.reset_hint,
+                        timestamp: h.timestamp,
+                        custom_values: h.custom_values,
+                        $($extra: 0,)?
+                    }
+                }
             }
-        }
+        };
     }
 
-    impl From<Histogram> for super::Histogram {
-        fn from(h: Histogram) -> super::Histogram {
-            super::Histogram {
-                count: h.count,
-                sum: h.sum,
-                schema: h.schema,
-                zero_threshold: h.zero_threshold,
-                zero_count: h.zero_count,
-                negative_spans: h.negative_spans,
-                negative_deltas: h.negative_deltas,
-                negative_counts: h.negative_counts,
-                positive_spans: h.positive_spans,
-                positive_deltas: h.positive_deltas,
-                positive_counts: h.positive_counts,
-                reset_hint: h.reset_hint,
-                timestamp: h.timestamp,
-                custom_values: h.custom_values,
-            }
-        }
-    }
+    convert_histogram!(super::Histogram, Histogram, start_timestamp);
+    convert_histogram!(Histogram, super::Histogram);
 
-    /// A table of symbols while a request is made.
+    /// Symbol table of a request under construction.
     #[derive(Debug)]
     pub struct SymbolTable {
         pub symbols: Vec<Vec<u8>>,
@@ -305,7 +269,7 @@ pub mod v2 {
     }
 
     impl Request {
-        /// The same series as a request of the first protocol holds.
+        /// Converts a request of version 1.
         pub fn of(request: &super::WriteRequest) -> Request {
             let mut table = SymbolTable::default();
             let timeseries = request.timeseries.iter().map(|series| TimeSeries {

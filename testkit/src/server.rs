@@ -89,7 +89,8 @@ pub fn binary() -> OsString {
     named.or_else(built).expect("cargo names the binary to the tests of its package")
 }
 
-/// What starts the binary on a free port and a store of any kind, with variables in its environment.
+/// What starts the binary on a free port and a store of any kind, with variables in its
+/// environment.
 pub fn command(url: &str, args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(binary());
     command

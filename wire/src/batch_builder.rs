@@ -1,4 +1,4 @@
-//! A batch while it is filled: what a series has added so far, and what becomes of it.
+//! Building of a batch: adds series within the limits, and rejects or drops the others.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::rejects::{Counts, Rejects, series_text};
 use crate::slow_path::UncheckedLabels;
 use crate::{DecodeError, Decoded, malformed, too_large};
 
-/// The batch and what is left out of it.
+/// Builds the batch of one request.
 pub(super) struct BatchBuilder<'a> {
     pub(super) limits: &'a Limits,
     pub(super) batch: &'a mut Batch,
@@ -26,11 +26,11 @@ pub(super) struct BatchBuilder<'a> {
     pub(super) budget: DecodeBudget<'a>,
     series_count: usize,
     metadata_count: usize,
-    /// Samples of the series at hand that are left out, until its labels are known.
+    /// Rejected samples of the current series, until its labels are known.
     pending: PendingRejects,
 }
 
-/// Where the batch stood before a series.
+/// Lengths of the batch before a series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeriesMark {
     pub(super) series_index: usize,
@@ -40,19 +40,19 @@ pub(super) struct SeriesMark {
     exemplars: usize,
 }
 
-/// What is wrong with samples of one series; few are spelled out.
+/// Rejected samples of one series; only the first of them have texts.
 #[derive(Debug, Default)]
 struct PendingRejects {
     named: Vec<PendingReject>,
     unnamed: Vec<(RejectReason, Counts)>,
 }
 
-/// One sample that is left out.
+/// One rejected sample.
 #[derive(Debug)]
 struct PendingReject {
     reason: RejectReason,
     counts: Counts,
-    /// The words before the labels of the series, and those behind them.
+    /// The text before and after the labels of the series.
     text: (String, String),
 }
 
@@ -73,14 +73,14 @@ impl<'a> BatchBuilder<'a> {
         }
     }
 
-    /// Begins a series of the request.
+    /// Starts a series.
     pub(super) fn open_series(&mut self) -> Result<SeriesMark, DecodeError> {
         let mark = self.mark();
         self.count_series("series")?;
         Ok(mark)
     }
 
-    /// Counts one of what the limit of series is for, in the plural.
+    /// Counts an item against the limit of series; `what` names the items, in the plural.
     pub(super) fn count_series(&mut self, what: &'static str) -> Result<(), DecodeError> {
         self.series_count += 1;
         if self.series_count > self.limits.series_max {
@@ -89,7 +89,7 @@ impl<'a> BatchBuilder<'a> {
         Ok(())
     }
 
-    /// Where the batch stands.
+    /// Returns the lengths of the batch.
     pub(super) fn mark(&self) -> SeriesMark {
         SeriesMark {
             series_index: self.series_count,
@@ -106,7 +106,7 @@ impl<'a> BatchBuilder<'a> {
         self.batch.values.push(value);
     }
 
-    /// Notes since when the counter of the sample pushed last counts.
+    /// Sets the start timestamp of the last sample.
     #[inline]
     pub(super) fn set_start_timestamp(&mut self, start_ms: i64) {
         if start_ms != 0 {
@@ -115,15 +115,15 @@ impl<'a> BatchBuilder<'a> {
         }
     }
 
-    /// Whether a series of so many bytes keeps to the limit of samples, if each of them takes
-    /// no fewer bytes than the fast path asks for: then nothing has to be asked for each.
+    /// Returns whether a series of `message_bytes` stays within the limit of samples if the fast
+    /// path reads them all. Then no sample needs a check.
     #[inline]
     pub(super) fn fits_sample_limit(&self, message_bytes: usize) -> bool {
         let room = self.limits.samples_max.saturating_sub(self.batch.sample_count());
         message_bytes / fast_path::SAMPLE_BYTES_MIN <= room
     }
 
-    /// Two bytes can stand for a sample: asked before memory outgrows the limit.
+    /// Checks the limit of samples. The slow path does so for each, as one takes only two bytes.
     #[inline]
     pub(super) fn check_samples(&self) -> Result<(), DecodeError> {
         if self.batch.sample_count() > self.limits.samples_max {
@@ -132,7 +132,7 @@ impl<'a> BatchBuilder<'a> {
         Ok(())
     }
 
-    /// Takes one histogram message.
+    /// Adds one histogram message.
     pub(super) fn push_histogram(
         &mut self,
         parts: &mut HistogramFields,
@@ -161,7 +161,7 @@ impl<'a> BatchBuilder<'a> {
         })
     }
 
-    /// Takes a histogram with its time, or names what is wrong with it.
+    /// Adds a histogram, or rejects it.
     pub(super) fn take_histogram(
         &mut self,
         made: Result<Histogram, HistogramError>,
@@ -178,14 +178,14 @@ impl<'a> BatchBuilder<'a> {
         self.check_samples()
     }
 
-    /// Leaves out a histogram, and names it.
+    /// Rejects a histogram.
     #[cold]
     fn refuse_histogram(&mut self, fault: String) {
         let counts = Counts { histograms: 1, ..Counts::default() };
         self.pending.add(RejectReason::Histogram, counts, || (fault, String::new()));
     }
 
-    /// Takes one exemplar with its own labels; one that cannot be kept is passed over.
+    /// Adds an exemplar, or drops it if its labels are invalid.
     pub(super) fn push_exemplar(
         &mut self,
         labels: &UncheckedLabels,
@@ -198,7 +198,7 @@ impl<'a> BatchBuilder<'a> {
         self.take_exemplar(labels, bytes, timestamp_ms, value)
     }
 
-    /// Takes one exemplar, whose labels have so many bytes; one without is passed over.
+    /// Adds an exemplar whose labels have `labels_bytes`, or drops it if there are none.
     pub(super) fn take_exemplar(
         &mut self,
         labels: Option<Labels>,
@@ -206,7 +206,7 @@ impl<'a> BatchBuilder<'a> {
         timestamp_ms: i64,
         value: f64,
     ) -> Result<(), DecodeError> {
-        // With the head of the allocation of its labels.
+        // Includes the header of the allocation of its labels.
         self.budget.spend(size_of::<BatchExemplar>() + 2 * size_of::<usize>() + labels_bytes)?;
         match labels {
             Some(labels) => self.batch.exemplars.push(BatchExemplar {
@@ -220,7 +220,7 @@ impl<'a> BatchBuilder<'a> {
         Ok(())
     }
 
-    /// Leaves out an exemplar, and names it.
+    /// Rejects an exemplar.
     #[cold]
     pub(super) fn refuse_exemplar(&mut self, reason: RejectReason, fault: &str) {
         let counts = Counts { exemplars: 1, ..Counts::default() };
@@ -228,7 +228,7 @@ impl<'a> BatchBuilder<'a> {
         self.pending.add(reason, counts, text);
     }
 
-    /// Takes what is said about a metric. Texts that are not UTF-8 are passed over.
+    /// Adds the metadata of a metric, or drops them if a text is not UTF-8.
     pub(super) fn push_metadata(
         &mut self,
         metric: &[u8],
@@ -252,7 +252,7 @@ impl<'a> BatchBuilder<'a> {
         Ok(())
     }
 
-    /// What the series at hand has brought so far, with what is left out of it.
+    /// Counts the samples and exemplars of the current series, including rejected ones.
     pub(super) fn counts(&self, mark: SeriesMark) -> Counts {
         self.counts_since(mark) + self.pending.counts()
     }
@@ -265,7 +265,7 @@ impl<'a> BatchBuilder<'a> {
         }
     }
 
-    /// Leaves the series at hand out of the batch.
+    /// Rejects the current series.
     #[cold]
     pub(super) fn refuse_series(&mut self, mark: SeriesMark, reason: RejectReason, text: String) {
         let counts = self.counts(mark);
@@ -274,8 +274,8 @@ impl<'a> BatchBuilder<'a> {
         self.decoded.rejects.add(reason, counts, || text);
     }
 
-    /// Files what the series at hand has brought under the labels that end the arena. One that
-    /// has brought nothing is left out.
+    /// Finishes the current series, whose labels are the end of the arena. A series without samples
+    /// and exemplars is dropped.
     #[inline]
     pub(super) fn close_series(&mut self, mark: SeriesMark) {
         if !self.pending.is_empty() {
@@ -286,7 +286,7 @@ impl<'a> BatchBuilder<'a> {
             self.truncate(mark);
             return;
         }
-        // Bytes of labels are below the budget, which is below 2^32, as is all else.
+        // The budget, which is below 2^32, bounds all lengths.
         self.batch.series.push(BatchSeries {
             labels_start: mark.labels as u32,
             labels_end: self.batch.labels_arena.len() as u32,
@@ -303,7 +303,7 @@ impl<'a> BatchBuilder<'a> {
         self.pending.report(&series, &mut self.decoded.rejects);
     }
 
-    /// The labels at the end of the arena in words.
+    /// Formats the labels at the end of the arena.
     pub(super) fn series_text(&self, mark: SeriesMark) -> String {
         let labels = Labels::from_checked_bytes(&self.batch.labels_arena[mark.labels..]);
         series_text(labels.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
@@ -326,7 +326,7 @@ impl PendingRejects {
         counts: Counts,
         text: impl FnOnce() -> (String, String),
     ) {
-        // The first of each reason is spelled out in any case: it is the example of a log line.
+        // The first of each reason always has a text, which is the example in the log.
         let is_first = !self.named.iter().any(|fault| fault.reason == reason);
         if is_first || self.named.len() < Rejects::NAMED_MAX {
             self.named.push(PendingReject { reason, counts, text: text() });
@@ -354,8 +354,8 @@ impl PendingRejects {
     }
 
     fn report(&mut self, series: &str, rejects: &mut Rejects) {
-        for PendingReject { reason, counts, text: (before, behind) } in self.named.drain(..) {
-            rejects.add(reason, counts, || format!("{before} for series {series}{behind}"));
+        for PendingReject { reason, counts, text: (before, after) } in self.named.drain(..) {
+            rejects.add(reason, counts, || format!("{before} for series {series}{after}"));
         }
         for (reason, counts) in self.unnamed.drain(..) {
             rejects.add_unnamed(reason, counts);
@@ -363,9 +363,9 @@ impl PendingRejects {
     }
 }
 
-/// The type of a metric by its number, which is the same in both messages.
+/// Returns the type of a metric by its number, which is the same in both messages.
 pub(super) fn metric_kind(number: u64) -> MetricKind {
-    // An enumeration has 32 bits; what stands above them is cut off.
+    // Enumerations have 32 bits; higher bits are ignored.
     match number as u32 {
         1 => MetricKind::Counter,
         2 => MetricKind::Gauge,
@@ -378,7 +378,7 @@ pub(super) fn metric_kind(number: u64) -> MetricKind {
     }
 }
 
-/// The longest text that both the limits and the packed form allow.
+/// Returns the maximum length of a text by its limit and the packed form.
 pub(super) fn text_bytes_max(limit: usize) -> usize {
     limit.min(LABEL_BYTES_MAX)
 }

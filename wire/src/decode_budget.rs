@@ -1,31 +1,30 @@
-//! How many bytes a request may come to hold.
+//! Memory budget of one request.
 
 use crate::limits::{DECOMPRESSED_BYTES_CEILING, DECOMPRESSED_FLAG, INFLIGHT_FLAG, Limits};
 use crate::{DecodeError, Grant};
 
-/// A request may unfold to so many times the limit of its decompressed size: a reference of two
-/// bytes stands for a label, a byte for the count of a bucket.
+/// Maximum size of a decoded request, as a multiple of the limit for decompressed bytes. It can be
+/// larger than the message: two bytes refer to a label, one byte is the count of a bucket.
 const UNFOLDED_FACTOR: usize = 4;
 
-/// More is asked for in steps of this size.
+/// Step in which memory is granted.
 const GRANT_BYTES: usize = 1 << 20;
 
-/// Come back later: the requests at hand fill the limit.
+/// Retry later: current requests have reached the memory limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "remote write requests would hold {reached} bytes, the limit is {limit} (--{INFLIGHT_FLAG})"
 )]
 pub struct InflightFull {
-    /// What they would hold.
+    /// Size of all requests with this one, in bytes.
     pub reached: usize,
     /// The limit.
     pub limit: usize,
 }
 
-/// The account of what a request unfolds to: labels written out, histograms with their buckets,
-/// exemplars, metadata, the table of symbols.
+/// Memory spent by a request on labels, histograms, exemplars, metadata and the symbol table.
 ///
-/// Invariant: `spent <= granted <= bytes_max`, after a call that succeeded.
+/// Invariant: `spent <= granted <= bytes_max` after each successful call.
 pub(super) struct DecodeBudget<'a> {
     spent: usize,
     granted: usize,
@@ -34,7 +33,7 @@ pub(super) struct DecodeBudget<'a> {
 }
 
 impl<'a> DecodeBudget<'a> {
-    /// A budget that asks for more once it has spent the length of the message.
+    /// Creates a budget; the length of the message is already granted.
     pub(super) fn new(limits: &Limits, message_bytes: usize, grant: Grant<'a>) -> DecodeBudget<'a> {
         let decompressed_bytes_max = limits.decompressed_bytes_max.min(DECOMPRESSED_BYTES_CEILING);
         // Positions in a batch are 32 bits wide.
@@ -42,14 +41,16 @@ impl<'a> DecodeBudget<'a> {
         DecodeBudget { spent: 0, granted: message_bytes.min(bytes_max), bytes_max, grant }
     }
 
-    /// Errors: the limit is reached, or there is no room for more at the moment.
+    /// Spends some bytes.
+    ///
+    /// Errors: the limit of the request is reached, or that of all requests.
     #[inline]
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), DecodeError> {
         self.spent = self.spent.saturating_add(bytes);
         if self.spent <= self.granted { Ok(()) } else { self.ask() }
     }
 
-    /// Adds an item to a list, whose memory grows with what is granted.
+    /// Adds an item to a list and spends the memory by which the list grows.
     #[inline]
     pub(super) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), DecodeError> {
         if list.len() == list.capacity() {

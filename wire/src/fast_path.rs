@@ -1,24 +1,24 @@
-//! The fast path: labels and samples in the bytes that every common sender writes.
+//! Fast path for labels and samples in the encoding of common senders.
 
 use crate::limits::Limits;
 use crate::protobuf::Reader;
 
-/// A length byte and the longest text that is copied together with it without a loop.
+/// Size of a copy without a loop: a length byte and a text.
 pub(super) const COPY_BYTES: usize = 32;
 
-/// Where the farthest copy of a short label ends: its framing, a name, two more bytes of
-/// framing less the one that is copied, and a whole copy.
+/// End of the farthest copy of a short label: its framing, a name, two more bytes of framing less
+/// the one that is copied, and a whole copy.
 const WINDOW_BYTES: usize = 4 + (COPY_BYTES - 1) + 1 + COPY_BYTES;
 
-/// How many bytes behind a message let the fast path read its last label and sample.
+/// Number of bytes after a message with which the fast path reads its last label and sample.
 pub(super) const PADDING: usize = WINDOW_BYTES;
 
-/// Lengths from here on take two bytes on the wire and belong to the slow path.
+/// Lengths from here on take two bytes on the wire and take the slow path.
 pub(super) const LENGTH_MAX: usize = 0x80;
 
 pub(super) const METRIC_NAME_PREFIX: u64 = u64::from_be_bytes(*b"__name__");
 
-/// Packs the labels of one series while they are as expected.
+/// Packs the labels of one series as long as they are sorted, short and not empty.
 pub(super) struct LabelPacker<'a> {
     out: &'a mut [u8],
     out_len: usize,
@@ -35,7 +35,7 @@ impl<'a> LabelPacker<'a> {
         message: Reader<'_>,
         limits: &Limits,
     ) -> LabelPacker<'a> {
-        // Packed labels are shorter than on the wire; copies may write further.
+        // Packed labels are shorter than on the wire; copies may write past their end.
         let bytes_max = message.end() - message.position() + 2 * COPY_BYTES;
         if packed.len() < bytes_max {
             packed.resize(bytes_max, 0);
@@ -52,7 +52,7 @@ impl<'a> LabelPacker<'a> {
         }
     }
 
-    /// Takes labels off the front of the message up to the first that it cannot take.
+    /// Packs labels from the front of the message up to the first that needs the slow path.
     // Not inlined: the loop needs every register.
     #[inline(never)]
     pub(super) fn pack(&mut self, reader: &mut Reader<'_>) {
@@ -79,19 +79,19 @@ impl<'a> LabelPacker<'a> {
         self.out_len = out_len;
         self.label_count = label_count;
         self.has_metric_name = has_metric_name;
-        // Read where they came from: what has just been stored piecemeal is slow to load. The
-        // framing is ASCII too, so that only the texts count.
+        // Checks the source: loads of bytes that were just stored piecemeal are slow. The framing
+        // is ASCII, too, so that only the texts matter.
         self.is_ascii = is_ascii(&bytes[..at]);
         reader.seek(reader.position() + at);
     }
 
-    /// There is a label that this path does not take.
+    /// Sends the series to the slow path.
     #[inline]
     pub(super) fn give_up(&mut self) {
         self.has_given_up = true;
     }
 
-    /// The length of the packed labels if they are canonical and within the limits; none
+    /// Returns the length of the packed labels if they are canonical and within the limits; `None`
     /// sends the series to the slow path.
     #[inline]
     pub(super) fn finish(self) -> Option<usize> {
@@ -103,7 +103,7 @@ impl<'a> LabelPacker<'a> {
     }
 }
 
-/// Like the method of slices, which walks the last bytes one by one, for longer texts.
+/// Like the method of slices, but without a loop over the last bytes of a longer text.
 #[inline]
 fn is_ascii(text: &[u8]) -> bool {
     const BLOCK_BYTES: usize = 32;
@@ -120,10 +120,10 @@ fn is_ascii(text: &[u8]) -> bool {
     all < 0x80
 }
 
-/// A label framed as expected: each length one byte, neither text empty.
+/// A label of the fast path: each length is one byte, and neither text is empty.
 struct Label<'a> {
     window: &'a [u8; WINDOW_BYTES],
-    /// The length of the message, without its own framing.
+    /// Length of the message without its framing.
     len: usize,
     name_len: usize,
 }
@@ -151,8 +151,8 @@ impl<'a> Label<'a> {
         is_expected.then_some(Label { window, len, name_len })
     }
 
-    /// The first eight bytes of the name as a number, padded with zeros, which keeps the
-    /// order: where padded prefixes differ, the names differ in the same direction.
+    /// Returns the first eight bytes of the name as a number, padded with zeros: if two prefixes
+    /// differ, the names are in the same order.
     #[inline(always)]
     fn name_prefix(&self) -> u64 {
         let head = *self.window[4..].first_chunk().expect("a window holds 12 bytes and more");
@@ -179,17 +179,17 @@ impl<'a> Label<'a> {
     }
 }
 
-/// The name of the label at `at`, which has been read already.
+/// Returns the name of the label at `at`, which has been read before.
 #[cold]
 fn name_at(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at + 4..at + 4 + usize::from(bytes[at + 3])]
 }
 
-/// The fewest bytes of a sample that [`sample`] and [`sample_with_start_timestamp`] take: a time alone.
+/// Minimum size of a sample of the fast path: a timestamp alone.
 pub(super) const SAMPLE_BYTES_MIN: usize = 4;
 
-/// Takes one sample off the front of the message if it is framed as expected: the value, left
-/// out where it is zero, then the time.
+/// Reads one sample from the front of the message if it has the expected framing: the value, absent
+/// if zero, then the timestamp.
 #[inline(always)]
 pub(super) fn sample(reader: &mut Reader<'_>) -> Option<(i64, f64)> {
     let head = reader.rest_padded().first_chunk::<20>()?;
@@ -201,8 +201,7 @@ pub(super) fn sample(reader: &mut Reader<'_>) -> Option<(i64, f64)> {
     Some((time, value))
 }
 
-/// The same for the second protocol, where a sample may end with a third field: since when its
-/// counter counts, 0 where it does not say.
+/// Reads one sample of version 2, which may have a start timestamp as its third field; 0 if absent.
 #[inline(always)]
 pub(super) fn sample_with_start_timestamp(reader: &mut Reader<'_>) -> Option<(i64, f64, i64)> {
     let head = reader.rest_padded().first_chunk::<32>()?;
@@ -225,7 +224,7 @@ pub(super) fn sample_with_start_timestamp(reader: &mut Reader<'_>) -> Option<(i6
     Some((time, value, start))
 }
 
-/// The first two fields of a sample, and where they end.
+/// Returns the first two fields of a sample, and their end.
 #[inline(always)]
 fn value_and_time(head: &[u8; 20]) -> Option<(i64, f64, usize)> {
     let (value, time, time_start) = match head {
@@ -239,14 +238,14 @@ fn value_and_time(head: &[u8; 20]) -> Option<(i64, f64, usize)> {
     Some((time as i64, value, time_start + time_len))
 }
 
-/// Decodes a varint of at most eight bytes without a loop: the value and its length.
+/// Decodes a varint of at most eight bytes without a loop; returns the value and its length.
 #[inline(always)]
 fn varint_of_eight(word: u64) -> Option<(u64, usize)> {
     let stops = !word & 0x8080_8080_8080_8080;
     if stops == 0 {
         return None;
     }
-    // All bits up to and with the first stop bit.
+    // All bits up to the first stop bit.
     let groups = word & (stops ^ (stops - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
     let pairs = (groups & 0x007f_007f_007f_007f) | ((groups & 0x7f00_7f00_7f00_7f00) >> 1);
     let quads = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);

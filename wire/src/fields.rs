@@ -1,5 +1,5 @@
-//! Writing protobuf fields. A field that has its default is left out, as proto3 has it; floats
-//! only where every bit of them is 0.
+//! Encoding of protobuf fields. As in proto3, a field with its default value is omitted; a float
+//! only if all of its bits are 0.
 
 use model::varint::{push_varint, varint_len, zigzag};
 
@@ -19,26 +19,26 @@ pub(crate) fn push_double(out: &mut Vec<u8>, field: u32, value: f64) {
     }
 }
 
-/// Adds a number that is there whatever it is.
+/// Adds a number, even if it is 0.
 pub(crate) fn push_present_integer(out: &mut Vec<u8>, field: u32, number: u64) {
     push_key(out, field, 0);
     push_varint(out, number);
 }
 
-/// Adds a float that is there whatever it is.
+/// Adds a float, even if it is 0.
 pub(crate) fn push_present_double(out: &mut Vec<u8>, field: u32, value: f64) {
     push_key(out, field, 1);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Adds a message or bytes, also where they are empty.
+/// Adds a message or bytes, even if empty.
 pub fn push_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     push_key(out, field, 2);
     push_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Adds many floats.
+/// Adds packed floats.
 pub(crate) fn push_doubles(out: &mut Vec<u8>, field: u32, values: &[f64]) {
     if values.is_empty() {
         return;
@@ -50,7 +50,7 @@ pub(crate) fn push_doubles(out: &mut Vec<u8>, field: u32, values: &[f64]) {
     }
 }
 
-/// Adds many numbers.
+/// Adds packed numbers.
 pub fn push_integers(out: &mut Vec<u8>, field: u32, numbers: &[u64]) {
     if numbers.is_empty() {
         return;
@@ -62,7 +62,7 @@ pub fn push_integers(out: &mut Vec<u8>, field: u32, numbers: &[u64]) {
     }
 }
 
-/// Adds many signed numbers.
+/// Adds packed signed numbers.
 pub(crate) fn push_signed(
     out: &mut Vec<u8>,
     field: u32,

@@ -1,4 +1,4 @@
-//! A native histogram as both messages write it.
+//! Decoding of native histograms, which both messages encode alike.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use model::varint::unzigzag;
 
 use crate::protobuf::{Reader, WireError, zigzag32};
 
-/// Of each list so many are kept until its message has been read.
+/// Maximum number of items kept of each list: one over the limit.
 const LEN_MAX: usize = HISTOGRAM_BUCKETS_MAX + 1;
 
-/// The fields of one histogram, as they were sent; the memory is used again.
+/// The fields of one histogram as received; their memory is reused.
 ///
 /// Source: `Histogram` in `prompb/types.proto` and `prompb/io/prometheus/write/v2/types.proto` of
-/// Prometheus; the second adds the start.
+/// Prometheus; the second adds the start timestamp.
 #[derive(Debug, Default)]
 pub(super) struct HistogramFields {
     pub(super) timestamp_ms: i64,
-    /// 0 where it is not known; the first message has no such field.
+    /// Start timestamp; 0 if unknown. Version 1 has no such field.
     pub(super) start_ms: i64,
     count: Count,
     zero_count: Count,
@@ -30,11 +30,11 @@ pub(super) struct HistogramFields {
     positive: Side,
     negative: Side,
     custom_values: Vec<f64>,
-    /// The custom bounds of the histogram before: those of a series are mostly alike.
+    /// Custom bounds of the histogram before, which those of a series mostly share.
     shared_bounds: Option<Arc<[f64]>>,
 }
 
-/// A number of observations: of the two kinds the one that was given last.
+/// Number of observations; of the two fields the last one wins.
 #[derive(Debug, Clone, Copy)]
 enum Count {
     Integer(u64),
@@ -47,22 +47,22 @@ impl Default for Count {
     }
 }
 
-/// The buckets above zero, or those below.
+/// Buckets above or below zero.
 #[derive(Debug, Default)]
 struct Side {
     spans: Vec<Span>,
-    /// Of integers: each count less the one before.
+    /// Integer counts, each as the difference to the one before.
     deltas: Vec<i64>,
-    /// Of floats.
+    /// Float counts.
     counts: Vec<f64>,
 }
 
-/// Why a histogram could not be read.
+/// Error of reading a histogram.
 #[derive(Debug)]
 pub(super) enum HistogramFieldsError {
-    /// The bytes are none.
+    /// The bytes are not a histogram.
     Wire(WireError),
-    /// More of these than are taken, in the plural.
+    /// Too many items, named in the plural.
     TooMany(&'static str),
 }
 
@@ -75,8 +75,8 @@ impl From<WireError> for HistogramFieldsError {
 impl HistogramFields {
     /// Reads one message. Absent fields are zero; of repeated single ones the last one wins.
     ///
-    /// Memory: of each list one more than [`HISTOGRAM_BUCKETS_MAX`] at most. What stands behind
-    /// that is read as well, so that a malformed message is found, and dropped.
+    /// Memory: at most [`HISTOGRAM_BUCKETS_MAX`] + 1 items of each list. Further items are read, as
+    /// the message may be malformed, but dropped.
     pub(super) fn read(
         &mut self,
         mut message: Reader<'_>,
@@ -136,12 +136,12 @@ impl HistogramFields {
         self.custom_values.clear();
     }
 
-    /// The histogram that the fields make.
+    /// Makes the histogram.
     ///
-    /// Errors: what is wrong with it, as Prometheus words it.
+    /// Errors: an invalid histogram, in the words of Prometheus.
     pub(super) fn make_histogram(&mut self) -> Result<Histogram, HistogramError> {
         let (positive, negative) = (&self.positive, &self.negative);
-        // What was given as the other kind counts for nothing.
+        // Counts of the other kind are ignored.
         let counts = match self.count {
             Count::Integer(count) => WireCounts::Integer {
                 count,
@@ -163,7 +163,7 @@ impl HistogramFields {
             },
         };
         let wire = WireHistogram {
-            // Prometheus cuts the number to a byte as well.
+            // Prometheus truncates the number to a byte, too.
             reset_hint: ResetHint::from_number(self.reset_hint as u8).unwrap_or_default(),
             schema: self.schema,
             zero_threshold: self.zero_threshold,
@@ -188,7 +188,7 @@ impl HistogramFields {
         }
     }
 
-    /// Bytes that one histogram takes on the heap, beside its spans and counts.
+    /// Size of one histogram on the heap, without its spans and counts.
     pub(super) const OWN_BYTES: usize = size_of::<Histogram>() + 2 * size_of::<usize>();
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -216,7 +216,7 @@ impl Side {
     }
 }
 
-/// Keeps one more of a list, unless there are too many.
+/// Adds an item, unless there are too many.
 #[inline]
 fn push<T>(list: &mut Vec<T>, item: T) {
     if list.len() < LEN_MAX {

@@ -1,8 +1,8 @@
-//! JSON, read in place: objects, lists, texts and numbers, one after the other. What the fields
-//! mean is left to [`otlp`](super::otlp).
+//! JSON, read in place: objects, lists, texts and numbers. The fields are defined in
+//! [`otlp`](super::otlp).
 //!
-//! Numbers may stand in quotes, and `null` stands for what is empty, as the JSON of protobuf has
-//! it. Texts without escapes stay where they are.
+//! As in the JSON of protobuf, numbers may be in quotes, and `null` is an empty value. Texts
+//! without escapes are borrowed.
 //!
 //! Source: RFC 8259; <https://protobuf.dev/programming-guides/json/>.
 
@@ -10,16 +10,16 @@ use std::borrow::Cow;
 
 use model::number_text::parse_float;
 
-/// How deep objects and lists may lie in each other.
+/// Maximum depth of nested objects and lists.
 const DEPTH_MAX: usize = 512;
 
-/// Why bytes are not JSON of the expected shape.
+/// Error of decoding JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// The text ends too early.
+    /// The text is truncated.
     #[error("the text ends inside a value")]
     Truncated,
-    /// Something else stands here.
+    /// Something else was expected.
     #[error("expected {0}")]
     Expected(&'static str),
     /// A number that its field cannot hold.
@@ -31,10 +31,10 @@ pub enum JsonError {
     /// A control character, or bytes that are not UTF-8.
     #[error("invalid character in a string")]
     Character,
-    /// A text that is not in the encoding of its field.
+    /// A text in another encoding than its field has.
     #[error("not {0}")]
     Encoding(&'static str),
-    /// Nested too deep.
+    /// Nested too deeply.
     #[error("nested deeper than {0} levels")]
     TooDeep(usize),
     /// Something follows the value.
@@ -42,7 +42,7 @@ pub enum JsonError {
     Trailing,
 }
 
-/// A fault and where it lies, in bytes from the start.
+/// An error and its offset in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JsonFault {
     pub(super) position: usize,
@@ -62,13 +62,13 @@ impl<'a> JsonReader<'a> {
         JsonReader { bytes, position: 0, depth: 0 }
     }
 
-    /// A fault at the place where the reader stands.
+    /// Returns an error at the current position.
     #[cold]
     pub(super) fn fault(&self, error: JsonError) -> JsonFault {
         JsonFault { position: self.position, error }
     }
 
-    /// Errors: something follows.
+    /// Checks that nothing follows.
     pub(super) fn finish(&mut self) -> Result<(), JsonFault> {
         self.skip_space();
         if self.position < self.bytes.len() {
@@ -77,7 +77,7 @@ impl<'a> JsonReader<'a> {
         Ok(())
     }
 
-    /// Reads an object: hands over the name of each field, whose value is then read or skipped.
+    /// Reads an object: passes each name to `field`, which reads or skips the value.
     pub(super) fn object<E: From<JsonFault>>(
         &mut self,
         mut field: impl FnMut(&mut JsonReader<'a>, &str) -> Result<(), E>,
@@ -104,7 +104,7 @@ impl<'a> JsonReader<'a> {
         Ok(())
     }
 
-    /// Reads a list: each item is to be read or skipped.
+    /// Reads a list; `item` reads or skips each item.
     pub(super) fn list<E: From<JsonFault>>(
         &mut self,
         mut item: impl FnMut(&mut JsonReader<'a>) -> Result<(), E>,
@@ -161,11 +161,11 @@ impl<'a> JsonReader<'a> {
             self.position += 1;
             return Ok(Cow::Borrowed(text));
         }
-        self.text_behind(text.to_owned()).map(Cow::Owned)
+        self.text_with_escapes(text.to_owned()).map(Cow::Owned)
     }
 
-    /// Reads the rest of a text that has an escape here.
-    fn text_behind(&mut self, mut text: String) -> Result<String, JsonFault> {
+    /// Reads the rest of a text, which starts with an escape.
+    fn text_with_escapes(&mut self, mut text: String) -> Result<String, JsonFault> {
         loop {
             let start = self.position;
             match self.byte()? {
@@ -252,7 +252,7 @@ impl<'a> JsonReader<'a> {
             .ok_or(JsonFault { position: start, error: JsonError::Number("a 64-bit float") })
     }
 
-    /// The text of a number.
+    /// Reads the text of a number.
     fn number(&mut self) -> Result<Cow<'a, str>, JsonFault> {
         if self.peek()? == b'"' {
             return self.text();
@@ -278,12 +278,12 @@ impl<'a> JsonReader<'a> {
         Ok(is_true)
     }
 
-    /// Whether a text comes next, and not a number.
+    /// Returns whether the next value is a text.
     pub(super) fn is_text(&mut self) -> Result<bool, JsonFault> {
         Ok(self.peek()? == b'"')
     }
 
-    /// Passes over a value of any kind.
+    /// Skips a value.
     pub(super) fn skip(&mut self) -> Result<(), JsonFault> {
         match self.peek()? {
             b'{' => self.object(|reader, _| reader.skip()),
@@ -316,7 +316,7 @@ impl<'a> JsonReader<'a> {
         self.position += rest.iter().position(|byte| !is_space(byte)).unwrap_or(rest.len());
     }
 
-    /// The next byte that is no space.
+    /// Returns the next byte that is not a space.
     fn peek(&mut self) -> Result<u8, JsonFault> {
         self.skip_space();
         let next = self.bytes.get(self.position).copied();
@@ -351,7 +351,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads any value into a tree, as the twin has it.
+    /// Reads any value as the twin represents it.
     fn tree(reader: &mut JsonReader<'_>) -> Result<Value, JsonFault> {
         Ok(match reader.peek()? {
             b'{' => {
@@ -411,7 +411,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_are_those_of_serde(value in values(), is_pretty: bool) {
+        fn values_equal_those_of_serde(value in values(), is_pretty: bool) {
             let text = match is_pretty {
                 true => serde_json::to_string_pretty(&value).unwrap(),
                 false => value.to_string(),
@@ -421,13 +421,13 @@ mod tests {
         }
 
         #[test]
-        fn what_serde_takes_is_taken_and_nothing_else(value in values(), at: prop::sample::Index, byte: u8) {
+        fn reader_accepts_the_same_texts_as_serde(value in values(), at: prop::sample::Index, byte: u8) {
             let mut text = value.to_string().into_bytes();
             let at = at.index(text.len());
             text[at] = byte;
             let theirs: Result<Value, _> = serde_json::from_slice(&text);
             prop_assert_eq!(read(&text).is_ok(), skipped(&text).is_ok());
-            // Numbers are written more freely in Go.
+            // Go accepts more forms of numbers.
             match theirs.is_ok() {
                 true => prop_assert_eq!(skipped(&text), Ok(())),
                 false if text.iter().any(u8::is_ascii_digit) => {}
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_stand_in_quotes() {
+    fn numbers_may_be_in_quotes() {
         let integer = |text: &str| JsonReader::new(text.as_bytes()).integer::<i64>("one").ok();
         let double = |text: &str| JsonReader::new(text.as_bytes()).double().ok();
         assert_eq!(integer("\"-9223372036854775808\""), Some(i64::MIN));

@@ -1,23 +1,23 @@
-//! Remote write requests to a [`Batch`], in place: without a tree of messages, and for floats
-//! without an allocation for a series. Metrics of OpenTelemetry are in [`otlp`], remote read in
-//! [`read`], and the formats of federation in [`exposition`].
+//! Decoding of remote write requests into a [`Batch`], in place: without message structs, and for
+//! floats without an allocation for a series. Metrics of OpenTelemetry are in [`otlp`], remote read
+//! in [`read`], and the formats of federation in [`exposition`].
 //!
 //! ```text
 //! v1   one pass     a series: its labels in full, samples, histograms, exemplars
-//! v2   two passes   the symbols, which may stand anywhere; then series that refer to them
+//! v2   two passes   the symbol table, at any position; then series that refer to it
 //! ```
 //!
-//! [`v1`] and [`v2`] know the two messages; [`builder`] is what they put into the batch, with
-//! the limits. The fast path ([`fast_path`], [`symbol_table`]) takes labels that are sorted, unique, short,
-//! not empty and well-encoded, which is nearly all there is, and samples framed as every sender
-//! frames them. A series with any other label is read again by the [`slow_path`], which sorts
-//! labels, drops empty values and rejects what Prometheus rejects. Fields may be split, repeated,
-//! unknown or in any order.
+//! [`v1`] and [`v2`] decode the two messages; [`batch_builder`] fills the batch within the limits.
+//! The fast path ([`fast_path`], [`symbol_table`]) takes labels that are sorted, unique,
+//! short, not empty and valid UTF-8, and samples framed as every sender frames them. A series with
+//! any other label is read again by the [`slow_path`], which sorts labels, drops empty values and
+//! rejects the labels that Prometheus rejects. Fields may be split, repeated, unknown or in any
+//! order.
 //!
 //! Source: `storage/remote/write_handler.go`, `prompb/types.proto` and
-//! `prompb/io/prometheus/write/v2/types.proto` of Prometheus. Of its two ways to treat a request
-//! with some bad series, both versions follow that of 2.0: the good ones are kept and the bad
-//! ones named, where Prometheus drops the bad labels of a 1.0 request without a word.
+//! `prompb/io/prometheus/write/v2/types.proto` of Prometheus. Both versions treat invalid series as
+//! its 2.0 receiver does: they are rejected by name and the others stored. For 1.0 requests,
+//! Prometheus drops invalid labels silently.
 
 mod batch_builder;
 mod decode_budget;
@@ -53,8 +53,8 @@ use slow_path::UncheckedLabels;
 use symbol_table::SymbolTable;
 use v2::SeenMetadata;
 
-/// How many zero bytes behind a message let the fast path read its last series too. It is
-/// right without them, and slower.
+/// Number of zero bytes after a message with which the fast path reads its last series, too.
+/// Without them the result is the same, but decoding is slower.
 pub const MESSAGE_PADDING: usize = fast_path::PADDING;
 
 /// The two messages of remote write.
@@ -66,44 +66,44 @@ pub enum Version {
     V2,
 }
 
-/// Why a whole request is refused.
+/// Error that rejects a whole request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Mend the request: the compression is broken.
+    /// Fix the request: the compression is invalid.
     #[error("cannot decompress the request: {0}")]
     Snappy(#[from] snap::Error),
-    /// Mend the request: the compression is broken.
+    /// Fix the request: the compression is invalid.
     #[error("cannot decompress the request: {0}")]
     Gzip(String),
-    /// Mend the request: the text is not the JSON that is expected.
+    /// Fix the request: the text is not the expected JSON.
     #[error("malformed JSON at byte {position}: {error}")]
     Json {
-        /// Where in the decompressed message.
+        /// Offset in the decompressed message.
         position: usize,
-        /// What is wrong.
+        /// The JSON error.
         error: JsonError,
     },
-    /// Mend the request: the bytes are not a write request.
+    /// Fix the request: the bytes are not a write request.
     #[error("malformed write request at {position}: {error}")]
     Malformed {
         /// Position in the decompressed message.
         position: MessagePosition,
-        /// What is wrong.
+        /// The protobuf error.
         error: WireError,
     },
-    /// Come back later.
+    /// Retry later.
     #[error(transparent)]
     InflightFull(#[from] InflightFull),
-    /// Send less at once, or raise the limit.
+    /// Split the request, or raise the limit.
     #[error("request of {reached} {what} is over the limit of {limit} (--{flag})")]
     TooLarge {
-        /// What is counted, in the plural.
+        /// The counted unit, in the plural.
         what: &'static str,
         /// The flag that sets the limit, without dashes.
         flag: &'static str,
         /// The limit.
         limit: usize,
-        /// The figure reached; where counting stopped at the limit, one more than it.
+        /// The size of the request; `limit + 1` if counting stopped there.
         reached: usize,
     },
 }
@@ -115,7 +115,7 @@ pub struct MessagePosition {
     pub byte: usize,
     /// Index of the series from zero; `None` outside of a series.
     pub series_index: Option<usize>,
-    /// The field's name in the protobuf definition.
+    /// Name of the field in the protobuf definition.
     pub field: &'static str,
 }
 
@@ -128,21 +128,20 @@ impl std::fmt::Display for MessagePosition {
     }
 }
 
-/// What a request held besides the batch.
+/// Result of decoding a request, in addition to the batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// Series, samples and exemplars left out of the batch, and why.
+    /// Rejected series, samples and exemplars.
     pub rejects: Rejects,
-    /// Exemplars left out without a word to the sender, as Prometheus does it.
+    /// Number of exemplars dropped without an error, as in Prometheus.
     pub exemplars_dropped: u64,
-    /// Metadata left out: without a metric's name, or not UTF-8.
+    /// Number of metadata dropped: without a metric name, or not UTF-8.
     pub metadata_dropped: u64,
 }
 
 /// Decompresses one request into `message`, followed by [`MESSAGE_PADDING`] zero bytes.
 ///
-/// Returns the length of the message. The length that the body declares is checked against
-/// the limit before anything is allocated.
+/// Returns the length of the message. The declared length is checked before any allocation.
 pub fn decompress(
     body: &[u8],
     limits: &Limits,
@@ -157,9 +156,9 @@ pub fn decompress(
     Ok(written)
 }
 
-/// Decompresses one request of gzip, which does not say how long it is, into an empty `message`.
+/// Decompresses one gzip request into an empty `message`.
 ///
-/// Memory: what comes of it is asked for as it grows.
+/// Memory: granted as the message grows, as gzip declares no length.
 pub fn gunzip(
     body: &[u8],
     limits: &Limits,
@@ -169,7 +168,7 @@ pub fn gunzip(
     const STEP_BYTES: usize = 64 << 10;
     message.clear();
     let mut decoder = flate2::bufread::MultiGzDecoder::new(body);
-    // A read may give a byte: where there are many members, one for each.
+    // A read may return one byte: a body may have many members of one byte.
     let mut step = vec![0; STEP_BYTES];
     loop {
         let read = std::io::Read::read(&mut decoder, &mut step);
@@ -188,7 +187,7 @@ pub fn gunzip(
     }
 }
 
-/// The length that a compressed body declares for its message.
+/// Returns the decompressed length that a body declares.
 pub fn decompressed_len(body: &[u8]) -> Result<usize, DecodeError> {
     if body.is_empty() {
         return Err(DecodeError::Snappy(snap::Error::Empty));
@@ -205,10 +204,10 @@ fn check_decompressed_len(length: usize, limits: &Limits) -> Result<(), DecodeEr
     Err(DecodeError::TooLarge { what, flag: DECOMPRESSED_FLAG, limit, reached: length })
 }
 
-/// Asked before decoding holds so many bytes more than the length of the message.
+/// Grants memory beyond the length of the message, in bytes, before decoding allocates it.
 pub type Grant<'a> = &'a mut dyn FnMut(usize) -> Result<(), InflightFull>;
 
-/// The working memory of decoding, kept from request to request.
+/// Decoder with working memory that requests reuse.
 #[derive(Debug, Default)]
 pub struct Decoder {
     packed: Vec<u8>,
@@ -220,13 +219,10 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes the message `bytes[..length]` into an empty batch. What follows in `bytes` is
-    /// never interpreted; see [`MESSAGE_PADDING`].
+    /// Decodes the message `bytes[..length]` into an empty batch. The bytes after it are padding;
+    /// see [`MESSAGE_PADDING`]. Invalid series are rejected and reported in the result.
     ///
-    /// Series with faults of their own are left out and reported in the answer.
-    ///
-    /// Errors: a message that is malformed anywhere, or over a limit, leaves nothing usable
-    /// in the batch.
+    /// Errors: the message is malformed or over a limit; the batch is then unusable.
     pub fn decode(
         &mut self,
         version: Version,
@@ -245,7 +241,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of memory held.
+    /// Size of the working memory, in bytes.
     pub fn heap_bytes(&self) -> usize {
         self.packed.capacity()
             + self.labels.heap_bytes()

@@ -1,10 +1,10 @@
-//! The protobuf wire format, read in place: varints, fields, messages inside of messages. What
-//! the fields mean is left to [`v1`](super::v1) and [`v2`](super::v2).
+//! The protobuf wire format, read in place: varints, fields, nested messages. The fields are
+//! defined in [`v1`](super::v1) and [`v2`](super::v2).
 //!
-//! Source: <https://protobuf.dev/programming-guides/encoding/>. Groups, which no sender of
-//! remote write uses, are refused instead of skipped, so that nothing here recurses.
+//! Source: <https://protobuf.dev/programming-guides/encoding/>. Groups, which no sender of remote
+//! write uses, are an error, so that nothing here recurses.
 
-/// Why bytes are not a protobuf message of the expected shape.
+/// Error of decoding a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message ends inside a field.
@@ -27,9 +27,9 @@ pub enum WireError {
     /// A known field in another encoding.
     #[error("field {field} has wire type {found}, expected {expected}")]
     WireType {
-        /// The field's number.
+        /// Number of the field.
         field: u32,
-        /// The wire type that its definition asks for.
+        /// Wire type in its definition.
         expected: u8,
         /// The wire type found.
         found: u8,
@@ -37,23 +37,23 @@ pub enum WireError {
     /// An id of another length.
     #[error("field {field} has {found} bytes, expected {expected}")]
     IdLength {
-        /// The field's number.
+        /// Number of the field.
         field: u32,
-        /// The bytes that its definition asks for.
+        /// Length in its definition.
         expected: usize,
-        /// The bytes found.
+        /// Length found.
         found: usize,
     },
-    /// Values lie in each other.
+    /// Values are nested too deeply.
     #[error("values are nested deeper than {0} levels")]
     TooDeep(usize),
-    /// A group begins or ends.
+    /// A group starts or ends.
     #[error("field {0} is a group, which is not supported")]
     Group(u32),
     /// Wire types 6 and 7 do not exist.
     #[error("field {field} has wire type {found}, which does not exist")]
     NoSuchWireType {
-        /// The field's number.
+        /// Number of the field.
         field: u32,
         /// The wire type found.
         found: u8,
@@ -78,7 +78,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Errors: another wire type than the field's definition asks for.
+    /// Checks the wire type.
     #[inline]
     pub(super) fn expect(self, expected: u8) -> Result<(), WireError> {
         if self.wire_type == expected {
@@ -99,25 +99,25 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of the message that fills `bytes[..end]`; what follows is never interpreted.
+    /// Creates a reader of the message `bytes[..end]`; the bytes after it are padding.
     pub(super) fn new(bytes: &'a [u8], end: usize) -> Reader<'a> {
         assert!(end <= bytes.len(), "a message lies inside its buffer");
         Reader { bytes, position: 0, end }
     }
 
-    /// Where the next byte is read, counted from the start of the buffer.
+    /// Offset of the next byte in the buffer.
     #[inline]
     pub(super) fn position(&self) -> usize {
         self.position
     }
 
-    /// Where the message ends in the buffer.
+    /// End of the message in the buffer.
     #[inline]
     pub(super) fn end(&self) -> usize {
         self.end
     }
 
-    /// Goes on at a later place of the same message.
+    /// Moves to a later position of the same message.
     #[inline]
     pub(super) fn seek(&mut self, position: usize) {
         debug_assert!(self.position <= position && position <= self.end);
@@ -129,19 +129,19 @@ impl<'a> Reader<'a> {
         self.position >= self.end
     }
 
-    /// The buffer that positions count in.
+    /// The whole buffer, to which positions refer.
     #[inline]
     pub(super) fn buffer(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The bytes that this reader was made for, from its position on.
+    /// The message from the current position on.
     #[inline]
     pub(super) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.position..self.end]
     }
 
-    /// Like [`rest`](Self::rest), and what stands behind the message, for wide loads.
+    /// Like [`rest`](Self::rest), with the bytes after the message, for wide loads.
     #[inline]
     pub(super) fn rest_padded(&self) -> &'a [u8] {
         &self.bytes[self.position..]
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
     fn varint_long(&mut self) -> Result<u64, WireError> {
         let mut value = 0u64;
         for (index, byte) in self.rest().iter().enumerate() {
-            // The tenth byte holds the one bit that is left.
+            // The tenth byte holds the last bit.
             if index == 9 && *byte > 1 {
                 return Err(WireError::VarintTooLong);
             }
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         Ok(Key { field: field as u32, wire_type: (key & 7) as u8 })
     }
 
-    /// A reader of the length-delimited field that follows; this reader goes on behind it.
+    /// Returns a reader of the next length-delimited field; this reader continues after it.
     #[inline]
     pub(super) fn message(&mut self) -> Result<Reader<'a>, WireError> {
         let length = self.varint()?;
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Passes over the content of a field that is not known.
+    /// Skips the content of an unknown field.
     pub(super) fn skip(&mut self, key: Key) -> Result<(), WireError> {
         match key.wire_type {
             VARINT => self.varint().map(drop),
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Hands over each number of a repeated field of varints: all of a packed one, or the one.
+    /// Passes each number of a repeated field of varints to `take`, packed or not.
     pub(super) fn varints(&mut self, key: Key, mut take: impl FnMut(u64)) -> Result<(), WireError> {
         if key.wire_type != LENGTH {
             key.expect(VARINT)?;
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Appends the numbers of a repeated field of doubles; `out` grows to `len_max` at most.
+    /// Appends the numbers of a repeated field of doubles, until `out` has `len_max`.
     pub(super) fn doubles(
         &mut self,
         key: Key,
@@ -258,21 +258,21 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The content of a field of one double.
+    /// Reads the content of a double.
     #[inline]
     pub(super) fn double(&mut self, key: Key) -> Result<f64, WireError> {
         key.expect(FIXED64)?;
         Ok(f64::from_bits(self.fixed64()?))
     }
 
-    /// The content of a field of one integer.
+    /// Reads the content of an integer.
     #[inline]
     pub(super) fn integer(&mut self, key: Key) -> Result<u64, WireError> {
         key.expect(VARINT)?;
         self.varint()
     }
 
-    /// The content of a field that is a message, a text or bytes.
+    /// Returns a reader of the content of a message, a text or bytes.
     #[inline]
     pub(super) fn nested(&mut self, key: Key) -> Result<Reader<'a>, WireError> {
         key.expect(LENGTH)?;
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The number behind a `sint32`, which counts 0, −1, 1, −2, …; only the lower half counts.
+/// Decodes a `sint32`, which counts 0, −1, 1, −2, …; higher bits are ignored.
 #[inline]
 pub(super) fn zigzag32(number: u64) -> i32 {
     let number = number as u32;

@@ -1,14 +1,14 @@
-//! What a request's series and samples were refused for, bounded in size.
+//! Rejected series and samples of a request, with bounded texts.
 
 use std::fmt::Write as _;
 
 use model::RejectReason;
 use model::labels::{is_legacy_label_name, write_quoted};
 
-/// How much of a label set an answer shows, in bytes.
+/// Maximum size of a label set in a response, in bytes.
 const SERIES_TEXT_BYTES_MAX: usize = 1024;
 
-/// How much of a request something concerns.
+/// Numbers of samples and exemplars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Samples that are floats.
@@ -31,21 +31,21 @@ impl std::ops::Add for Counts {
     }
 }
 
-/// The refusals of one request: counted by reason, the first of them in words.
+/// Rejects of one request: counts by reason, and the first texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rejects {
     counts: [Counts; RejectReason::ALL.len()],
     named: Vec<String>,
     unnamed: u64,
-    /// The first refusal of each reason.
+    /// First reject of each reason.
     examples: Vec<(RejectReason, String)>,
 }
 
 impl Rejects {
-    /// How many refusals an answer spells out; the others are counted.
+    /// Maximum number of rejects in a response; further ones are counted.
     pub const NAMED_MAX: usize = 10;
 
-    /// Adds one refusal and what it costs; the text is made only where it is shown.
+    /// Adds one reject with its counts; the text is made only if it is shown.
     pub fn add(&mut self, reason: RejectReason, counts: Counts, text: impl FnOnce() -> String) {
         self.count(reason, counts);
         let is_first = !self.examples.iter().any(|(known, _)| *known == reason);
@@ -63,8 +63,7 @@ impl Rejects {
         }
     }
 
-    /// Adds refusals of one sample or exemplar each that are only counted. Others have been
-    /// named.
+    /// Adds rejects of one sample or exemplar each, without texts.
     pub fn add_unnamed(&mut self, reason: RejectReason, counts: Counts) {
         self.count(reason, counts);
         self.unnamed += counts.floats + counts.histograms + counts.exemplars;
@@ -75,33 +74,33 @@ impl Rejects {
         *known = *known + counts;
     }
 
-    /// Whether everything was taken.
+    /// Returns whether nothing was rejected.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
     }
 
-    /// Whether something was refused for want of room, which may be there later.
+    /// Returns whether a reject has a reason that may not hold later, such as a limit of the store.
     pub fn is_for_want_of_room(&self) -> bool {
         self.counts()
             .any(|(reason, counts)| reason.is_for_want_of_room() && counts != Counts::default())
     }
 
-    /// What one reason cost.
+    /// Returns the counts of a reason.
     pub fn counts_of(&self, reason: RejectReason) -> Counts {
         self.counts[reason as usize]
     }
 
-    /// What each reason cost.
+    /// Returns the counts of each reason.
     pub fn counts(&self) -> impl Iterator<Item = (RejectReason, Counts)> {
         RejectReason::ALL.into_iter().zip(self.counts)
     }
 
-    /// Returns each reason that occurred with its first refusal.
+    /// Returns each reason that occurred with its first text.
     pub fn examples(&self) -> impl Iterator<Item = (RejectReason, &str)> {
         self.examples.iter().map(|(reason, text)| (*reason, text.as_str()))
     }
 
-    /// The refusals, one a line, as Prometheus joins them.
+    /// Returns the texts, one per line, as Prometheus joins them.
     pub fn to_text(&self) -> String {
         let mut text = self.named.join("\n");
         if self.unnamed > 0 {
@@ -111,8 +110,7 @@ impl Rejects {
     }
 }
 
-/// Label pairs as Prometheus prints a label set, whatever their bytes are, cut off after
-/// about 1 KiB.
+/// Formats label pairs of any bytes as Prometheus prints a label set, truncated after about 1 KiB.
 pub fn series_text<'a>(labels: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
     let mut text = String::from("{");
     for (position, (name, value)) in labels.enumerate() {
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_bounded() {
+    fn texts_are_bounded() {
         let long = vec![b'x'; 100_000];
         let pairs: Vec<(&[u8], &[u8])> = vec![(&long, &long); 100];
         assert!(text(&pairs).len() < 4 * SERIES_TEXT_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The slow path: labels in any encoding and order, sorted and checked as Prometheus does.
+//! Slow path for labels: any encoding and order, sorted and checked as in Prometheus.
 
 use std::ops::Range;
 
@@ -10,19 +10,19 @@ use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
 use crate::protobuf::{Reader, WireError};
 use crate::rejects::series_text;
 
-/// The most characters that the labels of an exemplar may have together.
+/// Maximum number of characters of all labels of an exemplar.
 ///
 /// Source: `ExemplarMaxLabelSetLength` in `model/exemplar/exemplar.go` of Prometheus.
 pub(super) const EXEMPLAR_CHARS_MAX: usize = 128;
 
-/// Labels as places in the message.
+/// Labels as ranges of the message, before sorting and checking.
 #[derive(Debug, Default)]
 pub(super) struct UncheckedLabels {
-    /// In the order of the request, which error texts show.
+    /// Labels in the order of the request, as in error texts.
     labels: Vec<Label>,
-    /// The same labels sorted by name, while they are packed.
+    /// Labels sorted by name, while they are packed.
     sorted: Vec<Label>,
-    /// How many labels there are; only as many as the limit allows are kept, and one more.
+    /// Number of labels; `labels` keeps at most one more than the limit.
     label_count: usize,
 }
 
@@ -38,7 +38,7 @@ impl UncheckedLabels {
         self.label_count = 0;
     }
 
-    /// Adds a label by the places of its texts.
+    /// Adds a label.
     pub(super) fn push(&mut self, name: Range<usize>, value: Range<usize>, limits: &Limits) {
         self.label_count += 1;
         if self.label_count <= limits.labels_per_series_max.saturating_add(1) {
@@ -46,13 +46,13 @@ impl UncheckedLabels {
         }
     }
 
-    /// Says how many labels there are, where fewer have been added.
+    /// Sets the number of labels if not all were added.
     pub(super) fn set_count(&mut self, count: usize) {
         self.label_count = count;
     }
 
-    /// Adds a label from its message. Fields may be absent, which stands for the empty text, or
-    /// repeated: the last one wins.
+    /// Adds a label from its message. An absent field is empty; of repeated fields the last one
+    /// wins.
     pub(super) fn read_label(
         &mut self,
         label: Reader<'_>,
@@ -63,8 +63,7 @@ impl UncheckedLabels {
         Ok(())
     }
 
-    /// Collects the labels of one series of the first protocol from its message, in the order of
-    /// the request.
+    /// Collects the labels of one series of version 1 from its message.
     pub(super) fn read_series(
         &mut self,
         mut series: Reader<'_>,
@@ -81,7 +80,7 @@ impl UncheckedLabels {
         Ok(())
     }
 
-    /// How many bytes the texts have together.
+    /// Size of all names and values, in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         self.labels.iter().map(|label| label.name.len() + label.value.len()).sum()
     }
@@ -93,8 +92,7 @@ impl UncheckedLabels {
     /// Sorts and checks the labels of a series and appends them in packed form. Labels with an
     /// empty value are checked like all others, then dropped.
     ///
-    /// Errors: the reason, and the text for the sender, with the labels as received. The arena is
-    /// unchanged then.
+    /// Errors: the reason, and a text with the labels as received; the arena is then unchanged.
     /// Source: `write` and `appendV2` in `storage/remote/write_handler.go` of Prometheus, and
     /// `getOrCreate` in `tsdb/head_append.go`, which drops empty values.
     pub(super) fn pack(
@@ -152,15 +150,15 @@ impl UncheckedLabels {
         has_metric_name
     }
 
-    /// Sorts and checks the labels of an exemplar; none where they are not UTF-8, repeated, or
-    /// longer than an exemplar may be.
+    /// Sorts and checks the labels of an exemplar; `None` if they are not UTF-8, repeated or too
+    /// long.
     pub(super) fn pack_exemplar(&self, buffer: &[u8], limits: &Limits) -> Option<Labels> {
         let text = |range: &Range<usize>| &buffer[range.clone()];
         if self.label_count > limits.labels_per_series_max {
             return None;
         }
         let utf8 = |range: &Range<usize>| std::str::from_utf8(text(range)).ok();
-        // Those without a value are left out, whatever their names are.
+        // Labels without a value are dropped, whatever their names are.
         let kept = self.labels.iter().filter(|label| !label.value.is_empty());
         let pairs = kept.map(|label| Some((utf8(&label.name)?, utf8(&label.value)?)));
         exemplar_labels(pairs.collect::<Option<Vec<_>>>()?)
@@ -172,8 +170,8 @@ impl UncheckedLabels {
     }
 }
 
-/// The labels of an exemplar; none where a name is empty or repeated, or they are longer than an
-/// exemplar may have. Those without a value are left out.
+/// Sorts the labels of an exemplar and drops those without a value. `None` if a name is empty or
+/// repeated, or if they are too long.
 pub(super) fn exemplar_labels<T: AsRef<str>>(mut pairs: Vec<(T, T)>) -> Option<Labels> {
     pairs.retain(|(_, value)| !value.as_ref().is_empty());
     pairs.sort_by(|(a, _), (b, _)| a.as_ref().cmp(b.as_ref()));
@@ -191,7 +189,7 @@ pub(super) fn exemplar_labels<T: AsRef<str>>(mut pairs: Vec<(T, T)>) -> Option<L
     Some(Labels::from_checked_bytes(&packed))
 }
 
-/// Where the name and the value of a label message stand.
+/// Returns the ranges of the name and the value of a label message.
 fn label_texts(mut label: Reader<'_>) -> Result<[Range<usize>; 2], WireError> {
     let mut texts = [0..0, 0..0];
     while !label.is_at_end() {
@@ -222,7 +220,7 @@ fn refused_for_count(count: usize, limits: &Limits, series: &str) -> (RejectReas
 
 /// Checks the lengths of a label's name and value.
 ///
-/// Errors: the words for the sender, which the series is to follow.
+/// Errors: a text to which the caller adds the series.
 pub(super) fn check_lengths(name: usize, value: usize, limits: &Limits) -> Result<(), String> {
     for (what, length, limit, flag) in [
         ("label name", name, limits.label_name_bytes_max, LABEL_NAME_FLAG),
@@ -238,7 +236,7 @@ pub(super) fn check_lengths(name: usize, value: usize, limits: &Limits) -> Resul
     Ok(())
 }
 
-/// A label name for an error text, cut off where it is absurdly long.
+/// Formats a label name for an error text, truncated to 256 bytes.
 fn series_text_name(name: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 256;
     String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES_MAX)]).into_owned()

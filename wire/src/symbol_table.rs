@@ -1,13 +1,13 @@
-//! The table of symbols of a 2.0 request, and its fast path: labels as references to it.
+//! The symbol table of a 2.0 request, and the fast path for labels, which refer to it.
 //!
 //! ```text
-//! table    22 len text   22 len text   …        read once: where each text stands, and whether
-//!                                               it is short and well-encoded
+//! table    22 len text   22 len text   …        read once: position of each text, and whether it
+//!                                               is short and valid UTF-8
 //! series   0a len ( name reference, value reference )*
 //! packed   ( name_len name value_len value )*
 //! ```
 //!
-//! A short text is copied together with the length byte that stands before it in the table.
+//! A short text is copied together with the length byte before it.
 
 use std::ops::Range;
 
@@ -17,33 +17,33 @@ use crate::fast_path::{COPY_BYTES, LENGTH_MAX, METRIC_NAME_PREFIX};
 use crate::limits::Limits;
 use crate::protobuf::{Key, Reader, WireError};
 
-/// Longer lists of references belong to the slow path, and bound the memory of this one.
+/// Maximum size of a list of references; longer ones take the slow path.
 const REFS_BYTES_MAX: usize = 4096;
 
-/// The texts of one request, as places in its message.
+/// The symbols of one request, as positions in its message.
 #[derive(Debug, Default)]
 pub(super) struct SymbolTable {
     symbols: Vec<Symbol>,
 }
 
-/// Where a text stands.
+/// Position of a symbol.
 #[derive(Debug, Clone, Copy)]
 struct Symbol {
     start: u32,
     /// The length, and in the lowest bit whether the fast path takes the text: not empty, UTF-8,
-    /// and behind a length of one byte.
+    /// and with a length of one byte.
     len_and_short: u32,
 }
 
-/// Bytes that the table takes for a symbol.
+/// Size of an entry of the table.
 pub(super) const SYMBOL_BYTES: usize = size_of::<Symbol>();
 
 /// The labels of a series in packed form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PackedRefs {
-    /// How many bytes.
+    /// Length in bytes.
     pub(super) len: usize,
-    /// The reference of the metric's name.
+    /// Reference to the metric name.
     pub(super) metric_ref: u32,
 }
 
@@ -52,7 +52,7 @@ impl SymbolTable {
         self.symbols.clear();
     }
 
-    /// How many there are.
+    /// Number of symbols.
     pub(super) fn len(&self) -> usize {
         self.symbols.len()
     }
@@ -61,7 +61,7 @@ impl SymbolTable {
         self.symbols.capacity() * SYMBOL_BYTES
     }
 
-    /// Adds the text that a reader has been made for.
+    /// Adds the text of a reader.
     pub(super) fn push(&mut self, text: Reader<'_>) {
         let (start, bytes) = (text.position(), text.rest());
         let len = bytes.len();
@@ -76,14 +76,14 @@ impl SymbolTable {
         });
     }
 
-    /// Where a symbol stands, if it is there.
+    /// Returns the range of a symbol in the message; `None` if there is no such symbol.
     pub(super) fn get(&self, reference: u32) -> Option<Range<usize>> {
         let symbol = self.symbols.get(reference as usize)?;
         Some(symbol.start as usize..symbol.start as usize + symbol.len())
     }
 
-    /// Packs the labels that references stand for, if they are canonical and within the limits;
-    /// none sends the series to the slow path.
+    /// Packs the labels of references if they are canonical and within the limits; `None` sends the
+    /// series to the slow path.
     // Not inlined: the loop needs every register.
     #[inline(never)]
     pub(super) fn pack(
@@ -97,7 +97,7 @@ impl SymbolTable {
         if refs.len() > REFS_BYTES_MAX || texts_max < LENGTH_MAX {
             return None;
         }
-        // A reference of a byte becomes a short text; copies may write further.
+        // A reference of one byte becomes a short text; copies may write past its end.
         let bytes_max = refs.len() * LENGTH_MAX + 2 * COPY_BYTES;
         if packed.len() < bytes_max {
             packed.resize(bytes_max, 0);
@@ -148,7 +148,7 @@ impl Symbol {
         &buffer[start..start + self.len()]
     }
 
-    /// The first eight bytes of the text as a number, padded with zeros, which keeps the order.
+    /// Returns the first eight bytes of the text as a number, padded with zeros, in the same order.
     #[inline(always)]
     fn prefix(self, buffer: &[u8]) -> u64 {
         let start = self.start as usize;
@@ -166,7 +166,7 @@ impl Symbol {
         }
     }
 
-    /// Copies a short text with the length byte before it; returns how many bytes these are.
+    /// Copies a short text with the length byte before it; returns the number of bytes.
     #[inline(always)]
     fn copy(self, buffer: &[u8], out: &mut [u8]) -> usize {
         let (start, len) = (self.start as usize, self.len());
@@ -183,7 +183,7 @@ impl Symbol {
     }
 }
 
-/// Takes a reference of at most three bytes off a list; longer ones are left to the slow path.
+/// Reads a reference of at most three bytes; longer ones take the slow path.
 #[inline(always)]
 fn reference(refs: &[u8], at: &mut usize) -> Option<u32> {
     let mut value = 0;
@@ -198,8 +198,8 @@ fn reference(refs: &[u8], at: &mut usize) -> Option<u32> {
     None
 }
 
-/// Reads a list of references, packed or one by one, as many as are wanted; returns how many
-/// there are.
+/// Reads a list of references, packed or not, and keeps at most `wanted` of them; returns their
+/// number.
 pub(super) fn read_refs(
     message: &mut Reader<'_>,
     key: Key,
@@ -210,7 +210,7 @@ pub(super) fn read_refs(
     message.varints(key, |reference| {
         count += 1;
         if out.len() < wanted {
-            // An `uint32`: what stands above its bits is cut off.
+            // A `uint32`: higher bits are ignored.
             out.push(reference as u32);
         }
     })?;

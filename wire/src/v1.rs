@@ -1,14 +1,14 @@
 //! Remote write 1.0: a `prometheus.WriteRequest`, in one pass.
 //!
-//! A label as senders write it differs from its packed form by three bytes of framing:
+//! A label on the wire differs from its packed form by three bytes of framing:
 //!
 //! ```text
 //! wire     0a len  0a name_len name  12 value_len value
 //! packed              name_len name     value_len value
 //! ```
 //!
-//! So the fast path copies each text together with its length byte, compares names eight bytes
-//! at a time, and checks all labels of a series for ASCII at once.
+//! The fast path copies each text with its length byte, compares names eight bytes at a time, and
+//! checks all labels of a series for ASCII at once.
 
 use crate::batch_builder::{BatchBuilder, SeriesMark, metric_kind};
 use crate::fast_path::{self, LabelPacker};
@@ -28,7 +28,7 @@ pub(super) fn decode(
     Ok(request.builder.decoded)
 }
 
-/// One request on its way through the decoder.
+/// Decodes one request.
 struct RequestDecoder<'a, 'b> {
     decoder: &'a mut Decoder,
     builder: BatchBuilder<'b>,
@@ -66,7 +66,7 @@ impl RequestDecoder<'_, '_> {
         } else {
             let labels = &mut self.decoder.labels;
             let limits = self.builder.limits;
-            // The wire format of these labels has been read once already.
+            // The wire format of these labels has been checked.
             labels.read_series(message, limits).map_err(|error| {
                 malformed(message.position(), Some(mark.series_index), "labels", error)
             })?;
@@ -80,8 +80,8 @@ impl RequestDecoder<'_, '_> {
         Ok(())
     }
 
-    /// Reads the fields of one series: labels into the packer, all else into the batch. The
-    /// answer is the length of the packed labels, if the fast path could take them all.
+    /// Reads the fields of one series: labels into the packer, all else into the batch. Returns the
+    /// length of the packed labels if the fast path took them all.
     fn series_parts(
         &mut self,
         message: Reader<'_>,
@@ -152,7 +152,8 @@ impl RequestDecoder<'_, '_> {
     }
 }
 
-/// Reads one `prometheus.Sample` in any encoding; absent fields are zero, the last one wins.
+/// Reads one `prometheus.Sample` in any encoding; absent fields are zero, the last of repeated ones
+/// wins.
 fn sample(mut message: Reader<'_>) -> Result<(i64, f64), WireError> {
     let (mut timestamp, mut value) = (0, 0.0);
     while !message.is_at_end() {
@@ -166,7 +167,7 @@ fn sample(mut message: Reader<'_>) -> Result<(i64, f64), WireError> {
     Ok((timestamp, value))
 }
 
-/// Reads one `prometheus.Exemplar`, of which the labels are handed over one by one.
+/// Reads one `prometheus.Exemplar` and passes each of its labels to `take_label`.
 fn exemplar<'a>(
     mut message: Reader<'a>,
     mut take_label: impl FnMut(Reader<'a>) -> Result<(), WireError>,

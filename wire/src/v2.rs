@@ -1,13 +1,12 @@
 //! Remote write 2.0: an `io.prometheus.write.v2.Request`, in two passes.
 //!
-//! The first pass notes where the symbols stand, which may be anywhere between the series, and
-//! the second reads the series. What references unfold to is bounded by the budget of the request:
-//! a million of them to one long symbol end there.
+//! The first pass reads the symbol table, whose symbols may be anywhere between the series, and the
+//! second reads the series. The budget of the request bounds the labels that references unfold to.
 //!
-//! As in Prometheus' receiver, the first symbol may be any text, and a series may have both floats
-//! and histograms, though the specification forbids both. More lenient than that receiver: a
-//! series may have exemplars alone, which is how Prometheus sends them. Different from it: the
-//! reference 0 of metadata always stands for no text, as in the specification.
+//! As in the receiver of Prometheus, the first symbol may be any text, and a series may have both
+//! floats and histograms, though the specification forbids both. Unlike there, a series may have
+//! exemplars alone, as Prometheus sends them, and the reference 0 of metadata is always the empty
+//! text, as in the specification.
 //!
 //! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>, `writeV2` in
 //! `storage/remote/write_handler.go` of Prometheus.
@@ -23,10 +22,10 @@ use crate::slow_path::UncheckedLabels;
 use crate::symbol_table::{PackedRefs, SYMBOL_BYTES, SymbolTable, read_refs};
 use crate::{DecodeError, Decoded, Decoder, malformed};
 
-/// How many references an error text spells out.
+/// Maximum number of references in an error text.
 const REFS_SHOWN_MAX: usize = 64;
 
-/// Of so many metrics it is remembered that their metadata have been taken.
+/// Number of metrics whose metadata are known to be in the batch.
 const SEEN_MAX: usize = 1024;
 
 /// Decodes the message `bytes[..length]`.
@@ -43,16 +42,16 @@ pub(super) fn decode(
     Ok(request.builder.decoded)
 }
 
-/// One request on its way through the decoder.
+/// Decodes one request.
 struct RequestDecoder<'a, 'b> {
     decoder: &'a mut Decoder,
     builder: BatchBuilder<'b>,
 }
 
-/// What a series says beside its samples.
+/// Labels and metadata of a series.
 #[derive(Debug, Default)]
 struct SeriesParts {
-    /// The labels, if the fast path could take them all.
+    /// The labels if the fast path took them all.
     packed: Option<PackedRefs>,
     metadata: Metadata,
 }
@@ -65,15 +64,15 @@ struct Metadata {
     unit_ref: u32,
 }
 
-/// Which metadata of a metric have been taken from this request.
+/// Metadata of a metric that are in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     metric_ref: u32,
     metadata: Metadata,
 }
 
-/// Remembers in a table of fixed size what has been taken, so that a thousand series of a metric
-/// say it once. What falls out of it is said again, which does no harm.
+/// Table of fixed size by which a metric with many series adds its metadata once. After a collision
+/// they are added again, which is harmless.
 #[derive(Debug, Default)]
 pub(super) struct SeenMetadata(Vec<Option<Seen>>);
 
@@ -83,7 +82,7 @@ impl SeenMetadata {
         self.0.resize(SEEN_MAX, None);
     }
 
-    /// Whether this is new.
+    /// Inserts metadata; returns whether they are new.
     fn insert(&mut self, metric_ref: u32, metadata: Metadata) -> bool {
         let seen = Some(Seen { metric_ref, metadata });
         std::mem::replace(&mut self.0[metric_ref as usize % SEEN_MAX], seen) != seen
@@ -91,7 +90,7 @@ impl SeenMetadata {
 }
 
 impl RequestDecoder<'_, '_> {
-    /// The first pass.
+    /// Reads the symbol table.
     fn symbols(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
         self.decoder.symbols.clear();
         while !reader.is_at_end() {
@@ -110,7 +109,7 @@ impl RequestDecoder<'_, '_> {
         Ok(())
     }
 
-    /// The second pass.
+    /// Reads the series.
     fn all_series(&mut self, mut reader: Reader<'_>) -> Result<(), DecodeError> {
         self.decoder.seen.clear();
         while !reader.is_at_end() {
@@ -215,7 +214,7 @@ impl RequestDecoder<'_, '_> {
         }
     }
 
-    /// Reads one sample in any encoding; absent fields are zero, the last one wins.
+    /// Reads one sample in any encoding; absent fields are zero, the last of repeated ones wins.
     fn sample(&mut self, mut message: Reader<'_>) -> Result<(), WireError> {
         let (mut timestamp, mut value, mut start) = (0, 0.0, 0);
         while !message.is_at_end() {
@@ -232,7 +231,7 @@ impl RequestDecoder<'_, '_> {
         Ok(())
     }
 
-    /// Reads one exemplar. One whose references lead nowhere is named to the sender.
+    /// Reads one exemplar, or rejects it if its references are invalid.
     fn exemplar(&mut self, message: Reader<'_>, mark: SeriesMark) -> Result<(), DecodeError> {
         let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
         let position = message.position();
@@ -248,8 +247,8 @@ impl RequestDecoder<'_, '_> {
         }
     }
 
-    /// Appends the labels of a series to the arena: the answer is the reference of its metric's
-    /// name, or why the series is refused.
+    /// Appends the labels of a series to the arena; returns the reference to its metric name, or
+    /// why the series is rejected.
     fn labels(
         &mut self,
         message: Reader<'_>,
@@ -287,8 +286,8 @@ impl RequestDecoder<'_, '_> {
         Ok(packed.map(|()| metric_ref))
     }
 
-    /// Collects the labels of one series for the slow path: the answer is the reference of its
-    /// metric's name, or what is wrong with a reference.
+    /// Collects the labels of one series for the slow path; returns the reference to its metric
+    /// name, or the error of a reference.
     fn collect_labels(&mut self, message: Reader<'_>) -> Result<Result<u32, String>, WireError> {
         let Decoder { refs, labels, symbols, .. } = &mut *self.decoder;
         let limits = self.builder.limits;
@@ -302,11 +301,11 @@ impl RequestDecoder<'_, '_> {
             .0
             .iter()
             .find(|[name, _]| text(*name) == Some(METRIC_NAME.as_bytes()));
-        // Without a metric's name the series is refused later.
+        // A series without a metric name is rejected later.
         Ok(Ok(metric.map_or(0, |[_, value]| *value)))
     }
 
-    /// Takes what a series says about its metric, unless it has been said before.
+    /// Adds the metadata of a series, unless another series has added them.
     fn metadata(
         &mut self,
         buffer: &[u8],
@@ -325,7 +324,7 @@ impl RequestDecoder<'_, '_> {
         if is_unknown && help.is_empty() && unit.is_empty() {
             return Ok(());
         }
-        // A native histogram has no series beside it that a suffix would tell apart.
+        // A native histogram is one series, whose name has no suffix.
         let metric = match counts.histograms {
             0 => family(text(metric_ref), metadata.kind),
             _ => text(metric_ref),
@@ -337,11 +336,11 @@ impl RequestDecoder<'_, '_> {
     }
 }
 
-/// Why a series is refused, and the words for the sender.
+/// Reason and text of a rejected series.
 type Refusal = (RejectReason, String);
 
 impl Metadata {
-    /// Reads a message on top of what is known; the last one wins.
+    /// Reads a message; it overwrites the fields of earlier ones.
     fn read(&mut self, mut message: Reader<'_>) -> Result<(), WireError> {
         while !message.is_at_end() {
             let key = message.key()?;
@@ -355,7 +354,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// Errors: what is wrong with a reference, as Prometheus words it.
+    /// Errors: an invalid reference, in the words of Prometheus.
     fn check(self, size: usize) -> Result<(), (&'static str, String)> {
         for (name, reference) in [("unit_ref", self.unit_ref), ("help_ref", self.help_ref)] {
             if reference as usize >= size {
@@ -368,8 +367,8 @@ impl Metadata {
     }
 }
 
-/// The name of the family that a series with this name belongs to: of classic histograms and
-/// summaries that name without what tells their series apart.
+/// Returns the name of a metric family by the name of one of its series: for classic histograms and
+/// summaries, the name without its suffix.
 fn family(metric: &[u8], kind: MetricKind) -> &[u8] {
     let suffixes: &[&[u8]] = match kind {
         MetricKind::Histogram => &[b"_bucket", b"_count", b"_sum"],
@@ -381,12 +380,12 @@ fn family(metric: &[u8], kind: MetricKind) -> &[u8] {
     stripped.filter(|name| !name.is_empty()).unwrap_or(metric)
 }
 
-/// How many references stand for as many labels as the slow path keeps.
+/// Returns the number of references for the labels that the slow path keeps.
 fn refs_wanted(labels_max: usize) -> usize {
     labels_max.saturating_add(1).saturating_mul(2)
 }
 
-/// Reads the references of a series, as many as are wanted; returns how many there are.
+/// Reads the references of a series and keeps at most `wanted` of them; returns their number.
 fn series_refs(
     mut message: Reader<'_>,
     wanted: usize,
@@ -404,7 +403,7 @@ fn series_refs(
     Ok(count)
 }
 
-/// Reads an exemplar: how many references there are, its time and its value.
+/// Reads an exemplar; returns the number of references, its timestamp and its value.
 fn exemplar(
     mut message: Reader<'_>,
     wanted: usize,
@@ -426,7 +425,7 @@ fn exemplar(
 
 /// Looks up labels by their references.
 ///
-/// Errors: what is wrong with a reference, as Prometheus words it.
+/// Errors: an invalid reference, in the words of Prometheus.
 fn collect(
     labels: &mut UncheckedLabels,
     symbols: &SymbolTable,
@@ -452,10 +451,10 @@ fn collect(
     Ok(())
 }
 
-/// The references of a series as Go prints a list of numbers, cut off where there are many.
+/// Formats the references of a series as Go prints a list of numbers, truncated.
 fn refs_text(message: Reader<'_>) -> String {
     let mut refs = Vec::new();
-    // What has been read once is read again without an error.
+    // The message has been read before without an error.
     let count = series_refs(message, REFS_SHOWN_MAX, &mut refs).unwrap_or(0);
     let shown: Vec<String> = refs.iter().map(u32::to_string).collect();
     let more = if count > REFS_SHOWN_MAX { " ..." } else { "" };

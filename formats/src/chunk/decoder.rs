@@ -23,7 +23,8 @@ enum Body<'a> {
 impl<'a> ChunkDecoder<'a> {
     /// Starts at the first sample.
     ///
-    /// Encodings: 1 XOR, 2 histogram, 3 float histogram; 4, 5 and 6 are these with start timestamps.
+    /// Encodings: 1 XOR, 2 histogram, 3 float histogram; 4, 5 and 6 are these with start
+    /// timestamps.
     /// Source: `Encoding` in `tsdb/chunkenc/chunk.go` of Prometheus.
     pub fn new(encoding: u8, bytes: &'a [u8]) -> Result<ChunkDecoder<'a>, ChunkError> {
         let (count, rest) = bytes.split_first_chunk::<2>().ok_or(ChunkError::Truncated)?;

@@ -156,7 +156,8 @@ impl<'a> HistogramDecoder<'a> {
 
     /// Returns the histogram in the form that senders write, which is then checked.
     ///
-    /// Source of the reset hint: `counterResetHint` in `tsdb/chunkenc/histogram_meta.go` of Prometheus.
+    /// Source of the reset hint: `counterResetHint` in `tsdb/chunkenc/histogram_meta.go` of
+    /// Prometheus.
     fn wire(&self, index: u32) -> WireHistogram {
         let layout = &self.layout;
         let positive = layout.positive_count() as usize;

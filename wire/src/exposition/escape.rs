@@ -1,24 +1,24 @@
-//! Names for readers that know letters, digits, underscores and colons alone.
+//! Escaping of names for readers without UTF-8 names.
 
 use std::borrow::Cow;
 
 use model::labels::is_legacy_metric_name;
 
-/// What becomes of other characters.
+/// Replacement for other characters than ASCII letters, digits, underscores and colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escaping {
-    /// They stay.
+    /// None.
     AllowUtf8,
-    /// An underscore each.
+    /// An underscore.
     Underscores,
-    /// Dots are `_dot_`, others two underscores, and so are underscores.
+    /// `_dot_` for a dot, two underscores for others and for underscores.
     Dots,
-    /// `U__` in front, and their numbers between underscores.
+    /// The code point between underscores, with `U__` before the name.
     Values,
 }
 
 impl Escaping {
-    /// The one with this name in a header.
+    /// Returns the escaping with this name in a header.
     pub fn from_name(name: &str) -> Option<Escaping> {
         let all = [Escaping::AllowUtf8, Escaping::Underscores, Escaping::Dots, Escaping::Values];
         all.into_iter().find(|escaping| escaping.name() == name)
@@ -34,7 +34,7 @@ impl Escaping {
         }
     }
 
-    /// The name of a metric or label; plain ones stay.
+    /// Escapes the name of a metric or label.
     pub(super) fn escape(self, name: &str) -> Cow<'_, str> {
         if self == Escaping::AllowUtf8 || is_legacy_metric_name(name) {
             return Cow::Borrowed(name);

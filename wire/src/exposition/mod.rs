@@ -1,7 +1,7 @@
-//! Samples in the formats in which metrics are exposed: text, and protobuf, delimited or as text.
+//! Encoding of samples in the exposition formats: text, and protobuf, delimited or as text.
 //!
-//! A family is a run of samples of one metric and one kind; one that comes again is written again,
-//! which Prometheus reads as well as one that comes once.
+//! A family is a run of samples of one metric and one type. A family may occur more than once,
+//! which Prometheus accepts.
 //!
 //! Source: `web/federate.go` of Prometheus; `expfmt/{encode,text_create}.go` and `model/metric.go`
 //! of Prometheus' common library.
@@ -18,16 +18,16 @@ use model::{Histogram, Labels, METRIC_NAME, ResetHint};
 pub use escape::Escaping;
 use proto_text::Layout;
 
-/// A format.
+/// An exposition format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
     /// The text format, version 0.0.4: it has no native histograms.
     Text,
-    /// `io.prometheus.client.MetricFamily`, each behind its length.
+    /// `io.prometheus.client.MetricFamily`, each after its length.
     Protobuf,
-    /// The same message in the text format of protobuf, a line for each field.
+    /// This message in the text format of protobuf, with a line for each field.
     ProtobufText,
-    /// The same on one line for each family.
+    /// This message in the text format of protobuf, with a line for each family.
     ProtobufCompactText,
 }
 
@@ -51,7 +51,7 @@ pub enum Exposed {
     Histogram(Box<Histogram>),
 }
 
-/// What the samples of a family are.
+/// Type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Untyped,
@@ -59,19 +59,20 @@ enum Kind {
     GaugeHistogram,
 }
 
-/// Writes samples, those of one metric together.
+/// Encodes samples, grouped by metric.
 #[derive(Debug)]
 pub struct ExpositionEncoder {
     format: ExpositionFormat,
     escaping: Escaping,
-    /// Name and kind of the family that is under way.
+    /// Name and type of the current family.
     family: Option<(String, Kind)>,
     families: protobuf::Families,
     out: Vec<u8>,
 }
 
 impl ExpositionEncoder {
-    /// Writes in a format; names that are not plain are escaped.
+    /// Creates an encoder that escapes names with other characters than ASCII letters, digits and
+    /// `_:`.
     pub fn new(format: ExpositionFormat, escaping: Escaping) -> ExpositionEncoder {
         ExpositionEncoder {
             format,
@@ -82,11 +83,11 @@ impl ExpositionEncoder {
         }
     }
 
-    /// Adds a sample. One without a metric's name is left out, and so is a histogram that the format
-    /// does not have; one with custom buckets becomes a classic one.
+    /// Adds a sample. A sample without a metric name is dropped, and so is a histogram that the
+    /// format does not support; one with custom buckets becomes a classic histogram.
     ///
-    /// A label `instance` without a value is added where there is none: so whoever scrapes this does
-    /// not add its own.
+    /// A missing label `instance` is added with an empty value, so that the scraper does not add
+    /// its own.
     pub fn push(&mut self, labels: &Labels, time_ms: i64, value: &Exposed) {
         let kind = match value {
             Exposed::Float(_) => Kind::Untyped,
@@ -142,20 +143,20 @@ impl ExpositionEncoder {
         }
     }
 
-    /// How many bytes there are so far.
+    /// Size of the encoded samples, in bytes.
     pub fn bytes(&self) -> usize {
         self.out.len() + self.families.bytes()
     }
 
-    /// All that was written.
+    /// Returns the encoded samples.
     pub fn finish(mut self) -> Vec<u8> {
         self.end_family();
         self.out
     }
 }
 
-/// The buckets of a histogram with custom bounds as a classic one has them: upper bounds, and all
-/// observations up to there; without the last one at +Inf.
+/// Returns the classic buckets of a histogram with custom bounds: upper bounds and cumulative
+/// counts, without +Inf.
 fn classic_buckets(histogram: &Histogram) -> Vec<(f64, f64)> {
     let mut counts = vec![0.0; histogram.custom_bounds.len()];
     let (mut index, mut position) = (0_i64, 0);

@@ -1,7 +1,6 @@
 //! Protobuf in its text format, on many lines or on one.
 //!
-//! The binary form of a metric is written as text field by field, in the order in which the message
-//! declares its fields.
+//! The fields of a metric in binary form are written as text, in the order of their declaration.
 //!
 //! Source: `encoding/prototext` of Go's protobuf library, without the spaces that it adds at
 //! random; `io/prometheus/client/metrics.proto` of Prometheus' client model.
@@ -161,7 +160,7 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The values of a field of a message that this crate has written.
+/// Returns the values of a field of a message that this crate has encoded.
 fn values(mut bytes: &[u8], wanted: u64) -> impl Iterator<Item = Value<'_>> {
     std::iter::from_fn(move || {
         while !bytes.is_empty() {

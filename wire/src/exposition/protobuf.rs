@@ -10,7 +10,7 @@ use model::{Histogram, Span};
 use super::{Exposed, Kind, classic_buckets};
 use crate::fields::{push_bytes, push_present_double, push_present_integer};
 
-/// The family that is under way.
+/// The current family.
 #[derive(Debug, Default)]
 pub(super) struct Families {
     family: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Families {
 }
 
 impl Families {
-    /// Begins a family; the one before has ended.
+    /// Starts a family.
     pub(super) fn begin_family(&mut self, name: &str, kind: Kind) {
         push_bytes(&mut self.family, 1, name.as_bytes());
         let number = match kind {
@@ -31,7 +31,7 @@ impl Families {
         push_present_integer(&mut self.family, 3, number);
     }
 
-    /// Hands over the family, if there is one.
+    /// Ends the family, if there is one, and appends it to `out`.
     pub(super) fn end_family(&mut self, out: &mut Vec<u8>) {
         if !self.family.is_empty() {
             push_varint(out, self.family.len() as u64);
@@ -39,7 +39,7 @@ impl Families {
         }
     }
 
-    /// How many bytes the family has.
+    /// Size of the family, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.family.len()
     }
@@ -113,7 +113,7 @@ impl Families {
         self.push_counts(14, &histogram.positive_counts);
     }
 
-    /// One by one, as the message declares them.
+    /// Adds counts, not packed, as the message declares them.
     fn push_counts(&mut self, field: u32, counts: &[f64]) {
         for count in counts {
             push_present_double(&mut self.part, field, *count);

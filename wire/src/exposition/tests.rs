@@ -1,4 +1,4 @@
-//! Families as Prometheus writes them.
+//! Families as encoded by Prometheus.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn encode(format: ExpositionFormat, escaping: Escaping) -> Vec<u8> {
 }
 
 #[test]
-fn the_text_is_that_of_prometheus() {
+fn text_equals_that_of_prometheus() {
     let expected = concat!(
         "# TYPE \"a.b\" untyped\n",
         "{\"a.b\",instance=\"i\",\"x y\"=\"1\"} 0 2\n",
@@ -164,7 +164,7 @@ struct Bucket {
 }
 
 #[test]
-fn protobuf_has_native_histograms_too() {
+fn protobuf_has_native_histograms() {
     let bytes = encode(ExpositionFormat::Protobuf, Escaping::Underscores);
     let mut rest = &bytes[..];
     let mut families = Vec::new();
@@ -193,7 +193,7 @@ fn protobuf_has_native_histograms_too() {
 }
 
 #[test]
-fn protobuf_text_is_that_of_prometheus() {
+fn protobuf_text_equals_that_of_prometheus() {
     let mut encoder = ExpositionEncoder::new(ExpositionFormat::ProtobufText, Escaping::Underscores);
     let labels = |pairs: &[(&str, &str)]| Labels::from_pairs(pairs.iter().copied());
     encoder.push(

@@ -1,4 +1,4 @@
-//! The labels of exemplars: ids of traces and spans, and attributes.
+//! Labels of exemplars: trace and span ids, and attributes.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::message::{Attribute, Exemplar};
 use super::value;
 use crate::slow_path::{EXEMPLAR_CHARS_MAX, exemplar_labels};
 
-/// The labels of an exemplar; its attributes are left out where they are too long. None where a
+/// Returns the labels of an exemplar; its attributes are dropped if they are too long. `None` if a
 /// name is empty or repeated.
 pub(super) fn labels(exemplar: &Exemplar<'_>) -> Option<Labels> {
     let ids = [("trace_id", &exemplar.trace_id[..]), ("span_id", &exemplar.span_id[..])];
@@ -20,7 +20,7 @@ pub(super) fn labels(exemplar: &Exemplar<'_>) -> Option<Labels> {
         |(name, value): &(Cow<'_, str>, Cow<'_, str>)| name.chars().count() + value.chars().count();
     let mut room = EXEMPLAR_CHARS_MAX - pairs.iter().map(chars).sum::<usize>();
     for Attribute { key, value } in &exemplar.attributes {
-        // A character has four bytes at most.
+        // A character has at most four bytes.
         let text = value::text(value, 4 * EXEMPLAR_CHARS_MAX).ok();
         let pair = text.map(|text| (Cow::Borrowed(&**key), text));
         match pair.and_then(|pair| Some((room.checked_sub(chars(&pair))?, pair))) {

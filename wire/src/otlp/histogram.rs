@@ -1,13 +1,13 @@
-//! Histograms of OpenTelemetry as native ones.
+//! Conversion of histograms of OpenTelemetry to native histograms.
 //!
-//! An exponential histogram of scale s has the buckets of schema s; those of a finer scale than 8
-//! are merged, 2 to the power of what is above 8 into one. Bucket i is (base^i, base^(i+1)] there,
-//! and (base^(i−1), base^i] in Prometheus, so indexes grow by one. The explicit bounds of a
-//! histogram are custom buckets.
+//! An exponential histogram of scale s has the buckets of schema s; for a scale above 8, 2^(s−8)
+//! buckets are merged into one. Bucket i is (base^i, base^(i+1)] in OpenTelemetry and
+//! (base^(i−1), base^i] in Prometheus, so indexes increase by one. Explicit bounds become custom
+//! buckets.
 //!
-//! Source: `histograms.go` of `storage/remote/otlptranslator` of Prometheus. Where buckets are
-//! merged behind empty ones, Prometheus puts the count of the first one merged into the bucket
-//! before; here they are put where they belong.
+//! Source: `histograms.go` of `storage/remote/otlptranslator` of Prometheus. If buckets are merged
+//! after empty ones, Prometheus adds the count of the first one to the bucket before; here it goes
+//! to the right bucket.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use model::{ResetHint, STALE_NAN_BITS, Span, stale_nan};
 
 use super::message::{Buckets, ExponentialPoint, HistogramPoint};
 
-/// The scales that Prometheus has schemas for.
+/// Range of the schemas of Prometheus.
 const SCALE_MIN: i32 = -4;
 const SCALE_MAX: i32 = 8;
 
-/// What Prometheus takes for the width of the zero bucket, whatever the sender says.
+/// Zero threshold in Prometheus, which ignores that of the sender.
 const ZERO_THRESHOLD: f64 = 1e-128;
 
-/// So many empty buckets between two others are written out; more begin another span.
+/// Maximum number of empty buckets within a span; more of them start another span.
 const GAP_MAX: i64 = 2;
 
-/// The histogram that an exponential one is.
+/// Converts an exponential histogram.
 ///
-/// Errors: the words of Prometheus.
+/// Errors: an invalid histogram, in the words of Prometheus.
 pub(super) fn of_exponential(
     point: &ExponentialPoint<'_>,
     reset_hint: ResetHint,
@@ -63,7 +63,7 @@ pub(super) fn of_exponential(
     })
 }
 
-/// The histogram with custom buckets that one with explicit bounds is.
+/// Converts a histogram with explicit bounds to one with custom buckets.
 ///
 /// Errors: there are too many buckets.
 pub(super) fn of_explicit(
@@ -100,7 +100,7 @@ pub(super) fn of_explicit(
     })
 }
 
-/// Errors: more buckets than are taken.
+/// Checks the number of buckets.
 pub(super) fn check_len(buckets: usize) -> Result<(), String> {
     if buckets <= HISTOGRAM_BUCKETS_MAX {
         return Ok(());
@@ -112,7 +112,7 @@ fn count_and_sum(is_stale: bool, count: u64, sum: Option<f64>) -> (u64, f64) {
     if is_stale { (STALE_NAN_BITS, stale_nan()) } else { (count, sum.unwrap_or(0.0)) }
 }
 
-/// The spans of buckets without gaps, and each count less the one before.
+/// Returns spans and deltas of buckets without gaps, after merging 2^`shift` of them into one.
 fn exponential(side: &Buckets, shift: i32) -> Result<(Vec<Span>, Vec<i64>), String> {
     check_len(side.counts.len())?;
     let last = i64::from(side.offset) + side.counts.len() as i64;
@@ -130,8 +130,8 @@ fn exponential(side: &Buckets, shift: i32) -> Result<(Vec<Span>, Vec<i64>), Stri
     Ok(spans_and_deltas(merged.into_iter()))
 }
 
-/// Spans and deltas of buckets in the order of their indexes; empty ones are left out unless they
-/// are few between others.
+/// Returns spans and deltas of buckets, sorted by index; empty buckets are omitted outside of
+/// spans.
 fn spans_and_deltas(buckets: impl Iterator<Item = (i64, u64)>) -> (Vec<Span>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<Span>, Vec<i64>) = (Vec::new(), Vec::new());
     let (mut end, mut before) = (0, 0);
@@ -145,7 +145,7 @@ fn spans_and_deltas(buckets: impl Iterator<Item = (i64, u64)>) -> (Vec<Span>, Ve
                 }
                 span.length += 1;
             }
-            // Indexes have been checked to have 32 bits.
+            // The caller has checked that indexes have 32 bits.
             _ => spans.push(Span { offset: gap as i32, length: 1 }),
         }
         let count = count as i64;

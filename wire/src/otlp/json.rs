@@ -21,7 +21,7 @@ use crate::DecodeError;
 use crate::decode_budget::DecodeBudget;
 use crate::json::{JsonError, JsonFault, JsonReader};
 
-/// The names of [`temporality`](DataPoints::temporality), by their numbers.
+/// Names of [`temporality`](DataPoints::temporality), by number.
 const TEMPORALITIES: [&str; 3] = [
     "AGGREGATION_TEMPORALITY_UNSPECIFIED",
     "AGGREGATION_TEMPORALITY_DELTA",
@@ -33,7 +33,7 @@ pub(super) fn decode<'a>(
     bytes: &'a [u8],
     budget: &mut DecodeBudget<'_>,
 ) -> Result<Vec<ResourceMetrics<'a>>, DecodeError> {
-    // What escapes and base64 stand for is copied, and no longer than what stands in the message.
+    // Copies of texts with escapes or base64 are not longer than the message.
     budget.spend(bytes.len())?;
     let mut reader = JsonReader::new(bytes);
     let mut resources = Vec::new();
@@ -147,7 +147,7 @@ fn metric<'a>(
     Ok(out)
 }
 
-/// Reads the data points of a metric. Fields that a kind has not are unknown.
+/// Reads the data points of a metric. Fields of other kinds are unknown.
 fn data_points<'a, P>(
     json: &mut JsonReader<'a>,
     kind: DataKind,
@@ -185,7 +185,7 @@ fn temporality(json: &mut JsonReader<'_>) -> Result<i32, DecodeError> {
     }
 }
 
-/// Reads a field that data points of all kinds have.
+/// Reads a common field of data points.
 fn point_field<'a>(
     json: &mut JsonReader<'a>,
     name: &str,
@@ -354,7 +354,7 @@ fn exemplars<'a>(
     })
 }
 
-/// The bytes of an id, which may be absent.
+/// Reads an id, which may be absent.
 fn id<const N: usize>(json: &mut JsonReader<'_>) -> Result<[u8; N], DecodeError> {
     let mut id = [0; N];
     let text = json.text()?;
@@ -394,7 +394,7 @@ fn attributes<'a>(
     })
 }
 
-/// Reads a value; `depth` is in how many others it lies.
+/// Reads a value at a depth of nesting.
 fn any_value<'a>(
     json: &mut JsonReader<'a>,
     depth: usize,

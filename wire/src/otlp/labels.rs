@@ -1,4 +1,4 @@
-//! Label sets while they are put together, and the names of labels that have been made.
+//! Label sets under construction, and translated names of labels.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
 use crate::rejects::series_text;
 use crate::slow_path::check_lengths;
 
-/// So many names are remembered in a request; others are made again.
+/// Maximum number of translated names that a request caches.
 const NAMES_KEPT_MAX: usize = 4096;
 
-/// Why labels are refused, and the words for the sender.
+/// Reason and text of rejected labels.
 pub(super) type Refusal = (RejectReason, String);
 
-/// LabelNames of labels by names of attributes.
+/// Cache of label names by attribute name.
 #[derive(Debug)]
 pub(super) struct LabelNames<'a> {
     settings: &'a Settings,
@@ -33,11 +33,11 @@ impl<'a> LabelNames<'a> {
         LabelNames { settings, limits, known: HashMap::new() }
     }
 
-    /// The name of a label, of an attribute that is promoted.
+    /// Translates the name of a promoted attribute.
     ///
-    /// Errors: nothing is left of it, or it is too long.
+    /// Errors: the result is empty, or the name is too long.
     pub(super) fn label(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
-        // Without escaping, some names are refused here that data points may have.
+        // Without escaping, some names are invalid here that data points may have.
         if self.settings.allow_utf8 {
             self.check_len(name)?;
             return self.made(name);
@@ -45,13 +45,13 @@ impl<'a> LabelNames<'a> {
         self.of_attribute(name)
     }
 
-    /// The name of a label, of an attribute of a scope.
+    /// Translates the name of an attribute of a scope.
     pub(super) fn scope_label(&self, name: &str) -> Result<Rc<str>, Refusal> {
         self.check_len(name)?;
         self.made(&format!("otel_scope_{name}"))
     }
 
-    /// The name of a label, of an attribute of a data point: without escaping, it is any.
+    /// Translates the name of an attribute of a data point; without escaping, any name is valid.
     fn of_attribute(&mut self, name: &'a str) -> Result<Rc<str>, Refusal> {
         if let Some(known) = self.known.get(name) {
             return Ok(Rc::clone(known));
@@ -67,7 +67,7 @@ impl<'a> LabelNames<'a> {
         Ok(made)
     }
 
-    /// Before anything is made of it: that may take several times its length.
+    /// Checks a name before its translation, which may take several times its memory.
     fn check_len(&self, name: &str) -> Result<(), Refusal> {
         check_lengths(name.len(), 0, self.limits).map_err(|text| (RejectReason::LabelLimit, text))
     }
@@ -78,15 +78,15 @@ impl<'a> LabelNames<'a> {
     }
 }
 
-/// Labels in the order of their names, each once, none empty; without the metric's name.
+/// Labels without the metric name. Invariant: sorted by name, unique, not empty.
 #[derive(Debug, Default, Clone, Hash)]
 pub(super) struct LabelSet<'a> {
     pairs: Vec<(Rc<str>, Cow<'a, str>)>,
 }
 
 impl<'a> LabelSet<'a> {
-    /// The labels that attributes make, but for those whose keys are left out. Values of keys that
-    /// become one name are joined in the order of the keys.
+    /// Makes labels of attributes, except the keys in `left_out`. If keys translate to one name,
+    /// their values are joined in the order of the keys.
     pub(super) fn of_attributes(
         attributes: &'a [Attribute<'a>],
         left_out: &[&str],
@@ -101,7 +101,7 @@ impl<'a> LabelSet<'a> {
         for Attribute { key, value } in sorted {
             let name = names.of_attribute(key)?;
             let value = value_text(key, value, limits)?;
-            match labels.place(&name) {
+            match labels.position(&name) {
                 Ok(_) if names.settings.allow_utf8 => {
                     let text = format!("label name {} is not unique", quoted(key));
                     return Err((RejectReason::DuplicateLabel, text));
@@ -119,9 +119,9 @@ impl<'a> LabelSet<'a> {
         Ok(labels)
     }
 
-    /// Where a name is, or where it belongs.
-    fn place(&self, name: &str) -> Result<usize, usize> {
-        // Mostly they come in order.
+    /// Returns the index of a name, or the index at which to insert it.
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        // Names mostly come in order.
         match self.pairs.last() {
             Some((last, _)) if **last >= *name => {
                 self.pairs.binary_search_by(|(known, _)| (**known).cmp(name))
@@ -131,17 +131,17 @@ impl<'a> LabelSet<'a> {
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.place(name).is_ok()
+        self.position(name).is_ok()
     }
 
-    /// Sets a label whatever it was; the empty value takes it away.
+    /// Sets a label; an empty value removes it.
     pub(super) fn set(
         &mut self,
         name: Rc<str>,
         value: Cow<'a, str>,
         limits: &Limits,
     ) -> Result<(), Refusal> {
-        match self.place(&name) {
+        match self.position(&name) {
             Ok(at) if value.is_empty() => drop(self.pairs.remove(at)),
             Ok(at) => self.pairs[at].1 = value,
             Err(_) if value.is_empty() => {}
@@ -153,10 +153,10 @@ impl<'a> LabelSet<'a> {
         Ok(())
     }
 
-    /// Adds labels that are not there yet.
+    /// Adds labels whose names are absent.
     pub(super) fn add(&mut self, others: &LabelSet<'a>, limits: &Limits) -> Result<(), Refusal> {
         for (name, value) in &others.pairs {
-            if let Err(at) = self.place(name) {
+            if let Err(at) = self.position(name) {
                 self.pairs.insert(at, (Rc::clone(name), value.clone()));
                 check_count(self.pairs.len(), limits)?;
             }
@@ -164,7 +164,7 @@ impl<'a> LabelSet<'a> {
         Ok(())
     }
 
-    /// Sets labels whatever they were.
+    /// Sets all labels of another set.
     pub(super) fn set_all(
         &mut self,
         others: &LabelSet<'a>,
@@ -176,10 +176,10 @@ impl<'a> LabelSet<'a> {
         Ok(())
     }
 
-    /// Appends the labels in packed form, with a metric's name and maybe one more label, which
-    /// count more than others of these names.
+    /// Appends the packed labels, with a metric name and an optional label, which replace others of
+    /// these names.
     ///
-    /// Errors: as the fault is named to the sender; the arena is as before.
+    /// Errors: the text for the sender; the arena is unchanged.
     pub(super) fn pack(
         &self,
         metric: &str,
@@ -211,7 +211,7 @@ impl<'a> LabelSet<'a> {
         Ok(())
     }
 
-    /// The labels in order with those that count more.
+    /// Returns the labels in order, with those of `pack`.
     fn with<'s>(
         &'s self,
         metric: &'s str,
@@ -221,7 +221,7 @@ impl<'a> LabelSet<'a> {
         let mut own = own
             .filter(move |(name, _)| *name != METRIC_NAME && more.is_none_or(|(n, _)| n != *name))
             .peekable();
-        // The metric's name comes before all that can be added.
+        // The metric name comes before all labels that can be added.
         let mut added = [Some((METRIC_NAME, metric)), more].into_iter().flatten().peekable();
         std::iter::from_fn(move || match (own.peek(), added.peek()) {
             (Some((left, _)), Some((right, _))) if left < right => own.next(),
@@ -230,13 +230,13 @@ impl<'a> LabelSet<'a> {
         })
     }
 
-    /// Bytes of the packed form, about.
+    /// Approximate size of the packed labels, in bytes.
     pub(super) fn packed_bytes(&self) -> usize {
         self.pairs.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
     }
 }
 
-/// The value of an attribute as that of a label.
+/// Returns the value of an attribute as the value of a label.
 pub(super) fn value_text<'a>(
     key: &str,
     value: &'a AnyValue<'_>,
@@ -246,7 +246,7 @@ pub(super) fn value_text<'a>(
     value::text(value, limit).map_err(|_| too_long(key, limit))
 }
 
-/// Errors: a value is too long for a label, whatever its data point says.
+/// Checks the length of the value of a label.
 pub(super) fn check_value_len(key: &str, length: usize, limits: &Limits) -> Result<(), Refusal> {
     let limit = text_bytes_max(limits.label_value_bytes_max);
     if length <= limit { Ok(()) } else { Err(too_long(key, limit)) }

@@ -1,29 +1,29 @@
-//! A request as a tree, whichever encoding it came in. Texts lie in the message where they can.
+//! A decoded request. Texts are borrowed from the message if possible.
 //!
 //! Source: `opentelemetry/proto/metrics/v1/metrics.proto` and `common/v1/common.proto` of the
-//! OpenTelemetry protocol. What Prometheus does not look at is not kept.
+//! OpenTelemetry protocol, without fields that Prometheus ignores.
 
 use std::borrow::Cow;
 
-/// How deep values may lie in each other.
+/// Maximum depth of nested values.
 pub(super) const VALUE_DEPTH_MAX: usize = 64;
 
-/// The bit of `flags` that says that there is no value any more.
+/// Bit of `flags` that marks the end of a series.
 const NO_RECORDED_VALUE: u32 = 1;
 
-/// A text: a part of the message, or what its escapes stand for.
+/// A text, borrowed from the message unless it has escapes.
 pub(super) type Text<'a> = Cow<'a, str>;
 
-/// What came of one resource.
+/// Metrics of one resource.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ResourceMetrics<'a> {
     pub(super) attributes: Vec<Attribute<'a>>,
     pub(super) scopes: Vec<ScopeMetrics<'a>>,
-    /// Where senders of old put them; they count where there are no others.
+    /// Scopes of old senders, used if there are no others.
     pub(super) deprecated_scopes: Vec<ScopeMetrics<'a>>,
 }
 
-/// What came of one instrumentation scope.
+/// Metrics of one instrumentation scope.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ScopeMetrics<'a> {
     pub(super) scope: Scope<'a>,
@@ -31,7 +31,7 @@ pub(super) struct ScopeMetrics<'a> {
     pub(super) metrics: Vec<Metric<'a>>,
 }
 
-/// Who made the measurements.
+/// An instrumentation scope.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Scope<'a> {
     pub(super) name: Text<'a>,
@@ -60,7 +60,7 @@ pub(super) enum Data<'a> {
     Summary(DataPoints<SummaryPoint<'a>>),
 }
 
-/// What data points are of.
+/// Kind of data points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataKind {
     Gauge,
@@ -71,7 +71,7 @@ pub(super) enum DataKind {
 }
 
 impl DataKind {
-    /// Its name among the fields of a metric.
+    /// Returns the name of the field of a metric.
     pub(super) fn name(self) -> &'static str {
         match self {
             DataKind::Gauge => "gauge",
@@ -82,13 +82,13 @@ impl DataKind {
         }
     }
 
-    /// Whether data points of this kind tell what changed, or all since a start.
+    /// Returns whether data points of this kind are deltas or cumulative.
     pub(super) fn has_temporality(self) -> bool {
         !matches!(self, DataKind::Gauge | DataKind::Summary)
     }
 }
 
-/// Data points of one kind, and what some kinds say of all of them.
+/// Data points of one kind, with their common properties.
 #[derive(Debug, PartialEq)]
 pub(super) struct DataPoints<P> {
     pub(super) points: Vec<P>,
@@ -104,7 +104,7 @@ impl<P> Default for DataPoints<P> {
     }
 }
 
-/// What data points of all kinds have. Units: ns since the epoch, 0 where it is not known.
+/// Common fields of all data points. Units: ns since the epoch, 0 if unknown.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Point<'a> {
     pub(super) attributes: Vec<Attribute<'a>>,
@@ -113,7 +113,7 @@ pub(super) struct Point<'a> {
     pub(super) flags: u32,
 }
 
-/// A number at a time; one that is not given is 0.
+/// A data point with a number; 0 if absent.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NumberPoint<'a> {
     pub(super) point: Point<'a>,
@@ -121,7 +121,7 @@ pub(super) struct NumberPoint<'a> {
     pub(super) exemplars: Vec<Exemplar<'a>>,
 }
 
-/// A histogram with explicit bounds at a time.
+/// A data point with a histogram of explicit bounds.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct HistogramPoint<'a> {
     pub(super) point: Point<'a>,
@@ -132,7 +132,7 @@ pub(super) struct HistogramPoint<'a> {
     pub(super) exemplars: Vec<Exemplar<'a>>,
 }
 
-/// An exponential histogram at a time.
+/// A data point with an exponential histogram.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ExponentialPoint<'a> {
     pub(super) point: Point<'a>,
@@ -152,7 +152,7 @@ pub(super) struct Buckets {
     pub(super) counts: Vec<u64>,
 }
 
-/// A summary at a time.
+/// A data point with a summary.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct SummaryPoint<'a> {
     pub(super) point: Point<'a>,
@@ -161,20 +161,20 @@ pub(super) struct SummaryPoint<'a> {
     pub(super) quantiles: Vec<Quantile>,
 }
 
-/// A quantile and the value at it.
+/// A quantile and its value.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(super) struct Quantile {
     pub(super) quantile: f64,
     pub(super) value: f64,
 }
 
-/// An example of what was counted.
+/// An exemplar.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Exemplar<'a> {
     pub(super) attributes: Vec<Attribute<'a>>,
     pub(super) time_ns: u64,
     pub(super) value: Option<f64>,
-    /// 16 bytes and 8, all 0 where there is none.
+    /// All 0 if absent, like `span_id`.
     pub(super) trace_id: [u8; 16],
     pub(super) span_id: [u8; 8],
 }
@@ -201,21 +201,21 @@ pub(super) enum AnyValue<'a> {
 }
 
 impl<'a> ResourceMetrics<'a> {
-    /// The scopes that count.
+    /// Returns the scopes in use.
     pub(super) fn scopes(&self) -> &[ScopeMetrics<'a>] {
         if self.scopes.is_empty() { &self.deprecated_scopes } else { &self.scopes }
     }
 }
 
 impl Point<'_> {
-    /// Whether the series has ended.
+    /// Returns whether the point is a staleness marker.
     pub(super) fn is_stale(&self) -> bool {
         self.flags & NO_RECORDED_VALUE != 0
     }
 }
 
 impl Data<'_> {
-    /// How many data points there are.
+    /// Number of data points.
     pub(super) fn point_count(&self) -> usize {
         match self {
             Data::Empty => 0,

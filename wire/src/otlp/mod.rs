@@ -6,8 +6,8 @@
 //! JSON ─────┘              names, labels, buckets
 //! ```
 //!
-//! [`message`] is the request as a tree, which [`protobuf`] and [`json`] read; [`translate`] walks
-//! it once. Both ask the budget of the request for all that they hold.
+//! [`protobuf`] and [`json`] decode a request into the structs of [`message`], which [`translate`]
+//! converts in one pass. The budget of the request bounds the memory of both.
 
 mod exemplar;
 mod histogram;
@@ -31,7 +31,7 @@ use crate::decode_budget::DecodeBudget;
 use crate::limits::Limits;
 use crate::{DecodeError, Decoded, Grant, check_decompressed_len};
 
-/// How a message is written.
+/// Encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/x-protobuf`.
@@ -40,19 +40,19 @@ pub enum Encoding {
     Json,
 }
 
-/// How metrics are translated.
+/// Settings of the translation.
 ///
-/// Source: the section `otlp` of Prometheus' configuration, whose names the comments have.
+/// Source: the section `otlp` of the configuration of Prometheus, with its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `translation_strategy`: whether names end with units and types.
     pub add_suffixes: bool,
     /// `translation_strategy`: whether names keep all their characters.
     pub allow_utf8: bool,
-    /// Which attributes of the resource become labels of each series.
+    /// Attributes of the resource that become labels of each series.
     pub promoted: Promoted,
-    /// `keep_identifying_resource_attributes`: whether `target_info` has those as well of which
-    /// `job` and `instance` are made.
+    /// `keep_identifying_resource_attributes`: whether `target_info` also has the attributes from
+    /// which `job` and `instance` are made.
     pub keep_identifying: bool,
     /// `convert_histograms_to_nhcb`: whether histograms become native ones.
     pub to_custom_buckets: bool,
@@ -62,13 +62,13 @@ pub struct Settings {
     pub sanitize_leading_underscore: bool,
     /// `label_name_preserve_multiple_underscores`: whether runs of underscores stay.
     pub preserve_multiple_underscores: bool,
-    /// Whether data points with delta temporality are stored as they are.
+    /// Stores data points with delta temporality as they are.
     pub allow_delta: bool,
-    /// Half of it, in ns, is how far samples of `target_info` lie apart at most.
+    /// Lookback in ns; half of it is the maximum distance between samples of `target_info`.
     pub lookback_ns: u64,
 }
 
-/// Which attributes of a resource become labels.
+/// Attributes of a resource that become labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Promoted {
     /// `promote_resource_attributes`: these.
@@ -78,7 +78,7 @@ pub enum Promoted {
 }
 
 impl Default for Settings {
-    /// Those of Prometheus.
+    /// Returns the defaults of Prometheus.
     fn default() -> Settings {
         Settings {
             add_suffixes: true,
@@ -97,10 +97,9 @@ impl Default for Settings {
 
 /// Decodes a message into an empty batch.
 ///
-/// Data points with faults of their own are left out and reported in the answer.
+/// Invalid data points are rejected and reported in the result.
 ///
-/// Errors: a message that is malformed anywhere, or over a limit, leaves nothing usable in the
-/// batch.
+/// Errors: the message is malformed or over a limit; the batch is then unusable.
 pub fn decode(
     encoding: Encoding,
     bytes: &[u8],

@@ -17,7 +17,7 @@ use model::labels::quoted;
 
 use super::Settings;
 
-/// What a metric is, as far as its name tells.
+/// Kind of a metric, as far as it changes the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameKind {
     Counter,
@@ -25,9 +25,9 @@ pub(super) enum NameKind {
     Other,
 }
 
-/// The name of a metric.
+/// Translates the name of a metric.
 ///
-/// Errors: the words of Prometheus for a name of which nothing is left.
+/// Errors: the result is empty, in the words of Prometheus.
 pub(super) fn metric_name(
     settings: &Settings,
     name: &str,
@@ -58,7 +58,7 @@ fn is_metric_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == ':'
 }
 
-/// The words of a name with underscores between them.
+/// Joins the words of a name, and its suffixes, by underscores.
 fn escaped_with_suffixes(name: &str, unit: &str, kind: NameKind) -> String {
     let mut words: Vec<&str> =
         name.split(|c| !is_metric_char(c)).filter(|word| !word.is_empty()).collect();
@@ -84,8 +84,8 @@ fn escaped_with_suffixes(name: &str, unit: &str, kind: NameKind) -> String {
     not_beginning_with_digit(words.join("_"))
 }
 
-/// A name with an underscore for each run of characters that are not allowed, and none at its
-/// ends. Underscores stay.
+/// Replaces each run of invalid characters by an underscore, and removes it at both ends.
+/// Underscores are valid.
 fn escaped(name: &str) -> String {
     let words = name.split(|c| !is_metric_char(c) && c != '_').filter(|word| !word.is_empty());
     not_beginning_with_digit(words.collect::<Vec<_>>().join("_"))
@@ -95,7 +95,7 @@ fn not_beginning_with_digit(name: String) -> String {
     if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
-/// A name as it is, with suffixes behind it. What is a suffix already goes first.
+/// Appends suffixes to a name, after removing those that it has.
 fn with_suffixes(name: &str, unit: &str, kind: NameKind) -> String {
     let last = match kind {
         NameKind::Counter => Some("total"),
@@ -116,9 +116,9 @@ fn with_suffixes(name: &str, unit: &str, kind: NameKind) -> String {
     name
 }
 
-/// A name without a suffix and the character before it, whatever that is, if more is left.
+/// Removes a suffix and the character before it, unless the name is then empty.
 ///
-/// Prometheus takes a byte before the suffix, which may be a part of a character.
+/// Prometheus removes the byte before the suffix, which may be a part of a character.
 fn without_suffix<'a>(name: &'a str, suffix: &str) -> &'a str {
     let mut rest = name.strip_suffix(suffix).unwrap_or_default().chars();
     match rest.next_back() {
@@ -127,7 +127,7 @@ fn without_suffix<'a>(name: &'a str, suffix: &str) -> &'a str {
     }
 }
 
-/// The unit of a metric as its metadata have it.
+/// Returns the unit of a metric for its metadata.
 pub(super) fn unit_name(unit: &str) -> String {
     let [main, per] = unit_suffixes(unit).map(|suffix| without_odd_chars(&suffix));
     let name = match (main.is_empty(), per.is_empty()) {
@@ -139,7 +139,7 @@ pub(super) fn unit_name(unit: &str) -> String {
     name.strip_suffix('_').unwrap_or(name).to_owned()
 }
 
-/// The suffixes of a unit: of what stands before the slash, and of what stands behind it.
+/// Returns the suffixes of a unit: for the part before the slash, and for the part after it.
 fn unit_suffixes(unit: &str) -> [String; 2] {
     let (main, per) = unit.split_once('/').unwrap_or((unit, ""));
     let [main, per] = [main.trim(), per.trim()].map(|unit| match unit.contains(['{', '}']) {
@@ -189,8 +189,7 @@ fn unit_suffixes(unit: &str) -> [String; 2] {
     [main.to_owned(), per]
 }
 
-/// A unit with one underscore for each run of characters that are not allowed, and none at its
-/// beginning.
+/// Replaces each run of invalid characters of a unit by an underscore, and removes it at the start.
 fn without_odd_chars(unit: &str) -> String {
     let mut out = String::with_capacity(unit.len());
     for c in unit.chars() {
@@ -203,9 +202,9 @@ fn without_odd_chars(unit: &str) -> String {
     out
 }
 
-/// The name of a label, of an attribute that is promoted or escaped.
+/// Translates the name of an attribute to that of a label.
 ///
-/// Errors: the words of Prometheus for a name of which nothing is left.
+/// Errors: the result is empty, in the words of Prometheus.
 pub(super) fn label_name(settings: &Settings, name: &str) -> Result<String, String> {
     let has_underscores_only = |name: &str| name.bytes().all(|byte| byte == b'_');
     if name.is_empty() {
@@ -240,7 +239,7 @@ fn escaped_label(name: &str, preserves: bool) -> String {
     if preserves {
         return name.chars().map(escaped).collect();
     }
-    // Underscores around a reserved name stay.
+    // A reserved name keeps its underscores.
     let reserved = name.strip_prefix("__").and_then(|name| name.strip_suffix("__"));
     let mut out = String::with_capacity(name.len());
     for c in reserved.unwrap_or(name).chars().map(escaped) {

@@ -1,7 +1,7 @@
-//! A request in protobuf: an `ExportMetricsServiceRequest`.
+//! Decoding of a protobuf request, an `ExportMetricsServiceRequest`.
 //!
-//! Fields may be split, repeated, unknown or in any order; of a choice the last one counts. In texts,
-//! bytes that are not UTF-8 are replaced by U+FFFD: Prometheus accepts them, too.
+//! Fields may be split, repeated, unknown or in any order; of a oneof the last field wins. In
+//! texts, bytes that are not UTF-8 are replaced by U+FFFD, as Prometheus accepts them, too.
 
 use std::borrow::Cow;
 
@@ -30,16 +30,16 @@ pub(super) fn decode<'a>(
     Ok(resources)
 }
 
-/// One field of a message, of which the content has not been read.
+/// One field of a message, before its content.
 struct Field<'r, 'a> {
     reader: &'r mut Reader<'a>,
     key: Key,
     start: usize,
-    /// The message that holds it.
+    /// Name of the message with this field.
     message: &'static str,
 }
 
-/// Hands over each field, whose content is then read or skipped.
+/// Passes each field to `take`, which reads or skips its content.
 fn each_field<'a>(
     mut reader: Reader<'a>,
     message: &'static str,
@@ -95,7 +95,7 @@ impl<'a> Field<'_, 'a> {
         Ok(String::from_utf8_lossy(bytes))
     }
 
-    /// The bytes of an id, which may be absent.
+    /// Reads an id, which may be absent.
     fn id<const N: usize>(self) -> Result<[u8; N], DecodeError> {
         self.read(|reader, key| match reader.nested(key)?.rest() {
             [] => Ok([0; N]),
@@ -107,7 +107,7 @@ impl<'a> Field<'_, 'a> {
         })
     }
 
-    /// Numbers of eight bytes, one or packed.
+    /// Reads numbers of eight bytes, packed or not.
     fn fixed64s<T>(
         self,
         out: &mut Vec<T>,
@@ -125,7 +125,7 @@ impl<'a> Field<'_, 'a> {
         packed.iter().try_for_each(|n| budget.push(out, of_bits(u64::from_le_bytes(*n))))
     }
 
-    /// Varints, one or packed.
+    /// Reads varints, packed or not.
     fn varints(self, out: &mut Vec<u64>, budget: &mut DecodeBudget<'_>) -> Result<(), DecodeError> {
         let mut spent = Ok(());
         self.read(|reader, key| {
@@ -143,7 +143,7 @@ fn resource_metrics<'a>(
     message: Reader<'a>,
     budget: &mut DecodeBudget<'_>,
 ) -> Result<ResourceMetrics<'a>, DecodeError> {
-    /// Of senders that called a scope an instrumentation library.
+    /// Field of old senders, which called a scope an instrumentation library.
     const DEPRECATED_SCOPE_METRICS: u32 = 1000;
     let mut out = ResourceMetrics::default();
     each_field(message, "resource_metrics", |field| match field.key.field {
@@ -237,7 +237,7 @@ fn metric<'a>(
     Ok(out)
 }
 
-/// Reads the data points of a metric. Fields that a kind has not are unknown.
+/// Reads the data points of a metric. Fields of other kinds are unknown.
 fn data_points<'a, P>(
     message: Reader<'a>,
     kind: DataKind,
@@ -260,7 +260,7 @@ fn data_points<'a, P>(
     Ok(out)
 }
 
-/// Reads a field that data points of all kinds have; their numbers differ.
+/// Reads a common field of data points, some of whose numbers differ by kind.
 fn point_field<'a>(
     field: Field<'_, 'a>,
     out: &mut Point<'a>,
@@ -418,7 +418,7 @@ fn attribute<'a>(
     budget.push(out, attribute)
 }
 
-/// Reads a value; `depth` is in how many others it lies.
+/// Reads a value at a depth of nesting.
 fn any_value<'a>(
     message: Reader<'a>,
     depth: usize,

@@ -1,4 +1,4 @@
-//! What all series of a resource have, and all of a scope.
+//! Labels of a resource and of a scope.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -8,12 +8,12 @@ use super::message::{Attribute, ScopeMetrics};
 use super::{Promoted, Settings};
 use crate::limits::Limits;
 
-/// Attributes of a resource that name who sends.
+/// Identifying attributes of a resource.
 const SERVICE_NAME: &str = "service.name";
 const SERVICE_NAMESPACE: &str = "service.namespace";
 const SERVICE_INSTANCE: &str = "service.instance.id";
 
-/// What all series of a resource have.
+/// Labels of all series of a resource.
 pub(super) struct ResourceLabels<'t> {
     promoted: LabelSet<'t>,
     job: Cow<'t, str>,
@@ -48,13 +48,14 @@ impl<'t> ResourceLabels<'t> {
             (_, None) => Cow::Borrowed(""),
         };
         let instance = text(SERVICE_INSTANCE)?.unwrap_or_default();
-        // Each data point has a copy of them.
+        // Each data point copies them.
         check_value_len(SERVICE_NAME, job.len(), limits)?;
         check_value_len(SERVICE_INSTANCE, instance.len(), limits)?;
         Ok(ResourceLabels { promoted, job, instance })
     }
 
-    /// Adds promoted attributes to the labels of a data point, which count more, and says who sends.
+    /// Adds promoted attributes to the labels of a data point, which take precedence, then `job`
+    /// and `instance`.
     pub(super) fn add_to(&self, labels: &mut LabelSet<'t>, limits: &Limits) -> Result<(), Refusal> {
         labels.add(&self.promoted, limits)?;
         self.set_target(labels, limits)
@@ -69,7 +70,8 @@ impl<'t> ResourceLabels<'t> {
         Ok(())
     }
 
-    /// The labels of `target_info`; none where nothing is to be told, or nobody to tell it of.
+    /// Returns the labels of `target_info`; `None` without other attributes, or without `job` and
+    /// `instance`.
     pub(super) fn target_info(
         &self,
         attributes: &'t [Attribute<'t>],
@@ -89,11 +91,11 @@ impl<'t> ResourceLabels<'t> {
     }
 }
 
-/// What all series of a scope have.
+/// Labels of all series of a scope.
 #[derive(Default)]
 pub(super) struct ScopeLabels<'t> {
     attributes: LabelSet<'t>,
-    /// Set even where they are empty, which takes the label away.
+    /// Labels that are set even if empty, which removes those of the data point.
     fixed: Vec<(Rc<str>, &'t str)>,
 }
 
@@ -122,7 +124,7 @@ impl<'t> ScopeLabels<'t> {
         Ok(ScopeLabels { attributes, fixed: fixed.into() })
     }
 
-    /// Sets them in the labels of a data point, which count less.
+    /// Sets the labels of the scope, which take precedence over those of a data point.
     pub(super) fn set_in(&self, labels: &mut LabelSet<'t>, limits: &Limits) -> Result<(), Refusal> {
         labels.set_all(&self.attributes, limits)?;
         for (name, value) in &self.fixed {
@@ -132,7 +134,7 @@ impl<'t> ScopeLabels<'t> {
     }
 }
 
-/// First and last time of a resource's data points, in ns.
+/// First and last timestamp of the data points of a resource, in ns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PointTimes {
     pub(super) first_ns: i64,
@@ -140,7 +142,7 @@ pub(super) struct PointTimes {
 }
 
 impl PointTimes {
-    /// Adds a time; times have been checked to have 63 bits.
+    /// Adds a timestamp of at most 63 bits.
     pub(super) fn add(times: &mut Option<PointTimes>, time_ns: u64) {
         let time_ns = time_ns as i64;
         let PointTimes { first_ns, last_ns } =

@@ -1,7 +1,6 @@
-//! Values of attributes as texts.
+//! Values of attributes as texts: nested values are JSON, bytes are base64.
 //!
-//! Source: `Value.AsString` of `pdata` of the OpenTelemetry Collector, which Prometheus uses:
-//! texts are themselves, what is nested is JSON, bytes are base64.
+//! Source: `Value.AsString` of `pdata` of the OpenTelemetry Collector, which Prometheus uses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,13 +12,13 @@ use model::number_text;
 
 use super::message::{AnyValue, Attribute};
 
-/// The text would be longer than is asked for.
+/// The text would exceed the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// A value as the text of a label; empty where there is none.
+/// Returns a value as text; empty if there is none.
 ///
-/// Errors: a text that has to be made, and would have more than `bytes_max`.
+/// Errors: a formatted text of more than `bytes_max`.
 pub(super) fn text<'v>(value: &'v AnyValue<'_>, bytes_max: usize) -> Result<Cow<'v, str>, TooLong> {
     let text = match value {
         AnyValue::Empty => return Ok(Cow::Borrowed("")),
@@ -34,7 +33,7 @@ pub(super) fn text<'v>(value: &'v AnyValue<'_>, bytes_max: usize) -> Result<Cow<
             match out.push(value) {
                 Ok(()) => out.text,
                 Err(Stop::TooLong) => return Err(TooLong),
-                // Prometheus has no text for such a value either.
+                // As in Prometheus.
                 Err(Stop::NotFinite) => String::new(),
             }
         }
@@ -51,13 +50,13 @@ fn double_text(value: f64) -> String {
     }
 }
 
-/// JSON as it grows.
+/// Writer of JSON.
 struct JsonText {
     text: String,
     bytes_max: usize,
 }
 
-/// Why there is no text.
+/// Error of formatting a value.
 enum Stop {
     TooLong,
     /// JSON has no infinities and no NaN.
@@ -89,7 +88,7 @@ impl JsonText {
         self.check()
     }
 
-    /// Adds an object, its keys in order; of a repeated key the last value stays.
+    /// Adds an object with sorted keys; of a repeated key the last value wins.
     fn push_map(&mut self, values: &[Attribute<'_>]) -> Result<(), Stop> {
         let by_key: BTreeMap<&str, _> = values.iter().map(|a| (&*a.key, &a.value)).collect();
         self.text.push('{');
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_as_the_collector_tells_them() {
+    fn values_are_formatted_as_by_the_collector() {
         let nested = AnyValue::Map(vec![
             attribute("b", AnyValue::List(vec![AnyValue::Integer(-1), AnyValue::Double(0.5)])),
             attribute("a", AnyValue::Text("<\"\n\u{1}ü\u{2028}>".into())),
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_long_is_not_made() {
+    fn texts_over_the_limit_are_errors() {
         let list =
             AnyValue::List((0..1000).map(|_| AnyValue::Text("\0".repeat(90).into())).collect());
         assert_eq!(text(&list, 4096), Err(TooLong));

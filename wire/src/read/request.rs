@@ -1,22 +1,22 @@
-//! What a client of remote read asks for.
+//! Decoding of requests.
 
 use model::MatchOp;
 
 use crate::protobuf::{Reader, WireError};
 
-/// How an answer may look.
+/// Type of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseType {
     /// One message of plain samples, compressed.
     Samples,
-    /// Frames of chunks, one after the other.
+    /// A stream of frames with chunks.
     StreamedXorChunks,
 }
 
-/// What a request may hold.
+/// Limits of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits {
-    /// Bytes once decompressed.
+    /// Decompressed bytes.
     pub message_bytes_max: usize,
     /// Queries.
     pub queries_max: usize,
@@ -24,64 +24,64 @@ pub struct ReadLimits {
     pub matchers_max: usize,
 }
 
-/// A request.
+/// A remote read request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// What is asked for; the answer has one result for each.
+    /// Queries; the response has one result for each.
     pub queries: Vec<ReadQuery>,
-    /// The first kind of answer that the client takes and that there is.
+    /// First response type in the request that is supported.
     pub response: ResponseType,
 }
 
 /// One query of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadQuery {
-    /// First time, inclusive, ms since the epoch.
+    /// First timestamp, inclusive, ms since the epoch.
     pub start_ms: i64,
-    /// Last time, inclusive.
+    /// Last timestamp, inclusive.
     pub end_ms: i64,
-    /// All must pass.
+    /// Matchers, all of which select.
     pub matchers: Vec<ReadMatcher>,
-    /// What the client does with the samples.
+    /// Hints of the client about its use of the samples.
     pub hints: Option<ReadHints>,
 }
 
-/// A condition on a label, not compiled yet.
+/// A label matcher, not compiled yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadMatcher {
-    /// How it compares.
+    /// Comparison.
     pub op: MatchOp,
-    /// The label's name.
+    /// Name of the label.
     pub name: String,
-    /// The value or expression.
+    /// Value or regular expression.
     pub value: String,
 }
 
-/// What a client says of its use of the samples, as far as that changes the answer.
+/// Hints of a client about its use of the samples, as far as they change the response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadHints {
-    /// Nothing before this matters.
+    /// First timestamp that the client uses.
     pub start_ms: i64,
-    /// Nothing after this matters.
+    /// Last timestamp that the client uses.
     pub end_ms: i64,
-    /// The function around the selector; `series` wants labels alone.
+    /// Function around the selector; `series` asks for labels only.
     pub function: String,
 }
 
-/// Why a request is refused: each can be mended by its sender.
+/// Error of decoding a request. The client can fix each of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The compression is broken.
+    /// The compression is invalid.
     #[error("cannot decompress the request: {0}")]
     Snappy(#[from] snap::Error),
-    /// It is too large.
+    /// The request is over a limit.
     #[error("read request has {reached} {what}, the limit is {limit}")]
     TooLarge {
-        /// What is counted, in the plural.
+        /// The counted unit, in the plural.
         what: &'static str,
         /// The limit.
         limit: usize,
-        /// The figure that passed it.
+        /// The size that exceeds it.
         reached: usize,
     },
     /// The bytes are not a read request.
@@ -93,20 +93,20 @@ pub enum ReadError {
     /// There is no such comparison.
     #[error("invalid matcher type {0}")]
     MatcherType(u64),
-    /// No answer that the client takes can be given.
+    /// None of the accepted response types is supported.
     #[error(
         "none of the response types {0:?} is supported, but 0 (SAMPLES) and 1 (STREAMED_XOR_CHUNKS)"
     )]
     NoResponseType(Vec<u64>),
 }
 
-/// So many kinds of answers are looked at.
+/// Maximum number of response types that are read.
 const RESPONSE_TYPES_MAX: usize = 64;
 
 impl ReadRequest {
     /// Decompresses and decodes a request.
     ///
-    /// Memory: the limits bound it, whatever the body claims.
+    /// Memory: bounded by the limits.
     pub fn decode(body: &[u8], limits: &ReadLimits) -> Result<ReadRequest, ReadError> {
         let length = snap::raw::decompress_len(body)?;
         limits.check("bytes", length, limits.message_bytes_max)?;
@@ -135,7 +135,7 @@ impl ReadRequest {
 }
 
 impl ResponseType {
-    /// The first that there is; plain samples where a client does not say what it takes.
+    /// Returns the first supported type; plain samples if the client names none.
     fn first_of(accepted: Vec<u64>) -> Result<ResponseType, ReadError> {
         let known = accepted.iter().find_map(|number| match number {
             0 => Some(ResponseType::Samples),
@@ -211,7 +211,7 @@ impl ReadMatcher {
 }
 
 impl ReadHints {
-    /// Reads one message of hints over those before, as protobuf merges fields that come twice.
+    /// Reads hints over earlier ones, as protobuf merges repeated messages.
     fn decode(&mut self, mut reader: Reader<'_>) -> Result<(), ReadError> {
         while !reader.is_at_end() {
             let key = reader.key()?;

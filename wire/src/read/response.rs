@@ -134,7 +134,8 @@ pub struct ChunkRef<'a> {
     pub data: &'a [u8],
 }
 
-/// Encodes the frames of a response of type `STREAMED_XOR_CHUNKS`. A frame has chunks of one series.
+/// Encodes the frames of a response of type `STREAMED_XOR_CHUNKS`. A frame has chunks of one
+/// series.
 #[derive(Debug)]
 pub struct FrameEncoder {
     frame_bytes_max: usize,
@@ -146,8 +147,8 @@ pub struct FrameEncoder {
 }
 
 impl FrameEncoder {
-    /// Creates an encoder for the query at an index. A frame ends with the chunk that makes it reach
-    /// `frame_bytes_max`.
+    /// Creates an encoder for the query at an index. A frame ends with the chunk that makes it
+    /// reach `frame_bytes_max`.
     pub fn new(query_index: usize, frame_bytes_max: usize) -> FrameEncoder {
         FrameEncoder {
             frame_bytes_max,

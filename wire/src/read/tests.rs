@@ -109,7 +109,7 @@ fn decode(message: &ReadRequestMessage) -> Result<ReadRequest, ReadError> {
 }
 
 #[test]
-fn requests_are_read_as_prost_writes_them() {
+fn requests_of_prost_decode() {
     let hints = HintsMessage {
         step: 15_000,
         function: "rate".to_owned(),
@@ -147,7 +147,7 @@ fn requests_are_read_as_prost_writes_them() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn invalid_requests_are_errors() {
     let too_large =
         |what, limit, reached| Err::<ReadRequest, _>(ReadError::TooLarge { what, limit, reached });
     let queries = |count: usize, matchers: usize| {
@@ -204,7 +204,7 @@ fn histogram(number: u64, layout: u8, is_whole: bool, hint: ResetHint) -> Histog
 }
 
 #[test]
-fn samples_are_what_prost_reads() {
+fn encoded_samples_decode_with_prost() {
     let labels = Labels::from_pairs([("__name__", "up"), ("job", "ä")]);
     let mut series = SeriesEncoder::default();
     series.begin(&labels);
@@ -246,7 +246,7 @@ fn samples_are_what_prost_reads() {
     assert_eq!(float.custom_values.len(), 6);
 }
 
-/// The frames of a stream, whose checksums hold.
+/// Decodes the frames of a stream and checks their checksums.
 fn frames(mut bytes: &[u8]) -> Vec<ChunkedReadResponse> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
@@ -261,7 +261,7 @@ fn frames(mut bytes: &[u8]) -> Vec<ChunkedReadResponse> {
 }
 
 #[test]
-fn frames_hold_one_series_and_end_near_their_bound() {
+fn frames_hold_one_series_and_end_at_their_limit() {
     let labels = |job: &str| Labels::from_pairs([("__name__", "up"), ("job", job)]);
     let chunk_bytes = 1000;
     let data: Vec<Vec<u8>> = (0..10_u8).map(|number| vec![number; chunk_bytes]).collect();

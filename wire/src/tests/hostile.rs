@@ -1,19 +1,18 @@
-//! Requests that are made to do harm: each ends in an answer or a named error, within bounds of
-//! memory that are counted here.
+//! Hostile requests: each ends in a result or a named error, within bounds of memory.
 
 use super::*;
 use crate::limits::DECOMPRESSED_FLAG;
 use testkit::prompb::v2::{self, Request, SymbolTable};
 
-/// Samples of which a batch may hold the memory: the limit, and what doubling adds.
+/// Maximum capacity of a batch in samples: the limit, rounded up by doubling.
 const SAMPLES_HELD_MAX: usize = 2 * 1_000_000;
 
-/// What a hostile request may make a batch hold.
+/// Size of a batch on the heap.
 const BATCH_BYTES_MAX: usize = 200 << 20;
 
 fn heap_bytes(batch: &Batch) -> usize {
     let histograms = batch.histograms.iter().map(|sample| sample.histogram.heap_bytes());
-    // Those that are shared are the same ones mostly.
+    // Shared bounds mostly occur once.
     let mut bounds: Vec<_> = batch.histograms.iter().map(|h| &h.histogram.custom_bounds).collect();
     bounds.dedup_by(|left, right| std::sync::Arc::ptr_eq(left, right));
     let bounds = bounds.into_iter();
@@ -27,7 +26,7 @@ fn heap_bytes(batch: &Batch) -> usize {
         + batch.metadata.capacity() * size_of::<BatchMetadata>()
 }
 
-/// Decodes with the limits of the server, and counts what is asked for.
+/// Decodes with the limits of the server, and counts the grants.
 fn check(version: Version, bytes: &[u8]) -> Result<(Batch, Decoded, usize), DecodeError> {
     let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
     let mut granted = bytes.len();
@@ -54,7 +53,7 @@ fn flag_of<T>(result: Result<T, DecodeError>) -> &'static str {
     }
 }
 
-/// A request of the second protocol with one series.
+/// A request of version 2 with one series.
 fn one(table: SymbolTable, series: v2::TimeSeries) -> Vec<u8> {
     Request { symbols: table.symbols, timeseries: vec![series] }.encode_to_vec()
 }
@@ -67,7 +66,7 @@ fn sample() -> v2::Sample {
     v2::Sample { value: 1.0, timestamp: 1, start_timestamp: 0 }
 }
 
-/// A request of either protocol with some of everything.
+/// A request of either version with all kinds of fields.
 fn full(version: Version) -> Vec<u8> {
     let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
     let labels = vec![label("__name__", "up"), label("job", "a")];
@@ -115,7 +114,7 @@ fn a_request_may_end_at_any_byte_and_any_byte_may_be_any_other() {
         for end in 0..whole.len() {
             cut_count += usize::from(check(version, &whole[..end]).is_err());
         }
-        // A cut between two fields leaves a request that is whole.
+        // A cut between two fields leaves a valid request.
         assert!(cut_count > whole.len() * 9 / 10, "{cut_count} of {}", whole.len());
         let mut bytes = whole.clone();
         for at in 0..whole.len() {
@@ -128,9 +127,9 @@ fn a_request_may_end_at_any_byte_and_any_byte_may_be_any_other() {
     }
 }
 
-/// The loop that stands in for a fuzzer: pieces of good requests, put together and damaged.
+/// Recombined and damaged pieces of valid requests, in place of a fuzzer.
 #[test]
-fn random_requests_end_in_an_answer() {
+fn random_requests_decode_or_fail_without_a_panic() {
     let mut random = Scrambler { state: 7 };
     let pieces = [full(Version::V1), full(Version::V2)];
     let mut taken_count = 0;
@@ -161,14 +160,14 @@ fn a_million_references_to_a_long_symbol_end_at_the_budget() {
     let series = v2::TimeSeries { labels_refs, samples: vec![sample()], ..Default::default() };
     let few = Request { symbols: table.symbols.clone(), timeseries: vec![series.clone(); 100] };
     let (batch, decoded, granted) = check(Version::V2, &few.encode_to_vec()).unwrap();
-    // Longer than a label may be, and paid for.
+    // Longer than a label may be; the budget counts it.
     assert!(batch.series.is_empty());
     assert_eq!(decoded.rejects.counts().map(|(_, counts)| counts.floats).sum::<u64>(), 100);
     assert!(granted > 100 << 20);
     let many = Request { symbols: table.symbols, timeseries: vec![series; 1_000] };
     assert_eq!(flag_of(check(Version::V2, &many.encode_to_vec())), DECOMPRESSED_FLAG);
 
-    // The same in one series: of too many labels only the first are looked up.
+    // In one series, only the first of too many labels are looked up.
     let mut table = SymbolTable::default();
     let mut labels_refs = up(&mut table);
     let long = table.add(&vec![b'x'; 1 << 20]);
@@ -244,15 +243,15 @@ fn a_grant_that_is_refused_ends_the_request() {
 }
 
 #[test]
-fn small_messages_that_stand_for_much_are_limited() {
-    // Two bytes for a sample, a histogram, an exemplar, a metadata entry.
+fn messages_of_two_bytes_count_against_the_limits() {
+    // A sample, a histogram, an exemplar, or metadata of two bytes.
     let field = |content: &[u8]| nested(0x0a, content);
     for (tag, flag) in [(0x12, SAMPLES_FLAG), (0x1a, DECOMPRESSED_FLAG), (0x22, DECOMPRESSED_FLAG)]
     {
         let bytes = field(&[tag, 0].repeat(8_000_000));
         assert_eq!(flag_of(check(Version::V1, &bytes)), flag);
     }
-    // Four and six bytes, as the fast paths take them.
+    // Four and six bytes, as in the fast paths.
     let bytes = field(&[0x12, 2, 0x10, 1].repeat(8_000_000));
     assert_eq!(flag_of(check(Version::V1, &bytes)), SAMPLES_FLAG);
     for sample in [&[0x12, 2, 0x10, 1][..], &[0x12, 4, 0x10, 1, 0x18, 1]] {
@@ -272,7 +271,7 @@ fn nested(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_histogram_of_too_many_buckets_is_refused_before_it_is_unfolded() {
+fn a_histogram_of_too_many_buckets_is_rejected_before_it_is_unfolded() {
     let up = nested(0x0a, &[nested(0x0a, b"__name__"), nested(0x12, b"up")].concat());
     let decoded = |histogram: &[u8]| {
         let bytes = nested(0x0a, &[&up[..], &nested(0x22, histogram)].concat());
@@ -288,7 +287,7 @@ fn a_histogram_of_too_many_buckets_is_refused_before_it_is_unfolded() {
         decoded
     };
     let most = model::histogram::HISTOGRAM_BUCKETS_MAX;
-    // A byte for a bucket, eight for one of floats or a bound, two for a span; in pieces too.
+    // A bucket of one byte, one of floats or a bound of eight, a span of two; also split.
     let half = most / 2 + 1;
     for (what, histogram) in [
         ("buckets", nested(0x62, &[0; 24_000_000])),
@@ -304,14 +303,14 @@ fn a_histogram_of_too_many_buckets_is_refused_before_it_is_unfolded() {
             format!("histogram has more than {most} {what} for series {{__name__=\"up\"}}")
         );
     }
-    // What stands behind them is read still.
+    // The fields after them are still read.
     let cut = [nested(0x62, &vec![0; most + 1]), vec![0x62, 1]].concat();
     let bytes = nested(0x0a, &nested(0x22, &cut));
     assert!(matches!(check(Version::V1, &bytes), Err(DecodeError::Malformed { .. })));
 }
 
 #[test]
-fn numbers_at_their_ends_are_refused_or_taken_by_name() {
+fn extreme_numbers_are_rejected_or_accepted() {
     let mut table = SymbolTable::default();
     let labels_refs = up(&mut table);
     let overlong = |number: u32| {
@@ -336,7 +335,7 @@ fn numbers_at_their_ends_are_refused_or_taken_by_name() {
         (batch.labels(0).to_string().as_str(), batch.timestamps[0]),
         ("{__name__=\"up\"}", 7)
     );
-    // Eleven bytes are too many.
+    // A varint of eleven bytes is malformed.
     let at = bytes.len() - 4 - 1;
     bytes[at] = 0x80;
     let error = check(Version::V2, &bytes).unwrap_err();

@@ -1,4 +1,4 @@
-//! prost's owned types and a naive reading of them are the oracle of the decoders.
+//! The decoders against their twin: messages of prost, and a naive translation of them.
 
 mod hostile;
 mod v2;
@@ -27,7 +27,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Everything that a decoder has to say about a request, in a form that compares NaN by bits.
+/// Result of decoding a request, which compares NaN by bits.
 #[derive(Debug, Default, PartialEq)]
 struct Reading {
     series: Vec<SeriesReading>,
@@ -68,7 +68,7 @@ fn decode(
 
 fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, DecodeError> {
     let mut padded = bytes.to_vec();
-    // What stands behind a message must not matter.
+    // The bytes after a message must not matter.
     padded.resize(bytes.len() + padding, 0x0a);
     let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
     let mut grant = |_| Ok(());
@@ -107,7 +107,7 @@ fn ours(version: Version, bytes: &[u8], padding: usize) -> Result<Reading, Decod
     })
 }
 
-/// The naive twin: what `write_handler.go` does with the decoded message.
+/// The naive twin of `write_handler.go`.
 fn theirs(request: &WriteRequest) -> Reading {
     let mut reading = Reading::default();
     for series in &request.timeseries {
@@ -167,7 +167,7 @@ fn naive_series(
     }
 }
 
-/// The model judges; here it is only handed the fields.
+/// Passes the fields to the model, which validates them.
 fn naive_histogram(sent: &Histogram) -> Option<model::Histogram> {
     let sent = sent.clone();
     let spans = |spans: Vec<BucketSpan>| {
@@ -283,7 +283,7 @@ fn label() -> impl Strategy<Value = Label> {
     (name, text()).prop_map(|(name, value)| Label { name, value })
 }
 
-/// Mostly what senders send: unique, named, and in four of five cases sorted.
+/// Mostly labels as senders send them: unique, named, and in four of five cases sorted.
 fn labels() -> impl Strategy<Value = Vec<Label>> {
     let labels = proptest::collection::vec(label(), 0..8);
     (labels, 0u8..10, any::<proptest::sample::Index>()).prop_map(|(mut labels, chance, index)| {
@@ -332,7 +332,7 @@ fn spans() -> impl Strategy<Value = Vec<BucketSpan>> {
     proptest::collection::vec(span.prop_map(|(offset, length)| BucketSpan { offset, length }), 0..2)
 }
 
-/// Any histogram, most of which make no sense.
+/// Any histogram; most are invalid.
 fn any_histogram() -> impl Strategy<Value = Histogram> {
     let deltas = || proptest::collection::vec(any::<i64>(), 0..3);
     let counts = || proptest::collection::vec(any::<f64>(), 0..3);
@@ -365,7 +365,7 @@ fn any_histogram() -> impl Strategy<Value = Histogram> {
     )
 }
 
-/// A histogram that makes sense, of either kind.
+/// A valid histogram of either kind.
 fn sound_histogram() -> impl Strategy<Value = Histogram> {
     let buckets = proptest::collection::vec(0i64..9, 0..5);
     (any::<bool>(), buckets, -9i32..12, 0u64..3, time()).prop_map(
@@ -404,7 +404,7 @@ fn histogram() -> impl Strategy<Value = Histogram> {
 }
 
 fn series() -> impl Strategy<Value = TimeSeries> {
-    // prost, which encodes these also where all else is encoded by hand, leaves out a negative zero.
+    // prost, which always encodes these, omits a negative zero.
     let value = number().prop_map(|value| value + 0.0);
     let exemplar = (proptest::collection::vec(label(), 0..2), value, time())
         .prop_map(|(labels, value, timestamp)| Exemplar { labels, value, timestamp });
@@ -434,8 +434,8 @@ fn request() -> impl Strategy<Value = WriteRequest> {
         .prop_map(|(timeseries, metadata)| WriteRequest { timeseries, metadata })
 }
 
-/// Rewrites a message as the format also allows it: fields in another order, texts given twice,
-/// unknown fields in between, varints padded.
+/// Rewrites a message in another valid form: fields in another order, repeated texts, unknown
+/// fields, padded varints.
 struct Scrambler {
     state: u64,
 }
@@ -547,7 +547,7 @@ fn agrees_with_prost(bytes: &[u8]) -> Result<(), TestCaseError> {
         match (ours(Version::V1, bytes, padding), &oracle) {
             (Ok(reading), Ok(request)) => prop_assert_eq!(reading, theirs(request)),
             (Err(_), Err(_)) => {}
-            // prost passes over groups in unknown places.
+            // prost skips unknown groups.
             (Err(DecodeError::Malformed { error: WireError::Group(_), .. }), Ok(_)) => {}
             (ours, oracle) => prop_assert!(false, "ours {ours:?}\nprost {oracle:?}"),
         }
@@ -556,7 +556,7 @@ fn agrees_with_prost(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn labels_of_exemplars_without_a_value_are_left_out_whatever_their_names() {
+fn labels_of_exemplars_without_a_value_are_dropped_whatever_their_names() {
     let label = |name: &[u8], value: &[u8]| Label { name: name.into(), value: value.into() };
     let labels = vec![label(b"\x80", b""), label(b"trace", b"x")];
     let exemplar = Exemplar { labels, value: 1.0, timestamp: 5 };
@@ -571,11 +571,29 @@ fn labels_of_exemplars_without_a_value_are_left_out_whatever_their_names() {
     assert_eq!(reading.series[0].exemplars.len(), 1);
 }
 
+/// Truncates a message, then overwrites bytes of it.
+fn damaged(
+    mut bytes: Vec<u8>,
+    damage: &[(prop::sample::Index, u8)],
+    cut: Option<prop::sample::Index>,
+) -> Vec<u8> {
+    if let Some(cut) = cut {
+        bytes.truncate(cut.index(bytes.len() + 1));
+    }
+    if !bytes.is_empty() {
+        for (index, byte) in damage {
+            let at = index.index(bytes.len());
+            bytes[at] = *byte;
+        }
+    }
+    bytes
+}
+
 proptest! {
     #[test]
     fn requests_decode_as_with_prost(request in request()) {
         let bytes = request.encode_to_vec();
-        // prost leaves out a negative zero when it encodes.
+        // prost omits a negative zero.
         let expected = theirs(&WriteRequest::decode(&bytes[..]).unwrap());
         for padding in [0, 1, MESSAGE_PADDING] {
             let reading = ours(Version::V1, &bytes, padding);
@@ -591,26 +609,17 @@ proptest! {
     }
 
     #[test]
-    fn damaged_requests_are_judged_as_by_prost(
+    fn damaged_requests_decode_or_fail_as_with_prost(
         request in request(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let mut bytes = request.encode_to_vec();
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len() + 1));
-        }
-        if !bytes.is_empty() {
-            for (index, byte) in damage {
-                let at = index.index(bytes.len());
-                bytes[at] = byte;
-            }
-        }
+        let bytes = damaged(request.encode_to_vec(), &damage, cut);
         agrees_with_prost(&bytes)?;
     }
 
     #[test]
-    fn any_bytes_are_judged_as_by_prost(
+    fn any_bytes_decode_or_fail_as_with_prost(
         bytes in proptest::collection::vec(
             prop_oneof![any::<u8>(), 0u8..8, Just(0x0a), Just(0x12), Just(0x09), Just(0x10)], 0..48),
     ) {
@@ -640,7 +649,7 @@ fn reject_text(request: &WriteRequest) -> String {
 }
 
 #[test]
-fn refusals_read_as_those_of_prometheus() {
+fn reject_texts_equal_those_of_prometheus() {
     for (labels, expected) in [
         (&[("job", "a")][..], r#"invalid metric name or labels, got {job="a"}"#),
         (&[], "invalid metric name or labels, got {}"),
@@ -682,7 +691,7 @@ fn labels_are_sorted_and_empty_values_dropped() {
 }
 
 #[test]
-fn the_first_refusal_of_each_reason_is_an_example() {
+fn the_first_reject_of_each_reason_is_an_example() {
     let mut request = request_of(&[("job", "a")], &[(1, 1.0)]);
     let unnamed = request.timeseries[0].clone();
     request.timeseries.resize(40, unnamed);
@@ -705,7 +714,7 @@ fn the_first_refusal_of_each_reason_is_an_example() {
 }
 
 #[test]
-fn refusals_name_the_limit() {
+fn reject_texts_name_the_limit() {
     let long = "v".repeat(301);
     let text = reject_text(&request_of(&[("__name__", "up"), ("a", &long)], &[(1, 1.0)]));
     let expected = "label value of 301 bytes is over the limit of 300 \
@@ -747,7 +756,7 @@ fn malformed_requests_name_series_and_field() {
 }
 
 #[test]
-fn requests_over_a_limit_are_refused_whole() {
+fn requests_over_a_limit_are_rejected_as_a_whole() {
     let bytes = request_of(&[("__name__", "up")], &[(1, 1.0), (2, 2.0)]).encode_to_vec();
     for (limits, flag) in [
         (Limits { series_max: 0, ..Limits::default() }, SERIES_FLAG),
@@ -779,7 +788,7 @@ fn a_declared_length_is_checked_before_it_is_allocated() {
 }
 
 #[test]
-fn memory_of_earlier_requests_leaves_no_trace() {
+fn results_do_not_depend_on_earlier_requests() {
     let (mut decoder, mut batch) = (Decoder::default(), Batch::default());
     let requests = [
         request_of(&[("__name__", "a"), ("long", &"x".repeat(250))], &[(1, 1.0)]),

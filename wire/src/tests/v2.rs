@@ -1,10 +1,10 @@
-//! The second protocol against its own twin.
+//! The decoder of version 2 against its twin.
 
 use super::*;
 use model::RejectReason;
 use testkit::prompb::v2::{Metadata, Request, SymbolTable};
 
-/// The naive twin: what `writeV2` does with the decoded message.
+/// The naive twin of `writeV2`.
 fn theirs_v2(request: &Request) -> Reading {
     let mut reading = Reading::default();
     let symbols = &request.symbols;
@@ -12,18 +12,18 @@ fn theirs_v2(request: &Request) -> Reading {
     for series in &request.timeseries {
         let mut exemplars = Vec::new();
         let mut faulty = 0;
-        let mut passed_over = 0;
+        let mut dropped = 0;
         for exemplar in &series.exemplars {
             let labels = lookup(symbols, &exemplar.labels_refs);
             match labels.as_deref().map(naive_exemplar_labels) {
                 None => faulty += 1,
-                Some(None) => passed_over += 1,
+                Some(None) => dropped += 1,
                 Some(Some(labels)) => {
                     exemplars.push((labels, exemplar.timestamp, exemplar.value.to_bits()));
                 }
             }
         }
-        reading.exemplars_dropped += passed_over;
+        reading.exemplars_dropped += dropped;
         let samples = series.samples.iter();
         let samples: Vec<_> =
             samples.map(|s| (s.timestamp, s.value.to_bits(), s.start_timestamp)).collect();
@@ -139,7 +139,7 @@ fn a_series_may_have_both_floats_and_histograms() {
     assert_eq!((reading.series[0].samples.len(), reading.series[0].histograms.len()), (1, 1));
 }
 
-/// The labels behind references; of too many only those that are looked at.
+/// Looks up labels by their references; of too many only the first.
 fn lookup(symbols: &[Vec<u8>], refs: &[u32]) -> Option<Vec<Label>> {
     if !refs.len().is_multiple_of(2) {
         return None;
@@ -153,7 +153,7 @@ fn lookup(symbols: &[Vec<u8>], refs: &[u32]) -> Option<Vec<Label>> {
     refs.chunks(2).enumerate().map(pair).collect()
 }
 
-/// A request as senders make it, with starts and metadata.
+/// A request as senders make it, with start timestamps and metadata.
 fn request_v2() -> impl Strategy<Value = Request> {
     let metadata = (-1i32..9, text(), text());
     let extra = (metadata, proptest::option::of(time()), 0u8..4);
@@ -193,7 +193,7 @@ fn agrees_with_prost_v2(bytes: &[u8]) -> Result<(), TestCaseError> {
         match (ours(Version::V2, bytes, padding), &oracle) {
             (Ok(reading), Ok(request)) => prop_assert_eq!(reading, theirs_v2(request)),
             (Err(_), Err(_)) => {}
-            // prost passes over groups in unknown places.
+            // prost skips unknown groups.
             (Err(DecodeError::Malformed { error: WireError::Group(_), .. }), Ok(_)) => {}
             (ours, oracle) => prop_assert!(false, "ours {ours:?}\nprost {oracle:?}"),
         }
@@ -261,7 +261,7 @@ proptest! {
     #[test]
     fn requests_decode_as_with_prost(request in request_v2()) {
         let bytes = request.encode_to_vec();
-        // prost leaves out a negative zero when it encodes.
+        // prost omits a negative zero.
         let expected = theirs_v2(&Request::decode(&bytes[..]).unwrap());
         for padding in [0, 1, MESSAGE_PADDING] {
             let reading = ours(Version::V2, &bytes, padding);
@@ -309,26 +309,17 @@ proptest! {
     }
 
     #[test]
-    fn damaged_requests_are_judged_as_by_prost(
+    fn damaged_requests_decode_or_fail_as_with_prost(
         request in request_v2(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let mut bytes = request.encode_to_vec();
-        if let Some(cut) = cut {
-            bytes.truncate(cut.index(bytes.len() + 1));
-        }
-        if !bytes.is_empty() {
-            for (index, byte) in damage {
-                let at = index.index(bytes.len());
-                bytes[at] = byte;
-            }
-        }
+        let bytes = damaged(request.encode_to_vec(), &damage, cut);
         agrees_with_prost_v2(&bytes)?;
     }
 
     #[test]
-    fn any_bytes_are_judged_as_by_prost(
+    fn any_bytes_decode_or_fail_as_with_prost(
         bytes in proptest::collection::vec(
             prop_oneof![any::<u8>(), 0u8..8, Just(0x22), Just(0x2a), Just(0x0a), Just(0x12)], 0..48),
     ) {

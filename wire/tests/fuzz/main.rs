@@ -1,7 +1,6 @@
-//! The bodies of the fuzz targets on a seeded loop: messages put together of fields that the
-//! protocols know, and then damaged.
+//! The fuzz targets in a seeded loop: messages of known fields, then damaged.
 //!
-//! `FUZZ_SEED` and `FUZZ_COUNT` in the environment choose other input, and more of it.
+//! The environment variables `FUZZ_SEED` and `FUZZ_COUNT` set the seed and the number of messages.
 
 mod targets;
 
@@ -13,7 +12,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// A sequence of numbers that looks like chance.
+/// Generator of pseudorandom numbers.
 struct Random(u64);
 
 impl Random {
@@ -45,7 +44,7 @@ impl Random {
         }
     }
 
-    /// A message of any fields: mostly small numbers, with messages inside up to a depth.
+    /// Returns a message of any fields, mostly small numbers, with nested messages up to a depth.
     fn message(&mut self, depth: u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..self.below(6) {
@@ -82,7 +81,7 @@ impl Random {
 }
 
 fn push_len(out: &mut Vec<u8>, len: usize) {
-    assert!(len < 1 << 14, "a message of the loop is short");
+    assert!(len < 1 << 14, "the length has at most two bytes");
     if len >= 0x80 {
         out.push(len as u8 | 0x80);
         out.push((len >> 7) as u8);
@@ -91,7 +90,7 @@ fn push_len(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// A table of symbols and a series that is good but for what is added.
+/// Returns a symbol table and valid series with random fields added.
 fn request(random: &mut Random) -> Vec<u8> {
     let mut out = vec![0x22, 0, 0x22, 8];
     out.extend(b"__name__");
@@ -111,7 +110,7 @@ fn request(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn messages_decode_to_batches_that_hold_together() {
+fn messages_decode_to_consistent_batches() {
     let mut random = Random(setting("FUZZ_SEED", 1));
     for _ in 0..setting("FUZZ_COUNT", 30_000) {
         let mut bytes = match random.below(3) {
@@ -136,7 +135,7 @@ fn messages_decode_to_batches_that_hold_together() {
 }
 
 #[test]
-fn messages_of_otlp_decode_to_batches_that_hold_together() {
+fn messages_of_otlp_decode_to_consistent_batches() {
     let mut random = Random(setting("FUZZ_SEED", 1));
     let mut generator =
         testkit::otlppb::Generator::new(setting("FUZZ_SEED", 1), 1_700_000_000_000_000_000);

@@ -1,10 +1,10 @@
-//! What the fuzz targets and the seeded loop check of a message of any protocol.
+//! Bodies of the fuzz targets: decode a message and check the batch.
 
 use model::{Batch, Labels};
 use wire::otlp::{self, Encoding, Promoted, Settings};
 use wire::{Decoded, Decoder, Limits, MESSAGE_PADDING, Version};
 
-/// Decodes bytes as a message of OTLP, translated in two ways, and checks what comes of it.
+/// Decodes bytes as an OTLP message with two settings, and checks the batches.
 pub fn decode_otlp(encoding: Encoding, bytes: &[u8]) {
     let others = Settings {
         allow_utf8: true,
@@ -31,12 +31,12 @@ pub fn decode_otlp(encoding: Encoding, bytes: &[u8]) {
     }
 }
 
-/// Decodes bytes as they are, and checks what comes of it.
+/// Decodes bytes as a message of remote write, and checks the batch.
 pub fn decode_bytes(version: Version, bytes: &[u8]) {
     let (batch, granted) = match decode(version, bytes, MESSAGE_PADDING) {
         Ok((batch, _, granted)) => (batch, granted),
         Err(error) => {
-            // What stands behind a message makes no difference.
+            // The bytes after a message must not matter.
             assert_eq!(decode(version, bytes, 0).err(), Some(error));
             return;
         }

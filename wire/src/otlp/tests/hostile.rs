@@ -1,4 +1,4 @@
-//! Requests that nobody sends by accident.
+//! Hostile requests.
 
 use super::*;
 use crate::limits::{DECOMPRESSED_FLAG, SAMPLES_FLAG, SERIES_FLAG};
@@ -20,13 +20,13 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     [vec![number << 3 | 2], varint(content.len()), content.to_vec()].concat()
 }
 
-/// A request of one gauge with these data points, encoded.
+/// Encodes a request of one gauge with these data points.
 fn of_points(points: &[u8]) -> Vec<u8> {
     let metric = [field(1, b"a"), field(5, points)].concat();
     field(1, &field(2, &field(2, &metric)))
 }
 
-/// Decodes a request, and what was granted for it beside its length.
+/// Decodes a request, and returns the bytes granted in addition to its length.
 fn granted(encoding: Encoding, bytes: &[u8]) -> (Result<Decoded, DecodeError>, usize) {
     let mut batch = Batch::default();
     let mut granted = 0;
@@ -78,7 +78,7 @@ fn small_fields_that_unfold_end_at_the_budget() {
 }
 
 #[test]
-fn what_is_not_granted_ends_the_request() {
+fn a_refused_grant_ends_the_request() {
     let points = field(1, &[]).repeat(10_000);
     let full = InflightFull { reached: 7, limit: 6 };
     let mut batch = Batch::default();
@@ -93,7 +93,7 @@ fn what_is_not_granted_ends_the_request() {
     assert_eq!(decoded, Err(DecodeError::InflightFull(full.clone())));
 }
 
-/// A value of lists in each other.
+/// A value of nested lists.
 fn nested_value(depth: usize) -> AnyValue {
     let mut value = AnyValue::default();
     for _ in 0..depth {
@@ -104,7 +104,7 @@ fn nested_value(depth: usize) -> AnyValue {
 }
 
 #[test]
-fn values_are_nested_so_deep_and_no_deeper() {
+fn values_nest_up_to_the_limit() {
     let of_depth = |depth| {
         let attribute = otlppb::KeyValue { key: "k".to_owned(), value: Some(nested_value(depth)) };
         let point = NumberPoint { attributes: vec![attribute], ..number(5, 1.0) };
@@ -146,7 +146,7 @@ fn limits_of_a_request_are_those_of_remote_write() {
         "request of 4 data points is over the limit of 3 (--remote-write.max-series-per-request)"
     );
     assert!(is_over(&error, SERIES_FLAG));
-    // A histogram has more samples than data points, and so has a resource of a long time.
+    // A histogram has more samples than data points, and so has a resource of long duration.
     let two = request(vec![], vec![metric("h", "", histograms(vec![histogram(), histogram()]))]);
     assert!(is_over(&decode(&two).unwrap_err(), SAMPLES_FLAG));
     let named = vec![text("service.name", "a"), text("region", "b")];
@@ -155,7 +155,7 @@ fn limits_of_a_request_are_those_of_remote_write() {
 }
 
 #[test]
-fn a_clock_that_was_wrong_costs_neither_data_points_nor_time() {
+fn a_wrong_clock_costs_neither_data_points_nor_time() {
     let named = || vec![text("service.name", "a"), text("region", "b")];
     let of_years = || vec![gauge("a", vec![number(5_000, 1.0), number(1 << 40, 2.0)])];
     let limits = Limits { samples_max: 10_000, ..Limits::default() };
@@ -167,7 +167,7 @@ fn a_clock_that_was_wrong_costs_neither_data_points_nor_time() {
     assert_eq!(batch.sample_count(), 2 + 4096);
     let told = decoded.rejects.to_text();
     assert!(told.contains("days apart: only the newest 4096 samples are kept"), "{told}");
-    // The same once more says nothing new, however often it comes.
+    // Repeating the resource adds nothing.
     request.resource_metrics = vec![request.resource_metrics[0].clone(); 100];
     let (batch, decoded) = decode(&request);
     assert_eq!(batch.sample_count(), 200 + 4096);
@@ -176,7 +176,7 @@ fn a_clock_that_was_wrong_costs_neither_data_points_nor_time() {
 }
 
 #[test]
-fn who_sends_is_named_in_so_many_bytes_and_no_more() {
+fn job_and_instance_are_limited_in_length() {
     let long = "x".repeat(17_000);
     for key in ["service.name", "service.namespace", "service.instance.id"] {
         let resource = [key, "service.name"].map(|key| text(key, &long)).to_vec();
@@ -189,7 +189,7 @@ fn who_sends_is_named_in_so_many_bytes_and_no_more() {
 }
 
 #[test]
-fn numbers_of_any_kind_are_taken_or_refused() {
+fn extreme_numbers_are_accepted_or_rejected() {
     let hostile = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -0.0];
     let mut points = Vec::new();
     for value in hostile {
@@ -234,7 +234,7 @@ fn numbers_of_any_kind_are_taken_or_refused() {
 }
 
 #[test]
-fn many_attributes_that_become_one_are_joined_in_a_moment() {
+fn many_attributes_of_one_name_are_joined_in_linear_time() {
     let attributes = (0..100).map(|n| text(&"._"[n % 2..=n % 2].repeat(n + 1), "v"));
     let mut point = number(5, 1.0);
     point.attributes = attributes.map(|a| text(&format!("{}a", a.key), "v")).collect();
@@ -246,7 +246,7 @@ fn many_attributes_that_become_one_are_joined_in_a_moment() {
 }
 
 #[test]
-fn malformed_messages_are_told_with_their_place() {
+fn errors_name_the_position_of_malformed_messages() {
     for (bytes, expected) in [
         (&b"\x0a\x05\x12"[..], "malformed write request at byte 0, request: length 5"),
         (
@@ -342,7 +342,7 @@ fn gzip_unpacks_to_the_limit_and_no_further() {
 }
 
 #[test]
-fn names_that_are_too_long_are_refused_before_anything_is_made_of_them() {
+fn names_that_are_too_long_are_rejected_before_their_translation() {
     let long = "a.\u{1}".repeat(300_000);
     let time = [&[3 << 3 | 1][..], &1_000_000u64.to_le_bytes()].concat();
     let of_metric = |name: &str, unit: &str, attribute: &str| {

@@ -1,4 +1,4 @@
-//! Requests in both encodings, what they are translated to, and what is refused.
+//! Translation of requests in both encodings, and rejects.
 
 mod hostile;
 mod names;
@@ -27,7 +27,7 @@ fn decode_with(
     Ok((batch, decoded))
 }
 
-/// Decodes a request in both encodings, which must say the same.
+/// Decodes a request in both encodings and checks that the results are equal.
 fn decode_both(request: &Request, settings: &Settings) -> (Batch, Decoded) {
     let protobuf = request.encode_to_vec();
     let json = request.to_json().to_string();
@@ -41,7 +41,7 @@ fn decode_both(request: &Request, settings: &Settings) -> (Batch, Decoded) {
     one
 }
 
-/// A batch in words: series with their samples, exemplars, metadata.
+/// Formats a batch: series with their samples, exemplars, metadata.
 fn lines(batch: &Batch) -> Vec<String> {
     let mut lines = Vec::new();
     for index in 0..batch.series.len() {
@@ -141,7 +141,7 @@ fn exponentials(point: ExponentialPoint) -> Data {
 }
 
 #[test]
-fn both_encodings_say_the_same() {
+fn both_encodings_decode_to_the_same_batch() {
     let all = [
         settings(),
         Settings { allow_utf8: true, promote_scope: true, ..settings() },
@@ -202,7 +202,7 @@ fn gauges_and_sums_are_series_of_one_sample() {
 }
 
 #[test]
-fn histograms_are_classic_ones() {
+fn histograms_become_classic_ones() {
     let mut bare = histogram();
     (bare.sum, bare.bucket_counts, bare.explicit_bounds) = (None, vec![], vec![]);
     bare.exemplars.clear();
@@ -233,7 +233,7 @@ fn histograms_are_classic_ones() {
 }
 
 #[test]
-fn histograms_get_custom_buckets_where_that_is_asked_for() {
+fn histograms_get_custom_buckets_if_set() {
     let mut point = histogram();
     point.bucket_counts = vec![0, 2, 4];
     let settings = Settings { to_custom_buckets: true, ..settings() };
@@ -249,10 +249,10 @@ fn histograms_get_custom_buckets_where_that_is_asked_for() {
     assert_eq!(batch.labels(0).to_string(), r#"{__name__="h"}"#);
 }
 
-/// Places of buckets with their counts.
+/// Indexes of buckets with their counts.
 type Counted = Vec<(i64, f64)>;
 
-/// The buckets of each side as index and count, those of 0 left out.
+/// Returns the buckets of each side as index and count, without those of 0.
 fn buckets(point: ExponentialPoint) -> (i8, Counted, Counted) {
     let (batch, decoded) =
         decode_both(&request(vec![], vec![metric("h", "", exponentials(point))]), &settings());
@@ -277,14 +277,14 @@ fn buckets(point: ExponentialPoint) -> (i8, Counted, Counted) {
 }
 
 #[test]
-fn exponential_histograms_are_native_ones_one_bucket_on() {
+fn indexes_of_exponential_histograms_increase_by_one() {
     let positive = vec![(0, 1.0), (2, 3.0), (6, 1.0)];
     assert_eq!(buckets(exponential()), (2, positive, vec![(2, 5.0)]));
 }
 
-/// Prometheus puts the first count behind the empty buckets into the bucket before.
+/// Prometheus adds the first count after empty buckets to the bucket before.
 #[test]
-fn buckets_of_fine_scales_are_merged_where_they_belong() {
+fn buckets_of_fine_scales_are_merged_into_the_right_bucket() {
     let merged = |scale, offset, counts: &[u64]| {
         let mut point = exponential();
         point.scale = scale;
@@ -330,7 +330,7 @@ fn summaries_are_quantiles_with_sum_and_count() {
 }
 
 #[test]
-fn exemplars_have_ids_and_attributes_as_far_as_there_is_room() {
+fn exemplars_have_ids_and_attributes_up_to_the_limit() {
     let exemplar = |attributes, trace: u8, value| Exemplar {
         filtered_attributes: attributes,
         time_ns: 4_999_999_999,
@@ -391,7 +391,7 @@ fn resources_become_job_instance_and_target_info() {
             metadata[1],
         ],
     );
-    // Half of a lookback that ends at the last time; a resource in two parts.
+    // Half a lookback apart, up to the last timestamp; a resource in two parts.
     let mut parts = request(resource(), vec![up(&[100, 250])]);
     parts.resource_metrics.push(parts.resource_metrics[0].clone());
     parts.resource_metrics[1].scope_metrics[0].metrics =
@@ -401,7 +401,7 @@ fn resources_become_job_instance_and_target_info() {
     let times: Vec<String> =
         lines(&batch).into_iter().filter(|line| line.contains("{__name__=\"target_info")).collect();
     assert_eq!(times, [100, 150, 200, 250].map(|time| format!("{target} @{time} from 0")));
-    // Nothing but what names it, and nothing that does.
+    // Only identifying attributes, and none of them.
     let only = resource().into_iter().take(3).collect::<Vec<_>>();
     check(
         &request(only.clone(), vec![up(&[5])]),
@@ -423,7 +423,7 @@ fn resources_become_job_instance_and_target_info() {
 }
 
 #[test]
-fn resources_and_scopes_are_promoted_where_that_is_asked_for() {
+fn resources_and_scopes_are_promoted_if_set() {
     let resource = vec![
         text("service.name", "cart"),
         text("cloud.region", "eu"),
@@ -522,7 +522,7 @@ fn keys_that_become_one_name_are_joined_in_their_order() {
     );
 }
 
-/// What is refused of a request, with the series that are taken.
+/// Returns the rejects of a request, and its series.
 fn refused(request: &Request, settings: &Settings) -> (String, Vec<(RejectReason, Counts)>, usize) {
     let (batch, decoded) = decode_both(request, settings);
     let counts = decoded.rejects.counts().filter(|(_, counts)| *counts != Counts::default());
@@ -530,7 +530,7 @@ fn refused(request: &Request, settings: &Settings) -> (String, Vec<(RejectReason
 }
 
 #[test]
-fn metrics_and_data_points_with_faults_are_left_out_and_named() {
+fn invalid_metrics_and_data_points_are_rejected_by_name() {
     let floats = |floats| Counts { floats, ..Counts::default() };
     let one_histogram = Counts { histograms: 1, ..Counts::default() };
     let good = || gauge("good", vec![number(5, 1.0)]);
@@ -655,7 +655,7 @@ fn custom_buckets_have_to_match_their_bounds() {
 }
 
 #[test]
-fn an_exemplar_without_a_value_is_left_out_by_itself() {
+fn an_exemplar_without_a_value_is_rejected_alone() {
     let exemplar = Exemplar { time_ns: NS, ..Exemplar::default() };
     let point = NumberPoint { exemplars: vec![exemplar], ..number(5, 1.0) };
     let request = request(vec![], vec![metric("a", "", Data::Sum(numbers(vec![point])))]);
@@ -669,7 +669,7 @@ fn an_exemplar_without_a_value_is_left_out_by_itself() {
 }
 
 #[test]
-fn deltas_are_stored_as_they_are_where_that_is_asked_for() {
+fn deltas_are_stored_as_they_are_if_set() {
     let settings = Settings { allow_delta: true, ..settings() };
     let sum = Data::Sum(Numbers { temporality: 1, ..numbers(vec![number(5, 1.0)]) });
     let native =
@@ -687,7 +687,7 @@ fn deltas_are_stored_as_they_are_where_that_is_asked_for() {
 }
 
 #[test]
-fn old_senders_put_scopes_elsewhere() {
+fn scopes_of_old_senders_are_read() {
     let mut request = request(vec![], vec![gauge("up", vec![number(5, 1.0)])]);
     let resource = &mut request.resource_metrics[0];
     resource.deprecated_scope_metrics = std::mem::take(&mut resource.scope_metrics);
@@ -697,7 +697,7 @@ fn old_senders_put_scopes_elsewhere() {
 }
 
 #[test]
-fn json_may_be_written_in_other_ways() {
+fn other_forms_of_json_are_accepted() {
     let text = r#" {"resource_metrics": [{"resource": null, "scope_metrics": [{"metrics": [
         {"name": "a\u00fc\ud83d\ude00\n", "sum": {"is_monotonic": true, "aggregation_temporality":
          "AGGREGATION_TEMPORALITY_CUMULATIVE", "data_points": [

@@ -1,4 +1,4 @@
-//! LabelNames as Prometheus makes them, which `tests/against_prometheus` asks it for.
+//! Names as in Prometheus; `tests/against_prometheus` compares with it.
 
 use super::super::naming::{NameKind, label_name, metric_name, unit_name};
 use super::*;
@@ -8,7 +8,7 @@ const BARE: Strategy = Strategy { suffixes: false, utf8: false };
 const UTF8: Strategy = Strategy { suffixes: true, utf8: true };
 const AS_IS: Strategy = Strategy { suffixes: false, utf8: true };
 
-/// A strategy.
+/// Settings of a translation strategy.
 struct Strategy {
     suffixes: bool,
     utf8: bool,
@@ -20,7 +20,7 @@ impl Strategy {
     }
 }
 
-/// Name, unit, kind; then the name by each strategy, in the order of their table.
+/// Name, unit, kind; then the name by each strategy, in the order of the table in `naming`.
 const METRICS: &[(&str, &str, NameKind, [&str; 4])] = &[
     ("a", "", NameKind::Gauge, ["a", "a", "a", "a"]),
     ("a.b", "s", NameKind::Gauge, ["a_b_seconds", "a_b", "a.b_seconds", "a.b"]),
@@ -76,7 +76,7 @@ fn metrics_are_named_by_each_strategy() {
     for (name, unit, kind, expected) in METRICS {
         for (strategy, expected) in [ESCAPED, BARE, UTF8, AS_IS].iter().zip(expected) {
             let built = metric_name(&strategy.settings(), name, unit, *kind);
-            // Nothing stands for a name that is refused.
+            // The empty text is an invalid name.
             assert_eq!(built.as_deref().unwrap_or_default(), *expected, "{name} {unit} {kind:?}");
         }
     }
@@ -94,7 +94,7 @@ fn labels_are_named_by_each_setting() {
         sanitize_leading_underscore: sanitizes,
         ..Settings::default()
     };
-    // As they are by default; without runs of underscores; without `key` before one.
+    // Default settings; without runs of underscores; without `key` before an underscore.
     for (name, expected) in [
         ("a.b", ["a_b", "a_b", "a_b"]),
         ("a..b", ["a__b", "a_b", "a__b"]),
@@ -126,7 +126,7 @@ fn labels_are_named_by_each_setting() {
 }
 
 #[test]
-fn units_are_told_in_words() {
+fn units_are_translated_to_words() {
     for (unit, expected) in [
         ("", ""),
         ("1", ""),

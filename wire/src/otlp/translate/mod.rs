@@ -1,26 +1,26 @@
-//! From data points to series and samples.
+//! Translation of data points to series and samples.
 //!
 //! | OpenTelemetry | here |
 //! |---|---|
-//! | gauge | a gauge: one series a data point; its exemplars are passed over |
+//! | gauge | a gauge: one series per data point; its exemplars are dropped |
 //! | sum, monotonic, cumulative | a counter, with exemplars |
 //! | sum, not monotonic, cumulative | a gauge, with exemplars |
 //! | histogram | `_sum` (if there is one), `_count`, a `_bucket` for each bound and one for `+Inf`; each exemplar at the first bucket that holds its value |
-//! | the same, with custom buckets asked for | a native histogram with custom buckets |
+//! | histogram, with `convert_histograms_to_nhcb` | a native histogram with custom buckets |
 //! | exponential histogram | a native histogram; zero threshold 1e-128 |
 //! | summary | `_sum`, `_count`, and a series with `quantile` for each quantile |
-//! | `start_time_unix_nano` | the start of each of these samples |
+//! | `start_time_unix_nano` | the start timestamp of each of these samples |
 //! | the flag `NO_RECORDED_VALUE` | a staleness marker, without exemplars |
 //! | name, unit, description | metadata of the metric, under its translated name |
-//! | `service.name`, behind `service.namespace` and a slash | `job` |
+//! | `service.namespace`, a slash, `service.name` | `job` |
 //! | `service.instance.id` | `instance` |
-//! | the resource, if it has other attributes and `job` or `instance` | `target_info`, from the first to the last time of its data points, half a lookback apart; of many, the newest 4,096 |
-//! | the scope, if that is asked for | `otel_scope_name`, `…_version`, `…_schema_url`, and its attributes |
-//! | delta temporality | refused; or stored as it is, of unknown type, histograms as gauges |
+//! | the resource, if it has other attributes and `job` or `instance` | `target_info`, from the first to the last timestamp of its data points, half a lookback apart; at most the newest 4,096 |
+//! | the scope, with `promote_scope_metadata` | `otel_scope_name`, `…_version`, `…_schema_url`, and its attributes |
+//! | delta temporality | rejected; or stored as it is, of unknown type, histograms as gauges |
 //!
-//! Times are cut to ms. A metric or data point with a fault is left out and named, all others are
-//! taken; Prometheus stores nothing of such a request. A data point without a time is refused, where
-//! Prometheus takes it for one of 1970, which is mostly out of its bounds.
+//! Timestamps are truncated to ms. Invalid metrics and data points are rejected and all others
+//! stored; Prometheus stores nothing of such a request. A data point without a timestamp is
+//! rejected; for Prometheus its timestamp is in 1970, which is mostly out of bounds.
 //!
 //! Source: `storage/remote/otlptranslator` of Prometheus.
 
@@ -54,10 +54,10 @@ const NS_PER_MS: u64 = 1_000_000;
 const DELTA: i32 = 1;
 const CUMULATIVE: i32 = 2;
 
-/// What a sample takes in the batch, beside its labels.
+/// Size of a sample in the batch, without its labels.
 const SAMPLE_BYTES: usize = size_of::<BatchSeries>() + 3 * size_of::<i64>();
 
-/// Walks a request and fills the batch.
+/// Translates a request.
 pub(super) fn translate<'t>(
     resources: &'t [ResourceMetrics<'t>],
     settings: &'t Settings,
@@ -79,28 +79,29 @@ pub(super) fn translate<'t>(
     Ok(translator.builder.decoded)
 }
 
-/// A request on its way.
+/// Translates one request.
 struct Translator<'t, 'b> {
     settings: &'t Settings,
     names: LabelNames<'t>,
     builder: BatchBuilder<'b>,
-    /// Where the batch has the metadata that were said last of a metric.
+    /// Index of the latest metadata in the batch, by metric.
     last_metadata: HashMap<String, usize>,
     hasher: RandomState,
-    /// Hashes of labels, and times, of samples of `target_info`: resources may come in parts.
+    /// Hashes of labels, and timestamps, of samples of `target_info`: a resource may occur more
+    /// than once.
     seen_targets: HashSet<(u64, i64)>,
-    /// How many samples of `target_info` have been looked for there.
+    /// Number of lookups in `seen_targets`.
     target_steps: usize,
-    /// Those of the histogram before: those of a metric are mostly alike.
+    /// Custom bounds of the histogram before, which those of a metric mostly share.
     shared_bounds: Arc<[f64]>,
 }
 
-/// A metric while its data points are walked.
+/// A metric, for the translation of its data points.
 struct MetricContext<'c, 't> {
     name: &'c str,
     resource: &'c ResourceLabels<'t>,
     scope: &'c ScopeLabels<'t>,
-    /// Of native histograms.
+    /// Reset hint of native histograms.
     reset_hint: ResetHint,
 }
 
@@ -135,7 +136,7 @@ impl<'t> Translator<'t, '_> {
         self.target_info(&resource.attributes, &labels, times)
     }
 
-    /// Leaves out data points, and names what is wrong with them.
+    /// Rejects data points.
     #[cold]
     fn refuse(
         &mut self,
@@ -201,7 +202,7 @@ impl<'t> Translator<'t, '_> {
         self.metadata(name, kind, &metric.description, &unit_name(&metric.unit))
     }
 
-    /// The translated name of a metric, if it can be taken.
+    /// Checks a metric and translates its name.
     ///
     /// Errors: in the words of Prometheus.
     fn check_metric(
@@ -211,7 +212,7 @@ impl<'t> Translator<'t, '_> {
     ) -> Result<String, Refusal> {
         let Metric { name, unit, data, .. } = metric;
         let shown = &name[..name.floor_char_boundary(1024)];
-        // Before anything is made of them: that may take several times their length.
+        // Checked before the translation, which may take several times their memory.
         for (what, text) in [("name", name), ("unit", unit)] {
             if let Err(text) = check_lengths(0, text.len(), self.builder.limits) {
                 let text = format!("{text} for the {what} of metric {}", quoted(shown));
@@ -257,7 +258,7 @@ impl<'t> Translator<'t, '_> {
         Ok(built)
     }
 
-    /// The labels of a data point without the metric's name; none if it is refused.
+    /// Returns the labels of a data point without the metric name; `None` if it is rejected.
     fn base(
         &mut self,
         point: &'t Point<'t>,
@@ -341,7 +342,7 @@ impl<'t> Translator<'t, '_> {
         let mut below = 0u64;
         for (bound, count) in explicit_bounds.iter().zip(bucket_counts) {
             below = below.wrapping_add(*count);
-            // They come in the order of their values.
+            // Exemplars are sorted by value.
             let is_above = |e: &Exemplar<'_>| e.value.is_some_and(|value| value > *bound);
             let held = rest.iter().position(is_above).unwrap_or(rest.len());
             let le = plain(*bound);
@@ -447,7 +448,7 @@ impl<'t> Translator<'t, '_> {
         self.builder.budget.spend(SAMPLE_BYTES + labels)
     }
 
-    /// Files what has been pushed since the mark under the labels of the series.
+    /// Finishes a series, with the samples since the mark.
     fn close(&mut self, mark: SeriesMark, series: &Series<'_, '_>) {
         let Series { base, metric, more, .. } = series;
         let (limits, arena) = (self.builder.limits, &mut self.builder.batch.labels_arena);
@@ -464,7 +465,7 @@ impl<'t> Translator<'t, '_> {
                 self.builder.refuse_exemplar(RejectReason::DataPoint, fault);
                 continue;
             };
-            // Before 1970 there are none, so this is what Prometheus does.
+            // As in Prometheus.
             let time_ms = (exemplar.time_ns as i64).div_euclid(NS_PER_MS as i64);
             let labels = exemplar::labels(exemplar);
             let bytes = labels.as_ref().map_or(0, |labels| labels.as_bytes().len());
@@ -473,7 +474,7 @@ impl<'t> Translator<'t, '_> {
         Ok(())
     }
 
-    /// Takes what is said of a metric, unless it has just been said.
+    /// Adds the metadata of a metric, unless they equal its latest ones.
     fn metadata(
         &mut self,
         metric: String,
@@ -523,7 +524,7 @@ fn metric_kind(data: &Data<'_>, is_delta: bool) -> MetricKind {
     }
 }
 
-/// What is lost with the data points of a metric.
+/// Counts the data points of a metric.
 fn counts_of(data: &Data<'_>) -> Counts {
     let points = data.point_count() as u64;
     match data {

@@ -1,4 +1,4 @@
-//! `target_info`: the series that has the attributes of a resource as labels.
+//! `target_info`: the series with the attributes of a resource as labels.
 
 use std::hash::BuildHasher as _;
 
@@ -11,17 +11,17 @@ use crate::otlp::labels::LabelSet;
 use crate::otlp::message::{Attribute, Point};
 use crate::otlp::resource::{PointTimes, ResourceLabels};
 
-/// The name of the metric.
+/// Name of the metric.
 const TARGET_INFO: &str = "target_info";
 
 const NS_PER_DAY: i64 = 86_400 * 1_000_000_000;
 
-/// The most samples of one resource: a week, with the lookback of 5 minutes. A sender whose clock was
-/// wrong for a moment would have them made for years.
+/// Maximum number of samples of one resource: one week with the lookback of 5 minutes. Otherwise a
+/// wrong clock of a sender could create samples for years.
 const TARGET_SAMPLES_MAX: i64 = 4096;
 
 impl<'t> Translator<'t, '_> {
-    /// Adds the series of the resource itself.
+    /// Adds the series of a resource.
     pub(super) fn target_info(
         &mut self,
         attributes: &'t [Attribute<'t>],
@@ -46,7 +46,7 @@ impl<'t> Translator<'t, '_> {
         self.metadata(TARGET_INFO.to_owned(), MetricKind::Gauge, "Target metadata", "")
     }
 
-    /// A sample at the first time, each half of a lookback from there, and at the last time.
+    /// Adds samples from the first to the last timestamp, half a lookback apart.
     fn target_info_samples(
         &mut self,
         base: &LabelSet<'_>,
@@ -67,7 +67,7 @@ impl<'t> Translator<'t, '_> {
         }
         for time_ns in (first_kept..last).step_by(step as usize).chain([last]) {
             if self.target_steps >= self.builder.limits.samples_max {
-                // Resources that come again and again would be looked at without end.
+                // Bounds the work for repeated resources.
                 self.refuse([], RejectReason::DataPoint, || {
                     let limit = self.builder.limits.samples_max;
                     format!("{TARGET_INFO}: {limit} samples of one request (--{SAMPLES_FLAG})")
