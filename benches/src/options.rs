@@ -11,6 +11,13 @@ pub fn count() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 
+/// Parses a duration in the format of Prometheus to seconds.
+///
+/// Errors: the message of Prometheus.
+pub fn duration_s(text: &str) -> Result<i64, String> {
+    Ok((model::duration::parse_duration_ns(text)? / 1_000_000_000) as i64)
+}
+
 /// Argument that cargo adds to those of a bench.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct FromCargo {

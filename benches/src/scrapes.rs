@@ -17,6 +17,8 @@ pub struct Scrapes {
     pub senders: usize,
     /// Series of each sender.
     pub series_per_sender: usize,
+    /// Samples of each series, a multiple of those in a request.
+    pub scrapes: usize,
     /// Series in a request.
     pub series_per_request: usize,
     /// Samples of a series in a request.
@@ -26,22 +28,15 @@ pub struct Scrapes {
 }
 
 impl Scrapes {
-    /// Loads a server for as long as `goes_on` with the number of requests of a sender.
+    /// Loads a server.
     ///
     /// Errors: the server is gone, or refuses samples.
-    pub fn send(
-        &self,
-        server: &Server,
-        goes_on: impl Fn(usize) -> bool + Sync,
-    ) -> io::Result<Outcome> {
+    pub fn send(&self, server: &Server) -> io::Result<Outcome> {
         let parts = (0..self.senders).map(|index| Part::new(self, index)).collect();
         load::send(server, parts, |mut part: Part, sender| {
-            for round in 0.. {
-                if !part.send(self, round, sender, &goes_on)? {
-                    break;
-                }
-            }
-            Ok(())
+            (0..self.scrapes)
+                .step_by(self.scrapes_per_request)
+                .try_for_each(|first| part.send(self, first, sender))
         })
     }
 }
@@ -64,20 +59,10 @@ impl Part {
         }
     }
 
-    /// Sends the next scrapes of all series. Returns whether the load goes on.
-    fn send(
-        &mut self,
-        scrapes: &Scrapes,
-        round: usize,
-        sender: &mut Sender,
-        goes_on: &impl Fn(usize) -> bool,
-    ) -> io::Result<bool> {
-        let first = round * scrapes.scrapes_per_request;
+    /// Sends the scrapes of one request for all series.
+    fn send(&mut self, scrapes: &Scrapes, first: usize, sender: &mut Sender) -> io::Result<()> {
         let mut samples = Vec::new();
         for start in (0..self.labels.len()).step_by(scrapes.series_per_request) {
-            if !goes_on(sender.request_count()) {
-                return Ok(false);
-            }
             self.encoder.clear();
             for series in start..start + scrapes.series_per_request {
                 samples.clear();
@@ -90,7 +75,7 @@ impl Part {
             let count = scrapes.series_per_request * scrapes.scrapes_per_request;
             sender.send(&self.encoder, count)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Two counters for each gauge; of the counters one in four stands still.

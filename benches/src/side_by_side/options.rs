@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use super::dataset::{DATASETS, Dataset};
-use crate::options::{ReportOptions, build_server, count};
+use crate::options::{ReportOptions, build_server, count, duration_s};
 use crate::scenario::server::{Program, Server};
 
 /// Loads the same data into several servers and asks all of them the same queries, in turn.
@@ -109,11 +109,6 @@ fn datasets(name: &str) -> Result<Datasets, String> {
         true => Err(format!("there is no dataset {name}")),
         false => Ok(Datasets(found)),
     }
-}
-
-/// Seconds of a duration in the form of Prometheus.
-fn duration_s(text: &str) -> Result<i64, String> {
-    Ok((model::duration::parse_duration_ns(text)? / 1_000_000_000) as i64)
 }
 
 #[cfg(test)]
