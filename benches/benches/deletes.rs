@@ -9,26 +9,25 @@ use benches::measure::table;
 use model::{Batch, Labels, Matcher};
 use storage::{ManualClock, Store, StoreOptions};
 
-/// Series that are deleted, how many of them a write has while the store is filled, and samples of
-/// each.
+/// Deleted series, series in a write of the initial load, and samples of each series.
 const SERIES: usize = 100_000;
 const SERIES_AT_ONCE: usize = 1_000;
 const SAMPLES: i64 = 40;
 const STEP_MS: i64 = 15_000;
-/// How long after each answer the next sample is written.
+/// Pause between a response and the next write.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long is written where nothing is deleted.
+/// Duration of writes without a delete.
 const ALONE: Duration = Duration::from_secs(2);
 const RUNS: usize = 5;
 
-/// What is deleted of all series: the first and the last time.
+/// Deletes: first and last time.
 const CASES: [(&str, Option<(i64, i64)>); 3] = [
     ("nothing", None),
     ("samples in the middle", Some((10 * STEP_MS, 20 * STEP_MS))),
     ("all samples", Some((0, SAMPLES * STEP_MS))),
 ];
 
-/// What one delete took, and the writes beside it.
+/// Duration of a delete, and latencies of concurrent writes.
 struct Taken {
     delete: Duration,
     cpu: Duration,
@@ -41,7 +40,7 @@ fn options() -> StoreOptions {
     StoreOptions { background: false, clock, write_timeout, ..StoreOptions::default() }
 }
 
-/// A store whose head holds all series.
+/// Returns a store with all series in its head.
 async fn filled() -> Arc<Store> {
     let store = Store::open("memory:///", options()).await.expect("a store in memory opens");
     for first in (0..SERIES).step_by(SERIES_AT_ONCE) {
@@ -57,7 +56,7 @@ async fn filled() -> Arc<Store> {
     Arc::new(store)
 }
 
-/// Deletes, and writes to another series meanwhile.
+/// Deletes, and writes to another series concurrently.
 async fn delete(store: &Arc<Store>, range: Option<(i64, i64)>) -> Taken {
     let (started, cpu) = (Instant::now(), cpu_time());
     let deleting = {
@@ -102,7 +101,7 @@ async fn measure() -> String {
     for (name, range) in CASES {
         let mut all = Vec::new();
         for _ in 0..RUNS {
-            // Each on a store of its own: what has been deleted is not there any more.
+            // Each delete needs a new store.
             all.push(delete(&filled().await, range).await);
         }
         let of = |figure: &dyn Fn(&Taken) -> Duration| ms(median(all.iter().map(figure).collect()));

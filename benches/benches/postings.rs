@@ -1,6 +1,5 @@
-//! Matchers to series: in the head, and once everything is sealed, with what is known of the
-//! index kept and read each time. The store is in memory, so that it is the index which is
-//! measured and not a disk.
+//! Matchers to series: in the head, sealed with the index cache, and sealed without it. The store is
+//! in memory, so that the index is measured and not a disk.
 
 use std::hint::black_box;
 use std::sync::Arc;

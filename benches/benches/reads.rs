@@ -1,14 +1,5 @@
-//! What queries cost that find nothing in memory: requests, bytes and time, on an object store in
-//! memory each of whose reads takes a while.
-//!
-//! ```text
-//! cargo bench -p benches --bench reads                     30 days, 50 ms a request
-//! cargo bench -p benches --bench reads -- 10 20            10 days, 20 ms
-//! ```
-//!
-//! One metric of 1,000 counters, scraped every 15 s, among 199 of 5 series each. Each query runs on
-//! a store that has just been opened. *Candidates* are the samples of the series and times that a
-//! query names, whether they are read or not.
+//! Cost of queries without caches: reads, bytes and time, on an object store in memory with delayed
+//! reads. See `benches/README.md`.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +17,8 @@ const SERIES: usize = 1000;
 const OTHERS: usize = 199;
 const OTHERS_SERIES: usize = 5;
 const OTHERS_STEP_MS: i64 = 20 * STEP_MS;
-/// How long files are waited for that are being merged.
-const MERGED_WITHIN: Duration = Duration::from_secs(600);
+/// Timeout of compaction.
+const COMPACTION_TIMEOUT: Duration = Duration::from_secs(600);
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -52,7 +43,7 @@ fn series(metric: &str, number: usize) -> Labels {
     Labels::from_pairs(pairs)
 }
 
-/// The counters of a metric in a range of time, 250 a write.
+/// Writes the counters of a metric in a time range, 250 per write.
 async fn append(store: &Store, metric: &str, count: usize, times: (i64, i64), step_ms: i64) {
     for start in (0..count).step_by(250) {
         let mut batch = Batch::default();
@@ -86,13 +77,13 @@ async fn fill(memory: &SharedMemory, days: i64) {
     let store = Store::open_in(memory, options()).await.expect("the store can be opened");
     let started = Instant::now();
     while store.stats().unmerged_segments > 0 {
-        assert!(started.elapsed() < MERGED_WITHIN, "the files are merged");
+        assert!(started.elapsed() < COMPACTION_TIMEOUT, "the store is compacted");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     store.close().await.expect("a store can be closed");
 }
 
-/// Runs a query on a store that has just been opened, and prints what it cost.
+/// Runs a query on a newly opened store, and prints its cost.
 async fn query(memory: &SharedMemory, name: &str, selection: &Selection, candidates: u64) {
     let options = StoreOptions { compaction_interval: None, ..options() };
     let store = Store::open_in(memory, options).await.expect("the store can be opened");
@@ -116,14 +107,14 @@ async fn query(memory: &SharedMemory, name: &str, selection: &Selection, candida
     store.close().await.expect("the store can be closed");
 }
 
-/// Counts what queries read of an object store.
+/// Measures reads of queries from an object store.
 #[derive(Parser)]
 #[command(name = "reads")]
 struct Options {
-    /// How many days the store holds.
+    /// Number of days in the store.
     #[arg(default_value = "30", value_parser = count())]
     days: usize,
-    /// How long each read takes, in milliseconds.
+    /// Delay of each read in milliseconds.
     #[arg(default_value_t = 50)]
     delay_ms: u64,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Cost of a panel that is refreshed: its window has moved on by a step, and a scrape has come
-//! in meanwhile. See `benches/README.md`.
+//! Cost of refreshing a panel after its range moved by a step and a scrape arrived. See
+//! `benches/README.md`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use engine::{Engine, EngineOptions, QueryOptions, QueryOutput, Value};
 use model::{Batch, Source};
 use storage::{Store, StoreOptions};
 
-/// Six hours of steps, and as much before the first as any query looks back; then the refreshes.
+/// Steps of six hours, and scrapes before the first one for lookback.
 const STEPS: usize = 1_441;
 const BEFORE: usize = 40;
 const SHAPE: Shape = Shape { series: 2_000, samples: STEPS + BEFORE + 64, groups: 32 };
-/// Scrapes in a write while the store is filled.
+/// Scrapes in a write of the initial load.
 const SCRAPES_AT_ONCE: usize = 60;
 const RUNS: usize = 9;
 
-/// Times panels that are refreshed.
+/// Measures refreshes of panels.
 #[derive(Parser)]
 #[command(name = "refresh")]
 struct Options {
@@ -47,7 +47,7 @@ struct Rig {
     engine: Engine,
 }
 
-/// CPU time and time on the wall, in ms.
+/// CPU time and wall time in ms.
 #[derive(Clone, Copy)]
 struct Taken {
     cpu_ms: f64,
@@ -67,7 +67,7 @@ impl Rig {
         rig
     }
 
-    /// Writes some scrapes of all series.
+    /// Writes scrapes of all series.
     async fn scrape(&self, numbers: std::ops::Range<usize>) {
         let mut batch = Batch::default();
         for (index, (times, values)) in self.all.iter().enumerate() {
@@ -78,7 +78,7 @@ impl Rig {
         self.store.append(batch).await.expect("the store takes it");
     }
 
-    /// The panel after so many scrapes.
+    /// Queries the panel after a number of scrapes.
     async fn ask(
         &self,
         query: &str,
@@ -97,7 +97,7 @@ impl Rig {
     }
 }
 
-/// An answer as text, all bits of it.
+/// Formats a result with all bits.
 fn text(output: &QueryOutput) -> String {
     let Value::Grid { rows, .. } = &output.value else { panic!("no grid") };
     let cells = |row: &engine::result::Row| -> Vec<(usize, u64)> {
@@ -112,7 +112,7 @@ async fn measure() -> String {
     let mut scrapes = STEPS + BEFORE;
     for query in QUERIES {
         let query = query.replace('X', METRIC);
-        // The first one fills the cache, and whatever else is warm in daily life.
+        // The first query fills the caches.
         rig.ask(&query, scrapes, true).await;
         let (mut whole, mut refreshed) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {

@@ -94,7 +94,7 @@ impl Options {
         Ok(())
     }
 
-    /// The programs to load, one after the other, with their names and binaries.
+    /// Returns the programs to load, with names and binaries.
     fn programs(&self) -> io::Result<Vec<(Program, &'static str, PathBuf)>> {
         let is_wanted = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
         let mut programs = Vec::new();
@@ -181,7 +181,7 @@ fn load_figures(server: &Server, outcome: &Outcome, settle_s: u64) -> io::Result
         ("samples a second, CPU seconds a million", format!("{rate:.0}, {cpu:.2}")),
         ("p50, p99 and longest request, ms", format!("{p50:.1}, {p99:.1}, {longest:.1}")),
         ("first request of each sender, longest, ms", format!("{first_ms:.1}")),
-        ("requests answered with 503 and retried", outcome.sent.turned_away.to_string()),
+        ("requests answered with 503 and retried", outcome.sent.retries.to_string()),
         ("bytes a sample on the wire", format!("{:.2}", outcome.sent.body_bytes as f64 / samples)),
         ("resident after the load, peak", format!("{}, {}", mib(loaded.now), mib(loaded.peak))),
         ("resident after the pause", mib(settled.now)),

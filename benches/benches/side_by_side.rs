@@ -1,4 +1,4 @@
-//! Servers side by side on the same data. See `benches/README.md`.
+//! Comparison of servers on the same data. See `benches/README.md`.
 
 use std::fs;
 use std::io::{self, Error};
@@ -34,11 +34,11 @@ fn run(options: &Options) -> io::Result<()> {
             record(&report)?;
         }
     }
-    let wrong = || Error::other("answers differ that are not known to");
+    let wrong = || Error::other("results have unknown differences");
     is_right.then_some(()).ok_or_else(wrong)
 }
 
-/// Writes a report: tables, figures, chart.
+/// Records a report: tables, figures, chart.
 fn record(report: &Report) -> io::Result<()> {
     let name = format!("side-by-side-{}", report.dataset);
     let path = record_path(&report.date, &name, "md");
@@ -64,7 +64,7 @@ fn compare(options: &Options, dataset: &Dataset) -> io::Result<Report> {
     }
     let mut figures = Vec::new();
     for (server, loaded) in servers.iter().zip(loaded) {
-        // The memory before what the disk is asked for.
+        // Before the snapshot, which changes memory.
         let resident = server.resident();
         let disk_bytes = server.disk_bytes()?;
         figures.push(ServerFigures { name: server.name.clone(), loaded, resident, disk_bytes });
@@ -86,7 +86,7 @@ fn is_wanted(options: &Options, query: &Query) -> bool {
     options.filters.is_empty() || options.filters.iter().any(is_in)
 }
 
-/// Asks all servers, and notes where it is known why answers differ.
+/// Queries all servers, and adds known reasons of differences.
 fn ask_all(servers: &[Server], query: &Query, runs: usize) -> io::Result<Asked> {
     let mut asked = ask(servers, query, runs, TOLERANCE)?;
     for (server, taken) in servers.iter().zip(&mut asked.servers) {

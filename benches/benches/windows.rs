@@ -1,4 +1,4 @@
-//! Cost of functions of ranges as their ranges grow, and of a subquery next to its inner
+//! Cost of range functions by length of the range, and of subqueries compared with their inner
 //! expression. See `benches/README.md`.
 
 use std::process::ExitCode;
@@ -20,14 +20,14 @@ use model::{Budget, Selection, Source, TimeRange};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const MINUTE_MS: i64 = 60_000;
-/// The ranges of the tables, and their lengths.
+/// Ranges of the tables, with their lengths.
 const RANGES: [(&str, i64); 3] =
     [("5m", 5 * MINUTE_MS), ("1h", 60 * MINUTE_MS), ("4h", 240 * MINUTE_MS)];
 
 /// Long enough for the longest range before the first of 4,096 steps.
 const SHAPE: Shape = Shape { series: 500, samples: 5_120, groups: 32 };
 
-/// Functions of ranges; `X` is the range.
+/// Range functions; `X` is the range.
 const FUNCTIONS: [&str; 19] = [
     "increase(X)",
     "increase(X anchored)",
@@ -50,11 +50,11 @@ const FUNCTIONS: [&str; 19] = [
     "double_exponential_smoothing(X, 0.5, 0.1)",
 ];
 
-/// Times functions over windows.
+/// Measures range functions and subqueries.
 #[derive(Parser)]
 #[command(name = "windows")]
 struct Options {
-    /// Times each query is timed.
+    /// Runs of each query.
     #[arg(long = "runs", value_name = "N", default_value = "9", value_parser = count())]
     run_count: usize,
     #[command(flatten)]
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// A source and an engine of one thread.
+/// Source and engine with one thread.
 struct Rig {
     source: ChunkSource,
     engine: Engine,
@@ -87,7 +87,7 @@ impl Rig {
         Rig { source: ChunkSource::generate(SHAPE, kind), engine: Engine::new(options) }
     }
 
-    /// Median CPU time of a query.
+    /// Returns the median CPU time of a query.
     fn query_ms(&self, query: &str, steps: Steps, run_count: usize) -> f64 {
         let run = || {
             let source = Arc::new(self.source.clone());
@@ -100,8 +100,8 @@ impl Rig {
         measure(run_count, run).cpu_ms
     }
 
-    /// Median CPU time of decoding alone what some steps with a range see, and how many samples
-    /// that are.
+    /// Returns the median CPU time of decoding the samples that a range function reads, and their
+    /// number.
     fn decode_ms(&self, steps: Steps, range_ms: i64, run_count: usize) -> (f64, usize) {
         let selection = Selection {
             only_newest: false,
@@ -119,13 +119,13 @@ impl Rig {
     }
 }
 
-/// `count` steps as far apart as the samples, the last one at the last sample.
+/// Returns `count` steps at the interval of samples, the last one at the last sample.
 fn steps(count: usize) -> Steps {
     let start_ms = SHAPE.end_ms() - (count as i64 - 1) * INTERVAL_MS;
     Steps { start_ms, step_ms: INTERVAL_MS, count }
 }
 
-/// `increase` as the range grows: as it is, and without what it takes to decode the samples.
+/// Measures `increase` by range, with and without the decoding of samples.
 fn ranges_section(run_count: usize) -> String {
     let rig = Rig::new(Kind::Counter);
     let mut rows = Vec::new();
@@ -156,7 +156,7 @@ fn ranges_section(run_count: usize) -> String {
     )
 }
 
-/// A subquery beside its inner expression, evaluated once over the union of its inner steps.
+/// Measures subqueries, and their inner expression over all inner steps.
 fn subquery_section(run_count: usize) -> String {
     let rig = Rig::new(Kind::Counter);
     let outer = steps(512);
@@ -188,7 +188,7 @@ fn subquery_section(run_count: usize) -> String {
     format!("## Subqueries, {series} series, 512 steps of 15 s\n\n{}", table(&head, &rows))
 }
 
-/// Every family of functions of ranges, over values of one kind.
+/// Measures all range functions over values of one kind.
 fn functions_section(kind: Kind, name: &str, run_count: usize) -> String {
     let rig = Rig::new(kind);
     let steps = steps(512);

@@ -1,66 +1,66 @@
-//! Seeded series: the same on every machine and in every run.
+//! Seeded series, equal on every machine and in every run.
 
 use model::Labels;
 
-/// The name of the generated metric.
+/// Name of the generated metric.
 pub const METRIC: &str = "requests_total";
-/// The label that the queries group by.
+/// Label that the queries group by.
 pub const GROUP_LABEL: &str = "path";
-/// Time of the first sample, ms since the epoch.
+/// Time of the first sample in ms since the epoch.
 pub const START_MS: i64 = 1_700_000_000_000;
-/// Distance between two samples, ms.
+/// Distance of two samples in ms.
 pub const INTERVAL_MS: i64 = 15_000;
 
-/// How much data there is.
+/// Size of the data.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Series.
+    /// Number of series.
     pub series: usize,
-    /// Samples of each.
+    /// Samples of each series.
     pub samples: usize,
-    /// Values of the label that the queries group by; series take turns.
+    /// Number of values of the label that the queries group by, assigned round-robin.
     pub groups: usize,
 }
 
 impl Shape {
-    /// The shape that the project's marks are set for.
+    /// Size of the reference measurements.
     pub const MARK: Shape = Shape { series: 5_000, samples: 1_024, groups: 32 };
 
-    /// Time of the last sample, jitter aside.
+    /// Returns the time of the last sample without jitter.
     pub fn end_ms(&self) -> i64 {
         START_MS + (self.samples as i64 - 1) * INTERVAL_MS
     }
 
-    /// Samples of all series.
+    /// Returns the number of samples of all series.
     pub fn sample_count(&self) -> usize {
         self.series * self.samples
     }
 }
 
-/// What a series' values look like.
+/// Kind of a series' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Whole numbers that grow, and begin anew about every 500 samples.
+    /// Increasing integers with a reset about every 500 samples.
     Counter,
-    /// Random floats: the worst that the codec can meet.
+    /// Random floats, the worst case of the codec.
     Noise,
-    /// One value throughout.
+    /// Constant value.
     Constant,
 }
 
-/// A generator of 64-bit numbers ("splitmix64").
+/// Pseudorandom generator of 64-bit numbers ("splitmix64").
 ///
 /// Source: Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator; equal seeds give equal numbers.
+    /// Returns a generator; equal seeds give equal numbers.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -68,18 +68,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below a limit.
+    /// Returns a number below a limit.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.any()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A float in 0..1.
+    /// Returns a float in 0..1.
     pub fn unit(&mut self) -> f64 {
         (self.any() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// The labels of a series. They sort by instance, so that groups lie scattered.
+/// Returns the labels of a series. They sort by instance, so that groups are scattered.
 pub fn labels(series_index: usize, group_count: usize) -> Labels {
     let group = series_index % group_count;
     Labels::from_pairs([
@@ -90,8 +90,8 @@ pub fn labels(series_index: usize, group_count: usize) -> Labels {
     ])
 }
 
-/// The samples of a series: scrapes of which every tenth is up to 10 ms early or late, each
-/// series with a phase of its own.
+/// Returns the samples of a series: scrapes of which every tenth is up to 10 ms early or late, with a
+/// different phase for each series.
 pub fn samples(series_index: usize, count: usize, kind: Kind) -> (Vec<i64>, Vec<f64>) {
     let mut random = Random::new(series_index as u64);
     let phase_ms = random.below(INTERVAL_MS as u64) as i64;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_begin_anew() {
+    fn counters_are_reset() {
         let (_, values) = samples(3, 5_000, Kind::Counter);
         assert!(values.windows(2).any(|pair| pair[1] < pair[0]));
     }

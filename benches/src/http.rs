@@ -1,16 +1,16 @@
-//! A client of HTTP/1.1 that keeps its connection, so that what is timed is the server.
+//! HTTP/1.1 client that keeps its connection, so that measurements do not include connecting.
 
 use std::io::{self, BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Bytes read at once.
+/// Size of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// How long a server may be silent.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of a read.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// One server, and the connection to it.
+/// Client of one server.
 pub struct Client {
     address: String,
     stream: Option<BufReader<TcpStream>>,
@@ -18,26 +18,26 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that connects with its first request.
+    /// Returns a client that connects with its first request.
     pub fn new(address: &str) -> Client {
         Client { address: address.to_owned(), stream: None, body: Vec::new() }
     }
 
-    /// Status and body of an answer.
+    /// Sends a GET request and returns status and body.
     ///
-    /// Errors: the server is not there, breaks off, or speaks something else than HTTP/1.1.
+    /// Errors: the server is not reachable, closes the connection, or does not speak HTTP/1.1.
     pub fn get(&mut self, path: &str) -> io::Result<(u16, &[u8])> {
         self.request("GET", path, "", &[])
     }
 
-    /// The same with a body; `headers` are whole lines.
+    /// Sends a POST request; `headers` are complete lines.
     ///
     /// Errors: as those of [`Self::get`].
     pub fn post(&mut self, path: &str, headers: &str, body: &[u8]) -> io::Result<(u16, &[u8])> {
         self.request("POST", path, headers, body)
     }
 
-    /// The text of an answer with a status of 200 to 299.
+    /// Sends a GET request and returns the text of a response with a status of 200 to 299.
     ///
     /// Errors: as those of [`Self::get`], and any other status.
     pub fn text(&mut self, path: &str) -> io::Result<String> {
@@ -64,7 +64,7 @@ impl Client {
         );
         let is_reused = self.stream.is_some();
         let status = match self.exchange(head.as_bytes(), body) {
-            // The server may have closed a connection that was idle.
+            // The server may have closed an idle connection.
             Err(_) if is_reused => self.exchange(head.as_bytes(), body)?,
             result => result?,
         };
@@ -72,26 +72,26 @@ impl Client {
     }
 
     fn exchange(&mut self, head: &[u8], body: &[u8]) -> io::Result<u16> {
-        // A connection that failed halfway is not used again.
+        // A failed connection is not reused.
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => {
                 let stream = TcpStream::connect(&self.address)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(READ_TIMEOUT))?;
                 BufReader::with_capacity(BUFFER_BYTES, stream)
             }
         };
         stream.get_mut().write_all(head)?;
         stream.get_mut().write_all(body)?;
-        let (status, is_kept) = read_answer(&mut stream, &mut self.body)?;
+        let (status, is_kept) = read_response(&mut stream, &mut self.body)?;
         self.stream = is_kept.then_some(stream);
         Ok(status)
     }
 }
 
-/// Reads an answer; says its status, and whether the connection can be used again.
-fn read_answer(stream: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<(u16, bool)> {
+/// Reads a response; returns its status, and whether the connection can be reused.
+fn read_response(stream: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<(u16, bool)> {
     let mut line = String::new();
     read_line(stream, &mut line)?;
     let status = line.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(invalid)?;
@@ -126,7 +126,7 @@ fn read_chunks(stream: &mut impl BufRead, body: &mut Vec<u8>, line: &mut String)
         let digits = line.split(';').next().unwrap_or_default();
         let len = u64::from_str_radix(digits.trim(), 16).map_err(|_| invalid())?;
         read_exactly(stream, len, body)?;
-        // The end of a chunk; behind the last one, that of the trailers, of which there are none.
+        // The end of the chunk; after the last one, the end of the trailers.
         read_line(stream, line)?;
         if len == 0 {
             return Ok(());
@@ -139,7 +139,7 @@ fn read_exactly(stream: &mut impl BufRead, len: u64, body: &mut Vec<u8>) -> io::
     if found as u64 == len { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Reads a line, without its end.
+/// Reads a line without its line end.
 fn read_line(stream: &mut impl BufRead, line: &mut String) -> io::Result<()> {
     line.clear();
     if stream.read_line(line)? == 0 {
@@ -150,21 +150,21 @@ fn read_line(stream: &mut impl BufRead, line: &mut String) -> io::Result<()> {
 }
 
 fn invalid() -> Error {
-    Error::new(ErrorKind::InvalidData, "not an HTTP answer")
+    Error::new(ErrorKind::InvalidData, "not an HTTP response")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(answer: &str) -> io::Result<(u16, bool, String)> {
+    fn read(response: &str) -> io::Result<(u16, bool, String)> {
         let mut body = Vec::new();
-        let (status, is_kept) = read_answer(&mut answer.as_bytes(), &mut body)?;
+        let (status, is_kept) = read_response(&mut response.as_bytes(), &mut body)?;
         Ok((status, is_kept, String::from_utf8_lossy(&body).into_owned()))
     }
 
     #[test]
-    fn bodies_end_where_their_framing_says() {
+    fn bodies_end_as_framed() {
         let cases = [
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello", (200, true, "he")),
             ("HTTP/1.1 204 No Content\r\n\r\nnext", (204, true, "")),
@@ -174,20 +174,20 @@ mod tests {
             ),
             ("HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\nall of it", (400, false, "all of it")),
         ];
-        for (answer, (status, is_kept, body)) in cases {
-            assert_eq!(read(answer).unwrap(), (status, is_kept, body.to_owned()), "{answer}");
+        for (response, (status, is_kept, body)) in cases {
+            assert_eq!(read(response).unwrap(), (status, is_kept, body.to_owned()), "{response}");
         }
     }
 
     #[test]
-    fn broken_answers_are_errors() {
-        for answer in [
+    fn malformed_responses_are_errors() {
+        for response in [
             "",
             "SSH-2.0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         ] {
-            read(answer).unwrap_err();
+            read(response).unwrap_err();
         }
     }
 }

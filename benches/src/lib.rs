@@ -1,6 +1,5 @@
-//! Parts that the benches share: seeded data, a source of encoded series, the memory account, the
-//! scenario runner for servers, and the report. What a user asks is measured here; what the code
-//! claims is tested next to the code.
+//! Shared parts of the benches: seeded data, a source of encoded series, an allocator that counts,
+//! the scenario runner for servers, and reports. Claims of the code are tested next to the code.
 
 pub mod data;
 pub mod http;

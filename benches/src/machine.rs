@@ -1,11 +1,11 @@
-//! The machine that a figure was measured on, and the day.
+//! Machine and day of a measurement.
 
 use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Some lines that say what the figures depend on.
+/// Describes the machine, the compiler and the commit as a Markdown list.
 pub fn description() -> String {
     let mut text = String::new();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -25,17 +25,17 @@ pub fn description() -> String {
     text
 }
 
-/// Today in UTC as `YYYY-MM-DD`.
+/// Returns the current day in UTC as `YYYY-MM-DD`.
 pub fn today() -> String {
     output_of("date", &["--utc", "+%F"])
 }
 
-/// Time of now in ms since the epoch.
+/// Returns the current time in ms since the epoch.
 pub fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }
 
-/// Load averages of the last 1, 5 and 15 minutes.
+/// Returns the load averages of the last 1, 5 and 15 minutes.
 pub fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! Times and memory of one piece of work, and tables of them.
+//! Time and memory of an operation, and Markdown tables.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -6,20 +6,20 @@ use std::time::Instant;
 
 use crate::kernel;
 
-/// What a piece of work took.
+/// Cost of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
-    /// Median of the CPU time of the runs, all threads together.
+    /// Median CPU time of the runs, all threads together.
     pub cpu_ms: f64,
-    /// The least CPU time of a run.
+    /// Minimum CPU time of a run.
     pub cpu_min_ms: f64,
-    /// Median of the time on the wall.
+    /// Median wall time.
     pub wall_ms: f64,
-    /// The most bytes it held at once.
+    /// Peak memory.
     pub peak_bytes: usize,
 }
 
-/// Runs some work once for its memory and `run_count` times for its time.
+/// Runs an operation once for its memory and `run_count` times for its time.
 pub fn measure<T>(run_count: usize, work: impl Fn() -> T) -> Measured {
     let (_, account) = kernel::account(&work);
     let (mut cpu, mut wall) = (Vec::new(), Vec::new());
@@ -37,19 +37,19 @@ pub fn measure<T>(run_count: usize, work: impl Fn() -> T) -> Measured {
     }
 }
 
-/// Median; the upper one of an even number of values, NaN of none.
+/// Returns the median; the upper one of an even number of values, NaN of none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Named figures as a list in Markdown.
+/// Formats named figures as a Markdown list.
 pub fn list(rows: &[(&str, String)]) -> String {
     rows.iter().map(|(name, figure)| format!("- {name}: {figure}\n")).collect()
 }
 
-/// A table in Markdown.
+/// Formats a Markdown table.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     let mut line = |cells: &[String]| {
@@ -63,7 +63,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Bytes in words.
+/// Formats a number of bytes.
 pub fn bytes(count: usize) -> String {
     match count {
         0..10_240 => format!("{count} B"),

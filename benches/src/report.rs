@@ -1,4 +1,4 @@
-//! Report of a harness: printed section by section, and recorded if that is wanted.
+//! Report of a harness, printed by section and optionally recorded.
 
 use std::fs;
 use std::io;
@@ -31,8 +31,8 @@ impl Report {
     }
 }
 
-/// Runs a harness: begins its report, has `measure` add the sections, and records it as
-/// `benches/record/<date>-<name>.md` if that is wanted.
+/// Runs a harness: starts its report, calls `measure` to add the sections, and with `is_record`
+/// writes it to `benches/record/<date>-<name>.md`.
 pub fn run(
     title: &str,
     name: &str,
@@ -51,7 +51,7 @@ pub fn run(
     })
 }
 
-/// Exit code of a harness; prints the error under its name.
+/// Returns the exit code of a harness; prints an error with its name.
 pub fn exit(name: &str, work: impl FnOnce() -> io::Result<()>) -> ExitCode {
     match work() {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,7 +62,7 @@ pub fn exit(name: &str, work: impl FnOnce() -> io::Result<()>) -> ExitCode {
     }
 }
 
-/// Path of a record.
+/// Returns the path of a record.
 pub fn record_path(date: &str, name: &str, extension: &str) -> PathBuf {
     let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("record");
     record.join(format!("{date}-{name}.{extension}"))

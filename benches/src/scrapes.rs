@@ -1,5 +1,4 @@
-//! Scrapes of counters and gauges with the labels that a cluster has, as several senders send them
-//! that share nothing.
+//! Scrapes of counters and gauges with labels as in a cluster, sent by independent senders.
 
 use std::io;
 
@@ -13,7 +12,7 @@ pub const STEP_MS: i64 = 15_000;
 
 /// Size of a load.
 pub struct Scrapes {
-    /// Senders at once.
+    /// Number of concurrent senders.
     pub senders: usize,
     /// Series of each sender.
     pub series_per_sender: usize,
@@ -78,7 +77,7 @@ impl Part {
         Ok(())
     }
 
-    /// Two counters for each gauge; of the counters one in four stands still.
+    /// Returns the next value: two counters for each gauge; one counter in four is constant.
     fn next_value(&mut self, series: usize) -> f64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let random = (self.random >> 40) as u32;

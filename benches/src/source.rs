@@ -1,5 +1,4 @@
-//! A source that holds encoded series in memory: what a query sees once the object store has
-//! answered, and nothing of the store's own work.
+//! Source of encoded series in memory, to measure queries without the store.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use storage::chunk::{self, CHUNK_PADDING_BYTES, ChunkError, Decoder, FrameHeader
 
 use crate::data::{self, Kind, Shape};
 
-/// How many samples the chunks are cut at, as the head cuts them.
+/// Samples of a chunk, as in the head.
 pub const CHUNK_SAMPLES: usize = 120;
 
 /// Series in memory, encoded in chunks.
@@ -23,7 +22,7 @@ pub struct ChunkSource(Arc<Inner>);
 struct Inner {
     /// Sorted by labels.
     series: Vec<Series>,
-    /// The frames of all series end to end, and the padding.
+    /// Frames of all series end to end, and the padding.
     bytes: Vec<u8>,
 }
 
@@ -61,12 +60,12 @@ impl ChunkSource {
         ChunkSource(Arc::new(Inner { series, bytes }))
     }
 
-    /// How many bytes the frames have.
+    /// Returns the bytes of all frames.
     pub fn encoded_bytes(&self) -> usize {
         self.0.bytes.len() - CHUNK_PADDING_BYTES
     }
 
-    /// Every series, over all of its samples.
+    /// Returns all series with all of their samples.
     pub fn all(&self) -> Arc<dyn SeriesSet> {
         let series = (0..self.0.series.len() as u32).collect();
         Arc::new(ChunkSet {
@@ -130,7 +129,7 @@ impl Source for ChunkSource {
 
 const LOOKUPS: &str = "the benches over this source look up no metadata";
 
-/// Decodes all samples of a set, series by series: index of the series, and a batch of its samples.
+/// Decodes all samples of a set, series by series, and visits each batch with the series' index.
 pub fn decode_each(set: &dyn SeriesSet, mut visit: impl FnMut(usize, &SampleBatch)) {
     let mut batch = SampleBatch::new();
     for index in 0..set.len() {
@@ -195,12 +194,12 @@ impl SeriesSet for ChunkSet {
     }
 }
 
-/// Reads the frames of one series, one after the other.
+/// Cursor over the frames of one series.
 struct ChunkCursor<'a> {
     bytes: &'a [u8],
-    /// Where the open frame begins.
+    /// Start of the open frame.
     frame_at: usize,
-    /// Where the next frame begins, and where the last one ends.
+    /// Start of the next frame, and end of the last one.
     at: usize,
     end: usize,
     decoder: Option<Decoder<'a>>,

@@ -1,29 +1,28 @@
-//! The table of stages in `benches/README.md`: what is read from it, held against it, and
-//! written into it.
+//! Table of stages in `benches/README.md`: parsed, compared with figures, and updated.
 
 use std::fmt::Write;
 
-/// How the head of the table begins.
+/// Start of the table's header.
 const HEAD: &str = "| stage | of a |";
-/// A stage may grow by so much over its figure, and no more.
+/// Maximum of a stage relative to its figure.
 const GROWTH_MAX: f64 = 1.05;
-/// A stage that falls below so much of its figure should have a new one.
+/// A stage below this fraction of its figure should get a new one.
 const FALL_MIN: f64 = 0.95;
 
-/// What a stage costs.
+/// Cost of a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Its name.
+    /// Name of the stage.
     pub stage: String,
-    /// What it is counted by.
+    /// Unit of the figures.
     pub unit: String,
-    /// Instructions of one unit.
+    /// Instructions per unit.
     pub instructions: f64,
-    /// CPU time of one unit, where that was measured.
+    /// CPU time per unit.
     pub cpu_ns: f64,
 }
 
-/// A row of the table.
+/// Row of the table.
 #[derive(Debug, Clone, PartialEq)]
 struct Budget {
     stage: String,
@@ -31,25 +30,25 @@ struct Budget {
     most: f64,
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// What makes it fail.
+    /// Stages that exceed the table or are missing from one side.
     pub faults: Vec<String>,
-    /// What should be done some time.
+    /// Figures that should be lowered.
     pub hints: Vec<String>,
 }
 
-/// Holds figures against the table of a document.
+/// Compares figures with the table of a document.
 ///
-/// Errors: there is no such table, or a row of it cannot be read.
+/// Errors: the table is missing, or a row is malformed.
 pub fn compare(document: &str, figures: &[Figure]) -> Result<Verdict, String> {
     let (_, rows, _) = split(document)?;
     let budgets = rows.iter().map(|row| budget(row)).collect::<Result<Vec<_>, _>>()?;
     let mut verdict = Verdict::default();
     for Figure { stage, instructions, .. } in figures {
         let Some(budget) = budgets.iter().find(|budget| budget.stage == *stage) else {
-            verdict.faults.push(format!("{stage}: stands not in the table"));
+            verdict.faults.push(format!("{stage}: missing from the table"));
             continue;
         };
         let Budget { instructions: known, most, .. } = *budget;
@@ -70,21 +69,21 @@ pub fn compare(document: &str, figures: &[Figure]) -> Result<Verdict, String> {
     }
     for Budget { stage, .. } in &budgets {
         if !figures.iter().any(|figure| figure.stage == *stage) {
-            verdict.faults.push(format!("{stage}: stands in the table, and is no stage"));
+            verdict.faults.push(format!("{stage}: in the table, but not a stage"));
         }
     }
     Ok(verdict)
 }
 
-/// The document with these figures in its table.
+/// Returns the document with these figures in its table.
 ///
-/// Errors: there is no such table.
+/// Errors: the table is missing.
 pub fn update(document: &str, figures: &[Figure]) -> Result<String, String> {
     let (before, _, after) = split(document)?;
     Ok(format!("{before}{}{after}", rows(figures)))
 }
 
-/// The rows of the table.
+/// Formats the rows of the table.
 pub fn rows(figures: &[Figure]) -> String {
     let mut text = String::new();
     for Figure { stage, unit, instructions, cpu_ns } in figures {
@@ -96,7 +95,7 @@ pub fn rows(figures: &[Figure]) -> String {
     text
 }
 
-/// With four significant digits at least.
+/// Formats a number with at least three significant digits.
 fn number(value: f64) -> String {
     match value {
         1_000.0.. => format!("{value:.0}"),
@@ -105,9 +104,9 @@ fn number(value: f64) -> String {
     }
 }
 
-/// What stands before the rows of the table, the rows, and what stands after them.
+/// Splits a document into the text before the rows, the rows, and the text after them.
 fn split(document: &str) -> Result<(&str, Vec<&str>, &str), String> {
-    let missing = || format!("there is no table that begins with {HEAD:?}");
+    let missing = || format!("no table begins with {HEAD:?}");
     let head = document.find(HEAD).ok_or_else(missing)?;
     let mut lines = document[head..].split_inclusive('\n');
     let top: usize = lines.by_ref().take(2).map(str::len).sum();
@@ -124,7 +123,7 @@ fn budget(row: &str) -> Result<Budget, String> {
         (Some(stage), Some(instructions), Some(most)) => {
             Ok(Budget { stage: (*stage).to_owned(), instructions, most })
         }
-        _ => Err(format!("a row of the table cannot be read: {row}")),
+        _ => Err(format!("malformed row of the table: {row}")),
     }
 }
 
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_over_what_the_table_allows_is_a_fault() {
+    fn growth_over_the_maximum_is_a_fault() {
         check(20.0, 3.0, &[], &[]);
         check(21.0, 3.6, &[], &[]);
         check(19.1, 2.9, &[], &[]);
@@ -161,19 +160,19 @@ mod tests {
     }
 
     #[test]
-    fn stages_and_rows_belong_together() {
+    fn stages_and_rows_match() {
         let verdict = compare(DOCUMENT, &[figure("decode", 20.0), figure("encode", 1.0)]).unwrap();
         assert_eq!(
             verdict.faults,
-            ["encode: stands not in the table", "fold, rows: stands in the table, and is no stage"]
+            ["encode: missing from the table", "fold, rows: in the table, but not a stage"]
         );
-        assert!(compare("# Title\n", &[]).unwrap_err().starts_with("there is no table"));
+        assert!(compare("# Title\n", &[]).unwrap_err().starts_with("no table begins with"));
         let damaged = DOCUMENT.replace("20.00", "0");
         assert!(compare(&damaged, &[]).unwrap_err().contains("| decode | sample | 0 |"));
     }
 
     #[test]
-    fn a_written_table_is_kept_by_what_it_was_written_for() {
+    fn figures_pass_their_own_table() {
         let figures = [figure("decode", 1234.567), figure("encode", 120.25), figure("x", 2.0)];
         let updated = update(DOCUMENT, &figures).unwrap();
         let rows = "| decode | sample | 1235 | 1296 | 0.50 |\n\

@@ -1,8 +1,7 @@
-//! What a rate over many series holds at once, by an allocator that counts: no more than its share
-//! of the bound for 50,000 series, and no more than it is charged.
+//! Peak memory of a rate over many series, by an allocator that counts: at most its share of the
+//! bound for 50,000 series, and at most the charged memory.
 //!
-//! `MEMORY_SERIES` in the environment asks for another number of series; 50,000 want a release
-//! build.
+//! The environment variable `MEMORY_SERIES` sets the number of series; 50,000 need a release build.
 
 use std::sync::Arc;
 
@@ -20,10 +19,10 @@ const SERIES: usize = 4_000;
 const SAMPLES: usize = 240;
 const GROUPS: usize = 32;
 const STEP_COUNT: i64 = 512;
-/// A rate over so many series may hold so many bytes.
+/// Maximum memory of a rate over this number of series.
 const BOUND_SERIES: usize = 50_000;
 const BOUND_BYTES: usize = 64 << 20;
-/// What does not grow with the series: tiles and partials of two threads, the answer, its plan.
+/// Memory that does not depend on the series: tiles and partials of two threads, result, plan.
 const FIXED_BYTES: usize = 4 << 20;
 
 fn series_count() -> usize {
@@ -45,7 +44,7 @@ fn fill(runtime: &Runtime, store: &Store, series_count: usize) {
     }
 }
 
-/// Asks, and holds what was held at once against the bounds.
+/// Runs the query, and compares its peak memory with the bounds.
 fn check(runtime: &Runtime, engine: &Engine, source: &Arc<dyn Source>, series: usize, what: &str) {
     let ask = || {
         let end_ms = START_MS + SAMPLES as i64 * INTERVAL_MS;
@@ -58,18 +57,18 @@ fn check(runtime: &Runtime, engine: &Engine, source: &Arc<dyn Source>, series: u
             answer.expect("the query is good").stats
         })
     };
-    // Caches have bounds of their own, and are full then.
+    // Fills the caches, which have their own limits.
     ask();
     let (stats, account) = account(ask);
     assert_eq!(stats.series_count as usize, series);
     let (peak, charged) = (account.peak_of_work(), stats.memory_bytes_peak as usize);
-    println!("{what}: {series} series, {peak} bytes at once, {charged} charged");
+    println!("{what}: {series} series, {peak} bytes peak, {charged} charged");
     assert!(peak <= BOUND_BYTES * series / BOUND_SERIES + FIXED_BYTES, "{what}: {peak} bytes");
     assert!(peak <= charged + charged / 4 + FIXED_BYTES, "{what}: {peak} bytes, {charged} charged");
 }
 
 #[test]
-fn a_rate_over_many_series_holds_little_and_is_charged_for_it() {
+fn a_rate_over_many_series_has_bounded_and_charged_memory() {
     let runtime = Runtime::new().expect("threads can be started");
     let series = series_count();
     for (caches, bytes) in [("no caches", 0), ("caches", 256 << 20)] {

@@ -1,4 +1,4 @@
-//! Seeded native histograms as scrapes of them are written: latencies in buckets of schema 3.
+//! Seeded scrapes of native histograms: latencies in buckets of schema 3.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -10,7 +10,7 @@ use benches::scenario::server::Server;
 use prost::Message;
 use testkit::prompb::{BucketSpan, Count, Histogram, Label, TimeSeries, WriteRequest, ZeroCount};
 
-/// The metric.
+/// Name of the metric.
 pub const METRIC: &str = "latency_seconds";
 /// Time between two scrapes.
 pub const STEP_MS: i64 = 15_000;
@@ -18,19 +18,19 @@ pub const STEP_MS: i64 = 15_000;
 const OBSERVATIONS: u64 = 40;
 /// Observations before the first scrape.
 const OBSERVATIONS_BEFORE: u64 = 2_000;
-/// One scrape out of so many finds a series that began anew.
+/// Average number of scrapes between two resets.
 const RESET_EVERY: u64 = 1_000;
 
-/// All series, at one time.
+/// State of all series.
 pub struct Load {
     series: Vec<Series>,
 }
 
 /// Outcome of a load.
 pub struct Written {
-    /// Requests, of which the samples are histograms.
+    /// Requests; their samples are histograms.
     pub outcome: Outcome,
-    /// Buckets of all histograms.
+    /// Number of buckets of all histograms.
     pub bucket_count: usize,
 }
 
@@ -48,7 +48,7 @@ impl Load {
         Load { series: (0..series_count).map(Series::new).collect() }
     }
 
-    /// Writes scrapes to a server, one request a scrape.
+    /// Writes scrapes to a server, one per request.
     pub fn write(self, server: &Server, start_ms: i64, scrape_count: usize) -> io::Result<Written> {
         let bucket_count = AtomicUsize::new(0);
         let outcome = send(server, vec![self], |mut load: Load, sender| {
@@ -93,7 +93,7 @@ impl Series {
         series
     }
 
-    /// Observations in a bell over the buckets.
+    /// Adds observations in a bell-shaped distribution.
     fn observe(&mut self, count: u64) {
         for _ in 0..count {
             let mean = (self.random.unit() + self.random.unit() + self.random.unit()) / 3.0;
@@ -128,10 +128,10 @@ impl Series {
         }
     }
 
-    /// The buckets that anything fell into.
+    /// Returns spans and deltas of populated buckets.
     fn buckets(&self) -> (Vec<BucketSpan>, Vec<i64>) {
         let (mut spans, mut deltas) = (Vec::<BucketSpan>::new(), Vec::new());
-        // The first offset counts from 0, the others from the end of the span before.
+        // The first offset counts from 0, others from the end of the previous span.
         let (mut next, mut before) = (0, 0);
         for (at, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             let index = at as i32 + self.offset;

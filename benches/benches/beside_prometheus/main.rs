@@ -1,5 +1,5 @@
-//! The release binary beside a Prometheus: both are written the same native histograms and asked
-//! the same queries, in turn. See `benches/README.md`.
+//! Comparison of the release binary with Prometheus on native histograms: the same data, the same
+//! queries, in turn. See `benches/README.md`.
 
 mod load;
 
@@ -18,15 +18,15 @@ use clap::Parser;
 
 use load::{Load, METRIC, STEP_MS, Written};
 
-/// Scrapes before the first step: those of the five minutes that its window reaches back.
+/// Scrapes before the first step, for a range of five minutes.
 const SCRAPES_BEFORE: usize = 20;
-/// Windows are sealed within a minute of their end, and files written then.
+/// Timeout for sealing, which takes a minute after the end of a window.
 const SEAL_TIMEOUT: Duration = Duration::from_secs(150);
 const WINDOW_MS: i64 = 7_200_000;
 /// Maximum difference of two values, relative to the larger one.
 const TOLERANCE: f64 = 1e-9;
 
-/// A query, and whether it reads the five minutes before the first step, too.
+/// Queries, and whether each reads the five minutes before the first step.
 const QUERIES: &[(&str, bool)] = &[
     ("sum(rate(METRIC[5m]))", true),
     ("histogram_quantile(0.9, sum(rate(METRIC[5m])))", true),
@@ -34,7 +34,7 @@ const QUERIES: &[(&str, bool)] = &[
     ("sum(METRIC)", false),
 ];
 
-/// Asks the release binary and a Prometheus the same, in turn.
+/// Compares the release binary with Prometheus on native histograms.
 #[derive(Parser)]
 #[command(name = "beside_prometheus")]
 struct Options {
@@ -54,7 +54,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let Some(prometheus) = std::env::var_os("PROMETHEUS_BINARY").map(PathBuf::from) else {
-        println!("SKIPPED: PROMETHEUS_BINARY is not set, nothing to stand beside");
+        println!("SKIPPED: PROMETHEUS_BINARY is not set");
         return ExitCode::SUCCESS;
     };
     let is_record = options.server.report.is_record;
@@ -65,8 +65,8 @@ fn main() -> ExitCode {
             Server::start("tessella", Program::Tessella, &ours, directory)?,
             Server::start("prometheus", Program::Prometheus, &prometheus, directory)?,
         ];
-        // A day ago, so that all of it is sealed; at the beginning of a window, so that all runs
-        // are cut alike.
+        // A day ago, so that all data are sealed; at the start of a window, so that all runs have
+        // the same windows.
         let start_ms = now_ms() / WINDOW_MS * WINDOW_MS - 12 * WINDOW_MS;
         report.push(&write_section(&options, &servers, start_ms)?);
         report.push(&query_section(&options, &servers, start_ms)?);
@@ -79,15 +79,15 @@ fn write_section(options: &Options, servers: &[Server; 2], start_ms: i64) -> io:
     let write = |server| Load::new(options.series).write(server, start_ms, scrapes);
     let (ours, theirs) = (write(&servers[0])?, write(&servers[1])?);
     let sealed_bytes = wait_until_sealed(&servers[0])?;
-    // What Prometheus holds is written into blocks; their other files hold labels and postings.
+    // Of the blocks of Prometheus only the chunks count; other files hold labels and postings.
     let chunk_bytes = servers[1].snapshot_bytes(Some("chunks"))?;
     let sent = &ours.outcome.sent;
     let each = |value: f64| format!("{:.1}", value / sent.samples as f64);
     let cpu = |written: &Written| each(written.outcome.cost.cpu.as_secs_f64() * 1e9);
     let rows = [
-        ["ns of CPU a histogram to take it in".to_owned(), cpu(&ours), cpu(&theirs)],
+        ["CPU ns a histogram, write".to_owned(), cpu(&ours), cpu(&theirs)],
         [
-            "bytes a histogram on disk, postings and labels aside".to_owned(),
+            "bytes a histogram on disk, without postings and labels".to_owned(),
             each(sealed_bytes as f64),
             each(chunk_bytes as f64),
         ],
@@ -102,7 +102,7 @@ fn write_section(options: &Options, servers: &[Server; 2], start_ms: i64) -> io:
     ))
 }
 
-/// Waits until the bytes of sealed blocks grow no more, and returns them.
+/// Waits until all windows are sealed, and returns the bytes of sealed blocks.
 fn wait_until_sealed(server: &Server) -> io::Result<u64> {
     let begin = Instant::now();
     let mut bytes = 0;
@@ -130,7 +130,7 @@ fn query_section(options: &Options, servers: &[Server; 2], start_ms: i64) -> io:
         let query = Query::range(name, name.replace("METRIC", METRIC), steps);
         let asked = ask(servers, &query, options.runs, TOLERANCE)?;
         if !asked.servers.iter().all(Taken::is_right) {
-            return Err(Error::other(format!("the answers differ: {:?}", asked.servers)));
+            return Err(Error::other(format!("results differ: {:?}", asked.servers)));
         }
         let before = if *is_window { SCRAPES_BEFORE - 1 } else { 0 };
         rows.push(query_row(&asked, options.series * (options.steps + before)));

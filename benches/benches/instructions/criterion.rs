@@ -1,4 +1,4 @@
-//! The stages whose instructions are counted, in nanoseconds of the wall.
+//! Wall time of the stages whose instructions are counted.
 
 mod stages;
 

@@ -1,9 +1,8 @@
-//! Counts the instructions of each stage and holds them against the table in
-//! `benches/README.md`: a stage that grows has to say so there. Counts do not depend on what else
-//! the machine does.
+//! Counts the instructions of each stage and compares them with the table in `benches/README.md`.
+//! Counts do not depend on the load of the machine.
 //!
-//! The program starts itself under callgrind, which counts in the one run of each stage and is
-//! off while its data is made. Without valgrind it says so and succeeds.
+//! The program starts itself under callgrind, which counts one run of each stage, without the
+//! preparation of its data. Without valgrind it prints a message and succeeds.
 
 mod stages;
 
@@ -17,15 +16,15 @@ use benches::stage_table::{self, Figure};
 use clap::Parser;
 use stages::{APPEND, Run, STAGES, Stage};
 
-/// Runs before the one that counts: what is made once is there then, and caches are as they stay.
+/// Runs before the counted one, for lazy initialization and caches.
 const WARM_UPS: usize = 2;
-/// Runs of which the fastest is shown beside the count.
+/// Runs without callgrind, of which the fastest is shown.
 const TIMED_RUNS: usize = 15;
-/// What the C library copies and fills memory with, which it chooses by the CPU: to fill the buffer of
-/// an answer took a third of its instructions on one CPU, and a tenth of that on another.
+/// Tunables for the same `memcpy` and `memset` of the C library on all CPUs: otherwise filling the
+/// buffer of a result took a third of its instructions on one CPU, and a tenth of that on another.
 const SAME_ON_ALL_CPUS: &str = "glibc.cpu.hwcaps=-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM";
 
-/// How callgrind begins the line that names a count, and the line that has it.
+/// Prefixes of callgrind's lines with the name of a count, and with the count.
 const NAME: &str = "desc: Trigger: Client Request: ";
 const COUNT: &str = "totals: ";
 
@@ -39,7 +38,7 @@ struct Options {
     /// Count N times and show the spread.
     #[arg(long, value_name = "N", default_value = "1", value_parser = count())]
     repeat: usize,
-    /// What the program starts itself with, under callgrind.
+    /// Count under callgrind; used by the program to start itself.
     #[arg(long = "count", hide = true)]
     is_count: bool,
     #[command(flatten)]
@@ -65,9 +64,9 @@ fn all_stages() -> impl Iterator<Item = Stage> {
     STAGES.into_iter().chain([APPEND]).map(|make| make())
 }
 
-/// Under callgrind: each stage once, counted.
+/// Runs and counts each stage once, under callgrind.
 fn count_all() {
-    assert!(is_counting(), "--count is for callgrind");
+    assert!(is_counting(), "--count needs callgrind");
     for mut stage in all_stages() {
         for _ in 0..WARM_UPS {
             (stage.prepare)()();
@@ -78,7 +77,7 @@ fn count_all() {
     }
 }
 
-/// Whether no stage has grown; says all there is to say.
+/// Prints all figures, and returns whether no stage exceeds the table.
 fn check(options: &Options) -> Result<bool, String> {
     if !cfg!(target_arch = "x86_64") {
         println!("SKIPPED: instructions are counted on x86-64 only");
@@ -94,11 +93,11 @@ fn check(options: &Options) -> Result<bool, String> {
     for mut stage in all_stages() {
         let counts: Vec<u64> = counts.iter().filter_map(|all| of(all, stage.name)).collect();
         let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) else {
-            return Err(format!("callgrind has not counted {}", stage.name));
+            return Err(format!("no count of callgrind for {}", stage.name));
         };
         if options.repeat > 1 {
             let spread = (*most as f64 / *least as f64 - 1.0) * 100.0;
-            println!("{}: {least} to {most} instructions, {spread:.2} % apart", stage.name);
+            println!("{}: {least} to {most} instructions, spread {spread:.2} %", stage.name);
         }
         let of_one = stage.count as f64;
         figures.push(Figure {
@@ -122,7 +121,7 @@ fn check(options: &Options) -> Result<bool, String> {
     verdict.faults.iter().for_each(|fault| println!("FAILED: {fault}"));
     let how = "cargo bench -p benches --bench instructions -- --update";
     if !verdict.faults.is_empty() {
-        println!("where that is meant, `{how}` writes the table anew");
+        println!("if this is intended, `{how}` updates the table");
     }
     Ok(verdict.faults.is_empty())
 }
@@ -131,7 +130,7 @@ fn of(counts: &[(String, u64)], name: &str) -> Option<u64> {
     counts.iter().find(|(counted, _)| counted == name).map(|(_, count)| *count)
 }
 
-/// The CPU time of the fastest of some runs, without callgrind.
+/// Returns the CPU time of the fastest run, without callgrind.
 fn fastest_ns(prepare: &mut dyn FnMut() -> Run) -> f64 {
     let times = (0..TIMED_RUNS).map(|_| {
         let run = prepare();
@@ -142,8 +141,8 @@ fn fastest_ns(prepare: &mut dyn FnMut() -> Run) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// Runs this program under callgrind, in an environment that is always the same; gives the
-/// names of the stages with their counts.
+/// Runs this program under callgrind in a fixed environment; returns the names of the stages with
+/// their counts.
 fn count_apart() -> Result<Vec<(String, u64)>, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
     let directory = env!("CARGO_TARGET_TMPDIR");
@@ -159,7 +158,7 @@ fn count_apart() -> Result<Vec<(String, u64)>, String> {
     command.env("GLIBC_TUNABLES", SAME_ON_ALL_CPUS);
     let status = command.status().map_err(|error| format!("valgrind: {error}"))?;
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"));
-    // What is left of a run that failed is of no use either.
+    // The file of a failed run is not needed either.
     let _ = std::fs::remove_file(&path);
     if !status.success() {
         return Err(format!("valgrind: {status}"));
@@ -167,7 +166,7 @@ fn count_apart() -> Result<Vec<(String, u64)>, String> {
     Ok(counts(&text?))
 }
 
-/// The counts in a file of callgrind's. What its last dump counts has no name.
+/// Parses the counts in a file of callgrind. Its last dump has no name.
 fn counts(text: &str) -> Vec<(String, u64)> {
     let mut counts = Vec::new();
     let mut name = None;

@@ -1,5 +1,4 @@
-//! The stages that a sample passes on its way in and out: each as a piece of work over seeded
-//! data that can be run again and again.
+//! Stages of ingestion and queries, each as a repeatable operation on seeded data.
 
 use std::hint::black_box;
 use std::rc::Rc;
@@ -31,26 +30,26 @@ const SHAPE: Shape = Shape { series: 512, samples: 1_024, groups: 32 };
 const STEP_COUNT: usize = 512;
 const CHUNK_COUNT: usize = 1_000;
 const CHUNK_SAMPLES: usize = 120;
-/// As many series of one sample as Prometheus sends in a request.
+/// Series of one sample in a request, as Prometheus sends them.
 const REQUEST_SERIES: usize = 2_000;
 const ANSWER: Shape = Shape { series: 200, samples: 512, groups: 32 };
 
-/// A piece of work that is prepared.
+/// Prepared operation.
 pub type Run = Box<dyn FnOnce()>;
 
-/// One stage.
+/// Stage.
 pub struct Stage {
-    /// Its name in the table.
+    /// Name in the table.
     pub name: &'static str,
-    /// What it is counted by.
+    /// Unit of the figures.
     pub unit: &'static str,
-    /// How many of those one run works on.
+    /// Number of units in one run.
     pub count: usize,
     /// Prepares a run.
     pub prepare: Box<dyn FnMut() -> Run>,
 }
 
-/// Makes the data of a stage when its turn has come.
+/// Constructor of a stage, which generates its data.
 type Make = fn() -> Stage;
 
 /// All stages, in the order of the table.
@@ -72,10 +71,10 @@ pub const STAGES: [Make; 15] = [
     || decode_request("ingest decode, v2", Version::V2, &request_v2()),
 ];
 
-/// The stage that ends the way in; its cost is that of a whole commit.
+/// Stage of a whole commit, the last one of ingestion.
 pub const APPEND: Make = append;
 
-/// A stage that needs nothing for a run but what is there.
+/// Returns a stage whose runs need no preparation.
 fn repeated(
     name: &'static str,
     unit: &'static str,
@@ -146,7 +145,7 @@ fn context() -> Context {
     Context::new(Budget::unlimited(), TileShape::default(), true)
 }
 
-/// The operator of a query over one stripe.
+/// Returns the operator of a query over one stripe.
 fn operator(ctx: &Context, query: &str) -> Box<dyn VectorOperator> {
     let set = ChunkSource::generate(SHAPE, Kind::Counter).all();
     match evaluate(ctx, &[set], &planned(query)) {
@@ -192,7 +191,7 @@ fn reduce(name: &'static str, query: &str, param: Option<f64>) -> Stage {
     })
 }
 
-/// What a query costs before anything is read.
+/// Parsing and planning of a query.
 fn prepare_query() -> Stage {
     const QUERY: &str = "histogram_quantile(0.99, sum by (le, path) \
                          (rate(request_seconds_bucket{job=\"api\", path=~\"/v1/.+\"}[5m])))";
@@ -204,7 +203,7 @@ fn prepare_query() -> Stage {
     })
 }
 
-/// From the text of a query to its answer.
+/// Query from its text to its result.
 fn whole_query() -> Stage {
     let source: Arc<dyn Source> = Arc::new(ChunkSource::generate(SHAPE, Kind::Counter));
     let engine = Engine::new(EngineOptions { threads: 1, ..EngineOptions::default() });
@@ -270,7 +269,7 @@ fn request_v2() -> Vec<u8> {
     v2::Request { symbols: table.symbols, timeseries }.encode_to_vec()
 }
 
-/// From the compressed bytes of a request to a batch.
+/// Decoding of a request from compressed bytes to a batch.
 fn decode_request(name: &'static str, version: Version, message: &[u8]) -> Stage {
     let body = snap::raw::Encoder::new().compress_vec(message).expect("it is small");
     repeated(name, "series", REQUEST_SERIES, move || {
@@ -284,7 +283,7 @@ fn decode_request(name: &'static str, version: Version, message: &[u8]) -> Stage
     })
 }
 
-/// A commit of one sample a series, all of them known: decided, recorded, durable, applied.
+/// Commit of one sample for each of known series.
 fn append() -> Stage {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = Rc::new(runtime.expect("a runtime can be made"));

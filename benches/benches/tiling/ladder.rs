@@ -1,5 +1,5 @@
-//! The rungs below the engine: the same query over the same bytes, evaluated as one would
-//! before tiles. None of this is behind the API; the first rung is the oracle of the others.
+//! Alternatives to tiles: the same query over the same bytes. Only this harness uses them; the first
+//! one is the oracle of the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use benches::source::decode_each;
 use engine::steps::Steps;
 use model::{Labels, SampleBatch, SeriesSet, is_stale};
 
-/// One query over loaded series.
+/// Query over loaded series.
 pub struct Ladder {
     pub set: Arc<dyn SeriesSet>,
     pub steps: Steps,
     pub lookback_ms: i64,
-    /// The group of each series.
+    /// Group of each series.
     pub group_of: Vec<u32>,
     pub group_count: usize,
-    /// The group label's values, sorted.
+    /// Values of the group label, sorted.
     names: Vec<String>,
 }
 
-/// When the group of a series is found.
+/// Time at which the group of a series is found.
 #[derive(Debug, Clone, Copy)]
 pub enum Grouping {
-    /// At each step: an instant vector is built, and its labels are hashed.
+    /// At each step, by hashing the labels of an instant vector.
     ByLabels,
     /// Once, before the first step.
     Known,
 }
 
-/// The answer: `[group][step]`, NaN where there is nothing.
+/// Result: `[group][step]`, NaN where absent.
 pub type Sums = Vec<f64>;
 
 impl Ladder {
-    /// Groups are numbered in the order of their label's values.
+    /// Numbers groups by their label's value.
     pub fn new(set: Arc<dyn SeriesSet>, steps: Steps, lookback_ms: i64) -> Ladder {
         let value_of = |index| set.labels(index).get(GROUP_LABEL).to_owned();
         let mut names: Vec<String> = (0..set.len()).map(value_of).collect();
@@ -46,7 +46,7 @@ impl Ladder {
         Ladder { set, steps, lookback_ms, group_of, group_count: names.len(), names }
     }
 
-    /// Decodes and throws away: what no rung can be faster than.
+    /// Only decodes, as the lower bound of all rungs.
     pub fn decode_only(&self) -> f64 {
         let mut last = 0.0;
         decode_each(&*self.set, |_, batch| {
@@ -55,7 +55,7 @@ impl Ladder {
         last
     }
 
-    /// `sum by (path) (m)` with a binary search for each series at each step.
+    /// Evaluates `sum by (path) (m)` with a binary search for each series at each step.
     pub fn search_sum(&self, grouping: Grouping) -> Sums {
         self.each_step(grouping, |(timestamps, values), time_ms| {
             let end = timestamps.partition_point(|t| *t <= time_ms);
@@ -65,8 +65,8 @@ impl Ladder {
         })
     }
 
-    /// `sum by (path) (rate(m[range]))` with two binary searches for each series at each step,
-    /// and a pass over the samples between them.
+    /// Evaluates `sum by (path) (rate(m[range]))` with two binary searches for each series at each
+    /// step, and a pass over the samples between them.
     pub fn search_rate(&self, grouping: Grouping, range_ms: i64) -> Sums {
         self.each_step(grouping, |(timestamps, values), time_ms| {
             let start = timestamps.partition_point(|t| *t <= time_ms - range_ms);
@@ -84,7 +84,7 @@ impl Ladder {
         decoded
     }
 
-    /// Decodes everything, then evaluates step after step.
+    /// Decodes everything, then evaluates step by step.
     fn each_step(
         &self,
         grouping: Grouping,
@@ -114,8 +114,8 @@ impl Ladder {
         sums
     }
 
-    /// One cursor a series that remembers where it stood, a row of steps each; then
-    /// the rows are summed step by step, with a row's length between one value and the next.
+    /// Fills a row of steps for each series by a stateful cursor, then sums the rows step by step, with
+    /// a stride of a row.
     pub fn cursor_sum(&self) -> Sums {
         let rows = self.fill_rows(0..self.set.len());
         let mut sums = vec![f64::NAN; self.group_count * self.steps.count];
@@ -130,8 +130,8 @@ impl Ladder {
         sums
     }
 
-    /// Rows as before, but sorted by group and transposed in blocks, so that a group is
-    /// a run of neighbours in a column.
+    /// Fills rows sorted by group, and transposes them in blocks, so that a group is contiguous in a
+    /// column.
     pub fn column_sum(&self) -> Sums {
         let mut order: Vec<usize> = (0..self.set.len()).collect();
         order.sort_by_key(|index| self.group_of[*index]);
@@ -154,7 +154,7 @@ impl Ladder {
         sums
     }
 
-    /// All series at all steps; absent cells are 0.
+    /// Returns all series at all steps; absent cells are 0.
     fn fill_rows(&self, order: impl ExactSizeIterator<Item = usize>) -> Rows {
         let words = self.steps.count.div_ceil(64);
         let mut rows = Rows {
@@ -204,8 +204,8 @@ struct Columns {
 }
 
 impl Columns {
-    /// Blocks of 8 × 8 values: eight lines read, eight lines written. The stride is odd in
-    /// lines, or the columns of a block would meet in one set of the cache.
+    /// Transposes blocks of 8 × 8 values: eight cache lines read, eight written. The stride is odd in
+    /// cache lines, so that the columns of a block are in different cache sets.
     fn transpose(rows: &Rows, row_count: usize, step_count: usize) -> Columns {
         let stride = (row_count.div_ceil(8) | 1) * 8;
         let mut values = vec![0.0; stride * step_count];
@@ -222,7 +222,7 @@ impl Columns {
     }
 }
 
-/// An instant vector into groups.
+/// Sums an instant vector by group.
 fn sum_by<'a>(name: &str, vector: &[(&'a Labels, f64)]) -> HashMap<&'a str, f64> {
     let mut sums = HashMap::new();
     for (labels, value) in vector {
@@ -235,7 +235,7 @@ fn add(sum: &mut f64, value: f64) {
     *sum = if sum.is_nan() { value } else { *sum + value };
 }
 
-/// The rate of a counter over a window.
+/// Returns the rate of a counter over a range.
 ///
 /// Source: `extrapolatedRate` of Prometheus.
 fn rate(timestamps: &[i64], values: &[f64], start_ms: i64, end_ms: i64) -> Option<f64> {

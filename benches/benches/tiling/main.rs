@@ -1,5 +1,5 @@
-//! The tiling harness: one query over the same encoded bytes, evaluated in four ways, each
-//! with its time, its ratio to the one before, and its memory. See `benches/README.md`.
+//! Tiling harness: one query over the same encoded bytes, evaluated in several ways, with time and
+//! memory of each. See `benches/README.md`.
 
 mod ladder;
 mod tiles;
@@ -31,14 +31,14 @@ const RANGE_MS: i64 = 300_000;
 const SUM: &str = "sum by (path) (requests_total)";
 const SUM_OF_RATES: &str = "sum by (path) (rate(requests_total[5m]))";
 
-/// Evaluates one query over the same encoded bytes in four ways.
+/// Evaluates one query over the same encoded bytes in several ways.
 #[derive(Parser)]
 #[command(name = "tiling")]
 struct Options {
-    /// Times each piece of work is timed.
+    /// Runs of each measurement.
     #[arg(long = "runs", value_name = "N", default_value = "9", value_parser = count())]
     run_count: usize,
-    /// Also every height and width of tiles.
+    /// Also measure heights and widths of tiles.
     #[arg(long = "sweep")]
     is_sweep: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// `count` steps over all samples of a shape.
+/// Returns `count` steps over all samples.
 fn steps(shape: Shape, count: usize) -> Steps {
     let start_ms = START_MS + INTERVAL_MS;
     let step_ms = (shape.end_ms() - start_ms) / (count as i64 - 1);
@@ -81,7 +81,7 @@ fn ladder_section(options: &Options) -> String {
     let decode = measure(options.run_count, || ladder.decode_only());
     let _ = writeln!(
         text,
-        "Decoding alone: {:.1} ms, {:.2} ns a sample (least {:.2}).\n",
+        "Decoding alone: {:.1} ms, {:.2} ns a sample (min {:.2}).\n",
         decode.cpu_ms,
         decode.cpu_ms * 1e6 / shape.sample_count() as f64,
         decode.cpu_min_ms * 1e6 / shape.sample_count() as f64,
@@ -143,10 +143,10 @@ fn ladder_table(rungs: Vec<Rung<'_>>, run_count: usize) -> String {
         ]);
         measured.push(this);
     }
-    table(&["rung", "CPU ms", "least", "wall ms", "× before", "× first", "peak"], &rows)
+    table(&["rung", "CPU ms", "min", "wall ms", "× before", "× first", "peak"], &rows)
 }
 
-/// The memory of `sum by (…) (rate(…))` as series and steps grow.
+/// Measures the memory of `sum by (…) (rate(…))` by series and steps.
 fn memory_section(_: &Options) -> String {
     let mut rows = Vec::new();
     for (series, step_count) in [(1_250, 512), (5_000, 512), (5_000, 4_096), (20_000, 4_096)] {
@@ -166,7 +166,7 @@ fn memory_section(_: &Options) -> String {
     format!("## Memory of `{SUM_OF_RATES}`, one thread\n\n{}", table(&head, &rows))
 }
 
-/// The time of `sum by (…) (m)` as groups grow.
+/// Measures the time of `sum by (…) (m)` by number of groups.
 fn groups_section(options: &Options) -> String {
     let mut rows = Vec::new();
     for groups in [1, 32, 512, 5_000] {
@@ -190,7 +190,7 @@ fn groups_section(options: &Options) -> String {
     format!("## Groups\n\n{}", table(&head, &rows))
 }
 
-/// The time of `sum by (…) (m)` for heights and widths of tiles.
+/// Measures the time of `sum by (…) (m)` by height and width of tiles.
 fn sweep_section(options: &Options) -> String {
     const WIDTHS: [usize; 6] = [16, 32, 64, 128, 256, 512];
     let shape = Shape::MARK;
@@ -211,7 +211,9 @@ fn sweep_section(options: &Options) -> String {
     format!("## Height and width of tiles, `{SUM}`, CPU ms\n\n{}", table(&head, &rows))
 }
 
-/// Panics where a rung answers differently: then its time means nothing.
+/// Checks the result of a rung.
+///
+/// Panics: it differs.
 fn check_equal(name: &str, found: &Sums, expected: &Sums) {
     assert_eq!(found.len(), expected.len(), "{name}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {

@@ -1,4 +1,4 @@
-//! The rung that is the product: the engine itself, from the query's text to its answer.
+//! Rung of the engine, from the query's text to its result.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use model::Source;
 
 use crate::ladder::Sums;
 
-/// An engine over a source.
+/// Engine over a source.
 pub struct Tiles {
     engine: Engine,
     source: Arc<dyn Source>,
@@ -47,7 +47,7 @@ impl Tiles {
         .expect("the query is good")
     }
 
-    /// The answer in the form of the other rungs: groups in the order of their label's values.
+    /// Returns the result in the form of the other rungs: groups by their label's value.
     pub fn sums(&self, query: &str) -> Sums {
         let Value::Grid { steps, mut rows } = self.run(query).value else {
             panic!("a range query answers on a grid");

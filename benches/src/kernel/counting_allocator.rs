@@ -1,4 +1,4 @@
-//! The system's allocator with an account of the bytes that are held.
+//! System allocator that counts allocated bytes.
 
 #![allow(unsafe_code)]
 
@@ -8,28 +8,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, counting; a bench makes it the global one.
+/// System allocator that counts; a bench sets it as the global allocator.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingAllocator;
 
-/// Bytes held before, and the most held during, a piece of work.
+/// Memory before an operation, and its peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAccount {
-    /// Bytes held when it began.
+    /// Allocated bytes at its start.
     pub held_before: usize,
-    /// The most bytes held at once, those before it included.
+    /// Maximum of allocated bytes, including those at its start.
     pub peak: usize,
 }
 
 impl MemoryAccount {
-    /// The most bytes that the work itself held at once.
+    /// Returns the peak memory of the operation itself.
     pub fn peak_of_work(&self) -> usize {
         self.peak - self.held_before
     }
 }
 
-/// Runs some work and counts its memory; all zero unless [`CountingAllocator`] is global.
-/// One piece of work at a time: the peak is the whole process'.
+/// Runs an operation and counts its memory; all zero unless [`CountingAllocator`] is global. Only one
+/// operation at a time, because the peak is that of the process.
 pub fn account<T>(work: impl FnOnce() -> T) -> (T, MemoryAccount) {
     let held_before = HELD.load(Ordering::Relaxed);
     PEAK.store(held_before, Ordering::Relaxed);
@@ -47,11 +47,11 @@ fn subtract(bytes: usize) {
     HELD.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call is handed on to `System` with the arguments that it came with, so its
-// guarantees are `System`'s; the counters never touch the memory.
+// SAFETY: every call is forwarded to `System` with its arguments, so the guarantees are those of
+// `System`; the counters do not access the memory.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller upholds the contract of `alloc`, which is `System`'s.
+        // SAFETY: the caller upholds the contract of `alloc`, which is that of `System`.
         let block = unsafe { System.alloc(layout) };
         if !block.is_null() {
             add(layout.size());
@@ -69,13 +69,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block came from `System` with this layout, because all do.
+        // SAFETY: the block was allocated by `System` with this layout, like all blocks.
         unsafe { System.dealloc(block, layout) };
         subtract(layout.size());
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as for `dealloc`; the caller vouches for the size.
+        // SAFETY: as for `dealloc`; the caller ensures a valid size.
         let moved = unsafe { System.realloc(block, layout, size) };
         if !moved.is_null() {
             add(size);
@@ -90,10 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_keep_their_bytes_and_leave_the_account_even() {
+    fn blocks_keep_their_bytes_and_are_counted() {
         let layout = Layout::from_size_align(64, 8).unwrap();
         let held = HELD.load(Ordering::Relaxed);
-        // SAFETY: the layouts have a size, each block is given back once with its own.
+        // SAFETY: the layouts are not empty, and each block is freed once with its own.
         unsafe {
             let block = CountingAllocator.alloc_zeroed(layout);
             assert_eq!(*block.add(63), 0);

@@ -1,32 +1,32 @@
-//! The time that a process has spent on the CPU, all threads together.
+//! CPU time of a process, all threads together.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::time::Duration;
 
-/// CPU time since the process began. On a shared machine it says what a piece of work cost,
-/// where the clock on the wall says how long others were let go first.
+/// Returns the CPU time of this process since its start. On a shared machine it is the cost of an
+/// operation, while wall time includes waiting for others.
 pub fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live `timespec` of ours, which is all that the call writes.
+    // SAFETY: the call writes only the `timespec` that the pointer refers to, which is alive.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     assert_eq!(status, 0, "every Linux has this clock");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// CPU time of another process since it began.
+/// Returns the CPU time of another process since its start.
 ///
 /// Errors: there is no such process.
 pub fn cpu_time_of(process_id: u32) -> io::Result<Duration> {
     let gone = || io::Error::other(format!("no process {process_id}"));
     let id = libc::pid_t::try_from(process_id).map_err(|_| gone())?;
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: the pointer is to a live number of ours, which is all that the call writes.
+    // SAFETY: the call writes only the number that the pointer refers to, which is alive.
     if unsafe { libc::clock_getcpuclockid(id, &mut clock) } != 0 {
         return Err(gone());
     }
-    // SAFETY: the pointer is to a live `timespec` of ours, which is all that the call writes.
+    // SAFETY: the call writes only the `timespec` that the pointer refers to, which is alive.
     if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
         return Err(gone());
     }

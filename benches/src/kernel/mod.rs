@@ -1,4 +1,4 @@
-//! Code that needs `unsafe`: the allocator that counts, clocks, and requests to callgrind.
+//! Code that needs `unsafe`: counting allocator, CPU clocks, and requests to callgrind.
 
 mod callgrind;
 mod counting_allocator;

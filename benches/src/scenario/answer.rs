@@ -1,4 +1,4 @@
-//! Answers of servers, and how two of them compare.
+//! Query results of servers, and their comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Error};
@@ -10,45 +10,45 @@ type Labels = BTreeMap<String, String>;
 /// Points of a series by time in ms: a value, or the numbers of a native histogram.
 type Points = BTreeMap<i64, Vec<f64>>;
 
-/// Content of an answer, which says how two of them are compared.
+/// Kind of a result, which decides how two of them are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Series and their values at steps, or at one time.
+    /// Series with values at steps, or at one time.
     Values,
-    /// Such series, but which of them have the values is not compared: of equal ones any may win.
+    /// Series of which only the values are compared: of equal ones any may be ranked.
     Ranked,
-    /// A list without order.
+    /// Unordered list.
     List,
 }
 
-/// An answer, in an order that does not depend on the server's.
+/// Result, in an order that does not depend on the server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// Points by series.
     Values(BTreeMap<Labels, Points>),
     /// Values by time in ms, sorted.
     Ranked(Points),
-    /// Members of a list.
+    /// Elements of a list.
     List(BTreeSet<String>),
 }
 
-/// Comparison of two answers.
+/// Comparison of two results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Compared {
-    /// Values, or members of a list, of the first.
+    /// Values or list elements of the first.
     pub values: usize,
     /// Values that only one of the two has.
     pub missing: usize,
     /// Values that differ by more than the tolerance.
     pub differing: usize,
-    /// The largest relative difference.
+    /// Largest relative difference.
     pub worst: f64,
     /// Values that differ in any bit, within the tolerance or not.
     pub other_bits: usize,
 }
 
 impl Compared {
-    /// Returns whether the answers are equal.
+    /// Returns whether the results are equal.
     pub fn is_equal(&self) -> bool {
         self.missing == 0 && self.differing == 0
     }
@@ -100,7 +100,7 @@ fn number(text: &str) -> io::Result<f64> {
 }
 
 impl Answer {
-    /// Reads the body of an answer.
+    /// Parses the body of a response.
     ///
     /// Errors: it is not of this shape.
     pub fn read(shape: Shape, body: &[u8]) -> io::Result<Answer> {
@@ -134,7 +134,7 @@ impl Answer {
         Ok(Answer::Ranked(ranked))
     }
 
-    /// The value of an answer that has only one.
+    /// Returns the first value.
     pub fn first_value(&self) -> Option<f64> {
         match self {
             Answer::Values(series) => {
@@ -144,8 +144,8 @@ impl Answer {
         }
     }
 
-    /// Compares with another answer to the same question. Values may differ by `tolerance`,
-    /// relative to the larger one.
+    /// Compares with another result of the same query. Values may differ by `tolerance`, relative to
+    /// the larger one.
     pub fn compare(&self, other: &Answer, tolerance: f64) -> Compared {
         let mut compared = Compared::default();
         match (self, other) {
@@ -186,7 +186,7 @@ impl Compared {
         }
         self.other_bits += 1;
         let relative = (a - b).abs() / a.abs().max(b.abs());
-        // Neither a NaN against a number nor infinities have a distance.
+        // NaN and a number, or infinities, have no distance.
         if !relative.is_finite() {
             self.differing += 1;
             return;

@@ -8,7 +8,7 @@ use super::answer::{Answer, Compared, Shape};
 use super::server::Server;
 use crate::measure::median;
 
-/// No cache of results, where a server has one. VictoriaMetrics moves no steps then, either.
+/// Parameter that turns off result caches. VictoriaMetrics then also does not align steps.
 pub const NO_CACHE: &str = "&nocache=1";
 
 /// One query.
@@ -16,9 +16,9 @@ pub const NO_CACHE: &str = "&nocache=1";
 pub struct Query {
     /// Name in tables.
     pub name: &'static str,
-    /// PromQL, or what is looked up.
+    /// PromQL, or the lookup.
     pub text: String,
-    /// Content of an answer.
+    /// Kind of the result.
     pub shape: Shape,
     /// Path and query string.
     pub path: String,
@@ -36,14 +36,14 @@ pub struct Steps {
 }
 
 impl Query {
-    /// An instant query.
+    /// Returns an instant query.
     pub fn instant(name: &'static str, text: String, at_s: i64) -> Query {
         let encoded = percent_encode(&text);
         let path = format!("/api/v1/query?query={encoded}&time={at_s}{NO_CACHE}");
         Query { name, text, shape: Shape::Values, path }
     }
 
-    /// A range query.
+    /// Returns a range query.
     pub fn range(name: &'static str, text: String, steps: Steps) -> Query {
         let Steps { start_s, end_s, step_s } = steps;
         let path = format!(
@@ -53,20 +53,20 @@ impl Query {
         Query { name, text, shape: Shape::Values, path }
     }
 
-    /// Asks a server once.
+    /// Queries a server once.
     ///
-    /// Errors: it gives no answer, or one of another shape.
+    /// Errors: it returns an error, or a result of another shape.
     pub fn answer(&self, server: &Server) -> io::Result<Answer> {
         Answer::read(self.shape, server.client().text(&self.path)?.as_bytes())
     }
 }
 
-/// One query, asked of all servers.
+/// Query with its cost on all servers.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Asked {
     /// Name of the query.
     pub name: String,
-    /// PromQL, or what was looked up.
+    /// PromQL, or the lookup.
     pub text: String,
     /// For each server, in their order.
     pub servers: Vec<Taken>,
@@ -75,38 +75,38 @@ pub struct Asked {
 /// Cost of a query on one server.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Taken {
-    /// Time of the query that came before the others, to warm up.
+    /// Time of the first query, for warm-up.
     pub first_ms: f64,
-    /// From the question to the last byte of the answer, each time, in the order of asking.
+    /// Time from request to the last byte of the response, for each run.
     pub wall_ms: Vec<f64>,
     /// The server's CPU time, the mean of all runs.
     pub cpu_ms: f64,
-    /// Bytes of the answer.
+    /// Bytes of the response.
     pub bytes: usize,
-    /// Comparison with the answer of the first server.
+    /// Comparison with the result of the first server.
     pub compared: Compared,
-    /// Why it may differ.
+    /// Known reason of a difference.
     pub difference: Option<String>,
-    /// Why there was no answer; nothing is measured then.
+    /// Error of the server; nothing is measured then.
     pub error: Option<String>,
 }
 
 impl Taken {
-    /// Median time.
+    /// Returns the median time.
     pub fn median_ms(&self) -> f64 {
         median(&self.wall_ms)
     }
 
-    /// Returns whether the answer is the first server's, or differs for a known reason.
+    /// Returns whether the result equals that of the first server, or differs for a known reason.
     pub fn is_right(&self) -> bool {
         self.error.is_none() && (self.compared.is_equal() || self.difference.is_some())
     }
 }
 
-/// Asks once to warm up and compare, then `runs` times: A, B, A, B. Values may differ by
-/// `tolerance`, relative to the larger one. A server that refuses the query is asked once.
+/// Queries once to warm up and compare, then `runs` times: A, B, A, B. Values may differ by
+/// `tolerance`, relative to the larger one. A server that returns an error is queried once.
 ///
-/// Errors: an answer is not what the query is to return, or a server is gone.
+/// Errors: a result has another shape, or a server is gone.
 pub fn ask(servers: &[Server], query: &Query, runs: usize, tolerance: f64) -> io::Result<Asked> {
     eprintln!("ask {}", query.name);
     let mut clients: Vec<_> = servers.iter().map(Server::client).collect();

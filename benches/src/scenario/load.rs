@@ -8,14 +8,14 @@ use testkit::remote_write::RequestEncoder;
 use super::server::{Cost, Server};
 use crate::http::Client;
 
-/// Time limit of the retries of a request, and the pause before each.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of the retries of a request, and the pause before each.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 const HEADERS: &str = "Content-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\n\
      X-Prometheus-Remote-Write-Version: 0.1.0\r\n";
 
-/// One sender: its connection, and what came of its requests so far.
+/// Sender: its connection, and its acknowledged requests.
 pub struct Sender {
     client: Client,
     server: String,
@@ -26,28 +26,28 @@ pub struct Sender {
 /// Requests that were acknowledged.
 #[derive(Debug, Default)]
 pub struct Sent {
-    /// Time of each from sending to acknowledgement, all attempts together.
+    /// Time of each from sending to acknowledgement, including retries.
     pub latencies: Vec<Duration>,
-    /// Samples in them.
+    /// Number of samples.
     pub samples: usize,
-    /// Bytes of their bodies.
+    /// Bytes of the request bodies.
     pub body_bytes: usize,
-    /// Requests that were answered with 503 and retried.
-    pub turned_away: usize,
+    /// Number of retries after status 503.
+    pub retries: usize,
 }
 
 /// Outcome of a load.
 pub struct Outcome {
-    /// All requests; the latencies are sorted, without the first one of each sender.
+    /// All requests; latencies are sorted, without the first of each sender.
     pub sent: Sent,
-    /// The longest first request, in which connections and series are new.
+    /// Longest first request, in which connections and series are new.
     pub first: Duration,
     /// Cost of the load.
     pub cost: Cost,
 }
 
 impl Sender {
-    /// Number of requests so far.
+    /// Returns the number of requests so far.
     pub fn request_count(&self) -> usize {
         self.sent.latencies.len()
     }
@@ -71,9 +71,9 @@ impl Sender {
         loop {
             match self.client.post("/api/v1/write", HEADERS, body)? {
                 (200..300, _) => break,
-                // As every sender does.
-                (503, _) if begin.elapsed() < PATIENCE => {
-                    self.sent.turned_away += 1;
+                // Like all senders.
+                (503, _) if begin.elapsed() < RETRY_TIMEOUT => {
+                    self.sent.retries += 1;
                     std::thread::sleep(RETRY_PAUSE);
                 }
                 (status, text) => {
@@ -97,31 +97,31 @@ impl Outcome {
             all.latencies.extend(sent.latencies.into_iter().skip(1));
             all.samples += sent.samples;
             all.body_bytes += sent.body_bytes;
-            all.turned_away += sent.turned_away;
+            all.retries += sent.retries;
         }
         all.latencies.sort_unstable();
         Outcome { sent: all, first, cost }
     }
 
-    /// Latency in ms at a quantile.
+    /// Returns the latency in ms at a quantile.
     pub fn latency_ms(&self, quantile: f64) -> f64 {
         let last = self.sent.latencies.len().saturating_sub(1);
         let latency = self.sent.latencies.get((last as f64 * quantile).round() as usize);
         latency.map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e3)
     }
 
-    /// Samples that were acknowledged in a second.
+    /// Returns acknowledged samples per second.
     pub fn samples_per_second(&self) -> f64 {
         self.sent.samples as f64 / self.cost.wall.as_secs_f64()
     }
 
-    /// CPU seconds of the server for a million samples.
+    /// Returns CPU seconds of the server per million samples.
     pub fn cpu_seconds_per_million(&self) -> f64 {
         self.cost.cpu.as_secs_f64() * 1e6 / self.sent.samples as f64
     }
 }
 
-/// Has each part sent by a sender of its own, all at once.
+/// Sends each part by its own sender, concurrently.
 ///
 /// Errors: the server is gone, or refuses samples.
 pub fn send<P: Send>(

@@ -1,5 +1,5 @@
-//! Scenario runner: starts servers, loads them by remote write, waits until they are at rest,
-//! asks them queries in turn, and restarts them. What it measures is the harness's to report.
+//! Scenario runner: starts servers, loads them by remote write, waits until they are idle, queries
+//! them in turn, and restarts them. Reports are made by the harnesses.
 //!
 //! ```text
 //! Server::start ─ load::send ─ flush, settle ─ ask::ask ─ kill, restart

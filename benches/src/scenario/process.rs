@@ -1,4 +1,4 @@
-//! Processes under load, as `/proc` and the file system show them.
+//! CPU time, memory and files of processes, from `/proc` and the file system.
 
 use std::fs;
 use std::io;
@@ -10,25 +10,25 @@ use crate::kernel::cpu_time_of;
 /// Memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Resident {
-    /// What is in memory.
+    /// Resident memory.
     pub now: u64,
-    /// The most so far.
+    /// Peak of resident memory.
     pub peak: u64,
 }
 
-/// CPU time of a process and of those that it started.
+/// Returns the CPU time of a process and its descendants.
 ///
 /// Errors: there is no such process.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let mut time = cpu_time_of(pid)?;
     for child in descendants(pid) {
-        // One that is gone meanwhile does not count.
+        // Processes that ended meanwhile do not count.
         time += cpu_time_of(child).unwrap_or_default();
     }
     Ok(time)
 }
 
-/// Memory of the same processes; nothing of those that are gone.
+/// Returns the memory of a process and its descendants.
 pub fn resident(pid: u32) -> Resident {
     let mut pids = descendants(pid);
     pids.push(pid);
@@ -41,14 +41,14 @@ pub fn resident(pid: u32) -> Resident {
     sum
 }
 
-/// A field of `/proc/PID/status`, which counts in kB; 0 if it is not there.
+/// Returns a field of `/proc/PID/status`, which is in kB; 0 if missing.
 fn field_bytes(status: &str, name: &str) -> u64 {
     let rest = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = rest.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 
-/// Processes that a process started, and those that they started.
+/// Returns the children of a process and their descendants.
 fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return found };
@@ -62,10 +62,10 @@ fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Bytes of all files below a directory or, with a name, of those below the folders of that
-/// name, at any depth. A file that is deleted meanwhile does not count.
+/// Returns the bytes of all files in a directory or, with a name, of those in folders of that name,
+/// at any depth. Files that are deleted meanwhile do not count.
 ///
-/// Errors: the directory is not there, or may not be read.
+/// Errors: the directory cannot be read.
 pub fn directory_bytes(path: &Path, folder: Option<&str>) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {

@@ -1,4 +1,4 @@
-//! Server under measurement: started, watched through `/proc`, brought to rest.
+//! Server under measurement: start, CPU time and memory, waiting until idle, restart.
 
 use std::fs;
 use std::io::{self, Error};
@@ -12,21 +12,21 @@ use crate::http::Client;
 
 /// Timeout of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
-/// A server is at rest when it uses less than this part of a core …
+/// A server is idle if it uses less than this fraction of a core …
 const IDLE_CORES: f64 = 0.05;
 /// … for this long.
 const IDLE_TIME: Duration = Duration::from_secs(5);
-/// Ours looks for closed windows once a minute, and for files of the log without use as well: its
-/// store is at rest when it is the same after more than that.
-const REST_TIME: Duration = Duration::from_secs(70);
-/// How long what a flush missed may take.
+/// Ours seals closed windows and deletes unused WAL files once a minute: its store is idle if it does
+/// not change for longer than that.
+const TESSELLA_IDLE_TIME: Duration = Duration::from_secs(70);
+/// Pause after a flush, for rows that were in flight.
 const FLUSH_PAUSE: Duration = Duration::from_secs(2);
-/// Has Prometheus write all that it holds into blocks.
+/// Endpoint of Prometheus that writes all data to blocks.
 const SNAPSHOT: &str = "/api/v1/admin/tsdb/snapshot";
-/// Prometheus keeps up to one and a half blocks of two hours in its head.
+/// Maximum time range in the head of Prometheus: one and a half blocks of two hours.
 const PROMETHEUS_HEAD_MS: f64 = 3.0 * 3_600_000.0;
 
-/// Samples may come in any order within this time of the newest.
+/// Configuration of Prometheus that accepts samples out of order.
 const PROMETHEUS_CONFIG: &str = "storage:\n  tsdb:\n    out_of_order_time_window: 60d\n";
 
 const PROMETHEUS_FLAGS: [&str; 4] = [
@@ -51,13 +51,13 @@ const VICTORIA_METRICS_FLAGS: [&str; 7] = [
 pub enum Program {
     /// This project's server.
     Tessella,
-    /// Prometheus, taking remote write.
+    /// Prometheus with remote write.
     Prometheus,
     /// VictoriaMetrics, single node.
     VictoriaMetrics,
 }
 
-/// Server that this harness started; its process and its directory end with it.
+/// Server that the harness started; dropping it kills the process and deletes the directory.
 pub struct Server {
     /// Name in tables.
     pub name: String,
@@ -79,8 +79,8 @@ pub struct Cost {
 }
 
 impl Server {
-    /// Starts a program on a free port and an empty store, in a directory of its own below
-    /// `parent`, and returns once it is ready.
+    /// Starts a program on a free port with an empty store in a new directory below `parent`, and
+    /// waits until it is ready.
     ///
     /// Errors: it cannot be started, or does not become ready.
     pub fn start(name: &str, program: Program, binary: &Path, parent: &Path) -> io::Result<Server> {
@@ -93,7 +93,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts the program again on its store, and returns what it cost until it was ready.
+    /// Starts the program again on its store, and returns the cost until it is ready.
     ///
     /// Errors: as those of [`Self::start`].
     pub fn restart(&mut self) -> io::Result<Cost> {
@@ -111,9 +111,9 @@ impl Server {
         self.child.wait().map(drop)
     }
 
-    /// Asks the process to end, as a service manager does, and returns how long it took.
+    /// Sends SIGTERM, waits for the end of the process, and returns the duration.
     ///
-    /// Errors: it ends with a failure.
+    /// Errors: the exit status is a failure.
     pub fn stop(&mut self) -> io::Result<Duration> {
         let begin = Instant::now();
         Command::new("kill").arg(self.child.id().to_string()).status()?;
@@ -128,9 +128,9 @@ impl Server {
         Client::new(&self.address)
     }
 
-    /// Does some work and returns what it cost.
+    /// Runs an operation and returns its cost.
     ///
-    /// Errors: those of the work, or the process is gone.
+    /// Errors: those of the operation, or the process is gone.
     pub fn measure<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Cost)> {
         let (cpu, begin) = (self.cpu_time()?, Instant::now());
         let done = work()?;
@@ -138,22 +138,22 @@ impl Server {
         Ok((done, Cost { wall, cpu: self.cpu_time()? - cpu }))
     }
 
-    /// CPU time of the process and of those that it started.
+    /// Returns the CPU time of the process and its descendants.
     fn cpu_time(&self) -> io::Result<Duration> {
         process::cpu_time(self.child.id())
     }
 
-    /// Memory of the same processes.
+    /// Returns the memory of the process and its descendants.
     pub fn resident(&self) -> Resident {
         process::resident(self.child.id())
     }
 
-    /// Makes what was written visible to queries.
+    /// Makes written samples visible to queries.
     ///
     /// Errors: the server refuses.
     pub fn flush(&self) -> io::Result<()> {
         if self.program == Program::VictoriaMetrics {
-            // What is on its way to a part during the first flush is missed by it.
+            // The first flush misses rows in flight.
             for _ in 0..2 {
                 self.client().text("/internal/force_flush")?;
                 std::thread::sleep(FLUSH_PAUSE);
@@ -162,8 +162,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the server has done what it does after a load, or for `timeout`. Returns
-    /// whether it came to rest.
+    /// Waits until the server is idle after a load, at most `timeout`. Returns whether it is.
     ///
     /// Errors: the server is gone.
     pub fn settle(&self, timeout: Duration) -> io::Result<bool> {
@@ -175,12 +174,12 @@ impl Server {
             self.client().text("/internal/force_merge")?;
         }
         let needed = match self.program {
-            Program::Tessella => REST_TIME,
+            Program::Tessella => TESSELLA_IDLE_TIME,
             _ => IDLE_TIME,
         };
         let begin = Instant::now();
-        let (mut rest, mut bytes) = (Duration::ZERO, self.file_bytes()?);
-        while rest < needed && begin.elapsed() < timeout {
+        let (mut idle, mut bytes) = (Duration::ZERO, self.file_bytes()?);
+        while idle < needed && begin.elapsed() < timeout {
             let pause = || {
                 std::thread::sleep(IDLE_TIME.min(timeout));
                 Ok(())
@@ -188,11 +187,11 @@ impl Server {
             let ((), Cost { wall, cpu }) = self.measure(pause)?;
             let cores = cpu.as_secs_f64() / wall.as_secs_f64();
             let now = self.file_bytes()?;
-            let is_at_rest = cores < IDLE_CORES && now == bytes && self.is_compacted()?;
-            rest = if is_at_rest { rest + wall } else { Duration::ZERO };
+            let is_idle = cores < IDLE_CORES && now == bytes && self.is_compacted()?;
+            idle = if is_idle { idle + wall } else { Duration::ZERO };
             bytes = now;
         }
-        Ok(rest >= needed)
+        Ok(idle >= needed)
     }
 
     fn is_compacted(&self) -> io::Result<bool> {
@@ -204,15 +203,15 @@ impl Server {
         Ok(to - from <= PROMETHEUS_HEAD_MS)
     }
 
-    /// Bytes of all files of the store.
+    /// Returns the bytes of all files of the store.
     ///
     /// Errors: the directory cannot be read.
     pub fn directory_bytes(&self) -> io::Result<u64> {
         directory_bytes(&self.data(), None)
     }
 
-    /// Bytes of the store, without files that only wait to be deleted and, of Prometheus, as if
-    /// its head were a block.
+    /// Returns the bytes of the store, without files that await deletion; of Prometheus with the head
+    /// written to a block.
     ///
     /// Errors: the directory cannot be read, or the server does not answer.
     pub fn disk_bytes(&self) -> io::Result<u64> {
@@ -223,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Bytes of the files of ours that are in use, and of its log; 0 of any other server.
+    /// Returns the bytes of used SSTs and the WAL of Tessella; 0 for other programs.
     fn file_bytes(&self) -> io::Result<u64> {
         if self.program != Program::Tessella {
             return Ok(0);
@@ -232,10 +231,10 @@ impl Server {
         Ok(bytes as u64 + directory_bytes(&self.data(), Some("wal"))?)
     }
 
-    /// Has Prometheus write all that it holds into blocks, and returns their bytes, or those of
-    /// one of their folders.
+    /// Makes Prometheus write all data to blocks, and returns their bytes, or those of one of their
+    /// folders.
     ///
-    /// Errors: it writes none, or they cannot be read.
+    /// Errors: the snapshot fails, or cannot be read.
     pub fn snapshot_bytes(&self, folder: Option<&str>) -> io::Result<u64> {
         let mut client = self.client();
         let (status, body) = client.post(SNAPSHOT, "", &[])?;
@@ -253,14 +252,14 @@ impl Server {
         self.directory.join("data")
     }
 
-    /// A metric without labels, as the server shows it.
+    /// Returns the value of a metric without labels.
     ///
-    /// Errors: there is none.
+    /// Errors: the metric is missing.
     pub fn metric(&self, name: &str) -> io::Result<f64> {
         let text = self.client().text("/metrics")?;
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-            .ok_or_else(|| Error::other(format!("{} shows no {name}", self.name)))
+            .ok_or_else(|| Error::other(format!("{} has no metric {name}", self.name)))
     }
 
     fn wait_until_ready(&mut self) -> io::Result<()> {
@@ -278,7 +277,10 @@ impl Server {
                 return Err(Error::other(format!("{} ended: {status}\n{log}", self.name)));
             }
             if begin.elapsed() > START_TIMEOUT {
-                return Err(Error::other(format!("{} does not become ready", self.name)));
+                return Err(Error::other(format!(
+                    "{} is not ready within {START_TIMEOUT:?}",
+                    self.name
+                )));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -287,16 +289,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // What is left is named after this process and can be removed by hand.
+        // Remaining files have the process id in their path and can be removed manually.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Starts a program on a free port and the store `data` of a directory, with its output in the
-/// file `log`; returns the address and the process.
+/// Starts a program on a free port with the store `data` in a directory and its output in the file
+/// `log`; returns address and process.
 fn spawn(program: Program, binary: &Path, directory: &Path) -> io::Result<(String, Child)> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let data = directory.join("data");

@@ -1,4 +1,4 @@
-//! The medians of a report as bars, in SVG that can be read on light and on dark ground.
+//! Bar chart of the medians of a report, in SVG for light and dark backgrounds.
 //!
 //! ```text
 //!              0.1 ms      1 ms        10 ms       100 ms
@@ -7,7 +7,7 @@
 //!   avg        │ …
 //! ```
 //!
-//! The scale is logarithmic: the same distance is the same ratio, wherever the bars end.
+//! The scale is logarithmic: equal distances are equal ratios.
 
 use std::fmt::Write;
 
@@ -15,24 +15,23 @@ use super::report::Report;
 use crate::scenario::ask::Taken;
 
 const WIDTH: f64 = 860.0;
-/// Where bars begin and end; right of them is room for figures.
+/// Left and right limit of the bars, with space for figures on the right.
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 800.0;
-/// Above the first group: the title, the legend, the scale.
+/// Height of title, legend and scale.
 const TOP: f64 = 84.0;
 const BAR: f64 = 9.0;
 const GROUP_GAP: f64 = 9.0;
-/// The least width of a bar, so that each is seen.
+/// Minimum width of a bar.
 const BAR_MIN: f64 = 1.0;
-/// One for each server; more servers take turns.
+/// Colors of the servers, reused for further ones.
 const COLORS: [&str; 5] = ["#d9480f", "#4c7fd0", "#8f6fc4", "#3d9a6a", "#9a7d2e"];
 const STYLE: &str = "<style>text{font:11px system-ui,sans-serif;fill:#3b434b}\
      .title{font-size:14px;font-weight:600}.figure{font-size:8.5px}\
      line{stroke:#8b949e;stroke-opacity:.35}\
      @media (prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>";
 
-/// Draws a report, the first server's bars with their times, the others' with how many times
-/// longer they took.
+/// Draws a report: bars of the first server with times, those of the others with ratios to it.
 pub fn draw(report: &Report) -> String {
     let groups = &report.queries;
     let group_height = BAR * report.servers.len() as f64 + GROUP_GAP;
@@ -76,15 +75,15 @@ pub fn draw(report: &Report) -> String {
     svg
 }
 
-/// Milliseconds to places.
+/// Scale from milliseconds to positions.
 struct Scale {
-    /// Powers of ten of the milliseconds at both ends.
+    /// Exponents of ten of the milliseconds at both ends.
     from: i32,
     to: i32,
 }
 
 impl Scale {
-    /// Whole decades around all values; those that are no positive numbers are passed over.
+    /// Returns the scale of whole decades around all positive finite values.
     fn over(values: impl Iterator<Item = f64>) -> Scale {
         let logs: Vec<f64> = values.map(f64::log10).filter(|log| log.is_finite()).collect();
         let from = logs.iter().copied().reduce(f64::min).map_or(0, |log| log.floor() as i32);
@@ -152,7 +151,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A figure as people say it: three digits where there are more.
+/// Formats a figure with at most three digits, unless it is longer.
 fn three_digits(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".to_owned(),
@@ -167,7 +166,7 @@ mod tests {
     use super::super::report::tests::report;
     use super::*;
 
-    /// Widths of all bars, in order; those of the legend are not among them.
+    /// Returns the widths of all bars, without the legend.
     fn widths(svg: &str) -> Vec<f64> {
         let bars =
             svg.lines().filter(|line| line.starts_with("<rect") && line.contains("x=\"170\""));
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_odd_times_do_no_harm() {
+    fn names_are_escaped_and_invalid_times_omitted() {
         let svg = draw(&report(&["<a&b>"], &[("q", &[f64::NAN]), ("r", &[0.0])]));
         assert!(svg.contains("&lt;a&amp;b&gt;") && !svg.contains("<a&b>"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -1,9 +1,8 @@
-//! Seeded data as a cluster's scrapes bring them, made while they are sent: what is held is a
-//! state for each series, never its samples.
+//! Seeded scrapes of a cluster, generated while they are sent: only the state of each series is in
+//! memory.
 //!
-//! Counters of requests (32 to a target: 8 paths × 4 statuses, resets now and then), gauges whose
-//! scrapes come early or late and whose values are noise (two to a target), and classic histograms
-//! (12 buckets each).
+//! Counters of requests (32 per target: 8 paths × 4 statuses, with rare resets), gauges with jitter
+//! and noise (two per target), and classic histograms (12 buckets each).
 
 use std::ops::Range;
 
@@ -13,11 +12,11 @@ use crate::data::Random;
 
 /// Time between two scrapes.
 pub const INTERVAL_MS: i64 = 15_000;
-/// Scrapes an hour.
+/// Scrapes per hour.
 const SCRAPES_PER_HOUR: usize = 240;
-/// How far the scrape of a gauge may be from where it should be.
+/// Maximum jitter of a gauge's scrape.
 const JITTER_MS: u64 = 50;
-/// The paths of the counters.
+/// Paths of the counters.
 pub const PATHS: [&str; 8] = [
     "/api/v1/items",
     "/api/v1/items/{id}",
@@ -28,23 +27,23 @@ pub const PATHS: [&str; 8] = [
     "/login",
     "/metrics",
 ];
-/// The statuses of the counters, each rarer than the one before.
+/// Statuses of the counters, with the limit of their growth per scrape.
 const STATUSES: [(&str, u64); 4] = [("200", 100), ("404", 30), ("500", 10), ("503", 4)];
-/// The upper bounds of the histograms.
+/// Upper bounds of the histograms.
 const BOUNDS: [&str; 12] =
     ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"];
 const NAMESPACES: [&str; 3] = ["shop", "search", "billing"];
-/// What a series' last sample says when the series has ended.
+/// Staleness marker.
 const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 
-/// How much data there is, and how it changes.
+/// Size and behavior of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dataset {
-    /// What the user calls it.
+    /// Name of the dataset.
     pub name: &'static str,
-    /// Clusters; all else is for each of them.
+    /// Number of clusters; the other sizes are per cluster.
     pub clusters: usize,
-    /// Series of counters.
+    /// Counter series.
     pub counters: usize,
     /// Targets with two gauges each.
     pub gauge_pairs: usize,
@@ -52,15 +51,15 @@ pub struct Dataset {
     pub histograms: usize,
     /// Samples of a series that does not end.
     pub scrapes: usize,
-    /// Scrapes of a series that are sent in one request.
+    /// Scrapes of a series in one request.
     pub scrapes_per_request: usize,
-    /// Whether a third of the targets begins anew every hour.
+    /// True if a third of the targets is replaced every hour.
     pub is_churning: bool,
-    /// Time between two of the 512 steps of a query, s.
+    /// Time between two of the 512 steps of a query in s.
     pub step_s: i64,
 }
 
-/// Everything that the harness can load.
+/// All datasets.
 pub const DATASETS: [Dataset; 4] = [
     SMALL,
     Dataset { name: "wide", clusters: 10, scrapes: 240, step_s: 5, ..SMALL },
@@ -91,13 +90,13 @@ const SMALL: Dataset = Dataset {
 };
 
 impl Dataset {
-    /// Series that have a sample at any one time.
+    /// Returns the number of series at any time.
     pub fn series_count(&self) -> usize {
         let gauges = 2 * self.gauge_pairs;
         self.clusters * (self.counters + gauges + BOUNDS.len() * self.histograms)
     }
 
-    /// The state of all series, in parts of about the same size that share nothing.
+    /// Returns the state of all series, in independent parts of about the same size.
     pub fn parts(&self, count: usize) -> Vec<Part> {
         let mut targets = Vec::new();
         for cluster in 0..self.clusters {
@@ -119,24 +118,23 @@ impl Dataset {
         parts
     }
 
-    /// Time before which all samples lie, if the first scrape began at a time.
+    /// Returns the end of the samples, if the first scrape began at a time.
     pub fn end_ms(&self, start_ms: i64) -> i64 {
         start_ms + self.scrapes as i64 * INTERVAL_MS
     }
 }
 
-/// Some of the targets, to be scraped by one sender.
+/// Targets of one sender.
 pub struct Part {
     dataset: Dataset,
     targets: Vec<Target>,
 }
 
 impl Part {
-    /// Goes through all scrapes in the order of time and hands out a request whenever it has
-    /// `samples` of them, or a few more: its message, how many they are, and how many scrapes are
-    /// done.
+    /// Generates all scrapes in the order of time, and calls `send` for each request of at least
+    /// `samples` samples: with its message, their number, and the number of finished scrapes.
     ///
-    /// Errors: those of `send`, at once.
+    /// Errors: the first error of `send`.
     pub fn send<E>(
         mut self,
         start_ms: i64,
@@ -171,12 +169,12 @@ enum Kind {
     Histogram,
 }
 
-/// What is scraped at once.
+/// Target of scrapes.
 struct Target {
     kind: Kind,
     cluster: usize,
     index: usize,
-    /// How often it began anew.
+    /// Number of replacements.
     generation: usize,
     phase_ms: i64,
     random: Random,
@@ -186,7 +184,7 @@ struct Target {
 struct Series {
     labels: Box<[u8]>,
     value: f64,
-    /// Growth between two scrapes is below this.
+    /// Limit of the growth between two scrapes.
     growth: u64,
 }
 
@@ -201,7 +199,7 @@ impl Target {
         let labels = target.labels(dataset);
         for (position, labels) in labels.into_iter().enumerate() {
             let (value, growth) = match kind {
-                // Counters of many ages.
+                // Counters of different ages.
                 Kind::Counters => {
                     let (_, growth) = STATUSES[position / PATHS.len()];
                     (target.random.below(1_000_000_000) as f64, growth)
@@ -214,7 +212,7 @@ impl Target {
         target
     }
 
-    /// The labels of all its series, encoded.
+    /// Returns the encoded labels of all its series.
     fn labels(&self, dataset: &Dataset) -> Vec<Box<[u8]>> {
         let &Target { kind, cluster, index, generation, .. } = self;
         let (name, job) = match kind {
@@ -263,7 +261,7 @@ impl Target {
         }
     }
 
-    /// Adds the samples of some scrapes to a request and says how many.
+    /// Adds the samples of scrapes to a request and returns their number.
     fn scrape(
         &mut self,
         dataset: &Dataset,
@@ -273,7 +271,7 @@ impl Target {
     ) -> usize {
         let mut count = 0;
         if dataset.is_churning && self.ends_at(scrapes.start) {
-            count += self.begin_anew(dataset, self.time_ms(start_ms, scrapes.start), encoder);
+            count += self.replace(dataset, self.time_ms(start_ms, scrapes.start), encoder);
         }
         let mut samples = vec![Vec::with_capacity(scrapes.len()); self.series.len()];
         for scrape in scrapes {
@@ -298,20 +296,15 @@ impl Target {
         start_ms + scrape as i64 * INTERVAL_MS + self.phase_ms
     }
 
-    /// Whether it is this target's turn at the end of an hour.
+    /// Returns whether this target is replaced at this scrape.
     fn ends_at(&self, scrape: usize) -> bool {
         scrape > 0
             && scrape.is_multiple_of(SCRAPES_PER_HOUR)
             && self.index % 3 == (scrape / SCRAPES_PER_HOUR) % 3
     }
 
-    /// Ends all series, as a scraper does when a target is gone, and begins others.
-    fn begin_anew(
-        &mut self,
-        dataset: &Dataset,
-        time_ms: i64,
-        encoder: &mut RequestEncoder,
-    ) -> usize {
+    /// Replaces all series: ends them with staleness markers and starts others.
+    fn replace(&mut self, dataset: &Dataset, time_ms: i64, encoder: &mut RequestEncoder) -> usize {
         for series in &self.series {
             encoder.push(&series.labels, [(time_ms, STALE)]);
         }
@@ -325,7 +318,7 @@ impl Target {
         self.series.len()
     }
 
-    /// Moves all values on to the next scrape.
+    /// Advances all values to the next scrape.
     fn advance(&mut self) {
         match self.kind {
             Kind::Counters => {
@@ -342,7 +335,7 @@ impl Target {
                 self.series[1].value = 0.01 + 4.0 * self.random.unit();
             }
             Kind::Histogram => {
-                // A bell over the bounds; buckets hold what is below, too.
+                // Bell-shaped distribution over the bounds; buckets are cumulative.
                 for _ in 0..20 {
                     let mean = (self.random.unit() + self.random.unit()) / 2.0;
                     let at = (mean * BOUNDS.len() as f64) as usize;
@@ -365,7 +358,7 @@ mod tests {
 
     type Held = BTreeMap<Vec<(String, String)>, Vec<(i64, f64)>>;
 
-    /// All samples by series, sent in parts and requests.
+    /// Returns all samples by series, sent in parts and requests.
     fn held(dataset: &Dataset, parts: usize, request: usize) -> Held {
         let mut held = Held::new();
         for part in dataset.parts(parts) {
@@ -390,14 +383,14 @@ mod tests {
         held
     }
 
-    /// A dataset like another, but of a size for tests.
+    /// Returns a dataset like another, but small.
     fn tiny(like: &Dataset) -> Dataset {
         Dataset {
             clusters: like.clusters.min(2),
             counters: 72,
             gauge_pairs: 6,
             histograms: 3,
-            // Two hours, and a part of the third, where that matters.
+            // More than two hours if targets are replaced.
             scrapes: if like.is_churning { 500 } else { 130 },
             ..*like
         }
@@ -408,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_that_are_named() {
+    fn datasets_have_documented_sizes() {
         let counts = DATASETS.map(|dataset| dataset.series_count());
         assert_eq!(counts, [7_400, 74_000, 7_400, 200]);
         for dataset in DATASETS {
@@ -426,7 +419,7 @@ mod tests {
             assert_eq!(one.len(), other.len());
             for ((labels, samples), (other_labels, other_samples)) in one.iter().zip(&other) {
                 assert_eq!(labels, other_labels);
-                // As texts, in which the end of a series is equal to itself.
+                // As text, because staleness markers are NaN.
                 assert_eq!(text(samples), text(other_samples), "{labels:?}");
             }
         }
@@ -444,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_hold_those_below_them() {
+    fn buckets_are_cumulative() {
         let held = held(&tiny(&DATASETS[0]), 1, 100);
         let mut histograms = BTreeMap::<_, Vec<(f64, f64)>>::new();
         for (labels, samples) in &held {
@@ -464,15 +457,15 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_the_targets_begins_anew_every_hour() {
+    fn a_third_of_the_targets_is_replaced_every_hour() {
         let dataset = Dataset { clusters: 1, ..tiny(&DATASETS[2]) };
         assert!(dataset.is_churning && dataset.scrapes > 2 * SCRAPES_PER_HOUR);
         let held = held(&dataset, 2, 100);
         let is_end = |(_, value): &(i64, f64)| value.to_bits() == STALE.to_bits();
         let (ended, going): (Vec<_>, Vec<_>) =
             held.iter().partition(|(_, samples)| samples.last().is_some_and(is_end));
-        // Two hours are over; counters take the targets 0, 1 and 2, gauges and histograms 0 to 5
-        // and 0 to 2, of which 1 and 2, 1, 2, 4 and 5, 1 and 2 have had their turn.
+        // After two hours: of counters (targets 0 to 2), gauges (0 to 5) and histograms (0 to 2), the
+        // targets 1 and 2; 1, 2, 4 and 5; 1 and 2 are replaced.
         assert_eq!(going.len(), dataset.series_count());
         assert_eq!(ended.len(), (32 + 8) + 2 * 4 + 12 * 2);
         for (labels, samples) in ended {

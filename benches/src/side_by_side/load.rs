@@ -1,4 +1,4 @@
-//! Load of a dataset into a server, until it is at rest.
+//! Load of a dataset into a server, until it is idle.
 
 use std::io;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::scenario::load::{Sender, send};
 use crate::scenario::process::Resident;
 use crate::scenario::server::Server;
 
-/// Connections, each acknowledged before its next request.
+/// Number of concurrent senders.
 const SENDERS: usize = 4;
-/// Samples of a request, or a few more.
+/// Minimum number of samples in a request, slightly exceeded.
 const REQUEST_SAMPLES: usize = 2_000;
 const REQUEST_SAMPLES_LONG: usize = 10_000;
 
@@ -19,21 +19,21 @@ const REQUEST_SAMPLES_LONG: usize = 10_000;
 pub struct Loaded {
     /// Samples that were acknowledged.
     pub samples: u64,
-    /// Time from the first request to the last answer.
+    /// Time from the first request to the last response.
     pub seconds: f64,
-    /// The server's CPU time during it.
+    /// CPU time of the server during the load.
     pub cpu_seconds: f64,
-    /// The server's CPU time from its end until the server came to rest.
+    /// CPU time of the server from the end of the load until it is idle.
     pub cpu_seconds_after: f64,
-    /// Memory at the end of it.
+    /// Memory at the end of the load.
     pub resident: Resident,
-    /// Memory once the server came to rest.
+    /// Memory once the server is idle.
     pub resident_settled: Resident,
-    /// Whether the server came to rest before the timeout.
+    /// True if the server is idle before the timeout.
     pub is_settled: bool,
 }
 
-/// Loads a dataset that ends at a time into an empty server and waits until it is at rest.
+/// Loads a dataset that ends at a time into an empty server and waits until it is idle.
 ///
 /// Errors: the server is gone, or refuses samples.
 pub fn load(

@@ -1,4 +1,4 @@
-//! Servers side by side: the same seeded data, the same queries in turn, and one table.
+//! Comparison of servers: the same seeded data, the same queries in turn, and one table.
 //! See `benches/README.md`.
 
 pub mod chart;

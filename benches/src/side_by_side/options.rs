@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,9 +15,9 @@ use crate::scenario::server::{Program, Server};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "side_by_side", next_line_help = true)]
 pub struct Options {
-    /// Server to start on an empty store: [NAME:]tessella[=BINARY] (without a path, the release
-    /// binary is built), [NAME:]prometheus=BINARY or [NAME:]victoria-metrics=BINARY. The others are
-    /// compared with the first.
+    /// Server to start on an empty store: [NAME:]tessella[=BINARY] (default: the release binary,
+    /// which is built), [NAME:]prometheus=BINARY or [NAME:]victoria-metrics=BINARY. The first server
+    /// is the reference of the comparison.
     #[arg(long = "start", value_name = "SERVER", value_parser = target, required = true)]
     pub servers: Vec<Target>,
     /// Dataset: small, wide, churn, long, or all of them, one after the other.
@@ -43,7 +43,7 @@ pub struct Options {
     pub report: ReportOptions,
 }
 
-/// Datasets in the order of the list of all.
+/// Datasets in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datasets(pub Vec<Dataset>);
 
@@ -79,7 +79,7 @@ pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Options, clap::Err
     let options = Options::try_parse_from(words)?;
     for (index, server) in options.servers.iter().enumerate() {
         if options.servers[..index].iter().any(|earlier| earlier.name == server.name) {
-            let message = format!("two servers are called {}", server.name);
+            let message = format!("two servers have the name {}", server.name);
             return Err(Options::command().error(ErrorKind::ValueValidation, message));
         }
     }
@@ -95,9 +95,9 @@ fn target(text: &str) -> Result<Target, String> {
     let (_, program) = PROGRAMS
         .into_iter()
         .find(|(known, _)| *known == program)
-        .ok_or(format!("{program} is none of tessella, prometheus, victoria-metrics"))?;
+        .ok_or(format!("{program} is not one of tessella, prometheus, victoria-metrics"))?;
     if binary.is_none() && program != Program::Tessella {
-        return Err(format!("{text} wants =BINARY"));
+        return Err(format!("{text} needs =BINARY"));
     }
     Ok(Target { name: name.to_owned(), program, binary })
 }
@@ -106,7 +106,7 @@ fn datasets(name: &str) -> Result<Datasets, String> {
     let found: Vec<Dataset> =
         DATASETS.into_iter().filter(|dataset| name == "all" || dataset.name == name).collect();
     match found.is_empty() {
-        true => Err(format!("there is no dataset {name}")),
+        true => Err(format!("unknown dataset {name}")),
         false => Ok(Datasets(found)),
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_by_their_program_or_apart_from_it() {
+    fn servers_are_named_by_program_or_prefix() {
         let options = read("--start tessella --start old:prometheus=/p --age 24h").unwrap();
         let target = |name: &str, program, binary: Option<&str>| Target {
             name: name.to_owned(),
@@ -136,10 +136,10 @@ mod tests {
     fn mistakes_are_reported() {
         for (line, message) in [
             ("", "--start <SERVER>"),
-            ("--start prometheus", "prometheus wants =BINARY"),
-            ("--start influx=/x", "influx is none of tessella, prometheus, victoria-metrics"),
-            ("--start tessella --start tessella", "two servers are called tessella"),
-            ("--start tessella --dataset huge", "there is no dataset huge"),
+            ("--start prometheus", "prometheus needs =BINARY"),
+            ("--start influx=/x", "influx is not one of tessella, prometheus, victoria-metrics"),
+            ("--start tessella --start tessella", "two servers have the name tessella"),
+            ("--start tessella --dataset huge", "unknown dataset huge"),
             ("--start tessella --runs 0", "0 is not in 1.."),
             ("--start tessella --age 3q", "unknown unit \"q\" in duration \"3q\""),
             ("--start tessella --age", "a value is required for '--age <DURATION>'"),

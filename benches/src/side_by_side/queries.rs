@@ -1,4 +1,4 @@
-//! Queries that dashboards ask, over 512 steps or at one time, and lookups of a query editor.
+//! Queries of dashboards, over 512 steps or at one time, and lookups of a query editor.
 
 use testkit::percent_encode;
 
@@ -7,7 +7,7 @@ use crate::scenario::answer::Shape;
 use crate::scenario::ask::{NO_CACHE, Query, Steps};
 use crate::scenario::server::Program;
 
-/// Steps of a range query.
+/// Number of steps of a range query.
 pub const STEPS: i64 = 512;
 
 const COUNTER: &str = "http_requests_total";
@@ -15,7 +15,7 @@ const MEMORY: &str = "container_memory_working_set_bytes";
 const CORES: &str = "container_cpu_usage_cores";
 const BUCKET: &str = "http_request_duration_seconds_bucket";
 
-/// Range queries: name and PromQL. A cluster of a dataset has 625 series on a path.
+/// Range queries: name and PromQL. A cluster of a dataset has 625 series per path.
 const RANGE: &[(&str, &str)] = &[
     ("sum", "sum by (path, status) (COUNTER)"),
     ("avg", "avg by (path, status) (COUNTER)"),
@@ -67,23 +67,22 @@ const LOOKUPS: &[(&str, &str, &str)] = &[
     ("series", "series", "COUNTER{cluster=\"cluster-00\",path=\"/api/v1/orders\"}"),
 ];
 
-/// Where a peer is known to answer otherwise than this project's server, and why.
+/// Known differences of results from those of Tessella: program, queries, reason.
 const DIFFERENCES: &[(Program, &[&str], &str)] = &[
     (
         Program::VictoriaMetrics,
         &["sum of rate", "sum of increase", "raw rate", "ratio", "histogram_quantile", "subquery"],
         "rate and increase count from the last sample before the window and do not extrapolate \
-         to its borders",
+         to its boundaries",
     ),
     (
         Program::Prometheus,
         &["label values, many", "series"],
-        "lookups find what is in any block of two hours that the range touches; ours what is in \
-         any such day",
+        "lookups return names of all blocks of two hours that overlap the range; ours of all days",
     ),
 ];
 
-/// Why a peer answers a query otherwise, if that is known.
+/// Returns the known reason why a program returns another result for a query.
 pub fn known_difference(program: Program, query: &str) -> Option<&'static str> {
     DIFFERENCES
         .iter()
@@ -91,7 +90,7 @@ pub fn known_difference(program: Program, query: &str) -> Option<&'static str> {
         .map(|(_, _, reason)| *reason)
 }
 
-/// All queries, for data that end at a time.
+/// Returns all queries for data that end at a time.
 pub fn queries(dataset: &Dataset, end_s: i64) -> Vec<Query> {
     let start_s = end_s - (STEPS - 1) * dataset.step_s;
     let steps = Steps { start_s, end_s, step_s: dataset.step_s };
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_query_has_a_name_of_its_own_and_no_placeholder() {
+    fn queries_have_distinct_names_and_no_placeholder() {
         for dataset in &DATASETS {
             let queries = queries(dataset, 1_000_000_000);
             let names: BTreeSet<_> = queries.iter().map(|query| query.name).collect();
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_known_of_queries_that_there_are() {
+    fn known_differences_name_queries() {
         let queries = queries(&DATASETS[0], 0);
         for name in DIFFERENCES.iter().flat_map(|(_, queries, _)| *queries) {
             assert!(queries.iter().any(|query| query.name == *name), "{name}");

@@ -1,4 +1,4 @@
-//! Report of all servers, as tables for people and as JSON.
+//! Report of all servers, as tables and as JSON.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use crate::scenario::process::Resident;
 /// Everything about one dataset.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Report {
-    /// The day, in UTC.
+    /// Day in UTC.
     pub date: String,
-    /// The machine that the figures depend on.
+    /// Description of the machine.
     pub machine: String,
     /// Name of the dataset.
     pub dataset: String,
@@ -20,20 +20,20 @@ pub struct Report {
     pub series: usize,
     /// Samples of a series.
     pub scrapes: usize,
-    /// End of the data, a Unix time.
+    /// End of the data as Unix time.
     pub end_s: i64,
-    /// In the order of asking; the others are compared with the first.
+    /// Servers in the order of queries; the others are compared with the first.
     pub servers: Vec<ServerFigures>,
-    /// In the order of asking.
+    /// Queries in their order.
     pub queries: Vec<Asked>,
 }
 
-/// Figures of a server besides its answers.
+/// Figures of a server, apart from queries.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct ServerFigures {
     /// Name in tables.
     pub name: String,
-    /// Cost of its load.
+    /// Cost of the load.
     pub loaded: Loaded,
     /// Memory after all queries.
     pub resident: Resident,
@@ -42,7 +42,7 @@ pub struct ServerFigures {
 }
 
 impl Report {
-    /// The report in Markdown.
+    /// Formats the report in Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!(
             "# Side by side, {}: {}\n\n{}\n{} series, {} samples each, up to {}\n\n",
@@ -72,7 +72,7 @@ impl Report {
         let mib = |bytes: u64| format!("{:.0}", bytes as f64 / 1_048_576.0);
         row("samples a second", &|s| rate(s, s.loaded.seconds));
         row("samples a CPU-second", &|s| rate(s, s.loaded.cpu_seconds));
-        row("… with what follows a load", &|s| {
+        row("… including work after the load", &|s| {
             rate(s, s.loaded.cpu_seconds + s.loaded.cpu_seconds_after)
         });
         row("resident after the load, MiB", &|s| mib(s.loaded.resident.now));
@@ -94,7 +94,7 @@ impl Report {
         head.extend(others.iter().map(|server| format!("× {}", server.name)));
         head.extend(self.servers.iter().map(|server| format!("CPU {}", server.name)));
         head.extend(others.iter().map(|server| format!("× CPU {}", server.name)));
-        head.push("answers".to_owned());
+        head.push("results".to_owned());
         let mut rows = Vec::new();
         for asked in &self.queries {
             let medians: Vec<f64> = asked.servers.iter().map(Taken::median_ms).collect();
@@ -117,7 +117,7 @@ impl Report {
                 let compared = taken.compared;
                 if let Some(error) = &taken.error {
                     // Writing into a string cannot fail.
-                    let _ = writeln!(text, "- {}, {}: no answer: {error}", server.name, asked.name);
+                    let _ = writeln!(text, "- {}, {}: error: {error}", server.name, asked.name);
                     continue;
                 }
                 if compared.is_equal() {
@@ -126,14 +126,14 @@ impl Report {
                 // Writing into a string cannot fail.
                 let _ = writeln!(
                     text,
-                    "- {}, {}: of {} values {} missing, {} apart, the worst by {:.2e}: {}",
+                    "- {}, {}: of {} values {} missing, {} different, by at most {:.2e}: {}",
                     server.name,
                     asked.name,
                     compared.values,
                     compared.missing,
                     compared.differing,
                     compared.worst,
-                    taken.difference.as_deref().unwrap_or("NOT KNOWN TO DIFFER"),
+                    taken.difference.as_deref().unwrap_or("NO KNOWN DIFFERENCE"),
                 );
             }
         }
@@ -146,11 +146,11 @@ fn two_digits(value: f64) -> String {
 
 fn verdict(asked: &Asked) -> String {
     if asked.servers.iter().any(|taken| taken.error.is_some()) {
-        "NO ANSWER"
+        "ERROR"
     } else if asked.servers.iter().all(|taken| taken.compared.is_equal()) {
         "equal"
     } else if asked.servers.iter().all(Taken::is_right) {
-        "known to differ"
+        "known difference"
     } else {
         "DIFFERENT"
     }
@@ -162,7 +162,7 @@ pub(super) mod tests {
     use super::*;
     use crate::scenario::answer::Compared;
 
-    /// A report of some servers, and of queries with the time that each server took.
+    /// Returns a report of servers, and of queries with the time of each server.
     pub fn report(servers: &[&str], queries: &[(&str, &[f64])]) -> Report {
         let server = |name: &&str| ServerFigures {
             name: (*name).to_owned(),
@@ -207,22 +207,22 @@ pub(super) mod tests {
         report.queries[0].servers[1].compared = compared;
         let text = report.markdown();
         assert!(text.contains("| DIFFERENT |"), "{text}");
-        let remark = "b, sum: of 7 values 0 missing, 2 apart, the worst by 5.00e-1: ";
-        assert!(text.contains(&format!("{remark}NOT KNOWN TO DIFFER")), "{text}");
+        let remark = "b, sum: of 7 values 0 missing, 2 different, by at most 5.00e-1: ";
+        assert!(text.contains(&format!("{remark}NO KNOWN DIFFERENCE")), "{text}");
         report.queries[0].servers[1].difference = Some("it rounds".to_owned());
         let text = report.markdown();
-        assert!(text.contains("| known to differ |"), "{text}");
+        assert!(text.contains("| known difference |"), "{text}");
         assert!(text.contains(&format!("{remark}it rounds")), "{text}");
     }
 
     #[test]
-    fn servers_that_do_not_answer_have_no_figures() {
+    fn servers_with_errors_have_no_figures() {
         let mut report = report(&["a", "b"], &[("sum", &[2.0, 1.0])]);
         let refused = Some("too many samples".to_owned());
         report.queries[0].servers[1] =
             Taken { error: refused, cpu_ms: f64::NAN, ..Taken::default() };
         let text = report.markdown();
-        assert!(text.contains("| sum | 2.00 | – | – | 4.00 | – | – | NO ANSWER |"), "{text}");
-        assert!(text.contains("- b, sum: no answer: too many samples"), "{text}");
+        assert!(text.contains("| sum | 2.00 | – | – | 4.00 | – | – | ERROR |"), "{text}");
+        assert!(text.contains("- b, sum: error: too many samples"), "{text}");
     }
 }
