@@ -1,13 +1,13 @@
-# The server alone, on a base without a shell; it asks itself whether it is ready.
+# The server on a base image without a shell; the healthcheck is a command of the binary.
 FROM rust:1.95-slim-trixie AS build
 RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-# The folder .git is not in the image: docker build --build-arg TESSELLA_REVISION=$(git rev-parse HEAD)
+# The build has no .git folder: docker build --build-arg TESSELLA_REVISION=$(git rev-parse HEAD)
 ARG TESSELLA_REVISION= SOURCE_DATE_EPOCH=
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo build --release --locked && cp target/release/tessella /tessella
-# What these hold is owned by whom the server runs as, volumes that are put there included.
+# Folders of the server's user, so that volumes mounted there have the same owner.
 RUN mkdir -p /folders/data /folders/cache
 
 FROM gcr.io/distroless/cc-debian13:nonroot

@@ -2,8 +2,8 @@
 //
 //	fake-gcs-server 127.0.0.1:4443 BUCKET
 //
-// The emulator takes uploads by the JSON API alone. The client that Tessella uses speaks the XML API,
-// so requests of that which change or list objects are translated; all others are passed on.
+// The emulator accepts uploads only by the JSON API, but the client of Tessella uses the XML API. So
+// requests that change or list objects are translated; all others are forwarded.
 package main
 
 import (
@@ -43,7 +43,7 @@ type xmlServer struct {
 	uploads map[string]*upload
 }
 
-// upload is an upload in parts that is not complete.
+// upload is an incomplete multipart upload.
 type upload struct {
 	parts    map[int][]byte
 	metadata map[string]string
@@ -94,7 +94,7 @@ func (s *xmlServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// metadataOf returns what the sender has said of the object.
+// metadataOf returns the metadata of the object in a request.
 func metadataOf(r *http.Request) map[string]string {
 	metadata := map[string]string{}
 	for name, values := range r.Header {
@@ -105,8 +105,8 @@ func metadataOf(r *http.Request) map[string]string {
 	return metadata
 }
 
-// upload sends an object to the emulator, on the condition that its generation is the given one; 0
-// is that of an object that is absent, and no condition is empty.
+// upload sends an object to the emulator, on condition of its generation: 0 for an absent object,
+// empty without a condition.
 func (s *xmlServer) upload(
 	object string, content []byte, metadata map[string]string, match string,
 ) *httptest.ResponseRecorder {
@@ -131,7 +131,7 @@ func (s *xmlServer) upload(
 	return answer
 }
 
-// stored returns the entity tag and the generation of an upload, or passes its error on.
+// stored responds with the entity tag and the generation of an upload, or with its error.
 func stored(w http.ResponseWriter, answer *httptest.ResponseRecorder) (string, bool) {
 	var object struct {
 		Etag       string `json:"etag"`
@@ -184,13 +184,13 @@ func (s *xmlServer) begin(w http.ResponseWriter, r *http.Request) {
 	}{UploadID: id})
 }
 
-// proceed takes a part of an upload, completes it, or gives it up.
+// proceed adds a part to an upload, completes it, or aborts it.
 func (s *xmlServer) proceed(w http.ResponseWriter, r *http.Request, object, id string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	begun := s.uploads[id]
 	if begun == nil || begun.parts == nil {
-		http.Error(w, "there is no such upload", http.StatusNotFound)
+		http.Error(w, "no such upload", http.StatusNotFound)
 		return
 	}
 	body, err := io.ReadAll(r.Body)

@@ -11,7 +11,7 @@ import (
 	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 )
 
-// call returns what a method of Prometheus' client returns: its result, its warnings and its error.
+// call calls a method of Prometheus' client and returns its result, warnings and error.
 func call(ctx context.Context, address string, asked question) (any, error) {
 	client, err := api.NewClient(api.Config{Address: "http://" + address})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/grafana/grafana/pkg/promlib"
 )
 
-// refID is what a panel calls its first query.
+// refID is the id of a panel's first query.
 const refID = "A"
 
 // grafana is the data source, with an instance for each address and settings.
@@ -25,7 +25,7 @@ type grafana struct {
 func newGrafana() *grafana {
 	return &grafana{
 		service: promlib.NewService(nil, log.NewNullLogger(), nil),
-		// Without it, the filters of a dashboard are applied by the page and not by the data source.
+		// Otherwise the page applies the filters of a dashboard, not the data source.
 		config:    backend.NewGrafanaCfg(map[string]string{featuretoggles.EnabledFeatures: "promQLScope"}),
 		instances: map[string]*backend.DataSourceInstanceSettings{},
 	}
@@ -57,7 +57,7 @@ func (g *grafana) health(ctx context.Context, address string, asked question) (a
 	}, nil
 }
 
-// query returns what Grafana sends its page for a panel: frames with their schema, or an error.
+// query returns the response of Grafana to its page for a panel: frames with schema, or an error.
 func (g *grafana) query(ctx context.Context, address string, asked question) (any, error) {
 	query := backend.DataQuery{
 		RefID:         refID,

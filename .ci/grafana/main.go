@@ -1,8 +1,8 @@
-// Program grafana asks servers what Grafana's data source of Prometheus and Prometheus' client for
-// Go ask, by the code of both, and prints what that code makes of the answers.
+// Program grafana queries servers by the code of Grafana's Prometheus data source and of Prometheus'
+// client for Go, and prints the results.
 //
-// It reads a list of addresses and questions as JSON, and prints a list for each question: an
-// answer of each address, in their order. Neither order nor numbers of an answer are touched.
+// It reads a list of addresses and questions as JSON, and prints a list for each question: the
+// results of all addresses in their order. Order and numbers of a result are not changed.
 package main
 
 import (
@@ -12,25 +12,25 @@ import (
 	"os"
 )
 
-// task is what is read: each question is asked of each address.
+// task is the input: each question is sent to each address.
 type task struct {
 	Addresses []string   `json:"addresses"`
 	Questions []question `json:"questions"`
 }
 
-// question is asked by one of the two clients, which reads those of the fields that concern it.
+// question is a request by one of the two clients, which reads only its own fields.
 type question struct {
-	// Ask is health, query or resource, which are Grafana's, or call, which is of Prometheus' client.
+	// Ask is health, query or resource for Grafana, or call for Prometheus' client.
 	Ask string `json:"ask"`
 
-	// Settings are the data source's, as Grafana keeps them.
+	// Settings are those of the data source, as in Grafana.
 	Settings json.RawMessage `json:"settings"`
-	// Model is a panel's query, as a dashboard holds it.
+	// Model is a panel's query, as in a dashboard.
 	Model json.RawMessage `json:"model"`
-	// MaxDataPoints and IntervalMs are what Grafana's page sends beside the model.
+	// MaxDataPoints and IntervalMs are sent by Grafana's page in addition to the model.
 	MaxDataPoints int64 `json:"maxDataPoints"`
 	IntervalMs    int64 `json:"intervalMs"`
-	// Method, Path, Query and Body make up the request of a resource.
+	// Method, Path, Query and Body are the request of a resource.
 	Method string `json:"method"`
 	Path   string `json:"path"`
 	Query  string `json:"query"`
@@ -45,7 +45,7 @@ type question struct {
 	Limit   uint64   `json:"limit"`
 	StepMs  int64    `json:"stepMs"`
 
-	// From and To are the range of all, in milliseconds since the epoch.
+	// From and To are the time range in milliseconds since the epoch.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 }
@@ -78,8 +78,8 @@ func run() error {
 	return json.NewEncoder(os.Stdout).Encode(answers)
 }
 
-// ask returns what a client makes of an answer, errors that a server answers with included. An error
-// of this function is a question that cannot be asked.
+// ask returns the result of a client, including errors of the server. An error of this function is an
+// invalid question.
 func ask(ctx context.Context, grafana *grafana, address string, asked question) (any, error) {
 	switch asked.Ask {
 	case "health":
@@ -91,5 +91,5 @@ func ask(ctx context.Context, grafana *grafana, address string, asked question) 
 	case "call":
 		return call(ctx, address, asked)
 	}
-	return nil, fmt.Errorf("there is no %q to ask", asked.Ask)
+	return nil, fmt.Errorf("unknown question %q", asked.Ask)
 }

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package prometheus pins the Prometheus that the tests compare with.
+// Package prometheus pins the version of Prometheus for comparison in tests.
 package prometheus
 
 import (

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package telegraf pins the agent whose remote write is tested.
+// Package telegraf pins the version of Telegraf for tests of remote write.
 package telegraf
 
 import _ "github.com/influxdata/telegraf/cmd/telegraf"

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package versitygw pins the S3 server that the tests of the object store run against.
+// Package versitygw pins the version of the S3 server for tests of the object store.
 package versitygw
 
 import _ "github.com/versity/versitygw/cmd/versitygw"

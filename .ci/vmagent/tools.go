@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package vmagent pins the agent whose remote write is tested.
+// Package vmagent pins the version of vmagent for tests of remote write.
 package vmagent
 
 import _ "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent"
