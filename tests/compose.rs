@@ -1,5 +1,5 @@
-//! The set-up in containers: no container is started, but what the files say is held against the
-//! binary, against each other, and against the rules of compose files.
+//! The set-up in containers: its files are checked against the binary, against each other, and
+//! against the rules of compose files. No container is started.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -68,7 +68,7 @@ fn is_duration(value: &Value) -> bool {
     seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
 }
 
-/// Whether an image is named with a version.
+/// Returns whether an image has a version.
 fn is_pinned(image: &str) -> bool {
     let version = image.rsplit_once(':').map(|(_, tag)| tag.trim_start_matches('v'));
     version.is_some_and(|v| {
@@ -249,10 +249,10 @@ fn prometheus_scrapes_and_sends_to_services_that_are_there() {
     assert_eq!(get(&server.address, path).0, 405, "{path} is there, for POST alone");
 }
 
-/// What is laid over the set-up, so that it is secure.
+/// The overlay that makes the set-up secure.
 const SECURE: &str = "compose/secure.yml";
 
-/// What is left of a value once everything of another one is taken away.
+/// Returns the parts of a value that another value does not have.
 fn beside(value: &Value, other: &Value) -> Value {
     match (value, other) {
         (Value::Object(value), Value::Object(other)) => {
@@ -432,7 +432,10 @@ fn the_image_is_made_of_what_is_there() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     flags_are_known(&arguments);
     let folder = flag(&arguments, "--storage.url").unwrap();
-    assert!(file.contains(&format!("mkdir -p /folders{folder} ")), "{folder} is nobody's");
+    assert!(
+        file.contains(&format!("mkdir -p /folders{folder} ")),
+        "{folder} is created for no service"
+    );
     let listen = flag(&arguments, "--web.listen-address").unwrap();
     assert_eq!(listen, "0.0.0.0:9090", "the healthcheck asks its default");
 }

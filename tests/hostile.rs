@@ -19,9 +19,9 @@ use testkit::{Server, get, temporary_directory};
 
 /// The most that any one request may add to the memory of the process.
 const GROWTH_BYTES_MAX: u64 = 256 << 20;
-/// How long others may wait for their answer meanwhile, on a machine that does other things, too.
+/// Maximum latency of other requests meanwhile, on a busy machine.
 const OTHERS_MAX: Duration = Duration::from_secs(20);
-/// How long a case may take, on a machine that does much else.
+/// Timeout for a case, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const V1: &str = "application/x-protobuf";
@@ -92,7 +92,7 @@ fn request(method: &str, target: &str, headers: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// What is sent, and which answers are right; 0 is a connection that is closed without one.
+/// A request and its valid statuses; 0 is a connection that is closed without a response.
 struct Case {
     name: String,
     bytes: Vec<u8>,
@@ -103,7 +103,7 @@ fn case(name: &str, bytes: Vec<u8>, statuses: &'static [u16]) -> Case {
     Case { name: name.to_owned(), bytes, statuses }
 }
 
-/// Bodies of remote write that are not what they say, or unpack to far more than they are.
+/// Invalid bodies of remote write, and some that decompress to far more than their size.
 fn remote_write_bodies() -> Vec<Case> {
     let now = now_ms();
     let good = series_of(&[(b"__name__", b"hostile")], now);
@@ -347,10 +347,10 @@ fn noise() -> Vec<Case> {
     cases
 }
 
-/// Sends bytes and gives the status of the answer; 0 where there is none.
+/// Sends bytes and returns the status of the response; 0 without a response.
 ///
-/// Where that is right too, there may be nothing to answer, and the server is told that nothing
-/// more comes: it would wait. Elsewhere it would take that for a client that has left.
+/// With `is_end_told`, the client closes its side, as the server may wait for more. For complete
+/// requests, the server would treat that as a client that has left.
 fn send(address: &str, bytes: &[u8], is_end_told: bool) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -387,13 +387,13 @@ fn memory(server: &Server, name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// Lets the peak of memory begin anew, and gives what is taken now.
+/// Resets the peak of memory, and returns the current size.
 fn begin_peak(server: &Server) -> u64 {
     std::fs::write(format!("/proc/{}/clear_refs", server.child.0.id()), "5").unwrap();
     memory(server, "VmRSS")
 }
 
-/// Asks for what is known until it is stopped, and gives the longest wait.
+/// Queries known series until it is stopped, and returns the longest latency.
 fn others(address: &str, expected: &str, stop: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
@@ -425,7 +425,7 @@ fn with_known(args: &[&str], name: &str, test: impl FnOnce(&Server, &str)) {
 }
 
 #[test]
-fn hostile_requests_get_the_answer_that_they_deserve_and_harm_nobody() {
+fn hostile_requests_are_rejected_without_harm_to_others() {
     with_known(&[], "hostile", |server, expected| {
         let address = server.address.as_str();
         let stop = AtomicBool::new(false);
@@ -467,7 +467,7 @@ fn hostile_requests_get_the_answer_that_they_deserve_and_harm_nobody() {
     });
 }
 
-/// Waits until so many responses are being sent, and gives their ids.
+/// Waits until some responses are being sent, and returns their ids.
 fn wait_for_sending(address: &str, count: usize) -> Vec<String> {
     let started = Instant::now();
     loop {

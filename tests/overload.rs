@@ -5,7 +5,8 @@
 //! Small by default. Variables: `OVERLOAD_SECONDS` (duration), `OVERLOAD_BOMB` (new series),
 //! `OVERLOAD_SENDERS`, `OVERLOAD_HEAVY` (clients with heavy queries), `OVERLOAD_HEAD` (size of the
 //! head and limit of a query in MiB, all queries may use twice as much; 0 leaves all limits at
-//! their defaults), `OVERLOAD_OTHERS` (MiB the process may use in addition), `TESSELLA_BINARY`. `benches/README.md` has a run of a release binary.
+//! their defaults), `OVERLOAD_OTHERS` (MiB the process may use in addition), `TESSELLA_BINARY`.
+//! `benches/README.md` has a run of a release binary.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -23,7 +24,7 @@ const SERIES: u64 = 500;
 /// Samples of each in a request.
 const SAMPLES: i64 = 10;
 const STEP_MS: i64 = 1_000;
-/// How long the load goes on at the most until there is too much of it.
+/// Timeout until the load reaches a limit.
 const LONGEST: Duration = Duration::from_secs(120);
 
 fn now_ms() -> i64 {
@@ -34,7 +35,7 @@ fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// The value of an instant query without labels; none without a result.
+/// Returns the value of an instant query without labels; `None` without a result.
 fn ask(address: &str, query: &str) -> Option<f64> {
     let (status, body) =
         get(address, &format!("/api/v1/query?nocache=1&query={}", percent_encode(query)));
@@ -58,7 +59,7 @@ fn peak_mib(server: &Server) -> u64 {
 }
 
 #[test]
-fn series_over_a_limit_are_named_and_known_ones_beside_them_are_kept() {
+fn series_over_a_limit_are_rejected_by_name_and_known_ones_are_stored() {
     let directory = temporary_directory("overload-limit");
     let args = ["--self-metrics=false", "--remote-write.max-active-series-per-metric=100"];
     let server = Server::start(directory.path(), &args);
@@ -92,7 +93,7 @@ fn series_over_a_limit_are_named_and_known_ones_beside_them_are_kept() {
     assert_eq!(metric(&server.address, "tessella_storage_active_series"), 160.0);
 }
 
-/// What a sender has sent, and what was acknowledged of it.
+/// Sent and acknowledged requests of a sender.
 #[derive(Default)]
 struct Account {
     sent: AtomicU64,
@@ -116,7 +117,7 @@ impl Account {
     }
 }
 
-/// Sends scrapes of some series. What is refused is sent again, after a pause where it is polite.
+/// Sends scrapes of some series, and retries rejected ones, with a pause if it is polite.
 fn send_scrapes(address: &str, sender: u64, pause: Duration, account: &Account, stop: &AtomicBool) {
     let labels: Vec<Vec<u8>> = (0..SERIES)
         .map(|series| {
@@ -146,7 +147,7 @@ fn send_scrapes(address: &str, sender: u64, pause: Duration, account: &Account, 
     }
 }
 
-/// Sends new series, so many in all, and gives the numbers of the requests that were acknowledged.
+/// Sends new series and returns the numbers of acknowledged requests.
 fn send_bomb(address: &str, series_max: u64, account: &Account, stop: &AtomicBool) -> Vec<u64> {
     let mut connection = Connection::open(address).unwrap();
     let (mut encoder, mut body) = (RequestEncoder::default(), Vec::new());
@@ -177,7 +178,7 @@ fn send_bomb(address: &str, series_max: u64, account: &Account, stop: &AtomicBoo
     acknowledged
 }
 
-/// Asks until it is stopped, and gives how long each answer took, sorted.
+/// Queries until it is stopped, and returns the sorted durations.
 fn ask_on(address: &str, stop: &AtomicBool) -> Vec<Duration> {
     let mut taken = Vec::new();
     while !stop.load(Ordering::Relaxed) {

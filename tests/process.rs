@@ -55,7 +55,7 @@ impl Process {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    /// Waits for the end, and gives what the log still said.
+    /// Waits for the end, and returns the rest of the log.
     fn end(&mut self) -> (ExitStatus, String) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
@@ -74,7 +74,7 @@ impl Process {
         request(address, &head, &[])
     }
 
-    /// Asks until the answer holds a text: what it waits for happens in another task.
+    /// Queries until the response contains a text, as another task causes it.
     fn get_until(&self, path: &str, text: &str) -> String {
         for _ in 0..600 {
             let (_, body) = self.get(path);
@@ -439,7 +439,7 @@ fn now_ms() -> i64 {
 }
 
 #[test]
-fn a_second_writer_on_a_disk_is_refused_and_the_first_goes_on() {
+fn a_second_writer_on_a_disk_is_an_error_and_the_first_continues() {
     let directory = temporary_directory("locked");
     let url = format!("--storage.url={}", directory.path().display());
     let first = Process::start(directory.path(), &["--self-metrics=false"]);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::pprof::Profile;
 use testkit::{Server, get, get_bytes, temporary_directory};
 
-/// How often a test asks for a profile before it takes the lack of samples for a fault.
+/// Maximum number of profiles without samples before a test fails.
 const TRIES_MAX: usize = 100;
 /// A part of the names of functions that compute queries.
 const ENGINE: &str = "engine::";

@@ -1,5 +1,4 @@
-//! Both protocols of remote write through the real binary, with everything that they carry, read
-//! back from its store.
+//! Remote write 1.0 and 2.0 with all their fields, to the binary, read back from its store.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -15,7 +14,7 @@ use testkit::{Server, get, request, temporary_directory};
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
 
-/// What one series holds: its labels, floats (time, value, start), histograms (time, start).
+/// A stored series: labels, floats (timestamp, value, start), histograms (timestamp, start).
 #[derive(Debug, PartialEq)]
 struct Held {
     labels: String,
@@ -34,7 +33,7 @@ fn post(server: &Server, content_type: &str, message: &[u8]) -> (u16, String) {
     request(&server.address, &head, &body)
 }
 
-/// Ends the server as a service manager does, and reads a metric from what it leaves.
+/// Stops the server as a service manager does, and reads a metric from its store.
 async fn read(server: Server, store: &std::path::Path, metric: &str) -> Vec<Held> {
     let id = server.child.0.id().to_string();
     assert!(std::process::Command::new("kill").arg(id).status().unwrap().success());
@@ -89,7 +88,7 @@ fn model_spans(spans: &[(i32, u32)]) -> Vec<model::Span> {
     spans.iter().map(|(offset, length)| model::Span { offset: *offset, length: *length }).collect()
 }
 
-/// Histograms of all kinds, as they are sent and as they are held.
+/// Histograms of all kinds, as sent and as stored.
 fn histograms(time: i64, start: i64) -> [(v2::Histogram, Histogram); 4] {
     let integer = v2::Histogram {
         count: Some(Count::Integer(12)),
@@ -168,7 +167,7 @@ fn histograms(time: i64, start: i64) -> [(v2::Histogram, Histogram); 4] {
     ]
 }
 
-/// A histogram that comes back says of resets what the store has found out.
+/// Returns a histogram with the reset hint that the store has found.
 fn without_hint(histogram: &Histogram) -> Histogram {
     let is_gauge = histogram.reset_hint == ResetHint::Gauge;
     let reset_hint = if is_gauge { ResetHint::Gauge } else { ResetHint::Unknown };

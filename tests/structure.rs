@@ -1,9 +1,9 @@
 //! Import cycles between the modules of a crate, counted in the sources.
 //!
 //! A module is a top-level entry of a crate's `src`; it imports another one where its code names
-//! `crate::other`, a `super::` path that leads there, or a name that `lib.rs` re-exports from there.
-//! Code under `#[cfg(test)]` does not count. The text is read as tokens, not expanded: paths that
-//! macros build are not seen.
+//! `crate::other`, a `super::` path that leads there, or a name that `lib.rs` re-exports from
+//! there. Code under `#[cfg(test)]` does not count. The text is read as tokens, not expanded: paths
+//! that macros build are not seen.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -38,7 +38,7 @@ fn modules_in_import_cycles_stay_few() {
 }
 
 #[test]
-fn paths_and_test_code_are_told_apart() {
+fn paths_in_test_code_do_not_count() {
     let text = r##"
         use crate::{a::A, b::{self, c::C}, d as e};
         // crate::comment /* crate::comment */
@@ -58,7 +58,7 @@ fn paths_and_test_code_are_told_apart() {
     assert_eq!(declared_modules(&tokens), ["below"]);
 }
 
-/// The place where a module names another one.
+/// A mention of a module in another one.
 struct Mention {
     file: PathBuf,
     line: usize,
@@ -322,7 +322,7 @@ fn paths(tokens: &[Token], module: &[String]) -> Vec<(Vec<String>, usize)> {
     found
 }
 
-/// The paths of the tree that begins at a token, behind a prefix; ends behind the tree.
+/// Collects the paths of a use tree from a token on, with a prefix; ends after the tree.
 fn use_tree(tokens: &[Token], at: &mut usize, prefix: &[String]) -> Vec<(Vec<String>, usize)> {
     let mut path = prefix.to_vec();
     let line = tokens.get(*at).map_or(0, |token| token.line);

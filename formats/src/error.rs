@@ -1,48 +1,48 @@
-//! Why a file cannot be read.
+//! Errors of reading a file.
 
 use std::io;
 use std::path::Path;
 
-/// Why a file cannot be read, by what can be done about it.
+/// Error of reading a file, by what the user can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// See to the file system.
+    /// Check the file system.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Mend the text.
+    /// Fix the text.
     #[error("{path}:{line}: {detail}")]
     Line {
         /// The file.
         path: String,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Description of the error.
         detail: String,
     },
-    /// Take another copy of the file: its bytes are damaged, or none of its kind.
+    /// Use another copy of the file: it is damaged, or another kind of file.
     #[error("{path}: at byte {offset}: {detail}")]
     Damaged {
         /// The file.
         path: String,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expected and the found content.
         detail: String,
     },
 }
 
 impl FormatError {
-    /// A failure of the file system.
+    /// Creates an error of the file system.
     pub(crate) fn io(path: &Path, source: io::Error) -> FormatError {
         FormatError::Io { path: path.display().to_string(), source }
     }
 
-    /// Damage at a place.
+    /// Creates an error of damage at an offset.
     pub(crate) fn damaged(path: &Path, offset: u64, detail: impl Into<String>) -> FormatError {
         FormatError::Damaged { path: path.display().to_string(), offset, detail: detail.into() }
     }

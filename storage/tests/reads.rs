@@ -1,7 +1,7 @@
-//! How often queries read the object store where nothing is known in memory: counts, so that they
-//! are the same on every machine.
+//! Number of reads of the object store by queries with cold caches, which is the same on every
+//! machine.
 //!
-//! Each test fills a store, waits until its files are merged, and opens it anew for every query.
+//! Each test fills a store, waits for its compaction, and reopens it for every query.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn pods(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("pod-{number:06}")).collect()
 }
 
-/// Fills days with one metric of so many series among 199 smaller ones, and seals each window.
+/// Fills days with one large metric among 199 smaller ones, and seals each window.
 async fn fill(store: &Store, days: i64, series: usize) {
     let (pods, of_others) = (pods(series), pods(OTHERS_SERIES));
     for window in 0..days * 12 {
@@ -92,7 +92,7 @@ async fn fill(store: &Store, days: i64, series: usize) {
     }
 }
 
-/// Closes a store once its files have been merged as far as they will be.
+/// Closes a store after its compaction.
 async fn settle(memory: &SharedMemory, store: Store) {
     store.close().await.expect("a store can be closed");
     let store = Store::open_in(memory, options()).await.expect("the store can be opened");
@@ -106,7 +106,7 @@ async fn settle(memory: &SharedMemory, store: Store) {
     store.close().await.expect("a store can be closed");
 }
 
-/// What a selection costs of which nothing is known, and how many series it has.
+/// Returns the reads of a selection with cold caches, and its number of series.
 async fn cold(memory: &SharedMemory, selection: &Selection) -> (ObjectStoreCost, usize) {
     let (cost, found) = cold_within(memory, selection, BudgetLimits::default()).await;
     (cost, found.expect("the selection can be loaded"))
@@ -117,7 +117,7 @@ async fn cold_within(
     selection: &Selection,
     limits: BudgetLimits,
 ) -> (ObjectStoreCost, Result<usize, SourceError>) {
-    // Nothing is merged meanwhile.
+    // No compaction meanwhile.
     let options = StoreOptions { compaction_interval: None, ..options() };
     let store = Store::open_in(memory, options).await.expect("the store can be opened");
     let before = store.stats().object_store_reads;
@@ -133,7 +133,7 @@ async fn cold_within(
         let of = Reader::ALL.iter().zip(counts).filter(|(reader, _)| **reader == Reader::Store);
         of.map(|(_, count)| count.reads).sum::<u64>()
     };
-    assert_eq!(store_reads(&before), store_reads(&after), "none of them is nobody's");
+    assert_eq!(store_reads(&before), store_reads(&after), "each read belongs to a query");
     if found.is_ok() {
         let again = Budget::unlimited();
         store.select(selection, &again).await.expect("it can be loaded again");

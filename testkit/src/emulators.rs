@@ -1,14 +1,14 @@
-//! Emulators of Google Cloud Storage and Azure Blob Storage on loopback, started for a test and
-//! ended with it.
+//! Emulators of Google Cloud Storage and Azure Blob Storage on loopback, for the duration of a
+//! test.
 //!
-//! `FAKE_GCS_SERVER_BINARY` and `AZURITE_BINARY` name them; `.ci/run` installs both.
+//! `FAKE_GCS_SERVER_BINARY` and `AZURITE_BINARY` are their paths; `.ci/run` installs both.
 
 use std::process::Command;
 
 use crate::process::{Child, TemporaryDirectory, free_port, spawn_listening, temporary_directory};
 use crate::s3::{BUCKET, named};
 
-/// The account of Azurite and its key, which are the same everywhere.
+/// Account of Azurite and its key, which are well-known.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
 const AZURITE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -17,14 +17,14 @@ const AZURITE_KEY: &str =
 pub struct Emulator {
     /// URL of the bucket.
     pub url: String,
-    /// All that Tessella needs to reach it, as variables.
+    /// Environment variables with which Tessella reaches it.
     pub variables: Vec<(&'static str, String)>,
     _child: Child,
     _folder: TemporaryDirectory,
 }
 
 impl Emulator {
-    /// Azurite in memory; none, with a line that says so, where it is not there.
+    /// Starts Azurite in memory; `None`, with a message, if it is not installed.
     pub fn azurite(name: &str) -> Option<Emulator> {
         let binary = named("AZURITE_BINARY")?;
         let folder = temporary_directory(&format!("azurite-{name}"));
@@ -49,7 +49,7 @@ impl Emulator {
         Some(Emulator { url: format!("az://{BUCKET}"), variables, _child: child, _folder: folder })
     }
 
-    /// fake-gcs-server in memory; none, with a line that says so, where it is not there.
+    /// Starts fake-gcs-server in memory; `None`, with a message, if it is not installed.
     pub fn fake_gcs(name: &str) -> Option<Emulator> {
         let binary = named("FAKE_GCS_SERVER_BINARY")?;
         let folder = temporary_directory(&format!("fake-gcs-{name}"));

@@ -1,7 +1,7 @@
-//! Test helpers that crates share: the running binary and other processes, senders and readers of
-//! requests, and the messages of protocols for prost.
+//! Shared test helpers: the running binary and other processes, clients of its protocols, and their
+//! messages for prost.
 //!
-//! The crate is a dependency of tests and benchmarks alone and knows no other crate of the
+//! Only tests and benchmarks depend on this crate, which depends on no other crate of the
 //! workspace.
 
 #![allow(missing_docs, reason = "names say it, and messages follow their protocols")]

@@ -1,4 +1,4 @@
-//! Profiles as tests read them: with prost, and not with the writer's own code.
+//! Messages of profiles for prost, the twin of our encoder.
 
 use std::io::Read;
 
@@ -89,7 +89,7 @@ pub struct Function {
 }
 
 impl Profile {
-    /// Reads a profile that is packed with gzip.
+    /// Decodes a profile compressed with gzip.
     pub fn unpack(bytes: &[u8]) -> Profile {
         let mut message = Vec::new();
         flate2::read::GzDecoder::new(bytes).read_to_end(&mut message).unwrap();
@@ -106,7 +106,7 @@ impl Profile {
         &self.string_table[usize::try_from(position).unwrap()]
     }
 
-    /// Kinds and units of the values.
+    /// Returns types and units of the values.
     pub fn types(&self) -> Vec<String> {
         let types = self.sample_type.iter();
         types.map(|t| format!("{}/{}", self.text(t.kind), self.text(t.unit))).collect()
@@ -116,7 +116,7 @@ impl Profile {
         self.comment.iter().map(|position| self.text(*position)).collect()
     }
 
-    /// The functions of a sample, the innermost first; `?` is one without a name.
+    /// Returns the functions of a sample, the innermost first; `?` has no name.
     pub fn stack(&self, sample: &Sample) -> Vec<&str> {
         let name_of = |id: &u64| {
             let location = self.location.iter().find(|location| location.id == *id).unwrap();
@@ -127,19 +127,19 @@ impl Profile {
         sample.location_id.iter().map(name_of).collect()
     }
 
-    /// Returns whether some sample has a function whose name has such a part.
+    /// Returns whether a sample has a function whose name contains `part`.
     pub fn has_function(&self, part: &str) -> bool {
         self.function.iter().any(|function| self.text(function.name).contains(part))
     }
 
-    /// The sum of a value over all samples with a function whose name has such a part.
+    /// Returns the sum of a value over all samples with a function whose name contains `part`.
     pub fn sum(&self, value: usize, part: &str) -> i64 {
         let with_part =
             |sample: &&Sample| self.stack(sample).iter().any(|name| name.contains(part));
         self.sample.iter().filter(with_part).map(|sample| sample.value[value]).sum()
     }
 
-    /// What `CheckValid` of google/pprof asks for, and that the first text is empty.
+    /// Checks the rules of `CheckValid` of google/pprof, and that the first text is empty.
     fn check(&self) {
         assert_eq!(self.string_table.first().map(String::as_str), Some(""));
         let ids = |ids: Vec<u64>| {

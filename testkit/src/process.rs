@@ -1,4 +1,4 @@
-//! Processes that a test starts, and asking them over HTTP.
+//! Processes of a test, and HTTP requests to them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A process that is ended and reaped when it goes out of scope.
+/// A process that is killed and reaped on drop.
 pub struct Child(pub std::process::Child);
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A directory that is removed when it goes out of scope.
+/// A directory that is removed on drop.
 pub struct TemporaryDirectory(PathBuf);
 
 impl TemporaryDirectory {
@@ -51,12 +51,12 @@ pub fn spawn_listening(command: &mut Command, address: &str) -> Child {
     panic!("the server does not listen after 60 s");
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Status and body of a GET; (0, reason) when there is no answer.
+/// Returns status and body of a GET request; (0, error) without a response.
 pub fn get(address: &str, path: &str) -> (u16, String) {
     request(
         address,
@@ -65,13 +65,13 @@ pub fn get(address: &str, path: &str) -> (u16, String) {
     )
 }
 
-/// Status and body of a GET, whatever bytes it has.
+/// Returns status and body of a GET request, as bytes.
 pub fn get_bytes(address: &str, path: &str) -> (u16, Vec<u8>) {
     let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     try_request(address, &head, &[]).unwrap_or_else(|error| (0, error.to_string().into_bytes()))
 }
 
-/// Sends a request's head and body, and reads the whole answer.
+/// Sends the head and the body of a request, and reads the whole response.
 pub fn request(address: &str, head: &str, body: &[u8]) -> (u16, String) {
     match try_request(address, head, body) {
         Ok((status, body)) => (status, String::from_utf8_lossy(&body).into_owned()),
@@ -82,8 +82,8 @@ pub fn request(address: &str, head: &str, body: &[u8]) -> (u16, String) {
 fn try_request(address: &str, head: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    // In one piece: a server may refuse by the head alone and close, and a body that arrives then
-    // resets the connection before the answer is read.
+    // In one write: a server may reject the head and close, and a body that arrives then resets the
+    // connection before the response is read.
     stream.write_all(&[head.as_bytes(), body].concat())?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -114,7 +114,7 @@ fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A query string's value, escaped.
+/// Escapes a value of a query string.
 pub fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The messages of remote read for prost, and a client of it.
+//! Messages of remote read for prost, and a client.
 
 use prost::Message;
 
@@ -60,7 +60,7 @@ pub struct Series {
     pub labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
     pub samples: Vec<Sample>,
-    /// Not looked into.
+    /// Not decoded.
     #[prost(bytes = "vec", repeated, tag = "4")]
     pub histograms: Vec<Vec<u8>>,
 }
@@ -109,7 +109,7 @@ pub struct Chunk {
     pub data: Vec<u8>,
 }
 
-/// A query; kinds of matchers are 0 `=`, 1 `!=`, 2 `=~`, 3 `!~`.
+/// Creates a query; types of matchers are 0 `=`, 1 `!=`, 2 `=~`, 3 `!~`.
 pub fn query(start: i64, end: i64, matchers: &[(i32, &str, &str)]) -> Query {
     let matcher = |(kind, name, value): &(i32, &str, &str)| LabelMatcher {
         kind: *kind,
@@ -119,24 +119,24 @@ pub fn query(start: i64, end: i64, matchers: &[(i32, &str, &str)]) -> Query {
     Query { start, end, matchers: matchers.iter().map(matcher).collect(), hints: None }
 }
 
-/// The body of a request; the answers accepted are 0 for samples, 1 for frames.
+/// Encodes the body of a request; accepted response types are 0 for samples and 1 for frames.
 pub fn body(queries: &[Query], accepted: &[i32]) -> Vec<u8> {
     let request = ReadRequest { queries: queries.to_vec(), accepted: accepted.to_vec() };
     snap::raw::Encoder::new().compress_vec(&request.encode_to_vec()).unwrap()
 }
 
-/// An answer of plain samples.
+/// Decodes a response of plain samples.
 pub fn read_samples(body: &[u8]) -> ReadResponse {
     let message = snap::raw::Decoder::new().decompress_vec(body).unwrap();
     ReadResponse::decode(&message[..]).unwrap()
 }
 
-/// An answer of frames.
+/// Decodes a response of frames.
 pub fn read_frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while !bytes.is_empty() {
         let length = prost::decode_length_delimiter(&mut bytes).unwrap();
-        // The checksum is looked at where frames are made, and by a real client.
+        // The tests of the encoder and a real client check the checksum.
         let (frame, rest) = bytes[4..].split_at(length);
         frames.push(Frame::decode(frame).unwrap());
         bytes = rest;

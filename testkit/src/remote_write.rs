@@ -1,4 +1,4 @@
-//! A sender of remote write requests: encodes them, and keeps its connection.
+//! A client of remote write.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ pub struct RequestEncoder {
 }
 
 impl RequestEncoder {
-    /// Forgets the series so far.
+    /// Removes all series.
     pub fn clear(&mut self) {
         self.message.clear();
     }
@@ -22,7 +22,7 @@ impl RequestEncoder {
         self.push_with_exemplars(labels, samples, []);
     }
 
-    /// The same with exemplars: labels, time and value of each.
+    /// Adds a series with exemplars: labels, timestamp and value of each.
     pub fn push_with_exemplars(
         &mut self,
         labels: &[u8],
@@ -53,7 +53,7 @@ impl RequestEncoder {
         push_field(&mut self.message, 1, &self.series);
     }
 
-    /// The message so far, compressed into `body`.
+    /// Compresses the message into `body`.
     pub fn compress(&self, body: &mut Vec<u8>) {
         body.resize(snap::raw::max_compress_len(self.message.len()), 0);
         let len = snap::raw::Encoder::new()
@@ -63,7 +63,7 @@ impl RequestEncoder {
     }
 }
 
-/// The labels of a series as its message begins with them. Sorted by name by the caller.
+/// Encodes the labels of a series, which the caller has sorted by name.
 pub fn encode_labels<N: AsRef<str>, V: AsRef<str>>(
     labels: impl IntoIterator<Item = (N, V)>,
 ) -> Vec<u8> {
@@ -91,7 +91,7 @@ fn push_varint(mut value: u64, mut push: impl FnMut(u8)) {
     push(value as u8);
 }
 
-/// One connection that is kept from request to request.
+/// A connection that requests reuse.
 pub struct Connection {
     stream: TcpStream,
     head: Vec<u8>,
@@ -100,7 +100,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The head of the last answer, in lower case.
+    /// Head of the last response, in lower case.
     pub fn answer_head(&self) -> &str {
         &self.answer_head
     }
@@ -112,12 +112,12 @@ impl Connection {
         Ok(Connection { stream, head: Vec::new(), answer: Vec::new(), answer_head: String::new() })
     }
 
-    /// Sends a request of version 1 and waits for its answer: the status and the text.
+    /// Sends a request of version 1 and returns the status and the text of the response.
     pub fn write(&mut self, body: &[u8]) -> Result<(u16, String)> {
         self.send(body, "application/x-protobuf", "0.1.0")
     }
 
-    /// The same of version 2.
+    /// Sends a request of version 2 and returns the status and the text of the response.
     pub fn write_v2(&mut self, body: &[u8]) -> Result<(u16, String)> {
         self.send(body, "application/x-protobuf;proto=io.prometheus.write.v2.Request", "2.0.0")
     }

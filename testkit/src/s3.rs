@@ -1,6 +1,6 @@
-//! S3 servers of others on loopback, started for a test and ended with it.
+//! S3 servers of others on loopback, for the duration of a test.
 //!
-//! `VERSITYGW_BINARY` and `MOTO_SERVER_BINARY` name them; `.ci/run` installs both.
+//! `VERSITYGW_BINARY` and `MOTO_SERVER_BINARY` are their paths; `.ci/run` installs both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,24 +16,24 @@ pub const BUCKET: &str = "metrics";
 /// A server with an empty bucket.
 pub struct S3Server {
     pub address: String,
-    /// Where its objects are files.
+    /// Folder with its objects as files.
     objects: Option<PathBuf>,
     _child: Child,
     _folder: TemporaryDirectory,
 }
 
 impl S3Server {
-    /// The flags and variables with which Tessella reaches the server.
+    /// Returns the flags and environment variables with which Tessella reaches the server.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The folder in which the objects of the bucket are files, if there is one.
+    /// Returns the folder with the objects of the bucket as files, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         self.objects.as_deref()
     }
 
-    /// All that Tessella needs to reach the server, as variables.
+    /// Returns the environment variables with which Tessella reaches the server.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT_URL", self.endpoint()),
@@ -43,7 +43,7 @@ impl S3Server {
         ]
     }
 
-    /// versitygw on a folder; none, said aloud, where it is not there.
+    /// Starts versitygw on a folder; `None`, with a message, if it is not installed.
     pub fn versitygw(name: &str) -> Option<S3Server> {
         let binary = named("VERSITYGW_BINARY")?;
         let folder = temporary_directory(&format!("versitygw-{name}"));
@@ -58,7 +58,7 @@ impl S3Server {
         Some(S3Server { objects: Some(objects), ..S3Server::start(command, address, folder) })
     }
 
-    /// moto's server, which keeps everything in memory; none, said aloud, where it is not there.
+    /// Starts the server of moto in memory; `None`, with a message, if it is not installed.
     pub fn moto(name: &str) -> Option<S3Server> {
         let binary = named("MOTO_SERVER_BINARY")?;
         let folder = temporary_directory(&format!("moto-{name}"));
@@ -82,7 +82,7 @@ impl S3Server {
     }
 }
 
-/// The program that a variable names; none, with a line that says so, where it is not set.
+/// Returns the program in an environment variable; `None`, with a message, if it is not set.
 pub fn named(variable: &str) -> Option<std::ffi::OsString> {
     let binary = std::env::var_os(variable);
     if binary.is_none() {

@@ -1,4 +1,4 @@
-//! The server as a process: starting the binary, waiting for it and reading its log.
+//! The server as a process: start, readiness and log.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::process::{Child, get};
 
-/// How long a start may take, on a machine that does other things, too.
+/// Timeout for a start, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(180);
 
-/// The real binary, serving.
+/// A running server.
 pub struct Server {
     pub address: String,
     pub child: Child,
@@ -21,27 +21,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the binary, or that which `TESSELLA_BINARY` names, on a free port and waits until it
-    /// is ready.
+    /// Starts the binary, or that of `TESSELLA_BINARY`, on a free port and waits until it is ready.
     pub fn start(store: &Path, args: &[&str]) -> Server {
         Server::start_on(&store.display().to_string(), args, &[])
     }
 
-    /// The same on a store of any kind, with variables in its environment.
+    /// Starts the binary on a store of any kind, with environment variables.
     pub fn start_on(url: &str, args: &[&str], variables: &[(&str, &str)]) -> Server {
         let server = Server::spawn(&mut command(url, args, variables));
         server.wait_until_ready();
         server
     }
 
-    /// Starts a command that becomes the binary, and waits until it has named its address.
+    /// Starts a command that becomes the binary, and waits until its log has the address.
     pub fn spawn(command: &mut Command) -> Server {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let address = read_address(&mut log);
         let said = Arc::new(Mutex::new(String::new()));
         let server = Server { address, child: Child(child), log: Arc::clone(&said) };
-        // The pipe is drained for as long as the process lives, or it would block on its log.
+        // The pipe is drained until the process ends, as it would block on a full pipe.
         std::thread::spawn(move || {
             let mut line = String::new();
             while log.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
@@ -57,7 +56,7 @@ impl Server {
         self.wait_until_ready_under("");
     }
 
-    /// The same of a server with a prefix.
+    /// Waits until a server with a prefix is ready.
     pub fn wait_until_ready_under(&self, prefix: &str) {
         let path = format!("{prefix}/-/ready");
         let started = Instant::now();
@@ -67,7 +66,7 @@ impl Server {
         }
     }
 
-    /// Waits until the log holds a text.
+    /// Waits until the log contains a text.
     pub fn wait_for_log(&self, text: &str) {
         let started = Instant::now();
         while !self.log().contains(text) {
@@ -76,21 +75,21 @@ impl Server {
         }
     }
 
-    /// What the process has said since it named its address.
+    /// Returns the log after the line with the address.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 }
 
-/// The binary, or that which `TESSELLA_BINARY` names.
+/// Returns the path of the binary, or that of `TESSELLA_BINARY`.
 pub fn binary() -> OsString {
     let named = std::env::var_os("TESSELLA_BINARY");
     let built = || std::env::var_os("CARGO_BIN_EXE_tessella");
     named.or_else(built).expect("cargo names the binary to the tests of its package")
 }
 
-/// What starts the binary on a free port and a store of any kind, with variables in its
-/// environment.
+/// Returns the command for a start on a free port and a store of any kind, with environment
+/// variables.
 pub fn command(url: &str, args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(binary());
     command
@@ -101,7 +100,7 @@ pub fn command(url: &str, args: &[&str], variables: &[(&str, &str)]) -> Command 
     command
 }
 
-/// The address in the start line of the log: `address=127.0.0.1:1234`.
+/// Returns the address in the start line of the log: `address=127.0.0.1:1234`.
 fn read_address(log: &mut impl BufRead) -> String {
     let mut line = String::new();
     while log.read_line(&mut line).unwrap() > 0 {

@@ -1,10 +1,10 @@
-//! Whether two answers say the same.
+//! Comparison of two responses.
 
 use serde_json::Value;
 
-/// Compares status and JSON, numbers to nine places. Left open, as Prometheus leaves it, are the
-/// order of the series of an instant vector, that of annotations, and which two of several series
-/// an error names.
+/// Compares status and JSON, numbers to nine places. Ignores what is undefined in Prometheus: the
+/// order of the series of an instant vector and of annotations, and which two of several series an
+/// error names.
 pub fn same_answer(expected: &(u16, String), found: &(u16, String)) -> Result<(), String> {
     if expected.0 != found.0 {
         return Err(format!("status {} against {}: {}", expected.0, found.0, found.1));

@@ -1,4 +1,4 @@
-//! Endpoints and parameters: a real Prometheus and we are asked the same, over the same series.
+//! Endpoints and parameters, compared with a Prometheus over the same series.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Blocks that a real Prometheus has written, imported: then both are asked the same.
+//! Import of blocks of Prometheus, then the same queries to both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::{FEATURES, Times, all_queries, compare_query, exposition, first_value
 use super::{spawn_prometheus, wait_for};
 use testkit::{Server, free_port, get, percent_encode, request, temporary_directory};
 
-/// What Prometheus writes by default, and the encodings that know starts.
+/// Default settings of Prometheus, and the encodings with start timestamps.
 const ENCODINGS: [&str; 2] =
     ["promql-delayed-name-removal", "xor2-encoding,histograms-st-encoding,st-storage"];
 
@@ -50,7 +50,7 @@ fn imported_blocks_answer_as_the_prometheus_that_wrote_them() {
     }
 }
 
-/// Imports blocks with the labels that Thanos keeps beside them: all series have them.
+/// Imports blocks with external labels of Thanos, which all series get.
 fn import_as_of_thanos(folder: &Path, store: &Path, end: u64) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path().join("meta.json");
@@ -123,7 +123,7 @@ fn times_of(folder: &Path) -> (u64, u64) {
     (min_ms / 1000, max_ms / 1000)
 }
 
-/// Tombstones: samples in the middle of some series, and some series whole.
+/// Tombstones of samples within some series, and of some whole series.
 fn delete_some(peer: &str, start: u64, end: u64) {
     let (from, to) = (start + (end - start) / 3, start + (end - start) / 2);
     for selector in ["go_goroutines", "target_latency_seconds"] {
@@ -143,7 +143,7 @@ fn post(address: &str, path: &str) -> String {
     body
 }
 
-/// Imports a folder by the real binary; gives what it says.
+/// Imports a folder with the binary; returns its output.
 fn import(store: &Path, folder: &Path) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tessella"))
         .arg("import")

@@ -1,4 +1,4 @@
-//! Prometheus and the real binary are sent the same series, and asked what they hold.
+//! Cardinality of the same series in Prometheus and in the binary.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What clients of others ask, asked of the real binary and of a Prometheus with the same samples by
-//! the code that they ask with.
+//! Queries of third-party clients, by their own code, to the binary and to a Prometheus with the
+//! same samples.
 
 use std::process::{Command, Output};
 
@@ -37,7 +37,7 @@ fn samples(end: i64) -> Vec<u8> {
                 ("handler", handler),
                 ("job", job),
             ];
-            // Twice a counter begins anew.
+            // A counter is reset twice.
             push(&labels, &|at| (at % 17 * (place as i64 + 2)) as f64, true);
         }
     }

@@ -1,4 +1,4 @@
-//! Prometheus and the real binary are sent the same exemplars, and asked for them.
+//! The same exemplars in Prometheus and in the binary.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use testkit::random::Random;
 use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 use testkit::{Server, free_port, get};
 
-/// Exemplars about a time: some late, some twice, of one time with other values or labels, with
-/// labels that are too long, and without any.
+/// Exemplars around a timestamp: some late or repeated, of one timestamp with other values or
+/// labels, with labels that are too long, and without labels.
 fn exemplars(random: &mut Random, now_ms: i64) -> Vec<(Vec<u8>, i64, f64)> {
     let count = random.below(4);
     (0..count)
@@ -84,7 +84,7 @@ fn exemplars_are_those_of_a_prometheus_that_was_sent_the_same() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Requests for exemplars between two times, and some that are refused.
+/// Requests for exemplars between two timestamps, some of them invalid.
 fn exemplar_queries(start_ms: i64, end_ms: i64) -> Vec<String> {
     let queries = [
         "a_bucket",

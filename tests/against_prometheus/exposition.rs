@@ -144,7 +144,7 @@ pub fn serve() -> String {
     })
 }
 
-/// Serves the same body again and again.
+/// Serves one body for all requests.
 pub fn serve_text(content_type: &'static str, text: String) -> String {
     serve_bodies(content_type, move || text.clone().into_bytes())
 }
@@ -186,7 +186,7 @@ fn answer(
     stream.write_all(&body)
 }
 
-/// How far the run has come.
+/// State of the run.
 #[derive(Default)]
 struct Run {
     scrapes: u64,
@@ -304,7 +304,7 @@ impl Run {
         family("target_shares", "", HISTOGRAM, "", [metric])
     }
 
-    /// Of the classic kind alone.
+    /// A classic histogram only.
     fn classic(&mut self) -> MetricFamily {
         for at in 0..self.classic.len() {
             self.classic[at] += self.number(60 + at as u64, 5);
@@ -357,7 +357,7 @@ impl Run {
         family("target_requests_total", "Requests, µ included.", COUNTER, "", [metric])
     }
 
-    /// An exemplar of now.
+    /// An exemplar with the current time.
     fn exemplar(&self, value: f64) -> Exemplar {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         // Whole milliseconds, which is what both sides keep.

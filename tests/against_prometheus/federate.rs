@@ -1,4 +1,4 @@
-//! Federation: a real Prometheus and we are asked for the same series, sent to both.
+//! Federation of the same series by Prometheus and by the binary.
 
 use std::time::Duration;
 

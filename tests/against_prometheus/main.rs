@@ -36,7 +36,7 @@ const PROTOCOLS: [&str; 2] = ["prometheus.WriteRequest", "io.prometheus.write.v2
 const FEATURES: &str = "promql-delayed-name-removal,promql-experimental-functions,\
     promql-extended-range-selectors,promql-binop-fill-modifiers,exemplar-storage";
 
-/// When a run is asked about, in seconds.
+/// Time range of the queries, in seconds.
 struct Times {
     start: u64,
     end: u64,
@@ -106,7 +106,7 @@ fn all_queries(window: &str, queries: &[&str], histograms: &[&str]) -> Vec<Strin
     queries.map(|query| query.replace("{w}", window)).collect()
 }
 
-/// Asks Prometheus and each server for one point in time and for a range.
+/// Sends instant and range queries to Prometheus and to each server.
 fn compare_query(
     query: &str,
     times: &Times,
@@ -151,8 +151,7 @@ fn compare_exemplars(times: &Times, peer: &str, addresses: &[&str]) -> Vec<Strin
     differences
 }
 
-/// Compares what is known of each metric, after 1.0: by 2.0, Prometheus 3.14 sends no metadata,
-/// whatever its features, for its flag does not reach its log.
+/// Compares the metadata of version 1.0. By 2.0, Prometheus 3.14 sends none, whatever its features.
 fn compare_metadata(peer: &str, address: &str) -> Vec<String> {
     let of = |address: &str| {
         let (status, body) = get(address, "/api/v1/metadata");
@@ -240,7 +239,7 @@ fn wait_for(limit: Duration, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The value of the first series of an instant query; 0 where there is none yet.
+/// Returns the value of the first series of an instant query; 0 if there is none yet.
 fn first_value(address: &str, query: &str) -> f64 {
     let path = format!("/api/v1/query?query={}", percent_encode(query));
     let (status, body) = get(address, &path);

@@ -1,5 +1,5 @@
-//! Prometheus and the real binary are sent the same metrics by OTLP, by chance and of all kinds, in
-//! protobuf and JSON, and asked for all that they hold.
+//! Random metrics of all kinds by OTLP, in protobuf and JSON, to Prometheus and to the binary, then
+//! queries for all of them.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -20,7 +20,7 @@ const PATH: &str = "/api/v1/otlp/v1/metrics";
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
-/// How many requests by chance each setting is sent.
+/// Number of random requests for each setting.
 const REQUESTS: u64 = 12;
 
 /// Sections `otlp` of the configuration.
@@ -75,12 +75,12 @@ impl Pair {
         [&self.peer, &self.server.address]
     }
 
-    /// Sends a request to both: their answers.
+    /// Sends a request to both and returns their responses.
     fn send(&self, content_type: &str, encoding: &str, body: &[u8]) -> [(u16, String); 2] {
         self.both().map(|address| post(address, content_type, encoding, body))
     }
 
-    /// Sends a request to both, in a form by chance, which both take.
+    /// Sends a valid request to both, in a random encoding.
     fn send_good(&self, generator: &mut Generator, request: &Request) {
         let (content_type, mut body) = match generator.below(2) {
             0 => (PROTOBUF, request.encode_to_vec()),
@@ -95,7 +95,7 @@ impl Pair {
         assert_eq!(found, expected, "{request:?}");
     }
 
-    /// Compares the answers to a path.
+    /// Compares the responses to a path.
     fn compare(&self, path: &str) -> Result<String, String> {
         let [expected, found] = self.both().map(|address| sorted(get(address, path)));
         same_answer(&expected, &found).map_err(|difference| format!("{path}\n  {difference}"))?;
@@ -122,7 +122,7 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// An answer whose series are in the order of their labels.
+/// Sorts the series of a response by their labels.
 fn sorted((status, body): (u16, String)) -> (u16, String) {
     let mut json: Json = serde_json::from_str(&body).unwrap_or_default();
     let list = match &mut json["data"] {
@@ -143,7 +143,7 @@ fn now_ns() -> u64 {
     since.unwrap().as_nanos() as u64
 }
 
-/// A Prometheus by `PROMETHEUS_BINARY`, or a line that says that there is none.
+/// Returns the path in `PROMETHEUS_BINARY`; `None`, with a message, if it is not set.
 fn prometheus() -> Option<String> {
     let binary = std::env::var("PROMETHEUS_BINARY").ok();
     if binary.is_none() {
@@ -218,8 +218,8 @@ fn long(start_ns: u64) -> Request {
     otlppb::request(attributes, vec![metric("long", "", Data::Gauge(numbers))])
 }
 
-/// What Prometheus refuses is refused, with a status by which nobody sends it again; of a request
-/// of one metric nothing is stored then.
+/// Requests that Prometheus rejects are rejected with a status that senders do not retry, and
+/// nothing of a request of one metric is stored.
 #[test]
 fn otlp_that_prometheus_refuses_is_refused() {
     let Some(binary) = prometheus() else { return };

@@ -1,4 +1,4 @@
-//! The real binary and a Prometheus that were sent the same by remote write.
+//! The binary and a Prometheus with the same samples of remote write.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,26 +6,26 @@ use super::{FEATURES, spawn_prometheus, wait_for};
 use testkit::remote_write::Connection;
 use testkit::{Child, Server, TemporaryDirectory, free_port, get};
 
-/// Seconds from one scrape to the next, by which the samples are timed.
+/// Interval of scrapes, in seconds.
 pub const STEP_SECONDS: i64 = 15;
 
-/// What the last samples' time is a multiple of, so that steps lie alike in every run: clients put
-/// them on multiples of the step.
+/// Divisor of the last timestamp, so that steps are alike in every run: clients align them to
+/// multiples of the step.
 const END_SECONDS: i64 = 600;
 
-/// A server and a Prometheus that hold the same.
+/// A server and a Prometheus with the same samples.
 pub struct Pair {
     pub server: Server,
     pub peer: String,
-    /// When the last samples are, in seconds.
+    /// Timestamp of the last samples, in seconds.
     pub end: i64,
     pub directory: TemporaryDirectory,
     _prometheus: Child,
 }
 
 impl Pair {
-    /// Sends both the requests that `requests` makes of the time of the last samples. None, said
-    /// aloud, where Prometheus or a client is not there, which `client` names the variable of.
+    /// Sends the requests that `requests` makes for the last timestamp to both. `None`, with a
+    /// message, if Prometheus is absent, or the client in the variable `client`.
     pub fn start(
         name: &str,
         client: &str,
@@ -55,7 +55,7 @@ impl Pair {
     }
 }
 
-/// Where Prometheus is.
+/// Returns the path in `PROMETHEUS_BINARY`, if it is set.
 pub fn prometheus_binary() -> Option<String> {
     variable("PROMETHEUS_BINARY")
 }

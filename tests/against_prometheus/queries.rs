@@ -1,4 +1,4 @@
-//! What both sides are asked; `{w}` is a window that the run is long enough for.
+//! Queries to both sides; `{w}` is a range that the run covers.
 
 /// Queries of different kinds over what Prometheus exposes of itself.
 pub const QUERIES: &[&str] = &[
@@ -59,7 +59,8 @@ pub const QUERIES: &[&str] = &[
     "day_of_week()",
 ];
 
-/// Native histograms of all kinds: of Prometheus itself, and those that `exposition.rs` is made for.
+/// Native histograms of all kinds: of Prometheus itself, and those that `exposition.rs` is made
+/// for.
 pub const HISTOGRAMS: &[&str] = &[
     "prometheus_http_request_duration_seconds",
     "target_latency_seconds",

@@ -14,7 +14,7 @@ use testkit::{Child, Server, free_port, get, percent_encode};
 
 use testkit::remote_read::{Hints, Query, body, query, read_frames, read_samples};
 
-/// Each has its answer over series that lie with us, read by remote read.
+/// Queries to Prometheus over our series, which it reads by remote read.
 const QUERIES: &[&str] = &[
     "count({__name__=~\".+\"}) by (__name__)",
     "sum by (code) (rate(prometheus_http_requests_total[10s]))",
@@ -198,7 +198,8 @@ fn reads_are_answered_as_prometheus_does() {
         let frames = body(&queries, &[1]);
         let (expected, found) = (post(&peer, &frames), post(&server.address, &frames));
         assert_eq!((expected.0, content_type(&expected.1)), (found.0, content_type(&found.1)));
-        // Frames say how Prometheus cuts a chunk that reaches beyond the query, and that is its affair.
+        // Frames say how Prometheus cuts a chunk that reaches beyond the query, and that is its
+        // affair.
         if queries.iter().all(|query| query.end > start + 100_000) {
             assert_eq!(read_frames(&expected.2), read_frames(&found.2), "{queries:?}");
             assert_eq!(expected.2, found.2);

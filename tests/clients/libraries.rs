@@ -1,4 +1,4 @@
-//! Libraries of other languages, each used by a script beside this file.
+//! Libraries of other languages, each in a script next to this file.
 
 use std::path::Path;
 use std::process::Command;

@@ -116,7 +116,7 @@ impl Everything {
         }
     }
 
-    /// How often each sample of a metric is there, and right, by request.
+    /// Counts the correct stored samples of a metric, by request.
     fn count_samples(&self, address: &str, metric: &str, found: &mut BTreeMap<usize, usize>) {
         let answer = data(address, "query", &[("query", &format!("{metric}[1d]"))]);
         let mut seen = BTreeSet::new();
@@ -151,7 +151,7 @@ impl Everything {
         assert_eq!(number("sum"), self.sum(time_ms), "altered at {time_ms}");
     }
 
-    /// The ring holds what was taken last, of requests that are stored.
+    /// Checks that the ring holds the latest exemplars of stored requests.
     fn check_exemplars(&self, address: &str, stored: &[usize]) {
         let (start, end) = (self.start_ms / 1000 - 1, now_ms() / 1000 + 3600);
         let query = "{__name__=~\"crash_.*\"}";
@@ -181,7 +181,7 @@ impl Everything {
         }
     }
 
-    /// Of each metric the entries of the last requests that are stored, the latest first.
+    /// Checks that each metric has the metadata of the last stored requests, the latest first.
     fn check_metadata(&self, address: &str, stored: &[usize]) {
         for (metric, kind) in KINDS {
             let answer = data(address, "metadata", &[("metric", metric)]);
@@ -218,7 +218,7 @@ impl Sender for Everything {
                 None => assert_eq!(*fate, Fate::Unknown, "request {request} is lost"),
             }
         }
-        assert!(found.is_empty(), "requests that nobody sent: {found:?}");
+        assert!(found.is_empty(), "stored requests that were not sent: {found:?}");
         self.check_exemplars(address, &stored);
         self.check_metadata(address, &stored);
         count

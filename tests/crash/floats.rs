@@ -8,8 +8,8 @@ use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 pub const SENDER_COUNT: usize = 4;
 const SERIES: usize = 10;
 const SAMPLES: i64 = 5;
-/// When each sender's first sample was taken, in hours before now, and how far its samples
-/// are apart: open windows, closed ones, and partitions of days before.
+/// First timestamp of each sender, in hours before now, and the interval of its samples: open
+/// windows, closed ones, and partitions of earlier days.
 const AGES_AND_STEPS: [(i64, i64); SENDER_COUNT] = [(1, 1), (26, 1_000), (5, 250), (40, 1_000)];
 
 /// One sender with its own series.
@@ -105,7 +105,7 @@ impl Sender for Floats {
             );
         }
         stored.retain(|_, samples| !samples.is_empty());
-        assert!(stored.is_empty(), "samples that nobody sent: {stored:?}");
+        assert!(stored.is_empty(), "stored samples that were not sent: {stored:?}");
         count
     }
 

@@ -1,8 +1,8 @@
-//! What crashes leave on a store does not stay: once it has come to rest, it takes about as many bytes
-//! as one that has taken the same samples and was never killed.
+//! Garbage collection after crashes: an idle store has about the size of one with the same samples
+//! that was never killed.
 //!
-//! What a crash has left goes a minute after a start, and manifests once they are 20 minutes old: so a
-//! long run looks, after the last kill, and the files are made older first.
+//! Leftovers of a crash are deleted one minute after a start, manifests after 20 minutes. So a long
+//! run checks after the last kill, and first makes the files older.
 
 use std::fs;
 use std::path::Path;
@@ -12,19 +12,18 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::{Sender, Site, metric};
 use testkit::Server;
 
-/// How many times the bytes of the other store there may be, in percent.
+/// Maximum size relative to the other store, in percent.
 const BYTES_MAX_PERCENT: u64 = 130;
-/// And so many more, of which most are the log.
+/// Additional bytes, most of which are the log.
 const BYTES_MORE_MAX: u64 = 256 << 10;
-/// How long a store may take to come to rest.
+/// Timeout until a store is idle.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// What all files are older than.
+/// Age that files are set to.
 const AGE: Duration = Duration::from_secs(60 * 60);
 /// Folders of files that are kept for 20 minutes in any case.
 const LISTS: [&str; 2] = ["manifest", "compactions"];
 
-/// Bytes of the files below a folder, and how many there are, without the lists that have been
-/// written since.
+/// Returns size and number of the files below a folder, without manifests that are newer.
 fn bytes_below(folder: &Path) -> (u64, u64) {
     let are_lists = LISTS.iter().any(|name| folder.ends_with(name));
     let (mut bytes, mut files) = (0, 0);
@@ -42,7 +41,7 @@ fn bytes_below(folder: &Path) -> (u64, u64) {
     (bytes, files)
 }
 
-/// Makes all files below a folder look as if they had been there for long.
+/// Sets the age of all files below a folder.
 fn make_old(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -55,7 +54,7 @@ fn make_old(folder: &Path) {
     }
 }
 
-/// Waits until a folder takes no more than so many bytes; how many it takes.
+/// Waits until a folder has at most `bytes_max`; returns its size.
 fn come_to_rest(server: &Server, folder: &Path, bytes_max: impl Fn(u64) -> u64) -> u64 {
     let started = Instant::now();
     loop {
@@ -88,10 +87,10 @@ pub fn check(killed: &Site, whole: &Site, senders: &[Box<dyn Sender>]) {
     let (server, whole_server) = (killed.start(), whole.start());
     let bytes = come_to_rest(&whole_server, whole_folder, and_more);
     let left = come_to_rest(&server, killed_folder, |_| and_more(bytes));
-    println!("{before} bytes behind the last kill, then {left}; {bytes} without kills");
+    println!("{before} bytes after the last kill, then {left}; {bytes} without kills");
 }
 
-/// As many bytes, and what there may be more of them.
+/// Returns the maximum for a size.
 fn and_more(bytes: u64) -> u64 {
     bytes * BYTES_MAX_PERCENT / 100 + BYTES_MORE_MAX
 }

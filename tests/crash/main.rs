@@ -1,9 +1,9 @@
-//! `kill -9` at seeded moments of a write load, on a local disk and in buckets: what was acknowledged
-//! is there once and as it was sent, what was not is there whole or not at all, and nothing else is.
-//! And a second writer on the same store fences off the first.
+//! `kill -9` at seeded moments of a write load, on a local disk and in buckets: acknowledged
+//! requests are stored exactly once, other requests as a whole or not at all, and nothing else is
+//! stored. A second writer on the same store fences the first.
 //!
-//! `CRASH_SEED` sets the seed, which is the clock's in a long run, `CRASH_KILLS` how often a process
-//! is killed on a local disk, and `CRASH_KILLS_S3` in each bucket.
+//! `CRASH_SEED` sets the seed, which is the clock's in a long run, `CRASH_KILLS` how often a
+//! process is killed on a local disk, and `CRASH_KILLS_S3` in each bucket.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -34,14 +34,14 @@ const KILLS_PER_STORE: u64 = 25;
 /// and deleted.
 const LIFE_MS_MAX: u64 = 2_000;
 const LONG_LIFE_MS_MAX: u64 = 15_000;
-/// How soon a server is killed that is not waited for: while it opens the store.
+/// Life of a server that is killed while it opens the store.
 const START_MS_MAX: u64 = 400;
-/// How long a server may take to acknowledge something.
+/// Timeout for an acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long a sender waits that is asked to come later.
+/// Pause of a sender before a retry.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What became of the request with a number.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Acknowledged,
@@ -60,8 +60,8 @@ impl Book {
         Book { fates: Vec::new(), random: Random(seed) }
     }
 
-    /// The first request of a life: the last one that stayed without an answer once more, or the one
-    /// behind it, by chance.
+    /// Returns the first request of a life, at random the last one without a response, or the one
+    /// after it.
     fn first(&mut self) -> usize {
         let is_unknown = self.fates.last() == Some(&Fate::Unknown);
         self.fates.len() - usize::from(is_unknown && self.random.below(2) == 0)
@@ -73,7 +73,7 @@ impl Book {
     }
 }
 
-/// Who sends, and knows what must be there then.
+/// A sender, which knows the samples that must be stored.
 trait Sender: Send {
     /// Sends the request with a number; the status and the text of the answer.
     fn send(&self, connection: &mut Connection, request: usize) -> std::io::Result<(u16, String)>;
@@ -112,14 +112,14 @@ trait Sender: Send {
         }
     }
 
-    /// Compares everything that is stored with the book, and learns from it what has become of requests
-    /// without an answer; returns how many samples there were.
+    /// Compares everything that is stored with the book, and learns from it what has become of
+    /// requests without an answer; returns how many samples there were.
     fn check(&mut self, address: &str) -> usize;
     fn book(&self) -> &Book;
     fn book_mut(&mut self) -> &mut Book;
 }
 
-/// Where stores lie.
+/// Location of stores.
 enum Place {
     Disk,
     Bucket(S3Server),
@@ -129,9 +129,9 @@ enum Place {
 /// One of them.
 struct Site {
     url: String,
-    /// Where its files lie, if they are on a disk.
+    /// Folder of its files, if they are on a disk.
     folder: Option<PathBuf>,
-    /// What is in the environment of its processes.
+    /// Environment variables of its processes.
     variables: Vec<(&'static str, String)>,
     /// The log is small, so that kills hit sealing too: where writes take long, smaller.
     log_bytes: u32,
@@ -161,7 +161,7 @@ impl Place {
 }
 
 impl Site {
-    /// What starts the binary on the store.
+    /// Returns the command that starts the binary on the store.
     fn command(&self) -> Command {
         let log = format!("--storage.log-size={}", self.log_bytes);
         // A small ring, so that exemplars make room.
@@ -232,8 +232,8 @@ fn kill_and_look(name: &str, place: &Place, kills: u64) {
     assert!(acknowledged >= kills as usize, "the load was too small to tell anything");
 }
 
-/// How many requests were acknowledged, and how many samples were there in the end. `whole` is where
-/// a store of the same samples is made that is not killed.
+/// Returns the number of acknowledged requests, and of samples at the end. `whole` is the location
+/// of a store with the same samples that is not killed.
 fn one_store(site: &Site, kills: u64, whole: Option<&Site>, random: &mut Random) -> (usize, usize) {
     let mut senders: Vec<Box<dyn Sender>> = Vec::new();
     for index in 0..floats::SENDER_COUNT {
@@ -286,12 +286,12 @@ fn one_store(site: &Site, kills: u64, whole: Option<&Site>, random: &mut Random)
 }
 
 #[test]
-fn what_is_acknowledged_on_a_disk_survives_kills() {
+fn acknowledged_requests_on_a_disk_survive_kills() {
     kill_and_look("disk", &Place::Disk, number_from_environment("CRASH_KILLS", KILLS));
 }
 
 #[test]
-fn what_is_acknowledged_on_versitygw_survives_kills() {
+fn acknowledged_requests_on_versitygw_survive_kills() {
     let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
     if let Some(server) = S3Server::versitygw("crash") {
         kill_and_look("versitygw", &Place::Bucket(server), kills);
@@ -299,7 +299,7 @@ fn what_is_acknowledged_on_versitygw_survives_kills() {
 }
 
 #[test]
-fn what_is_acknowledged_on_moto_survives_kills() {
+fn acknowledged_requests_on_moto_survive_kills() {
     let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
     if let Some(server) = S3Server::moto("crash") {
         kill_and_look("moto", &Place::Bucket(server), kills);
@@ -307,7 +307,7 @@ fn what_is_acknowledged_on_moto_survives_kills() {
 }
 
 #[test]
-fn what_is_acknowledged_on_azurite_survives_kills() {
+fn acknowledged_requests_on_azurite_survive_kills() {
     let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
     if let Some(emulator) = Emulator::azurite("crash") {
         kill_and_look("azurite", &Place::Emulator(emulator), kills);
@@ -315,7 +315,7 @@ fn what_is_acknowledged_on_azurite_survives_kills() {
 }
 
 #[test]
-fn what_is_acknowledged_on_fake_gcs_server_survives_kills() {
+fn acknowledged_requests_on_fake_gcs_server_survive_kills() {
     let kills = number_from_environment("CRASH_KILLS_S3", KILLS_S3);
     if let Some(emulator) = Emulator::fake_gcs("crash") {
         kill_and_look("fake-gcs-server", &Place::Emulator(emulator), kills);

@@ -1,6 +1,6 @@
-//! Damaged objects of a store on a local disk, seen over HTTP: bits flipped, cut short, gone, or another
-//! one in their place. Either the server does not start, and says which object is damaged; or each
-//! answer is right, or an error that says it. No answer lacks anything without a word.
+//! Damaged objects of a store on a local disk, over HTTP: bits flipped, truncated, missing, or
+//! replaced by another one. Either the server does not start and names the damaged object, or each
+//! response is correct or an error that names it. No response is silently incomplete.
 //!
 //! `DAMAGE_SEED` sets which cases are tried, `DAMAGE_CASES` how many (0: all).
 
@@ -26,7 +26,7 @@ const DAYS: i64 = 3;
 const SERIES: usize = 4;
 const ARGS: [&str; 2] = ["--self-metrics=false", "--storage.log-size=1"];
 
-/// What is asked: the path, and the answer of a store that is whole.
+/// Queries: paths, and the responses of an intact store.
 type Questions = Vec<(String, Value)>;
 
 fn metric(address: &str, name: &str) -> f64 {
@@ -56,8 +56,8 @@ fn write(server: &Server, now_ms: i64, round: i64) {
     }
 }
 
-/// A store of several days in files of several runs, with a log that has been replayed and one behind
-/// it that has not; and all that is asked of it.
+/// A store of several days with several sorted runs, with a replayed log and a later one; and all
+/// queries to it.
 fn whole_store(folder: &Path) -> Questions {
     let now_ms = now_ms() / 60_000 * 60_000;
     for round in 0..3 {
@@ -134,7 +134,7 @@ fn damages(folder: &Path) -> Vec<(PathBuf, Damage)> {
         of_object.extend(lens.into_iter().filter(|to| *to < len).map(Damage::Cut));
         let bits = (0..8).map(|n| len * n + n).filter(|bit| *bit < len * 8);
         of_object.extend(bits.map(Damage::Flipped));
-        // The one behind it, and the first of all.
+        // The next one, and the first of all.
         let alike = |other: &&PathBuf| other.parent() == object.parent() && *other != object;
         let behind = all.iter().filter(alike).find(|other| *other > object);
         let others: BTreeSet<&PathBuf> = all.iter().find(alike).into_iter().chain(behind).collect();
@@ -169,7 +169,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Whether an error says which object or key is damaged.
+/// Returns whether an error names the damaged object or key.
 fn says_where(text: &str, object: &Path, damage: &Damage) -> bool {
     let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
     let mut names = vec![stem(object)];
@@ -188,7 +188,7 @@ fn says_where(text: &str, object: &Path, damage: &Damage) -> bool {
     of_object || of_folder || of_key || of_log
 }
 
-/// Starts a server on a damaged store; what is wrong with what it does, and what it does.
+/// Starts a server on a damaged store; returns its behavior, or its failure.
 fn outcome(
     folder: &Path,
     questions: &Questions,

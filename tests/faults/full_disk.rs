@@ -1,5 +1,5 @@
-//! A disk that is full: writes are refused and say why, queries go on, memory stays bounded, and all
-//! goes on by itself once there is room; of the store, and of the cache of an object store.
+//! Full disks of the store, and of the cache of an object store: writes are rejected with the
+//! reason, queries work, memory is bounded, and writes resume once there is space.
 
 use crate::load::{Answer, Load};
 use crate::small_disk::SmallDisk;
@@ -19,14 +19,14 @@ fn start(disk: &SmallDisk) -> Server {
     server
 }
 
-/// A refusal that every sender repeats, and that says what is wrong.
+/// Checks a rejection that senders retry, and its reason.
 fn assert_refused(answer: &Answer) {
     assert_eq!(answer.status, 503, "{}", answer.text);
     assert!(answer.head.contains("retry-after:"), "{}", answer.head);
     assert!(answer.text.contains(IS_FULL), "{}", answer.text);
 }
 
-/// Sends until the disk takes no more, and some times beyond.
+/// Sends until the disk is full, and some more requests.
 fn send_until_refused(load: &mut Load, connection: &mut Connection, disk: &SmallDisk) {
     let mut refused = 0;
     for _ in 0..100_000 {
@@ -81,7 +81,7 @@ fn a_full_disk_refuses_writes_answers_queries_and_recovers() {
     load.check(&server.address);
 
     disk.make_room();
-    // Nobody has to write for it.
+    // No write is needed for it.
     server.wait_until_ready();
     wait_for("write that is taken", || load.send(&mut connection).status == 204);
     load.check(&server.address);

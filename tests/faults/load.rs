@@ -13,21 +13,21 @@ const SAMPLES: i64 = 25;
 const STEP_MS: i64 = 100;
 const METRIC: &str = "fault_samples";
 
-/// A sender of samples that cannot be packed.
+/// A sender of samples that do not compress.
 pub struct Load {
     start_ms: i64,
-    /// Whether each request was acknowledged, or stays without an answer that says what became of it.
+    /// For each request, whether it was acknowledged; if not, its outcome is unknown.
     acknowledged: Vec<bool>,
 }
 
-/// What a request was answered.
+/// Response to a request.
 pub struct Answer {
     pub status: u16,
     pub head: String,
     pub text: String,
 }
 
-/// A number that has nothing to do with the one before.
+/// Returns a pseudorandom number.
 fn scrambled(number: i64) -> f64 {
     let mixed = (number as u64 ^ 0x9e37_79b9).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);

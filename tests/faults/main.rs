@@ -1,4 +1,4 @@
-//! What goes wrong below the real binary: a disk that is full or slow to sync, objects that are damaged.
+//! Faults below the binary: a disk that is full or slow to sync, damaged objects.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -14,7 +14,7 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
 }
 
-/// Waits for what happens by itself.
+/// Waits for a condition.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {

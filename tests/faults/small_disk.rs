@@ -14,7 +14,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// An empty one of so many KiB; none, said aloud, where that is not permitted.
+    /// Creates an empty file system of some KiB; `None`, with a message, without permission.
     pub fn new(name: &str, kib: u64) -> Option<SmallDisk> {
         let directory = temporary_directory(&format!("small-disk-{name}"));
         let script = format!(
@@ -36,12 +36,12 @@ impl SmallDisk {
         Some(SmallDisk { holder: Child(child), directory })
     }
 
-    /// Where it is for those inside of the namespace.
+    /// Path inside the namespace.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Where it is for this process.
+    /// Path in this process.
     pub fn outside(&self) -> PathBuf {
         let root = format!("/proc/{}/root", self.holder.0.id());
         Path::new(&root).join(self.path().strip_prefix("/").unwrap())
@@ -53,7 +53,7 @@ impl SmallDisk {
         command
     }
 
-    /// Starts the binary inside of the namespace, and waits until it has named its address.
+    /// Starts the binary inside the namespace, and waits until its log has the address.
     pub fn spawn(&self, url: &str, args: &[&str], variables: &[(&str, &str)]) -> Server {
         let binary = command(url, args, variables);
         let mut inside = self.inside();
@@ -61,14 +61,14 @@ impl SmallDisk {
         Server::spawn(&mut inside)
     }
 
-    /// Gives it so many KiB in all.
+    /// Sets its size in KiB.
     pub fn resize(&self, kib: u64) {
         let size = format!("remount,size={kib}k");
         let status = self.inside().args(["mount", "-o", &size]).arg(self.path()).status();
         assert!(status.unwrap().success());
     }
 
-    /// Takes all the room that is left.
+    /// Fills it.
     pub fn fill(&self) {
         let path = self.outside().join("filler");
         let mut filler = File::options().append(true).create(true).open(path).unwrap();
@@ -83,7 +83,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives that back.
+    /// Removes the content of `fill`.
     pub fn make_room(&self) {
         std::fs::remove_file(self.outside().join("filler")).unwrap();
     }

@@ -1,5 +1,5 @@
-//! Acknowledgements on a local disk come after the syncs of what they acknowledge: a library that is
-//! loaded into the server stands before `fsync`, notes each call, and can hold it.
+//! Acknowledgements on a local disk come after the syncs of their samples: a library in the server
+//! intercepts `fsync`, logs each call, and can block it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ const WRITES: usize = 50;
 /// A sync is held for as long as the machine takes.
 const ARGS: [&str; 2] = ["--self-metrics=false", "--storage.write-timeout=1h"];
 
-/// A server whose syncs are noted and can be held.
+/// A server whose syncs are logged and can be blocked.
 struct Watched {
     server: Server,
     folder: TemporaryDirectory,
@@ -23,7 +23,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// None, with a line that says so, where there is no C compiler.
+    /// Starts a server; `None`, with a message, without a C compiler.
     fn start(name: &str) -> Option<Watched> {
         let folder = temporary_directory(name);
         let [library, log, hold] = ["syncs.so", "log", "hold"].map(|name| folder.path().join(name));
@@ -44,7 +44,7 @@ impl Watched {
         Some(Watched { server, folder, log, hold })
     }
 
-    /// The lines of the log behind so many bytes of it, and how many it has now.
+    /// Returns the lines of the log after some bytes, and its length.
     fn lines_from(&self, bytes: usize) -> (Vec<String>, usize) {
         let text = std::fs::read_to_string(&self.log).unwrap();
         let lines = text[bytes..].lines().map(str::to_owned).collect();
@@ -60,7 +60,7 @@ impl Watched {
     }
 }
 
-/// Whether a line says this of a file of the log, and whether of its folder.
+/// Returns whether a line is about a file of the log, and whether about its folder.
 fn is_of(line: &str, what: &str, folder: &Path) -> (bool, bool) {
     let path = line.strip_prefix(what).and_then(|rest| rest.strip_prefix(' ')).map(Path::new);
     let is_file = path.is_some_and(|path| path.parent() == Some(folder));

@@ -11,7 +11,7 @@ const SCHEMA_VERSIONS: std::ops::RangeInclusive<u64> = 39..=42;
 /// The columns of Grafana's grid.
 const COLUMNS: u64 = 24;
 
-/// What Grafana fills in by itself, for steps of 15 s.
+/// Built-in variables of Grafana, for steps of 15 s.
 const BUILT_IN: [(&str, &str); 7] = [
     ("__rate_interval_ms", "60000"),
     ("__rate_interval", "1m"),
@@ -29,7 +29,7 @@ pub enum Kind {
     Instant,
 }
 
-/// What a panel or an annotation asks.
+/// A query of a panel or an annotation.
 #[derive(Debug)]
 pub struct Question {
     pub dashboard: String,
@@ -50,7 +50,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("grafana")
 }
 
-/// All of them.
+/// Reads all dashboards.
 pub fn all() -> Vec<Dashboard> {
     let files = std::fs::read_dir(folder().join("dashboards")).unwrap();
     files
@@ -124,7 +124,7 @@ impl Dashboard {
             .collect()
     }
 
-    /// All that panels and annotations ask.
+    /// Returns all queries of panels and annotations.
     pub fn questions(&self, variables: &[(String, Vec<String>)]) -> Vec<Question> {
         let question = |json: &Value, title: &str, legend: &str| Question {
             dashboard: self.uid.clone(),
@@ -159,7 +159,7 @@ impl Dashboard {
         items(&self.json, "panels").filter(|panel| panel["type"] != "row")
     }
 
-    /// What is missing or wrong.
+    /// Returns missing or invalid parts.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.json["schemaVersion"].as_u64().is_some_and(|v| SCHEMA_VERSIONS.contains(&v)) {

@@ -8,7 +8,7 @@ pub struct Series {
     /// Sorted by name, the metric's name among them.
     pub labels: BTreeMap<String, String>,
     pub value: f64,
-    /// Whether it may only grow; what is left untyped is taken for one.
+    /// Is a counter, or untyped.
     pub is_counter: bool,
 }
 

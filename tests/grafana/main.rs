@@ -1,5 +1,5 @@
-//! The dashboards and what Grafana is provisioned with: every query of every panel is asked of the
-//! real binary, which holds the metrics that they are about.
+//! The dashboards and the provisioning of Grafana: every query of every panel runs in the binary,
+//! which has the metrics in them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -90,7 +90,7 @@ fn values_of(server: &Server, query: &str, now: i64) -> Vec<String> {
     answer["data"].as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_owned()).collect()
 }
 
-/// The series that answer a question, of which some value is a number; or what is wrong.
+/// Returns the series of a query with a number among their values; or an error.
 fn series_of(server: &Server, question: &Question, now: i64) -> Result<Vec<Value>, String> {
     let query = percent_encode(&question.query);
     let (path, form) = match question.kind {
@@ -114,7 +114,7 @@ fn series_of(server: &Server, question: &Question, now: i64) -> Result<Vec<Value
     Ok(series.iter().filter(has_number).cloned().collect())
 }
 
-/// What is wrong with a question that should have an answer.
+/// Returns the error of a query that should have a result.
 fn fault_of(server: &Server, question: &Question, now: i64) -> Option<String> {
     let series = match series_of(server, question, now) {
         Ok(series) => series,

@@ -1,4 +1,4 @@
-//! Caches of a store behind a network: on disk, and warm after a start.
+//! Caches of a store over a network: on disk, and warm after a start.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use testkit::remote_write::Connection;
 use testkit::s3::S3Server;
 use testkit::{Server, temporary_directory};
 
-/// Ends a server as an operator does, so that all is in files of the tree.
+/// Stops a server as an operator does, so that all is in SSTs.
 pub fn stop(mut server: Server) {
     let process = server.child.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());

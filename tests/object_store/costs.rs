@@ -1,4 +1,4 @@
-//! What a query reads of its store: told with its answer, and bounded.
+//! Reads of the store by queries: reported in the response, and bounded.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use testkit::remote_write::Connection;
 use testkit::{get, percent_encode, temporary_directory};
 
 #[test]
-fn reads_of_a_query_are_told_and_bounded() {
+fn reads_of_a_query_are_reported_and_bounded() {
     let folder = temporary_directory("costs");
     let place = Processes::on_disk(folder.path());
     let all = samples(now_ms() / 1000 * 1000 - DAY_MS);

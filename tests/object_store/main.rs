@@ -2,8 +2,7 @@
 //! copy, retain.
 //! Processes are the real binary and are killed; in memory, a store is dropped without closing.
 //!
-//! And what only a store behind a network shows: what is wrong is said at the start, and an
-//! object store that fails for a while.
+//! For stores over a network also: errors at the start, and an object store that fails for a while.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -28,7 +27,7 @@ fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
 }
 
-/// Waits for what the background does.
+/// Waits for background work.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -61,7 +60,7 @@ fn suite(place: &dyn Place) {
     retains(place, now, &recent);
 }
 
-/// Writes, and is killed; gives what has been written beside the old samples.
+/// Writes and is killed; returns the samples written in addition to the old ones.
 fn recovers(place: &dyn Place, now: i64, old: &Contents) -> Contents {
     let recent = samples(now - 60_000);
     // Recover from the log.
@@ -111,7 +110,7 @@ fn fences(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> Con
     merged(&[recent, &taken])
 }
 
-/// Deletes what is in files and in the log: it never returns, and what is written later stays.
+/// Deletes samples in SSTs and in the log: they never return, and later samples stay.
 fn deletes(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> (Contents, Contents) {
     let keeping = Settings::default();
     let (mut old, mut recent) = (old.clone(), recent.clone());

@@ -20,11 +20,11 @@ use testkit::{Server, command, get, percent_encode, request};
 /// Values by series and time.
 pub type Contents = BTreeMap<u32, BTreeMap<i64, f64>>;
 
-/// How the error of a write begins that got no answer.
+/// Prefix of the error of a write without a response.
 pub const NO_ANSWER: &str = "no answer";
 pub const METRIC: &str = "object_store_samples";
 
-/// How a store is opened.
+/// Mode of opening a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub retention_ms: Option<i64>,
@@ -37,15 +37,15 @@ impl Default for Settings {
     }
 }
 
-/// Where a store lies.
+/// Location of a store.
 pub trait Place {
-    /// Opens it; nobody else has it open.
+    /// Opens it without another writer.
     fn open(&self, settings: &Settings) -> Box<dyn Node>;
-    /// Opens it while another writer has it open; none where that is refused.
+    /// Opens it while another writer has it open; `None` if that is an error.
     fn take_over(&self) -> Option<Box<dyn Node>>;
 }
 
-/// Who has opened it.
+/// A writer that has opened it.
 pub trait Node {
     /// Writes samples; the error is what the sender hears.
     fn write(&mut self, samples: &Contents) -> Result<(), String>;
@@ -53,17 +53,17 @@ pub trait Node {
     fn read(&self) -> Contents;
     /// Deletes the samples of a series from one time to another.
     fn delete(&mut self, series: u32, start_ms: i64, end_ms: i64);
-    /// Takes what has been deleted out of the files.
+    /// Removes deleted samples from the SSTs.
     fn clean(&mut self);
     /// Copies the store.
     fn snapshot(&mut self) -> Box<dyn Place>;
-    /// Does what the background does, where there is none.
+    /// Runs background work, unless it runs in the background.
     fn maintain(&mut self);
     fn partitions(&self) -> u64;
     fn partitions_deleted(&self) -> u64;
     /// Ends it without closing the store.
     fn kill(self: Box<Self>);
-    /// Waits until it has ended by itself, as its store has been taken over.
+    /// Waits until it has ended, as another writer has taken over its store.
     fn end_without_store(self: Box<Self>);
 }
 
@@ -188,7 +188,7 @@ impl Node for InProcess {
     }
 }
 
-/// The real binary, started anew each time.
+/// The binary, restarted each time.
 #[derive(Clone)]
 pub struct Processes {
     url: String,
@@ -234,7 +234,7 @@ impl Processes {
         server
     }
 
-    /// What starts the binary with further flags.
+    /// Returns the command that starts the binary with further flags.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut all: Vec<&str> = self.args.iter().map(String::as_str).collect();
         all.push("--self-metrics=false");

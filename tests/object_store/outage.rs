@@ -1,4 +1,4 @@
-//! An object store that fails for a while, behind a proxy that drops what goes through it.
+//! An outage of an object store, simulated by a proxy that drops connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

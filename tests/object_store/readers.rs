@@ -1,4 +1,4 @@
-//! Readers beside a writer, all of them the real binary.
+//! Readers next to a writer, each of them the binary.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What is wrong with an object store is said at the start, soon, in a sentence, without secrets.
+//! Errors of an object store at the start: soon, in one sentence, without secrets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use crate::nodes::{Processes, s3_args, s3_variables};
 use testkit::s3::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 use testkit::{free_port, get, temporary_directory};
 
-/// How long a start may take that fails.
+/// Timeout for a failing start.
 const START_MAX: Duration = Duration::from_secs(30);
 
 /// Starts the binary and waits until it has given up.
@@ -94,7 +94,7 @@ fn a_server_that_is_none_or_lacks_conditional_writes_is_named() {
 }
 
 #[test]
-fn wrong_buckets_and_keys_are_told_apart() {
+fn errors_distinguish_wrong_buckets_and_wrong_keys() {
     let Some(server) = S3Server::versitygw("startup") else { return };
     let endpoint = server.endpoint();
     let url = format!("s3://{BUCKET}/x");

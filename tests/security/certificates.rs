@@ -1,4 +1,4 @@
-//! Certificates of one test: made anew, and valid for long.
+//! Certificates of one test, new and valid for long.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ impl Identity {
     }
 }
 
-/// Whoever signs.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -50,14 +50,14 @@ impl Authority {
         self.0.der().clone()
     }
 
-    /// Of the server: `localhost` and `127.0.0.1`.
+    /// Signs a certificate of the server: `localhost` and `127.0.0.1`.
     pub fn server(&self) -> Identity {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let params = CertificateParams::new(names).unwrap();
         self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// Of a client with names of each kind.
+    /// Signs a certificate of a client with names of each kind.
     pub fn client(&self, name: &str) -> Identity {
         let text = |text: String| Ia5String::try_from(text).unwrap();
         let mut params = CertificateParams::new([format!("{name}.example")]).unwrap();

@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/1.1 with and without TLS, and says what it has seen.
+//! A client of HTTP/1.1 with and without TLS, which returns all parts of the response.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use rustls::{
 
 use crate::certificates::{Authority, Identity};
 
-/// How to reach a server.
+/// Access to a server.
 #[derive(Clone)]
 pub struct Client {
     pub tls: Option<Arc<ClientConfig>>,
@@ -21,7 +21,7 @@ pub struct Client {
     pub headers: String,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -71,7 +71,7 @@ impl Client {
         Client { tls: Some(tls), headers: String::new() }
     }
 
-    /// The same with a header.
+    /// Adds a header.
     pub fn with(&self, header: &str) -> Client {
         let mut client = self.clone();
         client.headers.push_str(header);
@@ -79,7 +79,7 @@ impl Client {
         client
     }
 
-    /// The same with a user's name and password.
+    /// Adds the name and password of a user.
     pub fn user(&self, name: &str, password: &str) -> Client {
         use base64::Engine as _;
         let pair = format!("{name}:{password}");
@@ -91,7 +91,7 @@ impl Client {
         self.ask(address, "GET", path, "").unwrap()
     }
 
-    /// Errors: there was no answer.
+    /// Errors: no response.
     pub fn ask(
         &self,
         address: &str,

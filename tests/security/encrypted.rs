@@ -47,7 +47,7 @@ fn versions_suites_and_curves_are_those_of_the_file() {
 }
 
 #[test]
-fn who_speaks_http_where_tls_is_spoken_is_told() {
+fn http_to_a_tls_port_is_an_error_in_words() {
     let ground = Ground::new("plain");
     let server = ground.start(TLS, &[]);
     assert!(server.log().contains("tls=true"), "{}", server.log());
@@ -112,7 +112,7 @@ fn a_new_certificate_counts_from_the_next_connection_on() {
     renewed.write(ground.path(), "server");
     assert_eq!(shown(), renewed.der().0);
 
-    // A key that is not that of the certificate: the last pair stays, and whoever reloads is told.
+    // A key of another certificate: the last pair stays, and the reload is an error.
     let (third, fourth) = (ground.authority.server(), ground.authority.server());
     third.write(ground.path(), "server");
     std::fs::write(ground.path().join("server.key"), &fourth.key).unwrap();

@@ -1,4 +1,4 @@
-//! HTTP/2, which comes with TLS unless the file says otherwise.
+//! HTTP/2, which TLS has unless the file disables it.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ async fn many_requests_share_a_connection() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_takes_no_place_though_the_answer_is_not_taken() {
+async fn rejected_clients_take_no_slot_even_if_they_do_not_read() {
     let ground = Ground::new("http2-places");
     let config = format!("{TLS}basic_auth_users: {{alice: \"{}\"}}\n", hash("x"));
     let args = [&PATIENT[..], &["--web.max-connections=3"]].concat();

@@ -1,6 +1,6 @@
-//! The real binary with a web configuration file: TLS, certificates of clients, users, tokens, and
-//! who may do what. Where `PROMETHEUS_BINARY` names one, a Prometheus with the same file is asked
-//! the same, and one sends by TLS with a password.
+//! The binary with a web configuration file: TLS, certificates of clients, users, tokens, and their
+//! rights. If `PROMETHEUS_BINARY` is set, a Prometheus with the same file gets the same requests,
+//! and another one sends by TLS with a password.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -23,13 +23,13 @@ use certificates::{Authority, Identity};
 use client::Client;
 use testkit::{Child, TemporaryDirectory, temporary_directory};
 
-/// How long something may take that happens by itself.
+/// Timeout for a condition.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The section that names the certificate of [`Ground`].
 const TLS: &str = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n";
 
-/// A folder with what a server needs, and whoever signs.
+/// A folder with the files of a server, and a certificate authority.
 struct Ground {
     folder: TemporaryDirectory,
     authority: Authority,
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// Waits for what happens by itself.
+/// Waits for a condition.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = std::time::Instant::now();
     while !is_so() {

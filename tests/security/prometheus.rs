@@ -27,7 +27,7 @@ fn spawn(binary: &str, folder: &Path, address: &str, config: &str, args: &[Strin
     Child(command.spawn().unwrap())
 }
 
-/// What both must agree on: the status, the text, and headers that the file or Go's server set.
+/// Compared parts of a response: status, text, and headers of the file or of Go's server.
 fn seen(client: &Client, address: &str, method: &str, path: &str) -> String {
     match client.ask(address, method, path, "") {
         Err(_) => "no answer".to_owned(),

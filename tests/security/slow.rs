@@ -1,4 +1,4 @@
-//! Connections that do not come to the point: what bounds them without TLS bounds them with it.
+//! Slow connections: their limits hold with and without TLS.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -30,8 +30,8 @@ fn is_closed(stream: &mut impl std::io::Read) -> bool {
 fn handshakes_and_idle_connections_come_to_an_end_and_make_room_before() {
     let ground = Ground::new("slow");
     let server = ground.start(TLS, &ARGS);
-    // Nothing; half of a hello; a hello and no more; half of a head, encrypted. There is room for no
-    // more, so one of them ends for the next one.
+    // Nothing; half of a hello; a hello and no more; half of a head, encrypted. There is room for
+    // no more, so one of them ends for the next one.
     let mut silent = connect(&server.address);
     let mut half = connect(&server.address);
     half.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
@@ -84,7 +84,7 @@ fn heads_are_bounded_by_tls_as_without() {
 }
 
 #[test]
-fn whoever_tries_passwords_keeps_nobody_else_waiting_who_has_shown_theirs() {
+fn password_attempts_do_not_delay_known_users() {
     let ground = Ground::new("flood");
     // A hash that takes long in this build, and one that was checked before.
     let config = format!(

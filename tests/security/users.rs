@@ -1,4 +1,4 @@
-//! Users, tokens, what they may do, and that nothing secret is told.
+//! Users and tokens, their rights, and no secrets in responses.
 
 use crate::client::{Answer, Client};
 use crate::{Ground, TLS, hash};
@@ -53,7 +53,7 @@ fn users_and_bearers_are_let_in_and_nobody_else() {
         client.with(&format!("Authorization: Digest {TOKEN}")),
     ];
     for client in &refused {
-        // Everything is behind it, what there is not and what is asked in a wrong way included.
+        // All requests need a password, including unknown paths and wrong methods.
         for path in ["/-/healthy", "/-/ready", "/metrics", "/", "/nowhere", "/api/v1/write"] {
             // A second time what is wrong is remembered.
             for _ in 0..2 {
@@ -101,7 +101,7 @@ fn changes_of_users_and_tokens_count_at_once() {
     server.wait_for_log("not a bcrypt hash");
     std::fs::remove_file(ground.path().join("web.yml")).unwrap();
     assert_eq!(status(&client), 401);
-    // A file that is being written may be read while it is empty: that lets nobody in.
+    // A file that is being written may be read while it is empty, which rejects all users.
     ground.write_config("");
     assert_eq!((status(&client), status(&client.user("alice", "another"))), (401, 200));
     server.wait_for_log("the last user or token can only be removed by a restart");
@@ -110,7 +110,7 @@ fn changes_of_users_and_tokens_count_at_once() {
 }
 
 #[test]
-fn who_may_only_read_changes_nothing() {
+fn read_only_users_change_nothing() {
     let ground = Ground::new("read-only");
     let args = ["--web.enable-admin-api", "--web.enable-lifecycle", "--web.request-log"];
     let server = ground.start(&users(&ground), &args);

@@ -37,7 +37,7 @@ fn files(store: &Path, kind: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_store_tells_what_it_holds() {
+fn inspect_lists_the_content_of_a_store() {
     let directory = temporary_directory("inspect");
     let store = directory.path().join("store");
     let ran = tool("inspect", &store, &[]);
@@ -61,8 +61,8 @@ fn a_store_tells_what_it_holds() {
 }
 
 #[test]
-fn a_server_goes_on_while_its_store_is_looked_at() {
-    let directory = temporary_directory("inspect-beside");
+fn a_server_continues_while_its_store_is_inspected() {
+    let directory = temporary_directory("inspect-running");
     let store = directory.path().join("store");
     fill(&store, directory.path());
     let server = Server::start(&store, &["--web.enable-admin-api"]);
@@ -142,7 +142,7 @@ fn damage_of_what_is_only_in_the_write_ahead_log_is_found_and_all_else_is_read_o
     assert!(ran.status == Some(1) && ran.out.contains("damage in the manifest"), "{ran:?}");
 }
 
-/// Whether a damage of a file is told.
+/// Returns whether the damage of a file is reported.
 fn names(ran: &Ran, file: &Path) -> bool {
     let name = file.file_name().unwrap().to_str().unwrap();
     ran.out.lines().any(|line| line.starts_with("damage") && line.contains(name))

@@ -36,7 +36,7 @@ fn text(series: i64, samples: i64) -> String {
 }
 
 #[test]
-fn what_is_exported_is_what_was_imported_and_is_imported_again() {
+fn exported_text_equals_the_import_and_can_be_imported() {
     let directory = temporary_directory("export-round");
     let path = |name: &str| directory.path().join(name).display().to_string();
     let (first, second) = (directory.path().join("first"), directory.path().join("second"));
@@ -72,7 +72,7 @@ fn what_is_exported_is_what_was_imported_and_is_imported_again() {
     let server = Server::start(&second, &["--self-metrics=false"]);
     let found = ask(&server, "requests_total{n=\"0599\"}", 1_600_058_501, 1_600_058_501, 1);
     assert_eq!(found[0]["values"][0][1], (39 * 599).to_string());
-    // Beside a server that writes, and goes on.
+    // While a server writes, which continues.
     let beside = tool("export", &second, &args);
     assert!(beside.status == Some(0) && beside.out == text, "{}", beside.told);
     let found = ask(&server, "count(requests_total)", 1_600_058_501, 1_600_058_501, 1);
@@ -80,7 +80,7 @@ fn what_is_exported_is_what_was_imported_and_is_imported_again() {
 }
 
 #[test]
-fn what_the_text_cannot_hold_is_refused_or_counted() {
+fn samples_that_text_cannot_express_are_rejected_or_counted() {
     let directory = temporary_directory("export-limits");
     let store = directory.path().join("store");
     let ran = tool("export", &store, &["--match=x"]);

@@ -20,7 +20,7 @@ requests_total{code=\"500\"} NaN 1600000000
 ";
 
 #[test]
-fn a_text_is_imported_with_what_it_says_beside_samples() {
+fn a_text_is_imported_with_metadata_and_exemplars() {
     let directory = temporary_directory("import-text");
     let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
     std::fs::write(&file, TEXT).unwrap();
@@ -44,7 +44,7 @@ fn a_text_is_imported_with_what_it_says_beside_samples() {
 }
 
 #[test]
-fn what_has_been_imported_is_not_imported_again_unless_it_has_changed() {
+fn an_import_is_repeated_only_if_the_file_has_changed() {
     let directory = temporary_directory("import-again");
     let (store, file) = (directory.path().join("store"), directory.path().join("a.om"));
     let path = file.display().to_string();
@@ -141,7 +141,7 @@ fn a_label_of_the_command_line_is_set_on_every_series() {
 }
 
 #[test]
-fn wrong_arguments_leave_no_new_store_behind() {
+fn wrong_arguments_create_no_store() {
     let directory = temporary_directory("import-typo");
     let (store, file) = (directory.path().join("store"), directory.path().join("a.txt"));
     let [good, bad] = ["a.om", "a.txt"].map(|name| directory.path().join(name));
@@ -233,7 +233,7 @@ fn a_store_that_a_server_writes_to_is_left_to_it() {
 }
 
 #[test]
-fn an_import_that_is_killed_goes_on_where_it_was() {
+fn a_killed_import_resumes() {
     const SERIES: i64 = 40;
     const SAMPLES: i64 = 25_000;
     let directory = temporary_directory("import-killed");

@@ -25,7 +25,7 @@ fn command(name: &str, store: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// How a tool has ended, and what it has said.
+/// Exit code and output of a tool.
 #[derive(Debug)]
 struct Ran {
     status: Option<i32>,

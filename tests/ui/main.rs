@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 use testkit::{Server, get, temporary_directory};
 
-/// As many series as a graph has to stay fluid with.
+/// Number of series with which a graph must stay fluid.
 const SERIES_COUNT: usize = 100;
 const SAMPLES_PER_SERIES: i64 = 500;
 const STEP_MS: i64 = 15_000;

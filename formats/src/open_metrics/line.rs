@@ -1,21 +1,21 @@
-//! One line of OpenMetrics text.
+//! Parsing of one line of OpenMetrics text.
 
 use model::labels::{LABEL_BYTES_MAX, is_legacy_label_name, is_legacy_metric_name};
 use model::number_text::parse_float;
 use model::{Exemplar, Labels, METRIC_NAME, MetricKind};
 
-/// The NaN that Prometheus stores for one that is written as a text.
+/// The NaN that Prometheus stores for a NaN in a text.
 ///
 /// Source: `NormalNaN` in `model/value/value.go` of Prometheus.
 const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
 
-/// The most labels of a series or an exemplar.
+/// Maximum number of labels of a series or an exemplar.
 const LABELS_MAX: usize = 10_000;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Line<'a> {
-    /// What a metric counts or measures.
+    /// Description of a metric.
     Help { metric: String, help: String },
     /// The type of a metric.
     Type { metric: String, kind: MetricKind },
@@ -27,20 +27,20 @@ pub(super) enum Line<'a> {
     End,
 }
 
-/// A sample whose series is not read yet: most lines repeat the series of the line before.
+/// A sample before its series is parsed: most lines repeat the series of the line before.
 #[derive(Debug, PartialEq)]
 pub(super) struct SampleLine<'a> {
-    /// Name and labels as they are written.
+    /// Name and labels as written.
     pub(super) series: &'a str,
     pub(super) value: f64,
     pub(super) timestamp_ms: i64,
-    /// One that bears no time has that of its sample.
+    /// Without a timestamp, it has that of its sample.
     pub(super) exemplar: Option<Exemplar>,
 }
 
-/// Reads a line, without its line feed.
+/// Parses a line without its line feed.
 ///
-/// Errors: what is wrong with it, for people.
+/// Errors: a description of the error.
 pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
     match line.strip_prefix("# ") {
         Some("EOF") => Ok(Line::End),
@@ -63,12 +63,11 @@ fn parse_comment(comment: &str) -> Result<Line<'_>, String> {
         let end = rest.find(' ').unwrap_or(rest.len());
         let (name, rest) = rest.split_at(end);
         if !is_legacy_metric_name(name) {
-            return Err(format!("{name:?} behind {keyword} is not a metric name"));
+            return Err(format!("{name:?} after {keyword} is not a metric name"));
         }
         (name.to_owned(), rest)
     };
-    let text =
-        rest.strip_prefix(' ').ok_or_else(|| format!("no text behind {keyword} {metric}"))?;
+    let text = rest.strip_prefix(' ').ok_or_else(|| format!("no text after {keyword} {metric}"))?;
     match keyword {
         "HELP" => Ok(Line::Help { metric, help: unescaped(text) }),
         "TYPE" => Ok(Line::Type { metric, kind: parse_kind(text)? }),
@@ -100,7 +99,7 @@ fn parse_kind(text: &str) -> Result<MetricKind, String> {
 
 fn parse_sample(line: &str) -> Result<SampleLine<'_>, String> {
     let (series, rest) = line.split_at(series_len(line)?);
-    let rest = rest.strip_prefix(' ').ok_or("no value behind the series")?;
+    let rest = rest.strip_prefix(' ').ok_or("no value after the series")?;
     let (value, rest) = split_word(rest);
     let value = parse_value(value)?;
     let rest = rest.strip_prefix(' ').filter(|rest| !rest.starts_with('#'));
@@ -113,13 +112,13 @@ fn parse_sample(line: &str) -> Result<SampleLine<'_>, String> {
     Ok(SampleLine { series, value, timestamp_ms, exemplar })
 }
 
-/// ` # {labels} value [timestamp]`
+/// Parses ` # {labels} value [timestamp]`.
 fn parse_exemplar(text: &str, sample_ms: i64) -> Result<Exemplar, String> {
-    let unexpected = || format!("{text:?} behind the timestamp is not an exemplar");
+    let unexpected = || format!("{text:?} after the timestamp is not an exemplar");
     let text = text.strip_prefix(" # ").filter(|t| t.starts_with('{')).ok_or_else(unexpected)?;
     let (labels, rest) = text.split_at(braces_len(text)?);
     let labels = parse_labels(&labels[1..], None)?;
-    let rest = rest.strip_prefix(' ').ok_or("no value behind the labels of the exemplar")?;
+    let rest = rest.strip_prefix(' ').ok_or("no value after the labels of the exemplar")?;
     let (value, rest) = split_word(rest);
     let value = parse_value(value)?;
     let timestamp_ms = match rest.strip_prefix(' ') {
@@ -133,7 +132,7 @@ fn split_word(text: &str) -> (&str, &str) {
     text.split_at(text.find(' ').unwrap_or(text.len()))
 }
 
-/// How long the series is at the front of a line.
+/// Returns the length of the series at the start of a line.
 fn series_len(line: &str) -> Result<usize, String> {
     let name = line.find(['{', ' ']).unwrap_or(line.len());
     match line.as_bytes().get(name) {
@@ -142,7 +141,7 @@ fn series_len(line: &str) -> Result<usize, String> {
     }
 }
 
-/// How long the labels in braces are at the front of a text.
+/// Returns the length of the labels in braces at the start of a text.
 fn braces_len(text: &str) -> Result<usize, String> {
     let mut at = 1;
     loop {
@@ -156,7 +155,7 @@ fn braces_len(text: &str) -> Result<usize, String> {
     }
 }
 
-/// How long the text in quotes is at the front of a text, both quotes included.
+/// Returns the length of the quoted text at the start of a text, including quotes.
 fn quoted_len(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 1;
@@ -169,7 +168,7 @@ fn quoted_len(text: &str) -> Option<usize> {
     }
 }
 
-/// The labels of a series as [`SampleLine::series`] has it.
+/// Parses [`SampleLine::series`].
 pub(super) fn parse_series(series: &str) -> Result<Labels, String> {
     let (name, labels) = series.split_at(series.find('{').unwrap_or(series.len()));
     if !name.is_empty() && !is_legacy_metric_name(name) {
@@ -183,8 +182,8 @@ pub(super) fn parse_series(series: &str) -> Result<Labels, String> {
     Ok(labels)
 }
 
-/// Reads what stands behind an opening brace, up to the closing one. Among the labels of a series
-/// may be the metric's name in quotes, where it is not known yet.
+/// Parses labels from after the opening brace to the closing one. If a series has no name before
+/// the brace, its quoted name is among the labels.
 fn parse_labels(text: &str, metric: Option<Option<String>>) -> Result<Labels, String> {
     let takes_name = metric.is_some();
     let mut name_of_metric = metric.flatten();
@@ -199,13 +198,13 @@ fn parse_labels(text: &str, metric: Option<Option<String>>) -> Result<Labels, St
             true => quoted_len(rest).ok_or("a label name without a closing quote")?,
             false => rest.find(['=', ',', '}', '"']).unwrap_or(rest.len()),
         };
-        let (name, behind) = rest.split_at(end);
-        if is_quoted && takes_name && behind.starts_with([',', '}']) {
+        let (name, after) = rest.split_at(end);
+        if is_quoted && takes_name && after.starts_with([',', '}']) {
             if name_of_metric.is_some() {
                 return Err("the metric has two names".to_owned());
             }
             name_of_metric = Some(unescaped(&name[1..end - 1]));
-            rest = behind.strip_prefix(',').unwrap_or(behind);
+            rest = after.strip_prefix(',').unwrap_or(after);
             continue;
         }
         let name = match is_quoted {
@@ -214,14 +213,14 @@ fn parse_labels(text: &str, metric: Option<Option<String>>) -> Result<Labels, St
             false => return Err(format!("{name:?} is not the name of a label")),
         };
         let no_value = || format!("the label {name:?} has no value in quotes");
-        let value = behind.strip_prefix("=").filter(|v| v.starts_with('"')).ok_or_else(no_value)?;
+        let value = after.strip_prefix("=").filter(|v| v.starts_with('"')).ok_or_else(no_value)?;
         let end = quoted_len(value).ok_or_else(no_value)?;
         pairs.push((name, unescaped(&value[1..end - 1])));
-        let behind = &value[end..];
-        rest = match behind.strip_prefix(',') {
+        let after = &value[end..];
+        rest = match after.strip_prefix(',') {
             Some(next) => next,
-            None if behind == "}" => behind,
-            None => return Err(format!("{behind:?} where a comma or the end is expected")),
+            None if after == "}" => after,
+            None => return Err(format!("{after:?} where a comma or the end is expected")),
         };
     }
     if let Some(name) = name_of_metric {
@@ -230,7 +229,7 @@ fn parse_labels(text: &str, metric: Option<Option<String>>) -> Result<Labels, St
     labels_of(pairs)
 }
 
-/// A label set; labels with an empty value are as good as none.
+/// Makes a label set; labels with an empty value are dropped.
 fn labels_of(mut pairs: Vec<(String, String)>) -> Result<Labels, String> {
     pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     if let Some(pair) = pairs.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -246,7 +245,7 @@ fn labels_of(mut pairs: Vec<(String, String)>) -> Result<Labels, String> {
     Ok(Labels::from_pairs(pairs))
 }
 
-/// A text with `\\`, `\"` and `\n` as what they stand for; other backslashes stay.
+/// Resolves the escapes `\\`, `\"` and `\n`; other backslashes stay.
 fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -265,8 +264,9 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// Source: `parseFloat` in `model/textparse/promparse.go` of Prometheus, which takes what Go does
-/// but for hexadecimal digits and underscores.
+/// Parses a float as Go does, but without hexadecimal digits and underscores.
+///
+/// Source: `parseFloat` in `model/textparse/promparse.go` of Prometheus.
 fn parse_value(text: &str) -> Result<f64, String> {
     let plain = (!text.contains(['p', 'P', '_'])).then(|| parse_float(text)).flatten();
     match plain.ok_or_else(|| format!("{text:?} is not a number"))? {
@@ -275,14 +275,14 @@ fn parse_value(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Seconds as ms. What is beyond ms is cut off, as in Prometheus; but what is written in digits is
-/// read to the last of them, where Prometheus multiplies floats and loses a ms now and then.
+/// Parses seconds to ms, truncated as in Prometheus. Decimal digits are exact here, while
+/// Prometheus multiplies floats and sometimes loses a ms.
 fn parse_timestamp_ms(text: &str) -> Result<i64, String> {
     if let Some(exact) = decimal_ms(text) {
         return Ok(exact);
     }
     let ms = parse_value(text)? * 1000.0;
-    // The bounds are those of an i64, of which the upper one is no float.
+    // The upper bound of an i64 is not a float.
     if ms >= i64::MIN as f64 && ms < i64::MAX as f64 {
         return Ok(ms as i64);
     }

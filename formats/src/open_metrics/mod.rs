@@ -1,7 +1,7 @@
-//! OpenMetrics text, with a time at each sample as backfilling asks for.
+//! OpenMetrics text with timestamps, as backfilling requires.
 //!
-//! Source: "OpenMetrics 1.0" of Prometheus' specifications. What is taken is what Prometheus'
-//! parser takes (`model/textparse/openmetricsparse.go`), names in quotes included.
+//! Source: "OpenMetrics 1.0" of the specifications of Prometheus, as its parser accepts it
+//! (`model/textparse/openmetricsparse.go`), including names in quotes.
 
 mod line;
 mod reader;

@@ -1,4 +1,4 @@
-//! A file of OpenMetrics text, line by line.
+//! Reading of OpenMetrics text, line by line.
 
 use std::io::{self, BufRead};
 
@@ -7,15 +7,15 @@ use model::{BatchMetadata, Exemplar, Labels};
 use super::line::{self, Line, SampleLine};
 use crate::error::FormatError;
 
-/// The longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// What a file says, in its order.
+/// An entry of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// A sample.
     Sample(Sample),
-    /// What a metric is. All that consecutive lines say about one is one entry.
+    /// Metadata of a metric, from consecutive lines.
     Metadata(BatchMetadata),
 }
 
@@ -24,37 +24,37 @@ pub enum Entry {
 pub struct Sample {
     /// Its series.
     pub labels: Labels,
-    /// Its time, ms since the epoch.
+    /// Its timestamp, ms since the epoch.
     pub timestamp_ms: i64,
     /// Its value.
     pub value: f64,
-    /// An observation that it points at.
+    /// Its exemplar.
     pub exemplar: Option<Exemplar>,
 }
 
-/// Reads a file; a line is in memory at a time.
+/// Reads a file, one line at a time.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    /// The name of the file, for errors.
+    /// Name of the file, for errors.
     path: String,
     line: Vec<u8>,
     /// Lines read so far.
     line_count: u64,
     /// Bytes read so far.
     byte_count: u64,
-    /// What has been said about a metric and not been handed over.
+    /// Metadata that have not been returned.
     metadata: Option<BatchMetadata>,
-    /// What came behind that.
+    /// Sample after the metadata.
     next: Option<Sample>,
-    /// The series of the sample before.
+    /// Series of the sample before.
     series: String,
     labels: Labels,
     has_ended: bool,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// A reader at the start of a file.
+    /// Creates a reader at the start of a file.
     pub fn new(path: &str, input: R) -> Reader<R> {
         Reader {
             input,
@@ -75,15 +75,15 @@ impl<R: BufRead> Reader<R> {
         self.byte_count
     }
 
-    /// What is read from.
+    /// Returns the input.
     pub fn input(&self) -> &R {
         &self.input
     }
 
-    /// What comes next; none behind `# EOF`.
+    /// Returns the next entry; `None` after `# EOF`.
     ///
-    /// Errors: a line that is none, a sample without a time, a text that does not end with
-    /// `# EOF` or goes on behind it.
+    /// Errors: an invalid line, a sample without a timestamp, a text without `# EOF` or with text
+    /// after it.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
         loop {
             if let Some(sample) = self.next.take() {
@@ -101,7 +101,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Takes in what the line says.
+    /// Processes the current line.
     fn take_line(&mut self) -> Result<Option<Entry>, FormatError> {
         let bytes = std::mem::take(&mut self.line);
         let taken = match std::str::from_utf8(&bytes) {
@@ -111,7 +111,7 @@ impl<R: BufRead> Reader<R> {
         self.line = bytes;
         let taken = taken.map_err(|detail| self.wrong(detail))?;
         if self.has_ended && self.read_line()? {
-            return Err(self.wrong("text behind # EOF"));
+            return Err(self.wrong("text after # EOF"));
         }
         Ok(taken)
     }
@@ -138,7 +138,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Adds to what is said about a metric; gives what has been said about the one before.
+    /// Adds to the metadata of a metric; returns those of the metric before.
     fn describe(&mut self, metric: String, set: impl FnOnce(&mut BatchMetadata)) -> Option<Entry> {
         let before = self.metadata.take_if(|before| before.metric != metric);
         let metadata = self.metadata.get_or_insert_with(|| BatchMetadata {
@@ -161,7 +161,7 @@ impl<R: BufRead> Reader<R> {
         Ok(Sample { labels: self.labels.clone(), timestamp_ms, value, exemplar })
     }
 
-    /// Reads a line without its line feed; says whether there was one.
+    /// Reads a line without its line feed; returns whether there was one.
     fn read_line(&mut self) -> Result<bool, FormatError> {
         self.line.clear();
         self.line_count += 1;

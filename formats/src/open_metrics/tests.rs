@@ -48,7 +48,7 @@ fn a_text_is_read_entry_by_entry() {
 }
 
 #[test]
-fn names_beyond_the_old_ones_stand_in_quotes() {
+fn utf8_names_are_in_quotes() {
     let text = "# TYPE \"my.metric\" gauge\n\
                 {\"my.metric\",\"a.b\"=\"x\"} 1 1\n\
                 {c=\"}\",\"my.metric\"} 2 2\n\
@@ -59,7 +59,7 @@ fn names_beyond_the_old_ones_stand_in_quotes() {
 }
 
 #[test]
-fn exemplars_have_a_time_of_their_own_or_that_of_their_sample() {
+fn exemplars_have_their_own_timestamp_or_that_of_their_sample() {
     let text = "a 1 5 # {trace_id=\"x y\"} 0.5 4.25\na 1 6 # {} 2\n# EOF\n";
     let exemplars: Vec<_> = read(text.as_bytes())
         .unwrap()
@@ -94,12 +94,12 @@ fn timestamps_are_exact_to_the_millisecond() {
 }
 
 #[test]
-fn faults_are_named_with_their_line() {
+fn errors_name_their_line() {
     for (text, line, detail) in [
         ("", 1, "does not end with # EOF"),
         ("a 1 1\n", 2, "does not end with # EOF"),
-        ("a 1 1\n# EOF\n\n", 3, "text behind # EOF"),
-        ("a 1 1\n# EOF\nb 1 1\n", 3, "text behind # EOF"),
+        ("a 1 1\n# EOF\n\n", 3, "text after # EOF"),
+        ("a 1 1\n# EOF\nb 1 1\n", 3, "text after # EOF"),
         ("a 1 1\n\n# EOF\n", 2, "empty line"),
         ("a 1\n# EOF\n", 1, "no timestamp"),
         ("a 1 # {} 1\n# EOF\n", 1, "no timestamp"),

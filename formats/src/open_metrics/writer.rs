@@ -1,4 +1,4 @@
-//! Writes OpenMetrics text.
+//! Writing of OpenMetrics text.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -7,16 +7,16 @@ use model::labels::{is_legacy_label_name, is_legacy_metric_name};
 use model::number_text::general;
 use model::{Exemplar, Labels, METRIC_NAME, MetricKind};
 
-/// What is said about the metrics that bear one name, but for suffixes.
+/// Metadata of a metric family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
-    /// The name without suffixes such as `_total`.
+    /// Name without suffixes such as `_total`.
     pub name: String,
     /// Its type.
     pub kind: MetricKind,
-    /// What it counts or measures; empty where that is not known.
+    /// Description; empty if unknown.
     pub help: String,
-    /// The unit of its values, which is a suffix of the name; empty where there is none.
+    /// Unit, which is a suffix of the name; empty if there is none.
     pub unit: String,
 }
 
@@ -30,12 +30,12 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A writer of an empty text.
+    /// Creates a writer of an empty text.
     pub fn new(out: W) -> Writer<W> {
         Writer { out, series: String::new(), line: String::new() }
     }
 
-    /// Begins a family.
+    /// Starts a family.
     pub fn family(&mut self, family: &Family) -> io::Result<()> {
         let mut name = String::new();
         if is_legacy_metric_name(&family.name) {
@@ -55,7 +55,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Begins a series. It has a metric's name.
+    /// Starts a series, which must have a metric name.
     pub fn series(&mut self, labels: &Labels) {
         let out = &mut self.series;
         out.clear();
@@ -80,7 +80,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes a sample of the series.
+    /// Writes a sample of the current series.
     pub fn sample(
         &mut self,
         timestamp_ms: i64,
@@ -146,7 +146,7 @@ fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// Seconds with as many digits behind the point as it takes, up to three.
+/// Writes seconds with up to three digits after the point, as needed.
 fn push_seconds(out: &mut String, timestamp_ms: i64) {
     let (seconds, ms) = (timestamp_ms.unsigned_abs() / 1000, timestamp_ms.unsigned_abs() % 1000);
     let sign = if timestamp_ms < 0 { "-" } else { "" };

@@ -1,4 +1,4 @@
-//! A block: series in the order of their labels, and the chunks of each.
+//! A block: series sorted by labels, and their chunks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,27 +12,27 @@ use super::tombstones::Tombstones;
 use crate::chunk::{ChunkDecoder, ChunkSample};
 use crate::error::FormatError;
 
-/// The largest chunk that is read, in bytes; Prometheus writes about 1 KiB of floats.
+/// Maximum size of a chunk, in bytes; in Prometheus, one of floats has about 1 KiB.
 pub const CHUNK_BYTES_MAX: u64 = 16 << 20;
-/// The largest description of a block, in bytes.
+/// Maximum size of `meta.json`, in bytes.
 const META_BYTES_MAX: u64 = 4 << 20;
 
 const CHUNKS_MAGIC: u32 = 0x85bd_40dd;
 
-/// What a block says of itself.
+/// Description of a block, from `meta.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockMeta {
-    /// Its name, which no other block has.
+    /// Unique name.
     pub ulid: String,
-    /// Its first time, ms since the epoch.
+    /// First timestamp, ms since the epoch.
     pub min_time: i64,
-    /// What follows its last time.
+    /// Last timestamp, exclusive.
     pub max_time: i64,
-    /// How much is in it.
+    /// Statistics.
     #[serde(default)]
     pub stats: BlockStats,
-    /// 1.
+    /// Version of the format, which is 1.
     pub version: u32,
     /// Section written by Thanos.
     #[serde(default)]
@@ -43,18 +43,17 @@ pub struct BlockMeta {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ThanosMeta {
-    /// External labels, which every series of the block has in queries, in place of its own
-    /// labels of these names.
+    /// External labels, which replace those of the series in queries.
     pub labels: BTreeMap<String, String>,
 }
 
-/// How much is in a block; 0 where nobody has said.
+/// Statistics of a block; 0 if absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BlockStats {
-    /// Samples.
+    /// Number of samples.
     pub num_samples: u64,
-    /// Series.
+    /// Number of series.
     pub num_series: u64,
 }
 
@@ -75,14 +74,14 @@ pub struct Block {
     meta: BlockMeta,
     index: Index,
     tombstones: Tombstones,
-    /// The files of chunks, in order.
+    /// Files of chunks, in order.
     segments: Vec<PathBuf>,
-    /// The one that was read last.
+    /// File that was read last.
     segment: Option<(usize, WindowedFile)>,
 }
 
 impl Block {
-    /// What a folder's block says of itself; none where the folder is no block.
+    /// Reads the description of a block; `None` if the folder is not a block.
     pub fn read_meta(folder: &Path) -> Result<Option<BlockMeta>, FormatError> {
         let path = folder.join("meta.json");
         if !path.is_file() {
@@ -106,7 +105,7 @@ impl Block {
 
     /// Opens the block of a folder.
     ///
-    /// Errors: no block, one of another version, or damage.
+    /// Errors: not a block, another version, or damage.
     pub fn open(folder: &Path) -> Result<Block, FormatError> {
         let meta = Block::read_meta(folder)?;
         let meta = meta.ok_or_else(|| FormatError::damaged(folder, 0, "no meta.json in it"))?;
@@ -116,25 +115,24 @@ impl Block {
         Ok(Block { meta, index, tombstones, segments, segment: None })
     }
 
-    /// What it says of itself.
+    /// Returns the description.
     pub fn meta(&self) -> &BlockMeta {
         &self.meta
     }
 
-    /// How many series it has.
+    /// Number of series.
     pub fn series_count(&self) -> u32 {
         self.index.series_count()
     }
 
-    /// A series by its number, from 0 on and below the count.
+    /// Returns a series by its number, which is below `series_count`.
     pub fn series(&mut self, number: u32) -> Result<Series, FormatError> {
         let series = self.index.series(number)?;
         let deleted = self.tombstones.of(series.reference).to_vec();
         Ok(Series { labels: series.labels, chunks: series.chunks, deleted })
     }
 
-    /// Hands over the samples of a chunk of a series, but for what is deleted, until it is told to
-    /// stop by an error.
+    /// Passes the samples of a chunk, except deleted ones, to `take`, until it returns an error.
     pub fn samples<E: From<FormatError>>(
         &mut self,
         series: &Series,
@@ -156,7 +154,7 @@ impl Block {
         let (encoding, bytes) = file
             .bytes(start, len as usize + 1)?
             .split_first()
-            .expect("one more byte was asked for than the chunk has");
+            .expect("the encoding precedes the chunk");
         let in_series = |detail: &dyn std::fmt::Display| {
             let detail = format!("{detail}, in the series {}", series.labels);
             E::from(FormatError::damaged(&path, offset, detail))
@@ -175,7 +173,7 @@ impl Block {
         Ok(())
     }
 
-    /// The file of a chunk.
+    /// Returns the file of a chunk.
     fn segment(&mut self, reference: u64) -> Result<&mut WindowedFile, FormatError> {
         let number = (reference >> 32) as usize;
         if self.segment.as_ref().is_none_or(|(open, _)| *open != number) {
@@ -200,7 +198,7 @@ fn open_segment(path: &Path) -> Result<WindowedFile, FormatError> {
     }
 }
 
-/// The files of a folder of chunks: their names are numbers.
+/// Lists the files of a folder of chunks, whose names are numbers.
 fn segments(folder: &Path) -> Result<Vec<PathBuf>, FormatError> {
     let io = |source| FormatError::io(folder, source);
     let mut segments = Vec::new();

@@ -1,4 +1,4 @@
-//! A file that is read a window at a time.
+//! A file that is read through a window.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,16 +8,16 @@ use model::varint::take_varint;
 
 use crate::error::FormatError;
 
-/// Bytes that are read at once.
+/// Size of a window.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// A file, and the part of it that was read last.
+/// A file, with the part of it that was read last.
 #[derive(Debug)]
 pub(super) struct WindowedFile {
     file: File,
     path: PathBuf,
     len: u64,
-    /// Where the window begins.
+    /// Start of the window.
     start: u64,
     window: Vec<u8>,
 }
@@ -38,7 +38,7 @@ impl WindowedFile {
         self.len
     }
 
-    /// Some bytes. The caller keeps to what it can hold in memory.
+    /// Returns some bytes. The caller limits `len`.
     ///
     /// Errors: the file is shorter.
     pub(super) fn bytes(&mut self, offset: u64, len: usize) -> Result<&[u8], FormatError> {
@@ -63,20 +63,20 @@ impl WindowedFile {
 
     pub(super) fn u32(&mut self, offset: u64) -> Result<u32, FormatError> {
         let bytes = self.bytes(offset, 4)?;
-        Ok(u32::from_be_bytes(bytes.try_into().expect("4 bytes were asked for")))
+        Ok(u32::from_be_bytes(bytes.try_into().expect("4 bytes were read")))
     }
 
-    /// A varint, and what follows it.
+    /// Returns a varint, and the offset after it.
     pub(super) fn varint(&mut self, offset: u64) -> Result<(u64, u64), FormatError> {
         let len = self.len.saturating_sub(offset).min(10) as usize;
         let mut rest = self.bytes(offset, len)?;
         match take_varint(&mut rest) {
             Some(value) => Ok((value, offset + (len - rest.len()) as u64)),
-            None => Err(self.damaged(offset, "a number is cut short")),
+            None => Err(self.damaged(offset, "a number is truncated")),
         }
     }
 
-    /// Checks the checksum that stands behind some bytes, however many.
+    /// Checks the checksum after some bytes, of any number.
     pub(super) fn check(&mut self, offset: u64, len: u64) -> Result<(), FormatError> {
         let end = offset.checked_add(len).filter(|end| end.saturating_add(4) <= self.len);
         let Some(end) = end else {
@@ -97,7 +97,7 @@ impl WindowedFile {
         Ok(())
     }
 
-    /// Damage at a place of this file.
+    /// Returns an error of damage at an offset of this file.
     pub(super) fn damaged(&self, offset: u64, detail: impl Into<String>) -> FormatError {
         FormatError::damaged(&self.path, offset, detail)
     }

@@ -1,4 +1,4 @@
-//! The index of a block, version 2: which series there are, and where their chunks are.
+//! The index of a block, version 2: series with references to their chunks.
 //!
 //! Source: `tsdb/docs/format/index.md` of Prometheus.
 
@@ -9,15 +9,15 @@ use model::labels::{push_packed, quoted};
 use model::varint::{take_varint, unzigzag};
 
 use super::file::WindowedFile;
-use super::symbols::Symbols;
+use super::symbols::SymbolTable;
 use crate::error::FormatError;
 
 const MAGIC: u32 = 0xbaaa_d700;
 const HEADER_BYTES: u64 = 5;
 const CONTENTS_BYTES: u64 = 6 * 8;
-/// The most bytes of what is said about one series: some hundred thousand chunks.
+/// Maximum size of the entry of a series, in bytes: some hundred thousand chunks.
 const SERIES_BYTES_MAX: u64 = 64 << 20;
-/// Labels of a series: few bytes stand for long texts.
+/// Maximum number of labels of a series, as few bytes refer to long texts.
 const LABELS_MAX: u64 = 10_000;
 
 /// Position of a chunk, and the time range of its samples.
@@ -34,28 +34,28 @@ pub struct ChunkMeta {
 /// An open index.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Where series are read. Symbols and the list are read through windows of their own: all three
-    /// are read in order, beside each other.
+    /// File of series. Symbols and the list have windows of their own, as all three are read in
+    /// order.
     file: WindowedFile,
-    symbols: Symbols,
+    symbols: SymbolTable,
     list: WindowedFile,
-    /// Where the list of all series begins.
+    /// Offset of the list of all series.
     postings: u64,
-    /// How many there are.
+    /// Number of series.
     series_count: u32,
 }
 
-/// A series as the index has it.
+/// A series in the index.
 #[derive(Debug)]
 pub(super) struct IndexedSeries {
-    /// By what tombstones name it.
+    /// Reference of the series in tombstones.
     pub(super) reference: u32,
     pub(super) labels: Labels,
     pub(super) chunks: Vec<ChunkMeta>,
 }
 
 impl Index {
-    /// Opens an index; checks its frame, its symbols and the list of its series.
+    /// Opens an index and checks its header, its symbols and the list of its series.
     pub(super) fn open(path: &Path) -> Result<Index, FormatError> {
         let mut file = WindowedFile::open(path)?;
         let version = match file.u32(0)? {
@@ -66,7 +66,7 @@ impl Index {
             return Err(file.damaged(4, format!("index version {version} is not supported, 2 is")));
         }
         let contents = file.len().checked_sub(CONTENTS_BYTES + 4).filter(|at| *at >= HEADER_BYTES);
-        let contents = contents.ok_or_else(|| file.damaged(0, "the index is cut short"))?;
+        let contents = contents.ok_or_else(|| file.damaged(0, "the index is truncated"))?;
         file.check(contents, CONTENTS_BYTES)?;
         let table = file.bytes(contents, CONTENTS_BYTES as usize)?;
         let entry = |number: usize| {
@@ -76,9 +76,11 @@ impl Index {
         let (symbols, postings_table) = (entry(0), entry(5));
         let end = contents.saturating_sub(4);
         if symbols > end || postings_table > end {
-            return Err(file.damaged(contents, "the table of contents points behind the file"));
+            return Err(
+                file.damaged(contents, "the table of contents points past the end of the file")
+            );
         }
-        let symbols = Symbols::read(WindowedFile::open(path)?, symbols)?;
+        let symbols = SymbolTable::read(WindowedFile::open(path)?, symbols)?;
         let (postings, series_count) = match find_postings(&mut file, postings_table)? {
             Some(at) => read_postings(&mut file, at)?,
             None => (0, 0),
@@ -91,7 +93,7 @@ impl Index {
         self.series_count
     }
 
-    /// A series by its number, below the count.
+    /// Returns a series by its number, which is below the count.
     pub(super) fn series(&mut self, number: u32) -> Result<IndexedSeries, FormatError> {
         let reference = self.list.u32(self.postings + 4 * u64::from(number))?;
         let offset = 16 * u64::from(reference);
@@ -101,7 +103,7 @@ impl Index {
         }
         self.file.check(start, len)?;
         let bytes = self.file.bytes(start, len as usize)?.to_vec();
-        let cut = |index: &Index| index.file.damaged(offset, "the series is cut short");
+        let cut = |index: &Index| index.file.damaged(offset, "the series is truncated");
         let mut rest = &bytes[..];
         let pairs = take_symbols(&mut rest).ok_or_else(|| cut(self))?;
         let chunks = take_chunks(&mut rest).ok_or_else(|| cut(self))?;
@@ -122,8 +124,8 @@ impl Index {
         }
     }
 
-    /// Sorts labels and drops those with an empty value. Prometheus writes none of these, but reads
-    /// blocks of others that have them.
+    /// Sorts labels and drops those with an empty value. Prometheus accepts blocks of others with
+    /// such labels.
     #[cold]
     fn unsorted_labels(
         &mut self,
@@ -153,14 +155,14 @@ impl Index {
     }
 }
 
-/// Finds the list of all series in the table of lists: it is that of the empty pair.
+/// Finds the list of all series in the table of postings, where it has the empty label.
 fn find_postings(file: &mut WindowedFile, table: u64) -> Result<Option<u64>, FormatError> {
     let len = u64::from(file.u32(table)?);
     file.check(table + 4, len)?;
     let (mut at, end) = (table + 8, table + 4 + len);
     for _ in 0..file.u32(table + 4)? {
         if at >= end {
-            return Err(file.damaged(at, "the table of postings is cut short"));
+            return Err(file.damaged(at, "the table of postings is truncated"));
         }
         let (parts, next) = file.varint(at)?;
         if parts != 2 {
@@ -178,7 +180,7 @@ fn find_postings(file: &mut WindowedFile, table: u64) -> Result<Option<u64>, For
     Ok(None)
 }
 
-/// Where a list of series begins behind its length, and how many it has.
+/// Returns the offset of a list of series after its length, and the number of series.
 fn read_postings(file: &mut WindowedFile, at: u64) -> Result<(u64, u32), FormatError> {
     let len = u64::from(file.u32(at)?);
     file.check(at + 4, len)?;
@@ -195,7 +197,7 @@ fn take_symbols(rest: &mut &[u8]) -> Option<Vec<(u32, u32)>> {
         return None;
     }
     let mut number = || u32::try_from(take_varint(rest)?).ok();
-    // Each takes a byte at least; the list grows with them.
+    // The list grows with the bytes read, at least one for each number.
     (0..count).map(|_| Some((number()?, number()?))).collect()
 }
 
@@ -211,7 +213,7 @@ fn take_chunks(rest: &mut &[u8]) -> Option<Vec<ChunkMeta>> {
                 reference = take_varint(rest)?;
             }
             Some(before) => {
-                // A difference of two numbers, as unsigned: chunks that overlap wrap around.
+                // An unsigned difference: for chunks that overlap, it wraps around.
                 min_ms = before.max_ms.wrapping_add(take_varint(rest)? as i64);
                 max_ms = min_ms.checked_add_unsigned(take_varint(rest)?)?;
                 reference = before.reference.checked_add_signed(unzigzag(take_varint(rest)?))?;

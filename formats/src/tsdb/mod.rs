@@ -1,10 +1,10 @@
-//! The blocks in which Prometheus keeps sealed samples.
+//! Blocks of the TSDB of Prometheus.
 //!
 //! ```text
-//! ULID/meta.json     what the block is
-//!      index         symbols, series with the places of their chunks, postings
-//!      chunks/000001 encoded runs of samples; more files as they grow
-//!      tombstones    what has been deleted and is still in chunks
+//! ULID/meta.json     description of the block
+//!      index         symbols, series with references to their chunks, postings
+//!      chunks/000001 chunks; several files if they are large
+//!      tombstones    deleted times of series
 //! ```
 //!
 //! Source: `tsdb/docs/format` of Prometheus.

@@ -1,4 +1,4 @@
-//! The texts of an index, by number.
+//! The symbol table of an index.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,34 +6,34 @@ use std::sync::Arc;
 use super::file::WindowedFile;
 use crate::error::FormatError;
 
-/// Symbols that are found and read together.
+/// Number of symbols in a group, which are read together.
 const GROUP_LEN: u32 = 32;
-/// Bytes of symbols that are kept in memory.
+/// Maximum size of cached symbols, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// The longest symbol, in bytes: what fits a label.
+/// Maximum length of a symbol, in bytes, as of a label.
 const SYMBOL_BYTES_MAX: u64 = model::labels::LABEL_BYTES_MAX as u64;
 
-/// Symbols that were read together.
+/// Symbols of a group.
 pub(super) type Texts = Arc<[Box<str>]>;
 
-/// The symbol table: of every group of symbols the place is known, and some are in memory.
+/// The symbol table: offsets of all groups of symbols, and a cache of groups.
 #[derive(Debug)]
-pub(super) struct Symbols {
+pub(super) struct SymbolTable {
     file: WindowedFile,
     count: u32,
-    /// Where each group begins.
+    /// Offset of each group.
     groups: Vec<u64>,
     kept: HashMap<u32, Texts>,
     kept_bytes: usize,
 }
 
-impl Symbols {
-    /// Checks the table, and finds its groups.
-    pub(super) fn read(mut file: WindowedFile, offset: u64) -> Result<Symbols, FormatError> {
+impl SymbolTable {
+    /// Checks the table and finds its groups.
+    pub(super) fn read(mut file: WindowedFile, offset: u64) -> Result<SymbolTable, FormatError> {
         let len = u64::from(file.u32(offset)?);
         file.check(offset + 4, len)?;
         let count = file.u32(offset + 4)?;
-        // A symbol takes a byte at least, so that groups are no more than the file is long.
+        // A symbol has at least one byte, which bounds the number of groups.
         if len < 4 || u64::from(count) > len - 4 {
             return Err(file.damaged(offset, format!("{count} symbols in {len} bytes")));
         }
@@ -45,12 +45,12 @@ impl Symbols {
             }
             let (len, text) = file.varint(at)?;
             let next = text.checked_add(len).filter(|next| *next <= end);
-            at = next.ok_or_else(|| file.damaged(at, "a symbol is cut short"))?;
+            at = next.ok_or_else(|| file.damaged(at, "a symbol is truncated"))?;
         }
-        Ok(Symbols { file, count, groups, kept: HashMap::new(), kept_bytes: 0 })
+        Ok(SymbolTable { file, count, groups, kept: HashMap::new(), kept_bytes: 0 })
     }
 
-    /// A symbol: some symbols, and its place among them.
+    /// Returns the group of a symbol, and its index in the group.
     pub(super) fn get(&mut self, number: u32) -> Result<(Texts, usize), FormatError> {
         let group = number / GROUP_LEN;
         let at = match self.groups.get(group as usize) {
@@ -60,9 +60,9 @@ impl Symbols {
                 return Err(self.file.damaged(0, detail));
             }
         };
-        let place = (number % GROUP_LEN) as usize;
+        let index = (number % GROUP_LEN) as usize;
         if let Some(texts) = self.kept.get(&group) {
-            return Ok((Arc::clone(texts), place));
+            return Ok((Arc::clone(texts), index));
         }
         let len = GROUP_LEN.min(self.count - group * GROUP_LEN);
         let texts = read_group(&mut self.file, at, len)?;
@@ -73,7 +73,7 @@ impl Symbols {
         }
         self.kept_bytes += bytes;
         self.kept.insert(group, Arc::clone(&texts));
-        Ok((texts, place))
+        Ok((texts, index))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What has been deleted from a block and is still in its chunks.
+//! Deleted time ranges of a block, whose samples are still in its chunks.
 //!
 //! Source: `tsdb/tombstones/tombstones.go` of Prometheus.
 
@@ -13,15 +13,15 @@ use crate::error::FormatError;
 
 const MAGIC: u32 = 0x0130_ba30;
 
-/// The largest file of tombstones that is read, in bytes.
+/// Maximum size of a file of tombstones, in bytes.
 pub const TOMBSTONES_BYTES_MAX: u64 = 64 << 20;
 
-/// Deleted times by the reference of the series, both ends included.
+/// Deleted time ranges by the reference of the series.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones(HashMap<u64, Vec<TimeRange>>);
 
 impl Tombstones {
-    /// Reads a file; one that is not there deletes nothing.
+    /// Reads a file; a missing one is empty.
     pub(super) fn read(path: &Path) -> Result<Tombstones, FormatError> {
         if !path.exists() {
             return Ok(Tombstones::default());
@@ -39,7 +39,7 @@ impl Tombstones {
             }
         }
         let len = file.len().checked_sub(4 + 5);
-        let len = len.ok_or_else(|| file.damaged(0, "the file is cut short"))?;
+        let len = len.ok_or_else(|| file.damaged(0, "the file is truncated"))?;
         file.check(5, len)?;
         let bytes = file.bytes(5, len as usize)?;
         let mut rest = bytes;
@@ -48,13 +48,13 @@ impl Tombstones {
             let at = 5 + (bytes.len() - rest.len()) as u64;
             let stone = take_stone(&mut rest);
             let (reference, interval) =
-                stone.ok_or_else(|| FormatError::damaged(path, at, "a tombstone is cut short"))?;
+                stone.ok_or_else(|| FormatError::damaged(path, at, "a tombstone is truncated"))?;
             stones.0.entry(reference).or_default().push(interval);
         }
         Ok(stones)
     }
 
-    /// What is deleted of a series.
+    /// Returns the deleted time ranges of a series.
     pub(super) fn of(&self, reference: u32) -> &[TimeRange] {
         self.0.get(&u64::from(reference)).map_or(&[], |intervals| intervals)
     }

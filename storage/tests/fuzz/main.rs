@@ -1,6 +1,6 @@
 //! The fuzz targets on seeded random input, a bounded number of times.
 //!
-//! `FUZZ_SEED` and `FUZZ_COUNT` in the environment choose other input, and more of it.
+//! The environment variables `FUZZ_SEED` and `FUZZ_COUNT` set the seed and the number of inputs.
 
 mod targets;
 

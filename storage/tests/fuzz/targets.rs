@@ -1,5 +1,4 @@
-//! What the fuzz targets of the store do with their input, and what must hold. In a file of its
-//! own, so that `fuzz/` can share it.
+//! Bodies of the fuzz targets of the store, in a file that `fuzz/` shares.
 
 use model::{Advance, HistogramSample, SampleBatch};
 use storage::chunk::histogram::{encode_histograms, is_storable};
@@ -41,7 +40,7 @@ pub fn read_histogram_chunk(bytes: &[u8]) {
     }
 }
 
-/// A frame around a payload, with a good checksum.
+/// Returns a frame around a payload, with a valid checksum.
 fn framed(count: u64, span_ms: u64, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![Encoding::Histograms as u8];
     for number in [count, span_ms, payload.len() as u64] {
@@ -72,7 +71,7 @@ fn read_all(frame: &[u8]) -> Result<Chunk, ChunkError> {
                 }
             }
             Err(error) => {
-                // It does not get better by asking again.
+                // Another read returns the same error.
                 batch.clear();
                 assert_eq!(decoder.next_batch(i64::MAX, &mut batch), Err(error));
                 return Err(error);

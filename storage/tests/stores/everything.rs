@@ -1,7 +1,7 @@
-//! Stores that hold all that a store can, as a process leaves them that is killed: floats with starts,
+//! Stores with all kinds of content, left by a killed process: floats with start timestamps,
 //! histograms of both kinds, exemplars, metadata, a note; series that have been deleted and cleaned
-//! up, a delete that still masks, what a rule of the retention has expired, and a log that names
-//! days that have gone.
+//! up, a delete that still masks, samples that a rule of the retention has expired, and a log with
+//! days that are no longer stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ const MINUTE_MS: i64 = 60_000;
 /// Times between samples, in ms, and samples of a series in a write.
 const STEP_MS: i64 = 15_000;
 const SAMPLES: i64 = 40;
-/// How long all samples are kept, and those of the rule.
+/// Retention of all samples, and of those of the rule.
 const KEPT_MS: i64 = 4 * DAY_MS;
 const DEBUG_KEPT_MS: i64 = DAY_MS;
-/// When all has been written.
+/// Time after all writes.
 const END_MS: i64 = 8 * DAY_MS;
 /// Custom bounds of buckets.
 const BOUNDS: [f64; 3] = [0.1, 0.5, 2.5];
@@ -32,7 +32,7 @@ const NOTE: (&str, &[u8]) = ("import/text/0123456789abcdef", b"{\"position\":7}"
 /// A sample, to the bit.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
-    /// With the time since when it counts, 0 where that is not known.
+    /// With its start timestamp, 0 if unknown.
     Float(u64, i64),
     Histogram(Histogram),
 }
@@ -40,7 +40,7 @@ enum Value {
 /// Samples by series and time.
 type Contents = BTreeMap<Labels, BTreeMap<i64, Value>>;
 
-/// What is done to a store.
+/// An operation on a store.
 enum Step {
     /// The clock is set.
     Clock(i64),
@@ -126,7 +126,7 @@ fn histogram(metric: &str, time_ms: i64) -> Histogram {
     }
 }
 
-/// What the series have from a time on.
+/// Returns the samples of the series from a time on.
 fn samples(start_ms: i64) -> Vec<(Labels, Vec<(i64, Value)>)> {
     let times: Vec<i64> = (0..SAMPLES).map(|n| start_ms + n * STEP_MS).collect();
     let of = |value: &dyn Fn(i64) -> Value| times.iter().map(|t| (*t, value(*t))).collect();
@@ -189,7 +189,7 @@ fn about(metric: &str, kind: MetricKind, help: &str, unit: &str) -> BatchMetadat
     BatchMetadata { metric, kind, help, unit }
 }
 
-/// Makes a store, and ends without a word.
+/// Makes a store, and ends without closing it.
 async fn write(url: &str) {
     let clock = Arc::new(ManualClock::new(0));
     let mut store = None;
@@ -222,7 +222,7 @@ async fn write(url: &str) {
     }
 }
 
-/// What a store holds that all this has been done to.
+/// Returns the content of a store after all operations.
 fn expected() -> Contents {
     let (mut contents, mut now_ms) = (Contents::new(), 0);
     let kept = |now_ms: i64, labels: &Labels, time_ms: i64| {
@@ -290,8 +290,8 @@ async fn read(store: &Store) -> Contents {
     contents
 }
 
-/// What is known beside samples: exemplars of one metric, metadata, and the note.
-async fn check_beside(store: &Store, name: &str) {
+/// Checks exemplars of one metric, metadata, and the note.
+async fn check_side_data(store: &Store, name: &str) {
     let selectors = vec![vec![Matcher::equal("__name__", "requests_total")]];
     let query = ExemplarQuery { selectors, times: TimeRange::ALL };
     let exemplars = store.exemplars(&query, &Budget::unlimited()).unwrap();
@@ -326,7 +326,7 @@ fn last_times() -> impl Iterator<Item = i64> {
     })
 }
 
-/// When a series with floats has had exemplars: they are not deleted.
+/// Returns the timestamps of the exemplars of a series with floats, which are not deleted.
 fn exemplar_times() -> Vec<i64> {
     let writes = STEPS.iter().filter_map(|step| match step {
         Step::Write(starts_ms) => Some(*starts_ms),
@@ -347,7 +347,7 @@ fn stores_with_everything_are_opened() {
     each_store("everything", |url| run(write(url)), |url, name| run(check(url, name)));
 }
 
-/// That the store holds what it is to show: nothing was tidied up at its end.
+/// Checks that the store has all this, as nothing was cleaned up at its end.
 async fn check_survey(url: &str, options: &StoreOptions, name: &str) {
     let survey = audit::survey(url, options, &mut |_, _| {}).await.unwrap();
     assert!(survey.owner.is_some(), "{name}: it was closed");
@@ -360,7 +360,7 @@ async fn check_survey(url: &str, options: &StoreOptions, name: &str) {
     assert!(first_ms < END_MS - KEPT_MS, "{name}: the log has nothing of days that are gone");
 }
 
-/// What is beyond the retention, or what a rule has expired, is not written any more.
+/// Checks that no samples are written that are beyond the retention or that a rule has expired.
 async fn check_expired(store: &Store, name: &str) {
     for (labels, time_ms) in [
         (named("requests_total", "0"), END_MS - KEPT_MS - 1),
@@ -388,7 +388,7 @@ async fn check(url: &str, name: &str) {
             assert_eq!(found.get(&labels), Some(&samples), "{name} {round} {labels}");
         }
         assert_eq!(found.len(), expected().len(), "{name} {round}");
-        check_beside(&store, &format!("{name} {round}")).await;
+        check_side_data(&store, &format!("{name} {round}")).await;
         check_expired(&store, name).await;
         store.maintain().await.unwrap();
         if round == 1 {

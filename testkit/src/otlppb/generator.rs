@@ -1,4 +1,4 @@
-//! Requests by chance.
+//! Random requests.
 
 use super::{
     AnyValue, ArrayValue, Buckets, CUMULATIVE, Data, Exemplar, ExemplarValue, ExponentialPoint,
@@ -7,19 +7,18 @@ use super::{
     SummaryPoint, Value, attribute, metric, text,
 };
 
-/// Requests by chance, each later than the one before.
+/// Generator of random requests with ascending timestamps.
 ///
-/// They are such that Prometheus takes them whole and in one way: within a request, no two series
-/// become one after their names are translated, and all data points of a resource have the same
-/// first and last time.
+/// Prometheus accepts each of them as a whole. Within a request, translated names of series are
+/// unique, and all data points of a resource have the same first and last timestamp.
 pub struct Generator {
     seed: u64,
-    /// Of the next request.
+    /// Timestamp of the next request.
     time_ns: u64,
     number: u64,
 }
 
-/// How far a request reaches.
+/// Time range of a request.
 const SPAN_NS: u64 = 4_000_000_000;
 
 impl Generator {
@@ -43,13 +42,13 @@ impl Generator {
         self.below(chances) == 0
     }
 
-    /// The next request.
+    /// Returns the next request.
     pub fn request(&mut self) -> Request {
         self.number = 0;
         let resources = 1 + self.below(3);
         let mut resource_metrics: Vec<_> = (0..resources).map(|n| self.resource(n)).collect();
         if self.one_of(3) {
-            // A resource may come in parts.
+            // A resource may be split.
             let resource = resource_metrics[0].resource.clone();
             let scope_metrics = vec![self.scope()];
             resource_metrics.push(ResourceMetrics {
@@ -73,7 +72,7 @@ impl Generator {
             ],
             _ => vec![text("host.name", &format!("host-{number}"))],
         };
-        // Without a name, the resource's series are told apart by this.
+        // Distinguishes the series of resources without a name.
         attributes.push(text("telemetry.sdk.language", "rust"));
         attributes.push(text("resource.number", &number.to_string()));
         for key in ["cloud.region", "a b", "deployment_environment", "ünï", "process.pid", "_x"] {
@@ -109,7 +108,7 @@ impl Generator {
         ScopeMetrics { scope: Some(scope), metrics, schema_url }
     }
 
-    /// A gauge with the first and the last time.
+    /// Returns a gauge with the first and the last timestamp.
     fn span(&mut self) -> Metric {
         let name = self.name();
         let points = [0, SPAN_NS].map(|later| NumberPoint {
@@ -121,7 +120,7 @@ impl Generator {
         metric(&name, "1", Data::Gauge(numbers))
     }
 
-    /// A name that no other metric of the request has, however it is translated.
+    /// Returns a name whose translations are all unique in the request.
     fn name(&mut self) -> String {
         self.number += 1;
         let before = self.pick(&["", "http.server.", "ünï.", "9", "_", "a__b.", "a:b/", "total."]);
@@ -178,7 +177,7 @@ impl Generator {
         }
     }
 
-    /// The attributes and times of some data points.
+    /// Returns attributes and timestamps of some data points.
     fn points<T>(
         &mut self,
         mut of: impl FnMut(&mut Generator, Vec<KeyValue>, u64, u64, u32) -> T,
@@ -326,7 +325,7 @@ impl Generator {
             let [positive, negative] = [0, 1].map(|_| {
                 let offset = random.below(2000) as i32 - 1000;
                 let counts = (0..random.below(30)).map(|_| match scale {
-                    // Behind empty buckets, Prometheus merges others wrongly.
+                    // After empty buckets, Prometheus merges others wrongly.
                     9.. => 1 + random.few(),
                     _ => random.few(),
                 });
@@ -368,7 +367,7 @@ impl Generator {
                 time_ns,
                 flags,
                 count: random.below(1000),
-                // Where prost finds 0 it leaves out the sign with the field.
+                // prost omits a negative zero.
                 sum: random.double() + 0.0,
                 quantile_values: quantiles
                     .into_iter()
@@ -379,7 +378,7 @@ impl Generator {
         Summaries { data_points }
     }
 
-    /// A count, often 0.
+    /// Returns a count, often 0.
     fn few(&mut self) -> u64 {
         let some = self.below(1 << 20);
         self.pick(&[0, 0, 0, 1, 2, 7, some])
@@ -389,7 +388,7 @@ impl Generator {
         self.below(1 << 30) as f64 / 1024.0 - 1000.0
     }
 
-    /// Exemplars in the order of their values and times, before a time.
+    /// Returns exemplars before a timestamp, sorted by value and timestamp.
     fn exemplars(&mut self, time_ns: u64) -> Vec<Exemplar> {
         let count = if self.one_of(2) { 0 } else { self.below(4) };
         (0..count)

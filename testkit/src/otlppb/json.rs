@@ -1,4 +1,4 @@
-//! The same messages as JSON of the protocol.
+//! The messages as JSON.
 
 use serde_json::{Value as Json, json};
 
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl Request {
-    /// As JSON of the protocol.
+    /// Converts the message to JSON.
     pub fn to_json(&self) -> Json {
         let scope = |metrics: &ScopeMetrics| {
             let scope = metrics.scope.clone().unwrap_or_default();
@@ -119,7 +119,7 @@ fn exponential_json(point: &ExponentialPoint) -> Json {
         out["sum"] = double_json(sum);
     }
     out["scale"] = point.scale.into();
-    // Numbers of 64 bits may come without quotes.
+    // Numbers of 64 bits may have no quotes.
     out["zeroCount"] = point.zero_count.into();
     out["positive"] = buckets(&point.positive);
     out["negative"] = buckets(&point.negative);

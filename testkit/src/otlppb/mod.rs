@@ -1,6 +1,4 @@
-//! The messages of OTLP for prost, to test against.
-//!
-//! [`json`] writes them as JSON of the protocol, [`generator`] makes requests by chance.
+//! Messages of OTLP for prost, as JSON ([`json`]), and random requests ([`generator`]).
 
 mod generator;
 mod json;
@@ -283,17 +281,17 @@ pub struct KeyValueList {
     pub values: Vec<KeyValue>,
 }
 
-/// An attribute of a text.
+/// Creates an attribute with a text.
 pub fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, Value::Text(value.to_owned()))
 }
 
-/// An attribute.
+/// Creates an attribute.
 pub fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
 }
 
-/// A request of one resource and one scope.
+/// Creates a request of one resource and one scope.
 pub fn request(attributes: Vec<KeyValue>, metrics: Vec<Metric>) -> Request {
     Request {
         resource_metrics: vec![ResourceMetrics {
@@ -304,7 +302,7 @@ pub fn request(attributes: Vec<KeyValue>, metrics: Vec<Metric>) -> Request {
     }
 }
 
-/// A metric.
+/// Creates a metric.
 pub fn metric(name: &str, unit: &str, data: Data) -> Metric {
     Metric {
         name: name.to_owned(),
@@ -314,5 +312,5 @@ pub fn metric(name: &str, unit: &str, data: Data) -> Metric {
     }
 }
 
-/// The temporality that is taken.
+/// Number of the supported temporality.
 pub const CUMULATIVE: i32 = 2;

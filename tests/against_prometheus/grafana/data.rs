@@ -1,5 +1,5 @@
-//! What the servers are sent: counters that begin anew, gauges with gaps and stale markers,
-//! histograms of all kinds, names in UTF-8, and a metric that ended long before the others.
+//! Samples for both servers: counters with resets, gauges with gaps and staleness markers,
+//! histograms of all kinds, names in UTF-8, and a metric that ends long before the others.
 
 use prost::Message;
 
@@ -12,13 +12,13 @@ use testkit::prompb::{
 /// Scrapes of each series: an hour.
 pub const SCRAPES: i64 = 241;
 
-/// The value that says that a series has ended.
+/// The staleness marker.
 const STALE: u64 = 0x7ff0_0000_0000_0002;
 
 /// The schema of histograms with bounds of their own.
 const CUSTOM_BUCKETS: i32 = -53;
 
-/// How a histogram says that it goes up and down.
+/// Reset hint of a gauge histogram.
 const GAUGE_HINT: i32 = 3;
 
 /// Kinds of metrics as remote write numbers them and as OpenMetrics calls them, with names, units
@@ -68,7 +68,7 @@ pub fn requests(end: i64) -> Vec<Vec<u8>> {
     [first, late].map(compressed).into()
 }
 
-/// The same metadata as a target exposes it, without a sample.
+/// The metadata as a target exposes them, without a sample.
 pub fn open_metrics() -> String {
     let mut text = String::new();
     for (_, kind, name, unit, help) in METADATA {
@@ -91,7 +91,7 @@ fn labels(of: &[(&str, &str)]) -> Vec<Label> {
     of.into_iter().map(|(name, value)| Label { name: name.into(), value: value.into() }).collect()
 }
 
-/// A number below `limit` that looks as if drawn.
+/// Returns a pseudorandom number below `limit`.
 fn drawn(at: i64, salt: i64, limit: i64) -> i64 {
     let mixed = (at + 1).wrapping_mul(6_364_136_223_846_793_005)
         ^ (salt + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
@@ -104,7 +104,7 @@ struct Run {
 }
 
 impl Run {
-    /// When a scrape is, in milliseconds; scrapes are some milliseconds late.
+    /// Timestamp of a scrape, which is some milliseconds late.
     fn time(&self, at: i64) -> i64 {
         self.start_ms
             + at * STEP_SECONDS * 1000
@@ -117,7 +117,7 @@ impl Run {
         self.series.push(TimeSeries { labels: labels(of), samples, ..TimeSeries::default() });
     }
 
-    /// Gives the last series an exemplar in every so many scrapes.
+    /// Adds an exemplar to the last series in every nth scrape.
     fn exemplars(&mut self, every: usize, salt: i64) {
         let exemplar = |at: i64| Exemplar {
             labels: labels(&[("trace_id", &format!("{salt:x}{at:x}")), ("who", "ä")]),
@@ -231,7 +231,7 @@ impl Run {
     }
 }
 
-/// A counter of exponential buckets with whole counts, which begins anew and has a gap.
+/// A counter histogram with exponential buckets and integer counts, with a reset and a gap.
 fn latency(at: i64, salt: i64) -> Option<Histogram> {
     if (100..130).contains(&at) {
         return None;
@@ -258,7 +258,7 @@ fn latency(at: i64, salt: i64) -> Option<Histogram> {
     })
 }
 
-/// A gauge of exponential buckets with counts that are not whole, of values on both sides of zero.
+/// A gauge histogram with exponential buckets and float counts, on both sides of zero.
 fn balance(at: i64, salt: i64) -> Histogram {
     let count = |bucket: i64| drawn(at, bucket + salt, 64) as f64 / 8.0;
     let (negative, positive) = ([1, 2].map(count), [3, 4, 5].map(count));
@@ -278,7 +278,7 @@ fn balance(at: i64, salt: i64) -> Histogram {
     }
 }
 
-/// A counter of buckets with bounds of their own.
+/// A counter histogram with custom buckets.
 fn sizes(at: i64, salt: i64) -> Histogram {
     let counts = [1, 3, 2].map(|share| at * share * salt);
     Histogram {

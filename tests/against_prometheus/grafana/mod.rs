@@ -1,5 +1,5 @@
-//! What Grafana's own data source makes of our answers and of those of a Prometheus with the same
-//! samples, and what Prometheus' client for Go makes of them.
+//! Responses of the binary and of a Prometheus with the same samples, as read by the data source of
+//! Grafana and by the Go client of Prometheus.
 //!
 //! `GRAFANA_CLIENT_BINARY` is the program in `.ci/grafana`, which holds the code of both clients.
 
@@ -17,7 +17,7 @@ use super::{exposition, spawn_prometheus, wait_for};
 use questions::Question;
 use testkit::{Child, free_port, get};
 
-/// What answers have where the data and the questions reach what they are made for.
+/// Parts of responses that show that data and queries reach all cases.
 const PARTS: &[&str] = &[
     "heatmap-cells",
     "timeseries-multi",
@@ -58,7 +58,7 @@ fn grafana_shows_the_same() {
     );
 }
 
-/// A Prometheus that scrapes a target: what is written to it tells it no metadata.
+/// A Prometheus that scrapes a target, as it stores no metadata of remote write.
 fn start_with_metadata(pair: &Pair) -> (Child, String) {
     let content_type =
         "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8";
@@ -78,7 +78,8 @@ fn start_with_metadata(pair: &Pair) -> (Child, String) {
     (child, address)
 }
 
-/// Asks both and tells what differs. The answers of Prometheus hold each of `parts` somewhere.
+/// Queries both and returns the differences. The responses of Prometheus must contain each of
+/// `parts`.
 fn compare(
     client: &str,
     peer: &str,
@@ -101,7 +102,7 @@ fn compare(
         .collect()
 }
 
-/// The answers to each question, in the order of the addresses.
+/// Returns the responses to each query, in the order of the addresses.
 fn ask(client: &str, addresses: &[&str; 2], questions: &[Question]) -> Vec<[Value; 2]> {
     let questions: Vec<_> = questions.iter().map(|question| &question.json).collect();
     let task = json!({ "addresses": addresses, "questions": questions }).to_string();
@@ -117,7 +118,7 @@ fn ask(client: &str, addresses: &[&str; 2], questions: &[Question]) -> Vec<[Valu
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// How far numbers may lie apart, by the larger, in what [`questions::REORDERED`] answers.
+/// Maximum relative difference of numbers in responses to [`questions::REORDERED`].
 const REORDERED_TOLERANCE: f64 = 1e-9;
 
 fn same_answer(question: &Question, expected: &Value, found: &Value) -> Result<(), String> {
@@ -152,7 +153,7 @@ fn canonical(answer: &Value) -> Value {
     answer
 }
 
-/// What is told of Go and of a Prometheus that keeps samples for a while and loads files.
+/// Fields about Go, the retention, and files of configuration in Prometheus.
 const NOT_HERE: &[&str] = &[
     "config.file",
     "goVersion",
@@ -162,7 +163,7 @@ const NOT_HERE: &[&str] = &[
     "storageRetention",
 ];
 
-/// Whether whatever one answer tells of a server the other tells of its own.
+/// Returns whether both responses have the same fields about their servers.
 fn is_told(expected: &Value, found: &Value, path: &str) -> Result<(), String> {
     let is_empty = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,

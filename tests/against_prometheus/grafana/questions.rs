@@ -1,5 +1,5 @@
-//! What is asked: every expression as panels of several formats, steps and intervals ask for it, and
-//! what pages of Grafana and methods of Prometheus' client ask beside.
+//! Queries: every expression in panels of several formats, steps and intervals, and the requests of
+//! pages of Grafana and of methods of Prometheus' client.
 
 use serde_json::{Value, json};
 
@@ -55,8 +55,8 @@ const FLOATS: &[&str] = &[
 ];
 
 /// Regressions and deviations of floats, of rates among them. Their sums are added in another order
-/// here, so that what is left of numbers of nearly the same size can differ in its last digits: these
-/// alone are compared to nine places.
+/// here, so that what is left of numbers of nearly the same size can differ in its last digits:
+/// these alone are compared to nine places.
 pub const REORDERED: &[&str] = &[
     "deriv(temperature_celsius{room=\"hall\"}[5m])",
     "predict_linear(temperature_celsius{room=\"hall\"}[5m], 600)",
@@ -91,10 +91,10 @@ const WITH_EXEMPLARS: &[&str] = &[
 
 /// A window of a panel and how finely it is drawn.
 struct Window {
-    /// How far before the end of the samples it ends, and how long it is, in milliseconds.
+    /// Distance of its end from the end of the samples, and its length, in milliseconds.
     before_ms: i64,
     length_ms: i64,
-    /// What a panel's author writes as the least step.
+    /// Minimum step in the settings of the panel.
     interval: &'static str,
     interval_ms: i64,
     points: i64,
@@ -142,11 +142,11 @@ const WINDOWS: &[Window] = &[
     },
 ];
 
-/// A question and what it is of, for a message.
+/// A query, with its origin for messages.
 pub struct Question {
     pub json: Value,
     pub is_reordered: bool,
-    /// Whether what is answered is of the server itself, so that only its being there is compared.
+    /// The response is about the server itself, so that only its presence is compared.
     pub is_own: bool,
 }
 
@@ -156,7 +156,8 @@ impl Question {
     }
 }
 
-/// What is asked of both servers, in this order; `end` is when the last samples are, in seconds.
+/// Returns the queries to both servers, in order; `end` is the timestamp of the last samples in
+/// seconds.
 pub fn of_samples(end: i64) -> Vec<Question> {
     let mut questions = Vec::new();
     for settings in [POST, GET] {
@@ -219,7 +220,7 @@ fn filter(key: &str, operator: &str, value: &str) -> Value {
     json!({ "key": key, "operator": operator, "value": value })
 }
 
-/// What a panel can say beside its expression.
+/// Settings of a panel, without its expression.
 fn dashboard_options(questions: &mut Vec<Question>, end: i64) {
     let rate = "rate(http_requests_total[$__rate_interval])";
     let no_handler = filter("handler", "regex-not-match", ".*a");
@@ -241,7 +242,7 @@ fn dashboard_options(questions: &mut Vec<Question>, end: i64) {
     }
 }
 
-/// What editors and variables ask, by either method.
+/// Requests of editors and variables, by either method.
 fn resources(questions: &mut Vec<Question>, end: i64) {
     let start = end - (SCRAPES - 1) * STEP_SECONDS;
     let times = format!("start={start}&end={end}");
@@ -351,7 +352,7 @@ fn calls(questions: &mut Vec<Question>, end: i64) {
     push("QueryRange", json!({ "expr": "temperature_celsius", "stepMs": 60_000 }));
 }
 
-/// What is asked of metadata.
+/// Requests for metadata.
 pub fn of_metadata() -> Vec<Question> {
     let mut questions = Vec::new();
     for query in [

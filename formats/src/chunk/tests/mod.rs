@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use naive_encoder::{Float, float_histograms, integer_histograms, xor, xor2};
 
-/// A sample as it can be compared: time, start, and bits or histogram.
+/// A sample for comparison: timestamp, start timestamp, and bits or histogram.
 #[derive(Debug, Clone, PartialEq)]
 enum Read {
     Float(i64, i64, u64),
@@ -52,7 +52,7 @@ fn any_value() -> impl Strategy<Value = f64> {
     ]
 }
 
-/// Ascending times, mostly even ones.
+/// Ascending timestamps, mostly at even distances.
 fn any_times(count: usize) -> impl Strategy<Value = Vec<i64>> {
     let step = prop_oneof![4 => Just(15_000_i64), 2 => 14_900_i64..15_100, 1 => 1_i64..1 << 40];
     (-1_i64 << 40..1 << 40, proptest::collection::vec(step, count)).prop_map(|(first, steps)| {
@@ -157,18 +157,18 @@ fn expected_histograms(histograms: &[(i64, Histogram)], start_ms: i64) -> Vec<Re
 
 proptest! {
     #[test]
-    fn floats_are_read_as_they_were_written(floats in any_floats(false)) {
+    fn floats_decode_to_what_the_naive_encoder_wrote(floats in any_floats(false)) {
         prop_assert_eq!(read_chunk(1, &xor(&floats)).unwrap(), expected(&floats));
         prop_assert_eq!(read_chunk(4, &xor2(&floats)).unwrap(), expected(&floats));
     }
 
     #[test]
-    fn starts_are_read_with_their_floats(floats in any_floats(true)) {
+    fn start_timestamps_of_floats_decode(floats in any_floats(true)) {
         prop_assert_eq!(read_chunk(4, &xor2(&floats)).unwrap(), expected(&floats));
     }
 
     #[test]
-    fn histograms_are_read_as_they_were_written(
+    fn histograms_decode_to_what_the_naive_encoder_wrote(
         (is_gauge, histograms) in any_histograms(),
         start_ms in prop_oneof![Just(0_i64), 1_i64..1000],
     ) {
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_chunk_or_none(
+    fn any_bytes_decode_or_fail_without_a_panic(
         encoding in 0_u8..9,
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
     ) {
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn mutated_chunks_are_read_or_refused(
+    fn mutated_chunks_decode_or_fail_without_a_panic(
         floats in any_floats(true),
         (is_gauge, histograms) in any_histograms(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -350,7 +350,7 @@ proptest! {
 }
 
 #[test]
-fn chunks_are_as_long_as_those_of_prometheus() {
+fn chunks_have_the_length_of_those_of_prometheus() {
     let floats: Vec<_> =
         (0..300).map(|i| (i * 15_000, Sample::Float((i as f64).to_bits()))).collect();
     let counts: Vec<_> =

@@ -82,7 +82,7 @@ struct Window {
 }
 
 impl Window {
-    /// Whether a change fits the window.
+    /// Returns whether a change fits the window.
     fn fits(&self, xor: u64) -> bool {
         self.is_set && xor.leading_zeros() >= self.leading && xor.trailing_zeros() >= self.trailing
     }
@@ -113,7 +113,7 @@ impl Window {
     }
 }
 
-/// A chunk of the first encoding.
+/// Encodes a chunk of XOR.
 pub(super) fn xor(samples: &[Float]) -> Vec<u8> {
     let mut bits = Bits::default();
     bits.push(samples.len() as u64, 16);
@@ -155,7 +155,7 @@ fn push_both(bits: &mut Bits, (prefix, len): (u64, u32), (value, width): (i64, u
     bits.push(value as u64, width);
 }
 
-/// The header of starts, and what stands behind each sample.
+/// Header of start timestamps, and the bits after each sample.
 struct Starts {
     header: u8,
     start_ms: i64,
@@ -167,7 +167,7 @@ impl Starts {
         let changes = starts.windows(2).position(|pair| pair[0] != pair[1]).map(|at| at + 1);
         let from = match changes {
             Some(at) if at <= 127 => at as u8,
-            // From there on they are always written.
+            // From here on they are always written.
             _ if starts.len() > 127 => 127,
             _ => 0,
         };
@@ -190,7 +190,7 @@ impl Starts {
     }
 }
 
-/// A chunk of the encoding that knows starts.
+/// Encodes a chunk of XOR2.
 pub(super) fn xor2(samples: &[Float]) -> Vec<u8> {
     let mut bits = Bits::default();
     let starts: Vec<i64> = samples.iter().map(|sample| sample.start_ms).collect();
@@ -313,7 +313,7 @@ fn push_time(bits: &mut Bits, index: usize, at: i64, time: &mut i64, delta: &mut
     *time = at;
 }
 
-/// A chunk of histograms with integer counts.
+/// Encodes a chunk of histograms with integer counts.
 pub(super) fn integer_histograms(
     histograms: &[(i64, Histogram)],
     is_gauge: bool,
@@ -323,7 +323,7 @@ pub(super) fn integer_histograms(
     let mut bits = histogram_header(histograms, is_gauge, &starts);
     let (mut time, mut delta, mut sum) = (0, 0, 0.0);
     let mut window = Window::default();
-    // Number and growth of everything.
+    // Value and delta of each count.
     let mut totals = [(0_i64, 0_i64); 2];
     let mut buckets: Vec<(i64, i64)> = Vec::new();
     for (index, (at, histogram)) in histograms.iter().enumerate() {
@@ -369,7 +369,7 @@ pub(super) fn integer_histograms(
     bits.bytes
 }
 
-/// A chunk of histograms with counts in floats.
+/// Encodes a chunk of histograms with float counts.
 pub(super) fn float_histograms(
     histograms: &[(i64, Histogram)],
     is_gauge: bool,

@@ -11,7 +11,7 @@ use crate::FormatError;
 use crate::chunk::{ChunkEncoder, ChunkSample, SampleRef};
 use write::{WrittenSeries, write_block};
 
-/// A folder that goes with its test.
+/// A folder that is removed with its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -73,7 +73,7 @@ fn series_of(count: usize) -> Vec<WrittenSeries> {
 }
 
 #[test]
-fn blocks_are_read_but_for_what_is_deleted() {
+fn blocks_are_read_without_deleted_samples() {
     let folder = Folder::new();
     let references = write_block(&folder.0, &series_of(100), &[]);
     let all = read_block(&folder.0).unwrap();
@@ -124,7 +124,7 @@ fn external_labels_of_thanos_are_part_of_the_description() {
 }
 
 #[test]
-fn blocks_of_other_versions_are_refused_by_name() {
+fn errors_name_files_of_other_versions() {
     let folder = Folder::new();
     write_block(&folder.0, &series_of(1), &[]);
     for (file, at, detail) in [
@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn one_changed_byte_is_found_or_changes_nothing(
+    fn one_changed_byte_is_an_error_or_changes_nothing(
         file in 0_usize..3,
         at in any::<prop::sample::Index>(),
         change in 1_u8..=255,
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn a_block_that_is_cut_short_is_refused(file in 0_usize..3, at in any::<prop::sample::Index>()) {
+    fn truncated_blocks_are_errors(file in 0_usize..3, at in any::<prop::sample::Index>()) {
         let folder = Folder::new();
         write_block(&folder.0, &series_of(10), &[(0, 5, 6)]);
         let path = folder.0.join(["index", "chunks/000001", "tombstones"][file]);
