@@ -1,6 +1,6 @@
-//! The functions of PromQL: their ids by family, and one row for each of them.
+//! The functions of PromQL: ids by family, and one row per function.
 //!
-//! A new function is a variant and a row here and a body in `exec`; CONTRIBUTING.md has the steps.
+//! A new function needs a variant and a row here and a body in `exec`; see CONTRIBUTING.md.
 //!
 //! Source: `promql/parser/functions.go` of Prometheus 3.14; rows are sorted by name.
 
@@ -10,23 +10,23 @@ use super::{Function, Histograms, Names, RangeModes};
 /// Identity of a function, by the family that evaluates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FunctionId {
-    /// Maps each number on its own.
+    /// Maps each number independently.
     Math(MathFunction),
-    /// Part of a calendar date or of the clock.
+    /// Returns a part of a date or time.
     Date(DateFunction),
-    /// Rounds or bounds each number by parameters.
+    /// Rounds or clamps each number.
     Bound(BoundFunction),
     /// Aggregates the samples of a range.
     Rollup(RollupFunction),
     /// Estimates from the buckets of classic or native histograms.
     Histogram(HistogramFunction),
-    /// One number of each native histogram.
+    /// Returns one number per native histogram.
     NativeHistogram(NativeHistogramFunction),
     /// Writes a label.
     Label(LabelFunction),
-    /// Orders the series of an instant.
+    /// Sorts the series of an instant query.
     Sort(SortFunction),
-    /// Number that the times of the query determine.
+    /// Returns a number that depends only on the times of the query.
     QueryTime(QueryTimeFunction),
     /// `absent`
     Absent,
@@ -50,7 +50,7 @@ pub enum FunctionId {
     Vector,
 }
 
-/// Functions that map each number on its own.
+/// Functions that map each number independently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MathFunction {
     /// `abs`
@@ -101,7 +101,7 @@ pub enum MathFunction {
     Tanh,
 }
 
-/// Functions of calendar and clock.
+/// Functions of date and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateFunction {
     /// `day_of_month`
@@ -122,7 +122,7 @@ pub enum DateFunction {
     Year,
 }
 
-/// Functions that round or bound each number.
+/// Functions that round or clamp each number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BoundFunction {
     /// `round`
@@ -135,7 +135,7 @@ pub enum BoundFunction {
     Max,
 }
 
-/// Functions of the samples of a range.
+/// Functions over the samples of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RollupFunction {
     /// `rate`
@@ -194,7 +194,7 @@ pub enum RollupFunction {
     DoubleExponentialSmoothing,
 }
 
-/// Functions of the buckets of histograms.
+/// Functions of histogram buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistogramFunction {
     /// `histogram_quantile`
@@ -205,7 +205,7 @@ pub enum HistogramFunction {
     Fraction,
 }
 
-/// Functions that give one number for each native histogram.
+/// Functions that return one number per native histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeHistogramFunction {
     /// `histogram_avg`
@@ -229,7 +229,7 @@ pub enum LabelFunction {
     Join,
 }
 
-/// Functions that order series.
+/// Functions that sort series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortFunction {
     /// `sort`
@@ -278,7 +278,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     rollup("avg_over_time", RollupFunction::Avg, "average of the samples in the range")
         .histograms(Histograms::Kept),
     math("ceil", MathFunction::Ceil, "rounded up"),
-    rollup("changes", RollupFunction::Changes, "how often the value changed")
+    rollup("changes", RollupFunction::Changes, "number of changes of the value")
         .histograms(Histograms::Compared)
         .modes(RangeModes::Anchored),
     vector("clamp", FunctionId::Bound(BoundFunction::Clamp), "values kept between two bounds")
@@ -333,7 +333,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     vector(
         "histogram_fraction",
         FunctionId::Histogram(HistogramFunction::Fraction),
-        "share of observations between two bounds",
+        "fraction of observations between two bounds",
     )
     .taking(&[Scalar, Scalar, Vector], "lower, upper, v")
     .histograms(Histograms::Buckets),
@@ -378,7 +378,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     date("hour", DateFunction::Hour, "0 to 23, in UTC"),
     rollup("idelta", RollupFunction::Idelta, "difference of the last two samples")
         .histograms(Histograms::Kept),
-    rollup("increase", RollupFunction::Increase, "how much a counter grew over the range")
+    rollup("increase", RollupFunction::Increase, "increase of a counter over the range")
         .histograms(Histograms::Kept)
         .modes(RangeModes::AnchoredOrSmoothed),
     vector("info", FunctionId::Info, "labels of info metrics added")
@@ -389,7 +389,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         .experimental(),
     rollup("irate", RollupFunction::Irate, "rate of a counter from its last two samples")
         .histograms(Histograms::Kept),
-    vector("label_join", FunctionId::Label(LabelFunction::Join), "label made of others")
+    vector("label_join", FunctionId::Label(LabelFunction::Join), "label joined from other labels")
         .taking(&[Vector, String, String, String], "v, to, separator, from, …")
         .variadic(-1)
         .names(Names::Kept)
@@ -398,7 +398,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     vector(
         "label_replace",
         FunctionId::Label(LabelFunction::Replace),
-        "label rewritten by an expression",
+        "label set from a regex match",
     )
     .taking(&[Vector, String, String, String, String], "v, to, replacement, from, regex")
     .names(Names::Kept)
@@ -428,7 +428,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     rollup(
         "predict_linear",
         RollupFunction::PredictLinear,
-        "where a gauge will be in so many seconds",
+        "value of a gauge predicted by linear regression",
     )
     .taking(&[Matrix, Scalar], "v[range], seconds")
     .timed(),
@@ -442,10 +442,10 @@ pub(super) static FUNCTIONS: &[Function] = &[
         .taking(&[Scalar, Matrix], "q, v[range]"),
     math("rad", MathFunction::Rad, "degrees to radians"),
     query_time("range", QueryTimeFunction::Range, "length of the query, in seconds"),
-    rollup("rate", RollupFunction::Rate, "how fast a counter grows, per second")
+    rollup("rate", RollupFunction::Rate, "increase of a counter per second")
         .histograms(Histograms::Kept)
         .modes(RangeModes::AnchoredOrSmoothed),
-    rollup("resets", RollupFunction::Resets, "how often a counter began anew")
+    rollup("resets", RollupFunction::Resets, "number of counter resets")
         .histograms(Histograms::Compared)
         .modes(RangeModes::Anchored),
     vector("round", FunctionId::Bound(BoundFunction::Round), "rounded to a multiple")
@@ -458,14 +458,18 @@ pub(super) static FUNCTIONS: &[Function] = &[
     math("sgn", MathFunction::Sgn, "sign: -1, 0 or 1"),
     math("sin", MathFunction::Sin, "sine"),
     math("sinh", MathFunction::Sinh, "hyperbolic sine"),
-    vector("sort", FunctionId::Sort(SortFunction::Value), "sorted by value, in tables")
+    vector("sort", FunctionId::Sort(SortFunction::Value), "sorted by value, in instant queries")
         .names(Names::Kept),
-    vector("sort_by_label", FunctionId::Sort(SortFunction::Labels), "sorted by labels, in tables")
-        .taking(&[Vector, String], "v, label, …")
-        .variadic(-1)
-        .names(Names::Kept)
-        .histograms(Histograms::Kept)
-        .experimental(),
+    vector(
+        "sort_by_label",
+        FunctionId::Sort(SortFunction::Labels),
+        "sorted by labels, in instant queries",
+    )
+    .taking(&[Vector, String], "v, label, …")
+    .variadic(-1)
+    .names(Names::Kept)
+    .histograms(Histograms::Kept)
+    .experimental(),
     vector(
         "sort_by_label_desc",
         FunctionId::Sort(SortFunction::LabelsDescending),
@@ -487,7 +491,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     vector(
         "start_timestamp",
         FunctionId::StartTimestamp,
-        "since when a counter counts, in seconds",
+        "start timestamp of a counter, in seconds",
     )
     .experimental(),
     rollup("stddev_over_time", RollupFunction::Stddev, "standard deviation in the range"),
@@ -535,7 +539,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     date("year", DateFunction::Year, "year, in UTC"),
 ];
 
-/// A function of an instant vector that is not used again unless it says so.
+/// Returns a function of an instant vector; the result cache does not keep it by default.
 const fn vector(name: &'static str, id: FunctionId, summary: &'static str) -> Function {
     Function {
         id,

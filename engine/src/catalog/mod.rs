@@ -1,6 +1,6 @@
-//! The catalog of the language: each function of PromQL with its properties, and other words.
+//! The catalog of the language: functions of PromQL with their properties, and other words.
 //!
-//! It names no other part of the engine. The bodies of functions are in `exec`.
+//! Depends on no other part of the engine. The bodies of functions are in `exec`.
 
 mod functions;
 mod words;
@@ -13,21 +13,21 @@ pub use functions::{
 };
 pub use words::{AGGREGATIONS, KEYWORDS, Word};
 
-/// What an expression evaluates to.
+/// Type of an expression's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
-    /// One number a step.
+    /// One number per step.
     Scalar,
-    /// A text.
+    /// A string.
     String,
-    /// One value a series and step.
+    /// One value per series and step.
     Vector,
-    /// Samples over a range, a series and step.
+    /// The samples of a range, per series and step.
     Matrix,
 }
 
 impl fmt::Display for ValueType {
-    /// As Prometheus' error messages name the types.
+    /// Writes the name that Prometheus uses in error messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ValueType::Scalar => "scalar",
@@ -43,39 +43,39 @@ impl fmt::Display for ValueType {
 /// Source: `promql/parser/functions.go` of Prometheus for the signature.
 #[derive(Debug, PartialEq)]
 pub struct Function {
-    /// Identity, by which its body is found.
+    /// Identity, which selects the body.
     pub id: FunctionId,
-    /// The name.
+    /// Name in PromQL.
     pub name: &'static str,
-    /// The types of the arguments; the last one repeats where the function is variadic.
+    /// Argument types; the last one repeats if the function is variadic.
     pub args: &'static [ValueType],
-    /// 0: exactly `args`. n > 0: at least all but the last of `args`, and n more at most.
-    /// -1: at least all but the last of `args`, and any number more.
+    /// 0: exactly `args`. n > 0: all but the last of `args`, and at most n more.
+    /// -1: all but the last of `args`, and any number more.
     pub variadic: i32,
-    /// What it returns.
+    /// Type of the result.
     pub returns: ValueType,
-    /// Whether Prometheus has it behind a flag.
+    /// Whether Prometheus requires a feature flag for it.
     pub is_experimental: bool,
-    /// Effect on the names of metrics.
+    /// Effect on metric names.
     pub names: Names,
     /// Treatment of native histograms.
     pub histograms: Histograms,
-    /// Modifiers of the range that it takes.
+    /// Range modifiers that it accepts.
     pub modes: RangeModes,
-    /// Whether its value depends on the evaluation time even where its arguments do not.
+    /// Whether the value depends on the evaluation time even for constant arguments.
     ///
     /// Source: `AtModifierUnsafeFunctions` of Prometheus.
     pub is_timed: bool,
-    /// Whether the result cache may keep its values: a value at a step follows from the arguments
-    /// at the step, or from the samples of their range, and there is nothing to warn of.
+    /// Whether the result cache may keep its values. Required: each value depends only on the
+    /// arguments at its step, or the samples of its range, and never causes annotations.
     pub is_cacheable: bool,
-    /// The parameters as the page shows them.
+    /// Parameters as the page shows them.
     pub parameters: &'static str,
-    /// What it returns, in a few words for the page.
+    /// Result in a few words for the page.
     pub summary: &'static str,
 }
 
-/// Parts of a row.
+/// Builders for the rows of the table.
 impl Function {
     const fn taking(self, args: &'static [ValueType], parameters: &'static str) -> Function {
         Function { args, parameters, ..self }
@@ -110,36 +110,36 @@ impl Function {
     }
 }
 
-/// Effect of a function on the names of metrics.
+/// Effect of a function on metric names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     /// The series keep their names.
     Kept,
-    /// The names are removed, at once or at the end of the query, and with them the other labels
-    /// that describe a metric.
+    /// Removes the names, at once or at the end of the query, and the other labels that describe a
+    /// metric.
     Dropped,
-    /// The names are removed; at once without the other labels that describe a metric.
+    /// Removes the names; if at once, the other labels that describe a metric stay.
     DroppedAlone,
-    /// The result is a scalar, or a series that is made anew.
+    /// The result is a scalar, or a new series.
     None,
 }
 
 /// Treatment of native histograms by a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Histograms {
-    /// The result does not have them; also where the function takes no series.
+    /// Removed from the result; also for functions that take no series.
     Dropped,
     /// The result has histograms for them.
     Kept,
-    /// They are compared with each other; the result is a number.
+    /// Compared with each other; the result is a number.
     Compared,
-    /// They count as samples, whatever is in them; the result is a number.
+    /// Counted as samples regardless of content; the result is a number.
     Counted,
-    /// The result is a number made of their counts and sums; buckets are not needed for it.
+    /// The result is a number computed from counts and sums, without buckets.
     Summarized,
-    /// The result is a number made of the whole histogram.
+    /// The result is a number computed from the whole histogram.
     Answered,
-    /// The result is a number made of their buckets, which are needed whatever is done with it.
+    /// The result is a number computed from buckets, which are therefore always needed.
     Buckets,
 }
 

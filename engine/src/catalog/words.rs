@@ -1,13 +1,13 @@
-//! Words of PromQL besides functions, as the page suggests them.
+//! Words of PromQL other than functions, as the page suggests them.
 
-/// A word with what the page says about it.
+/// A word with its description for the page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Word {
     /// The word.
     pub name: &'static str,
-    /// The parameters between its parentheses; empty for a keyword.
+    /// Parameters between its parentheses; empty for a keyword.
     pub parameters: &'static str,
-    /// What it does, in a few words.
+    /// Meaning in a few words.
     pub summary: &'static str,
 }
 
@@ -16,9 +16,9 @@ pub static AGGREGATIONS: &[Word] = &[
     aggregation("avg", "v", "average over series"),
     aggregation("bottomk", "k, v", "the k smallest series"),
     aggregation("count", "v", "number of series"),
-    aggregation("count_values", "label, v", "series for each value, by how often it occurs"),
+    aggregation("count_values", "label, v", "number of series for each value"),
     aggregation("group", "v", "1 for each group that exists"),
-    aggregation("limit_ratio", "ratio, v", "a share of the series, chosen by their labels"),
+    aggregation("limit_ratio", "ratio, v", "a fraction of the series, chosen by their labels"),
     aggregation("limitk", "k, v", "k series, chosen by their labels"),
     aggregation("max", "v", "largest over series"),
     aggregation("min", "v", "smallest over series"),
@@ -31,12 +31,12 @@ pub static AGGREGATIONS: &[Word] = &[
 
 /// Keywords and operators that are words, sorted by name.
 pub static KEYWORDS: &[Word] = &[
-    keyword("and", "series of the left that the right has too"),
+    keyword("and", "series of the left that match the right"),
     keyword("anchored", "range with the sample before its start"),
     keyword("atan2", "angle of two values"),
     keyword("bool", "comparison gives 0 or 1"),
     keyword("by", "group by these labels"),
-    keyword("fill", "value for series without a partner"),
+    keyword("fill", "value for series without a match"),
     keyword("fill_left", "value for the left where it is missing"),
     keyword("fill_right", "value for the right where it is missing"),
     keyword("group_left", "many on the left match one on the right"),
@@ -46,7 +46,7 @@ pub static KEYWORDS: &[Word] = &[
     keyword("on", "match by these labels"),
     keyword("or", "series of both, the left first"),
     keyword("smoothed", "values interpolated between samples"),
-    keyword("unless", "series of the left that the right lacks"),
+    keyword("unless", "series of the left that do not match the right"),
     keyword("without", "group by all labels but these"),
 ];
 

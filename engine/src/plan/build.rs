@@ -1,4 +1,4 @@
-//! The walk from syntax tree to plan.
+//! Conversion of the syntax tree to a plan.
 
 use model::{BudgetError, BudgetResource, Selection, SourceError};
 
@@ -17,10 +17,10 @@ use crate::plan::{
 };
 use crate::steps::{BucketlessLook, LookTimes, Reach, Steps, subquery_grid};
 
-/// The plan of a query.
+/// Plans a query.
 ///
-/// Errors: durations that cannot be, range vectors where only one step's value fits, and the
-/// limit on steps.
+/// Errors: impossible durations, a range vector as the result of a range query, and too many
+/// steps.
 pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     check_steps(options.steps.count as u64, options)?;
     if !options.is_instant {
@@ -52,12 +52,11 @@ pub fn plan(expr: &Expr, options: &PlanOptions) -> Result<Plan, QueryError> {
     })
 }
 
-/// Lets the argument of `timestamp` look at the time of its `@` instead of the one that its
-/// offset moves that to: of the samples that the moved time would see, up to `ahead_ms` beyond it,
-/// those that the other sees.
+/// Makes the argument of `timestamp` look at the time of its `@`, without its offset. It sees only
+/// samples that the time moved by the offset, and up to `ahead_ms` after it, would see, too.
 ///
-/// Source: `rangeEvalTimestampFunctionOverVectorSelector` of Prometheus, which forgets the offset,
-/// over samples that have been loaded with it.
+/// Source: `rangeEvalTimestampFunctionOverVectorSelector` of Prometheus, which ignores the offset
+/// but loads samples with it.
 fn look_at_pinned(lookup: &mut Lookup, offset_ms: i64, ahead_ms: i64) {
     let end_ms = offset_ms.min(ahead_ms);
     let Reach { back_ms, .. } = lookup.reach;
@@ -87,30 +86,30 @@ fn check_steps(reached: u64, options: &PlanOptions) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// When an expression is evaluated, and what for.
+/// Context in which an expression is evaluated.
 #[derive(Clone, Copy)]
 struct Scope {
     steps: Steps,
     buckets: BucketUse,
-    /// It stands inside an expression that is evaluated once already.
+    /// Whether an outer expression is already evaluated only once.
     is_once: bool,
-    /// Its end differs from its start, even if there is but one step.
+    /// Whether the end differs from the start, even if there is only one step.
     is_range: bool,
 }
 
-/// Whether the buckets of native histograms matter.
+/// Use of the buckets of native histograms.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BucketUse {
-    /// They are part of the answer.
+    /// The result contains them.
     Shown,
-    /// The answer has but counts or sums.
+    /// The result depends on counts and sums only.
     Ignored,
-    /// They decide on the answer, whatever else is done with it.
+    /// The result depends on them in any case.
     Needed,
 }
 
 impl BucketUse {
-    /// The same for the arguments of a function.
+    /// Returns the use of buckets in the arguments of a function.
     ///
     /// Source: `detectHistogramStatsDecoding` of Prometheus, as [`BucketUse::below_operator`].
     fn below_call(self, function: &Function) -> BucketUse {
@@ -126,7 +125,7 @@ impl BucketUse {
         }
     }
 
-    /// The same for the operands of an operator.
+    /// Returns the use of buckets in the operands of an operator.
     fn below_operator(self, op: BinaryOp) -> BucketUse {
         match op {
             BinaryOp::TrimLower | BinaryOp::TrimUpper => BucketUse::Needed,
@@ -135,7 +134,7 @@ impl BucketUse {
     }
 }
 
-/// How times looked at differ from the evaluation times.
+/// Difference between lookup times and evaluation times.
 #[derive(Clone, Copy)]
 struct Shift {
     at_ms: Option<i64>,
@@ -144,7 +143,7 @@ struct Shift {
 
 struct Planner<'a> {
     options: &'a PlanOptions,
-    /// In the order of the walk.
+    /// In the order of visits.
     marks: Vec<Invariance>,
     next_mark: usize,
     selections: Vec<Selection>,
@@ -154,7 +153,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Plans an expression; nodes are visited in the order of [`invariance::mark`].
+    /// Plans an expression; visits nodes in the order of [`invariance::mark`].
     fn visit(&mut self, expr: &Expr, scope: Scope) -> Result<Node, QueryError> {
         let mark = self.marks[self.next_mark];
         if !mark.is_wrapped || scope.is_once {
@@ -240,7 +239,7 @@ impl Planner<'_> {
         let mut grouping = aggregate.grouping.clone();
         grouping.sort_unstable();
         grouping.dedup();
-        // The counted value is itself a label of the groups.
+        // The label for the counted value is also a label of the groups.
         if let (AggregateOp::CountValues, Some(NodeKind::String(label))) =
             (aggregate.op, param.as_deref().map(|node| &node.kind))
             && !model::labels::is_valid_label_name(label)
@@ -312,8 +311,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The second operand of `info` is made here: the info series, with the times of their
-    /// samples for values, and with their names.
+    /// Plans `info`. Its second operand becomes the info series, with their names and with the
+    /// timestamps of their samples as values.
     fn info(&mut self, call: &Call, scope: Scope) -> Result<NodeKind, QueryError> {
         let mut args = Vec::with_capacity(2);
         if let Some(base) = call.args.first() {
@@ -346,9 +345,8 @@ impl Planner<'_> {
         Ok(NodeKind::Call { call: shape, args })
     }
 
-    /// Follows an expression to its first selector, and adds up on the way how `@` and `offset`
-    /// move the times looked at: info series are looked up at the times of the base's samples.
-    /// Whether there is a selector at all.
+    /// Finds the first selector and accumulates the `@` and `offset` on the way: info series are
+    /// looked up at the sample times of the base. Returns whether there is a selector.
     fn shift_of_first_selector(&self, expr: &Expr, shift: &mut Shift) -> Result<bool, QueryError> {
         let first = |exprs: &[&Expr], shift: &mut Shift| {
             for expr in exprs {
@@ -400,7 +398,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Passes over the marks of a selector and of the parentheses around it.
+    /// Skips the marks of a selector and of the parentheses around it.
     fn skip(&mut self, expr: &Expr) {
         self.skip_parens(expr);
         self.next_mark += 1;
@@ -413,6 +411,8 @@ impl Planner<'_> {
         }
     }
 
+    /// Returns the value of a query-time function.
+    ///
     /// Source: `foldQueryContextFunctions` of Prometheus.
     fn query_time(&self, function: QueryTimeFunction) -> f64 {
         let PlanOptions { steps: Steps { start_ms, step_ms, .. }, end_ms, .. } = *self.options;
@@ -438,7 +438,7 @@ impl Planner<'_> {
         let loaded =
             Reach { back_ms: lookback_ms, ahead_ms: if is_smoothed { lookback_ms } else { 0 } };
         let selector = self.select(selector, times, loaded, scope.buckets);
-        // Times are those of samples, which are not smoothed.
+        // Timestamps are those of samples and are not smoothed.
         let (value, reach) = match value {
             LookupValue::Sample if is_smoothed => (LookupValue::Smoothed, loaded),
             value => (value, Reach { ahead_ms: 0, ..loaded }),
@@ -500,11 +500,11 @@ impl Planner<'_> {
             / step_ms.unsigned_abs();
         check_steps(reached, self.options)?;
         let grid = subquery_grid(times, range_ms, step_ms);
-        // Where no step falls into the grid the inner expression is still checked.
+        // The inner expression is checked even if the grid has no step.
         let inner_steps = grid.unwrap_or(Steps { start_ms: times.first_ms, step_ms, count: 1 });
         let selections = self.selections.len();
         let is_range = grid.is_some_and(|grid| grid.start_ms != times.last_ms());
-        // Resets are looked for in what the inner expression gives.
+        // Functions look for counter resets in the inner values, which needs buckets.
         let buckets = BucketUse::Needed;
         let scope = Scope { steps: inner_steps, buckets, is_once: false, is_range };
         let inner = self.visit(&subquery.expr, scope)?;
@@ -552,7 +552,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Registers what to load for a selector, and gives its number.
+    /// Registers a selection to load and returns its number.
     fn select(
         &mut self,
         selector: &VectorSelector,

@@ -1,12 +1,12 @@
-//! What a plan will hold in memory that is known before anything is loaded.
+//! Memory of a plan that is known before anything is loaded.
 
 use crate::parse::ast::ValueType;
 use crate::plan::{Node, NodeKind, RangeInput, RangeOrigin};
 
-/// The most bytes of scalars, one number a step, that the evaluation of a node holds at once.
+/// Returns the maximum bytes of scalars that the evaluation of a node holds at once.
 ///
-/// Operators charge for their own tiles and matrices; scalars are plain vectors, so that they
-/// are charged for by the plan.
+/// Operators charge for their own tiles and matrices. Scalars, one number per step, are plain
+/// vectors, so the plan charges for them.
 pub(super) fn scalar_bytes_peak(node: &Node) -> u64 {
     scalars(node).peak
 }
@@ -14,14 +14,14 @@ pub(super) fn scalar_bytes_peak(node: &Node) -> u64 {
 /// Bytes of scalars.
 #[derive(Clone, Copy, Default)]
 struct Scalars {
-    /// While the node is evaluated.
+    /// Maximum during the evaluation of the node.
     peak: u64,
-    /// By the result, as long as it lives.
+    /// Held by the result.
     held: u64,
 }
 
 impl Scalars {
-    /// What is evaluated after something that is still held.
+    /// Adds an evaluation during which `self` is still held.
     fn then(self, next: Scalars) -> Scalars {
         Scalars {
             peak: self.peak.max(self.held.saturating_add(next.peak)),
@@ -29,12 +29,12 @@ impl Scalars {
         }
     }
 
-    /// The same result as one scalar more, beside what it is made of.
+    /// Replaces the result by one more scalar, computed while the inputs are held.
     fn into_scalar(self, bytes: u64) -> Scalars {
         Scalars { peak: self.peak.max(self.held.saturating_add(bytes)), held: bytes }
     }
 
-    /// The same with a result that holds no scalar.
+    /// Replaces the result by one that holds no scalar.
     fn released(self) -> Scalars {
         Scalars { held: 0, ..self }
     }

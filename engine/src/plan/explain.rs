@@ -1,4 +1,4 @@
-//! The plan as a tree to read: of nodes, or of text, one node a line.
+//! The plan as a tree of nodes, or as text with one node per line.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -14,70 +14,70 @@ use crate::steps::{LookTimes, Reach, Steps};
 /// A node of an explained plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// What it does, in a word.
+    /// Operation in one word.
     pub node: &'static str,
-    /// How it does it.
+    /// Details of the operation.
     pub detail: String,
-    /// Which series it loads, if it is a selector.
+    /// Loaded series, for a selector.
     pub load: Option<Load>,
-    /// What it cost, where that is known.
+    /// Cost, if the plan was executed.
     pub cost: Option<NodeCost>,
-    /// What it takes its input from.
+    /// Inputs.
     pub children: Vec<Explained>,
 }
 
-/// What a node cost.
+/// Cost of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeCost {
-    /// How many series it gave, if series are what it gives.
+    /// Number of series in the result, if it consists of series.
     pub series: Option<u64>,
-    /// How long threads computed for it, and for a selector, how long loading took.
+    /// Compute time summed over threads; for a selector, the time of loading.
     pub own: Duration,
 }
 
-/// What a selector loads.
+/// Selection that a selector loads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
-    /// The number of the selector.
+    /// Selector number.
     pub selector: usize,
-    /// Its matchers.
+    /// Matchers in PromQL.
     pub matchers: Vec<String>,
-    /// The first time that it loads, in ms since the epoch.
+    /// First loaded time, in ms since the epoch.
     pub start_ms: i64,
-    /// The last time that it loads, in ms since the epoch.
+    /// Last loaded time, in ms since the epoch.
     pub end_ms: i64,
-    /// How much that is; `None` where nothing has been loaded.
+    /// Amount of data; `None` if nothing was loaded.
     pub figures: Option<LoadFigures>,
 }
 
-/// What loading a selection cost.
+/// Cost of loading a selection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoadCost {
-    /// How long it took.
+    /// Elapsed time.
     pub elapsed: Duration,
-    /// What was read of the object store for it.
+    /// Reads from the object store.
     pub object_store: ObjectStoreCost,
 }
 
-/// How much a selector has loaded.
+/// Amount of data that a selector loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadFigures {
-    /// How many series matched.
+    /// Number of matching series.
     pub series: u64,
-    /// The most samples that they hold in the range.
+    /// Maximum number of samples in the range.
     pub samples: u64,
-    /// The bytes of their encoded samples.
+    /// Bytes of the encoded samples.
     pub bytes: u64,
-    /// What loading them cost.
+    /// Cost of loading.
     pub cost: LoadCost,
-    /// How many samples were decoded; what two nodes read counts twice.
+    /// Number of decoded samples; samples that two nodes read count twice.
     pub decoded: u64,
 }
 
 impl LoadFigures {
-    /// What is known of loaded series before they are decoded, and what loading them cost.
+    /// Returns the figures of loaded series before they are decoded.
     ///
-    /// Errors: those of the checkpoint.
+    /// Errors: errors of the checkpoint.
     pub fn of(
         set: &dyn SeriesSet,
         cost: LoadCost,
@@ -93,16 +93,16 @@ impl LoadFigures {
     }
 }
 
-/// What was measured while a plan was executed.
+/// Measurements of an executed plan.
 pub struct Figures<'a> {
-    /// What its nodes cost.
+    /// Meters of the nodes.
     pub meters: &'a Meters,
-    /// What its selectors loaded, by number.
+    /// Figures of the selectors, by number.
     pub loads: Vec<LoadFigures>,
 }
 
 impl Plan {
-    /// The plan as a tree of nodes, with what was measured where it has been executed.
+    /// Returns the plan as a tree of nodes, with measurements if it was executed.
     pub fn explain(&self, figures: Option<&Figures<'_>>) -> Explained {
         let tree = Tree { plan: self, figures };
         let detail = format!("over {}", Grid(self.root.steps));
@@ -132,12 +132,12 @@ impl Explained {
         Explained { node, detail: detail.into(), load: None, cost: None, children }
     }
 
-    /// How many levels it has with all that lies below it.
+    /// Returns the depth, including this node.
     pub fn levels(&self) -> usize {
         1 + self.children.iter().map(Explained::levels).max().unwrap_or_default()
     }
 
-    /// How long it took with all that lies below it.
+    /// Returns the time of this node and all its descendants.
     pub fn whole(&self) -> Duration {
         let own = self.cost.map_or(Duration::ZERO, |cost| cost.own);
         self.children.iter().fold(own, |sum, child| sum.saturating_add(child.whole()))
@@ -195,7 +195,7 @@ impl Tree<'_> {
         let mut detail = aggregation.op.as_str().to_owned();
         if aggregation.is_without || !aggregation.grouping.is_empty() {
             let word = if aggregation.is_without { "without" } else { "by" };
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(detail, " {word} ({})", aggregation.grouping.join(", "));
         }
         let param = aggregation.param.as_ref().map(|param| self.node(param));
@@ -269,7 +269,7 @@ fn mode_name(mode: RangeMode) -> &'static str {
     }
 }
 
-/// A grid of steps in words.
+/// Formats a grid of steps.
 struct Grid(Steps);
 
 impl fmt::Display for Grid {
@@ -282,7 +282,7 @@ impl fmt::Display for Grid {
     }
 }
 
-/// The times looked at in words.
+/// Formats lookup times.
 struct Times(LookTimes);
 
 impl fmt::Display for Times {

@@ -1,23 +1,23 @@
-//! The second argument of `info`: which info series are loaded, and which of their labels added.
+//! The second argument of `info`: matchers of info series and of the labels to add.
 
 use model::{Labels, METRIC_NAME, MatchOp, Matcher};
 
 use crate::parse::ast::{Expr, ExprKind};
 
-/// The info metric where none is named.
+/// Default info metric.
 const TARGET_INFO: &str = "target_info";
 
-/// Which info series are asked for, and which of their labels are added.
+/// Selects info series, and the labels to add from them.
 #[derive(Debug, Clone)]
 pub struct InfoSelector {
-    /// Conditions on the info metric's name.
+    /// Matchers of the info metric's name.
     names: Vec<Matcher>,
-    /// Conditions on the labels to be added; where there are any, no other label is.
+    /// Matchers of other labels; if there are any, only these labels are added.
     labels: Vec<Matcher>,
 }
 
 impl InfoSelector {
-    /// Reads the second argument of the call; without one, all labels of `target_info`.
+    /// Reads the second argument of the call; the default is all labels of `target_info`.
     pub fn of(argument: Option<&Expr>) -> InfoSelector {
         let matchers = match argument.map(|expr| &expr.kind) {
             Some(ExprKind::Selector(selector)) => &selector.matchers[..],
@@ -36,7 +36,7 @@ impl InfoSelector {
         InfoSelector { names, labels }
     }
 
-    /// The conditions on the info series to be loaded.
+    /// Returns the matchers of the info series to load.
     pub fn matchers(&self) -> Vec<Matcher> {
         self.labels.iter().chain(&self.names).cloned().collect()
     }
@@ -46,12 +46,12 @@ impl InfoSelector {
         self.names.iter().all(|matcher| matcher.matches(labels.metric_name()))
     }
 
-    /// Returns whether a label is added.
+    /// Returns whether the label is added.
     pub(crate) fn adds(&self, name: &str) -> bool {
         self.labels.is_empty() || self.labels.iter().any(|matcher| matcher.name() == name)
     }
 
-    /// Returns whether a series without info series stays.
+    /// Returns whether series without info series stay in the result.
     pub(crate) fn allows_no_info(&self) -> bool {
         self.labels.iter().all(Matcher::matches_empty)
     }

@@ -1,15 +1,15 @@
-//! Which parts of a query have the same value at every step.
+//! Detection of expressions that have the same value at every step.
 
 use crate::catalog::FunctionId;
 use crate::parse::ast::{Call, Expr, ExprKind};
 use crate::plan::unwrap_parens;
 
-/// What is known of one expression.
+/// Invariance of one expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Invariance {
-    /// The value is the same at every step.
+    /// Whether the value is the same at every step.
     pub is_invariant: bool,
-    /// It is worth being evaluated once: not so for literals and ranges.
+    /// Whether it is evaluated once and reused; false for literals and ranges.
     pub is_wrapped: bool,
 }
 
@@ -17,8 +17,8 @@ const VARIES: Invariance = Invariance { is_invariant: false, is_wrapped: false }
 const ONCE: Invariance = Invariance { is_invariant: true, is_wrapped: true };
 const LITERAL: Invariance = Invariance { is_invariant: true, is_wrapped: false };
 
-/// The invariance of an expression and of all below it, in the order in which a walk meets them
-/// that visits a node before its children, and the parameter of an aggregation last.
+/// Appends the invariance of an expression and its descendants in preorder, with the parameter of
+/// an aggregation last.
 ///
 /// Source: `preprocessExprHelper` of Prometheus.
 pub(super) fn mark(expr: &Expr, marks: &mut Vec<Invariance>) -> Invariance {
@@ -64,7 +64,7 @@ fn mark_call(call: &Call, marks: &mut Vec<Invariance>) -> Invariance {
         are_invariant &= mark(arg, marks).is_invariant;
         are_selectors &= matches!(unwrap_parens(arg).kind, ExprKind::Selector(_));
     }
-    // The time of a pinned selector's sample is itself pinned.
+    // The timestamp of a pinned selector is constant.
     let is_pinned_timestamp = call.function.id == FunctionId::Timestamp && are_selectors;
     let is_timed = call.function.is_timed && !is_pinned_timestamp;
     once_if(are_invariant && !is_timed)

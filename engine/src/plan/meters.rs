@@ -1,4 +1,4 @@
-//! Counters of what the nodes of a running plan cost; `exec::measure` counts with them.
+//! Cost counters of the nodes of a running plan, filled by `exec::measure`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::{Node, NodeKind, Plan, RangeInput, RangeOrigin};
 
-/// What one node has cost so far, on all threads.
+/// Cost of one node so far, on all threads.
 #[derive(Debug, Default)]
 pub struct Meter {
     nanos: AtomicU64,
@@ -17,51 +17,51 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// How long threads have computed for the node itself.
+    /// Returns the compute time of the node itself, summed over threads.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// How many series it gives.
+    /// Returns the number of series in the node's result.
     pub fn series_count(&self) -> u64 {
         self.series.load(Ordering::Relaxed)
     }
 
-    /// How many samples it has decoded.
+    /// Returns the number of samples that the node decoded.
     pub fn sample_count(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Adds the time that a thread has computed for the node.
+    /// Adds compute time of a thread.
     pub(crate) fn add_time(&self, elapsed: Duration) {
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Sets how many series the node gives.
+    /// Sets the number of series in the node's result.
     pub(crate) fn set_series_count(&self, count: usize) {
         self.series.store(count as u64, Ordering::Relaxed);
     }
 
-    /// Counts samples that the node has decoded.
+    /// Adds decoded samples.
     pub(crate) fn add_samples(&self, count: usize) {
         self.samples.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 
-/// The meters of a running query.
+/// Meters of a running query.
 #[derive(Debug)]
 pub struct Meters {
-    /// That of the query itself: what is done with the value of the root.
+    /// Meter of the query itself: work on the value of the root.
     query: Arc<Meter>,
-    /// By the place of the node in memory: a plan does not move while it is executed.
+    /// By address of the node: a plan does not move while it is executed.
     nodes: HashMap<usize, Arc<Meter>, foldhash::fast::RandomState>,
-    /// Those of its selectors, by number.
+    /// Meters of the selectors, by number.
     loads: Vec<Arc<Meter>>,
 }
 
 impl Meters {
-    /// Meters for all nodes of a plan, all at zero.
+    /// Returns meters for all nodes of a plan, all zero.
     pub fn new(plan: &Plan) -> Meters {
         let loads = plan.selections.iter().map(|_| Arc::default()).collect();
         let mut meters = Meters { query: Arc::default(), nodes: HashMap::default(), loads };
@@ -97,17 +97,17 @@ impl Meters {
         }
     }
 
-    /// The meter of the query itself.
+    /// Returns the meter of the query itself.
     pub fn query(&self) -> &Arc<Meter> {
         &self.query
     }
 
-    /// The meter of a node; none if it is not of this plan.
+    /// Returns the meter of a node, or `None` if it is not part of this plan.
     pub fn node(&self, node: &Node) -> Option<&Arc<Meter>> {
         self.nodes.get(&place(node))
     }
 
-    /// The meter of a selector.
+    /// Returns the meter of a selector.
     pub fn load(&self, selector: usize) -> Option<&Arc<Meter>> {
         self.loads.get(selector)
     }

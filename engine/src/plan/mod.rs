@@ -1,8 +1,8 @@
-//! From syntax tree to typed plan.
+//! Planning: from the syntax tree to a typed plan.
 //!
-//! The plan settles everything that depends on the query's times alone: which steps each node
-//! is evaluated over, which samples each selector loads and sees, what is evaluated only once.
-//! Nothing here is as large as the data; limits on steps are checked before anything is loaded.
+//! The plan settles everything that depends only on the query's times: the steps of each node, the
+//! samples that each selector loads and sees, and the expressions that are evaluated once.
+//! A plan is never as large as the data. Limits on steps are checked before anything is loaded.
 
 mod build;
 mod cost;
@@ -22,78 +22,78 @@ pub use explain::{Explained, Figures, Load, LoadCost, LoadFigures, NodeCost};
 pub use info::InfoSelector;
 pub use meters::{Meter, Meters};
 
-/// What planning needs to know of the query beside its text.
+/// Options of planning, in addition to the query's text.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanOptions {
-    /// The query's steps.
+    /// Steps of the query.
     pub steps: Steps,
-    /// The end that was asked for; the last step may lie before it.
+    /// Requested end; the last step may be before it.
     pub end_ms: i64,
-    /// Whether it is an instant query, so that `step()` and `range()` are 0.
+    /// Whether this is an instant query, for which `step()` and `range()` are 0.
     pub is_instant: bool,
-    /// How far back instant selectors look.
+    /// Lookback of instant selectors.
     pub lookback_ms: i64,
-    /// The resolution of subqueries that name none.
+    /// Default resolution of subqueries.
     pub subquery_step_ms: i64,
-    /// The most steps that the query or a subquery may have.
+    /// Maximum steps of the query and of each subquery.
     pub steps_max: u64,
 }
 
 /// A query ready to be loaded and executed.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The node whose value is the answer.
+    /// Node whose value is the result.
     pub root: Node,
-    /// What to load, by selector number.
+    /// Selections to load, by selector number.
     pub selections: Vec<Selection>,
-    /// For each of them, how steps look at it, where the buckets of its histograms do not matter.
+    /// For each selection, its lookup times if the buckets of its histograms do not matter.
     pub bucketless: Vec<Option<BucketlessLook>>,
-    /// What can be said of the query before there is any data.
+    /// Annotations that do not depend on data.
     pub annotations: Annotations,
-    /// Maximum of the bytes of scalars, one number a step, that evaluation holds at once.
+    /// Maximum bytes of scalars (one number per step) that are held at once.
     pub scalar_bytes: u64,
     /// Whether the query has subqueries.
     pub has_subqueries: bool,
 }
 
-/// An expression with the steps that it is evaluated over.
+/// An expression with the steps at which it is evaluated.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// What it is.
+    /// Operation of the node.
     pub kind: NodeKind,
-    /// What it evaluates to.
+    /// Type of the value.
     pub value_type: ValueType,
-    /// Where it stands in the query.
+    /// Position in the query.
     pub span: Span,
-    /// When it is evaluated.
+    /// Steps at which it is evaluated.
     pub steps: Steps,
 }
 
 /// The kinds of plan nodes.
 #[derive(Debug, Clone)]
 pub enum NodeKind {
-    /// A number, the same at all steps.
+    /// A number, the same at every step.
     Number(f64),
-    /// A text.
+    /// A string.
     String(String),
-    /// The newest sample of each series, or one interpolated, at each step.
+    /// The newest sample of each series, or an interpolated one, at each step.
     Lookup(Lookup),
-    /// Samples over ranges, as the answer of an instant query.
+    /// Samples over ranges, as the result of an instant query.
     Range(RangeInput),
     /// A function of samples over ranges.
     Rollup(Rollup),
-    /// A function of values, with its arguments.
+    /// A function of values.
     Call {
-        /// The call; its compound arguments are planned apart, and only their spans remain.
+        /// The call; its compound arguments are in `args`, and only their spans remain here.
         call: Call,
-        /// Its arguments.
+        /// Arguments.
         args: Vec<Node>,
     },
     /// A unary minus.
     Negate(Box<Node>),
     /// An operation on two operands.
     Binary {
-        /// The operation; its operands are planned apart, and only their spans remain.
+        /// The operation; its operands are in `lhs` and `rhs`, and only their spans remain here.
         binary: Binary,
         /// Left operand.
         lhs: Box<Node>,
@@ -102,77 +102,77 @@ pub enum NodeKind {
     },
     /// An aggregation.
     Aggregate(Aggregation),
-    /// Evaluated at the first step only; the value holds for all.
+    /// An expression evaluated at the first step only; its value holds for every step.
     Invariant(Box<Node>),
 }
 
 /// Instant selector: one lookup for each series and step.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// Number of the selector.
+    /// Selector number.
     pub selector: usize,
-    /// The times it looks at.
+    /// Lookup times.
     pub times: LookTimes,
-    /// How far it looks.
+    /// Distance that it looks back and ahead.
     pub reach: Reach,
-    /// Result of a lookup.
+    /// Value that it yields.
     pub value: LookupValue,
-    /// Whether the metric's name goes.
+    /// Whether the metric name is removed.
     pub drops_name: bool,
 }
 
-/// Result of a lookup.
+/// Value that a lookup yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupValue {
-    /// The newest sample's value.
+    /// Value of the newest sample.
     Sample,
-    /// The newest sample's time in seconds: `timestamp(selector)`.
+    /// Timestamp of the newest sample in seconds: `timestamp(selector)`.
     Timestamp,
-    /// The newest sample's time in seconds if it is a float; a histogram stays as it is.
+    /// Timestamp of the newest sample in seconds if it is a float; a histogram is kept.
     FloatTimestamp,
-    /// Since when the newest sample's counter counts, in seconds: `start_timestamp(selector)`.
+    /// Start timestamp of the newest sample in seconds: `start_timestamp(selector)`.
     StartTimestamp,
-    /// The value between the samples before and after.
+    /// Value interpolated between the samples before and after.
     Smoothed,
 }
 
 /// A function of samples over ranges.
 #[derive(Debug, Clone)]
 pub struct Rollup {
-    /// The call; its compound arguments are planned apart, and only their spans remain.
+    /// The call; its compound arguments are planned separately, and only their spans remain here.
     pub call: Call,
-    /// Which argument is the range.
+    /// Index of the argument that is the range.
     pub range_index: usize,
     /// The range.
     pub input: RangeInput,
-    /// The other arguments, in order: scalars.
+    /// The other arguments in order, all scalars.
     pub args: Vec<Node>,
 }
 
 /// Samples over ranges.
 #[derive(Debug, Clone)]
 pub struct RangeInput {
-    /// Where the samples come from.
+    /// Source of the samples.
     pub origin: RangeOrigin,
-    /// The ends of the ranges.
+    /// Ends of the ranges.
     pub times: LookTimes,
-    /// How long the ranges are.
+    /// Duration of each range.
     pub range_ms: i64,
-    /// How samples at the borders are chosen.
+    /// Choice of samples at the boundaries.
     pub mode: RangeMode,
-    /// How far is looked beyond the range, back and ahead, where the mode asks for it.
+    /// Distance to look beyond the range, back and ahead, if the mode needs it.
     pub margin: Reach,
-    /// Where it stands in the query.
+    /// Position in the query.
     pub span: Span,
 }
 
-/// Where the samples of a range come from.
+/// Source of the samples of a range.
 #[derive(Debug, Clone)]
 pub enum RangeOrigin {
-    /// A selector, by its number.
+    /// A selector, by number.
     Selector(usize),
-    /// A subquery's inner expression over the union of all ranges; `None` where no step of its
-    /// grid falls into any range.
+    /// The inner expression of a subquery over the union of all ranges; `None` if no range
+    /// contains a step of its grid.
     Subquery(Option<Box<Node>>),
 }
 
@@ -181,17 +181,17 @@ pub enum RangeOrigin {
 pub struct Aggregation {
     /// The operator.
     pub op: AggregateOp,
-    /// `without (…)`, as against `by (…)`.
+    /// `without (…)` instead of `by (…)`.
     pub is_without: bool,
-    /// The labels of `by` or `without`, sorted.
+    /// Labels of `by` or `without`, sorted.
     pub grouping: Vec<String>,
     /// The operand.
     pub input: Box<Node>,
-    /// The parameter of topk, quantile and their like.
+    /// Parameter of `topk`, `quantile` and others.
     pub param: Option<Box<Node>>,
 }
 
-/// An expression without what stands below it: leaves as they are, of the rest the span.
+/// Returns the expression if it is a leaf; otherwise a placeholder with its span.
 fn shallow(expr: &Expr) -> Expr {
     let kind = match &unwrap_parens(expr).kind {
         kind @ (ExprKind::Number { .. }
@@ -203,7 +203,7 @@ fn shallow(expr: &Expr) -> Expr {
     Expr { kind, span: unwrap_parens(expr).span }
 }
 
-/// An expression without the parentheses around it.
+/// Removes the parentheses around an expression.
 fn unwrap_parens(mut expr: &Expr) -> &Expr {
     while let ExprKind::Paren(inner) = &expr.kind {
         expr = inner;

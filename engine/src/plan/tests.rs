@@ -17,7 +17,7 @@ fn planned(query: &str, options: &PlanOptions) -> Result<Plan, QueryError> {
     plan(&parse(query, &ParseOptions::ALL)?, options)
 }
 
-/// Checks the plan of a range query from 1,000,000 ms on in 11 steps of a minute.
+/// Checks the plan of a range query that starts at 1,000,000 ms and has 11 steps of a minute.
 #[track_caller]
 fn check(query: &str, expected: &str) {
     let steps = Steps { start_ms: 1_000_000, step_ms: 60_000, count: 11 };

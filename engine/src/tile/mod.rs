@@ -1,22 +1,22 @@
-//! The tile: values of some series at some steps, small enough for L2.
+//! The tile: values of some series at some steps, small enough for the L2 cache.
 //!
-//! Native histograms ride in a plane of their own, which exists only where an operator has
-//! written one: code that wants floats alone never tests for it.
+//! Native histograms are in a separate plane, allocated when the first one is written: code for
+//! floats never tests for them.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use model::Histogram;
 
-/// Series a tile holds by default.
+/// Default series of a tile.
 pub const TILE_SERIES: usize = 512;
-/// Steps a tile holds by default: one presence word a row.
+/// Default steps of a tile: one presence word per row.
 pub const TILE_STEPS: usize = 64;
 
-/// One cell of the histogram plane: the native histogram of a series at a step, if there is one.
+/// Cell of the histogram plane: the native histogram of a series at a step, if any.
 pub type HistogramCell = Option<Arc<Histogram>>;
 
-/// How large tiles are; the answer never depends on it.
+/// Size of tiles; results do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TileShape {
     /// Rows.
@@ -25,30 +25,30 @@ pub struct TileShape {
     pub steps: usize,
 }
 
-/// Stripes that some thousand rows make at least, so that threads have something to share; below
-/// so many rows a stripe is not worth a thread.
+/// Minimum stripes of some thousand rows, so that threads can share the work.
 const STRIPES_MIN: usize = 8;
+/// Minimum rows of a stripe; fewer are not worth a thread.
 const STRIPE_ROWS_MIN: usize = 64;
 
-/// How many of so many rows one thread takes at a time: a tile's, or fewer where there are few.
+/// Returns the rows that a thread takes at a time: those of a tile, or fewer if there are few.
 pub fn stripe_rows(row_count: usize) -> usize {
     (row_count / STRIPES_MIN).clamp(STRIPE_ROWS_MIN, TILE_SERIES)
 }
 
-/// The most steps of a tile that is read row by row.
+/// Maximum steps of a tile that is read row by row.
 const WIDE_STEPS: usize = 512;
 
 impl TileShape {
-    /// A tile of as many cells that holds more steps of fewer series: for those who read it row
-    /// by row. What a series costs beside its cells, it costs once a tile.
+    /// Returns a shape with as many cells but more steps and fewer series, for reads by row: the
+    /// fixed cost of a series arises once per tile.
     pub fn wide(self, step_count: usize) -> TileShape {
         let cells = self.series * self.steps;
         let steps = step_count.min(WIDE_STEPS).min(cells).max(self.steps);
         TileShape { series: (cells / steps).max(1), steps }
     }
 
-    /// A tile of no more cells for so many series, or for the first of them: of few it holds more
-    /// steps, by whole presence words. For those who look at columns of them all.
+    /// Returns a shape with at most as many cells for `row_count` series, or the first of them.
+    /// Fewer series allow more steps, in whole presence words. For reads by column.
     pub fn of_rows(self, row_count: usize, step_count: usize) -> TileShape {
         let cells = self.series * self.steps;
         let steps = (cells / row_count.max(1)).min(WIDE_STEPS) / 64 * 64;
@@ -67,11 +67,10 @@ impl Default for TileShape {
 
 /// Values of up to `shape.series` series at up to `shape.steps` consecutive steps.
 ///
-/// Shape: rows `[series][step]`, row-major, `stride` values from row to row; presence
-/// `[series][word]`, 64 steps a word, lowest bit first.
-/// Histograms `[series][step]`, like the values, or none at all.
-/// Invariant: an absent cell's value is never read; bits at or past `steps` are 0; a cell with a
-/// histogram is absent among the floats.
+/// Shape: values `[series][step]`, row-major, `stride` values per row; presence
+/// `[series][word]`, 64 steps per word, lowest bit first; histograms like values, or empty.
+/// Invariant: an absent cell's value is never read; bits from `steps` on are 0; the presence bit
+/// of a cell with a histogram is 0.
 #[derive(Debug, Clone)]
 pub struct Tile {
     series: usize,
@@ -80,12 +79,12 @@ pub struct Tile {
     words: usize,
     values: Vec<f64>,
     presence: Vec<u64>,
-    /// Empty where there are none.
+    /// Empty if no histogram was written.
     histograms: Vec<HistogramCell>,
 }
 
 impl Tile {
-    /// A tile with room for a shape, nothing present.
+    /// Returns an empty tile with capacity for a shape.
     pub fn new(shape: TileShape) -> Tile {
         let words = shape.steps.div_ceil(64);
         Tile {
@@ -99,10 +98,9 @@ impl Tile {
         }
     }
 
-    /// Sets how much of the tile is in use, clears the presence of all of it, and removes the
-    /// histograms.
+    /// Sets the size in use, clears the presence and removes the histograms.
     ///
-    /// Panics: more than the tile was made for.
+    /// Panics: the size exceeds the capacity.
     pub fn reset(&mut self, series: usize, steps: usize) {
         assert!(steps <= self.stride && series * self.stride <= self.values.len());
         self.series = series;
@@ -123,13 +121,13 @@ impl Tile {
         self.steps
     }
 
-    /// Presence words of a row.
+    /// Presence words per row.
     #[inline]
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// The values and presence of a row.
+    /// Returns the values and presence of a row.
     #[inline]
     pub fn row(&self, series_index: usize) -> (&[f64], &[u64]) {
         let at = series_index * self.stride;
@@ -137,7 +135,7 @@ impl Tile {
         (&self.values[at..at + self.steps], &self.presence[word..word + self.words])
     }
 
-    /// The values and presence of a row, to be written.
+    /// Returns the mutable values and presence of a row.
     #[inline]
     pub fn row_mut(&mut self, series_index: usize) -> (&mut [f64], &mut [u64]) {
         let at = series_index * self.stride;
@@ -145,13 +143,13 @@ impl Tile {
         (&mut self.values[at..at + self.steps], &mut self.presence[word..word + self.words])
     }
 
-    /// Whether there may be histograms: the plane exists.
+    /// Returns whether there may be histograms: the plane exists.
     #[inline]
     pub fn has_histograms(&self) -> bool {
         !self.histograms.is_empty()
     }
 
-    /// The histograms of a row, one a step; an empty slice where the tile has none.
+    /// Returns the histogram cells of a row, one per step; empty if the tile has no plane.
     #[inline]
     pub fn histograms(&self, series_index: usize) -> &[HistogramCell] {
         if self.histograms.is_empty() {
@@ -161,8 +159,8 @@ impl Tile {
         &self.histograms[at..at + self.steps]
     }
 
-    /// Writes a histogram, and takes the float of the cell away. The first one makes the plane:
-    /// eight bytes a cell.
+    /// Writes a histogram and removes the float of the cell. The first one allocates the plane:
+    /// eight bytes per cell.
     pub fn set_histogram(
         &mut self,
         series_index: usize,
@@ -175,8 +173,8 @@ impl Tile {
         row[step_index] = Some(histogram);
     }
 
-    /// The histograms of a row, to be written; the plane is made where there is none. A cell
-    /// that gets a histogram must be absent among the floats.
+    /// Returns the mutable histogram cells of a row, and allocates the plane if needed. A cell
+    /// that gets a histogram must have no float.
     pub fn histograms_mut(&mut self, series_index: usize) -> &mut [HistogramCell] {
         if self.histograms.is_empty() {
             self.histograms.resize(self.series * self.stride, None);
@@ -185,8 +183,7 @@ impl Tile {
         &mut self.histograms[at..at + self.steps]
     }
 
-    /// The values, the presence and the histograms of a row, to be written; see
-    /// [`Tile::histograms_mut`].
+    /// Returns the mutable values, presence and histograms of a row; see [`Tile::histograms_mut`].
     pub fn mixed_row_mut(
         &mut self,
         series_index: usize,
@@ -208,8 +205,8 @@ impl Tile {
         self.histograms.clear();
     }
 
-    /// How many bytes the plane and the histograms in it hold; one that stands in adjacent cells
-    /// of a row counts once.
+    /// Returns the bytes of the plane and its histograms; a histogram in adjacent cells of a row
+    /// counts once.
     pub fn histogram_bytes(&self) -> u64 {
         if self.histograms.is_empty() {
             return 0;
@@ -223,18 +220,18 @@ impl Tile {
         (self.histograms.capacity() * size_of::<HistogramCell>()) as u64
     }
 
-    /// How many bytes a tile of a shape holds, without histograms.
+    /// Returns the bytes of a tile without histograms.
     pub fn bytes(shape: TileShape) -> u64 {
         (shape.series * (shape.steps * 8 + shape.steps.div_ceil(64) * 8)) as u64
     }
 }
 
-/// How many bytes the histograms of a row hold; one that stands in adjacent cells counts once.
+/// Returns the bytes of a row's histograms; one in adjacent cells counts once.
 pub fn histogram_bytes(row: &[HistogramCell]) -> u64 {
     histogram_bytes_behind(None, row)
 }
 
-/// The same for cells that follow upon one with the histogram `last`, which has been counted.
+/// Returns the bytes of cells after one with the histogram `last`, which is already counted.
 pub fn histogram_bytes_behind<'a>(
     mut last: Option<&'a Arc<Histogram>>,
     row: &'a [HistogramCell],
@@ -256,7 +253,7 @@ pub fn mark_histograms(to: &mut [u64], to_start: usize, from: &[HistogramCell]) 
     }
 }
 
-/// Whether a step's bit is set.
+/// Returns whether a step's bit is set.
 #[inline]
 pub fn is_present(presence: &[u64], step_index: usize) -> bool {
     presence[step_index / 64] >> (step_index % 64) & 1 == 1
@@ -268,7 +265,7 @@ pub fn set_present(presence: &mut [u64], step_index: usize) {
     presence[step_index / 64] |= 1 << (step_index % 64);
 }
 
-/// Sets the bits of some steps that follow one another.
+/// Sets the bits of a range of steps.
 #[inline]
 pub fn set_all_present(presence: &mut [u64], steps: Range<usize>) {
     let mut step = steps.start;
@@ -285,7 +282,7 @@ pub fn set_absent(presence: &mut [u64], step_index: usize) {
     presence[step_index / 64] &= !(1 << (step_index % 64));
 }
 
-/// Copies the first `len` bits of `from` to `to`, from bit `to_start` on, where `to` is 0.
+/// Copies the first `len` bits of `from` to `to` from bit `to_start` on; those bits must be 0.
 pub fn copy_bits(to: &mut [u64], to_start: usize, from: &[u64], len: usize) {
     let shift = to_start % 64;
     for (index, word) in from.iter().enumerate().take(len.div_ceil(64)) {
@@ -313,7 +310,7 @@ mod tests {
         words
     }
 
-    /// Now and then all set or none.
+    /// Bits that are random, all set or all clear.
     fn bits() -> impl Strategy<Value = Vec<bool>> {
         let lengths = prop_oneof![0usize..4, 62usize..67, 126usize..131, 0usize..200];
         let share = prop_oneof![Just(0.0), Just(1.0), Just(0.5)];
@@ -324,7 +321,7 @@ mod tests {
     proptest! {
         #[test]
         fn bits_are_copied_one_by_one(from in bits(), start in 0usize..150, spare in 0usize..70) {
-            // What lies past the bits to be copied is set, and must not come along.
+            // Bits after the copied ones are set and must not be copied.
             let mut source = words(&from);
             source.push(u64::MAX);
             if let Some(word) = source.get_mut(from.len() / 64).filter(|_| from.len() % 64 > 0) {
@@ -369,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tile_that_is_used_again_has_nothing() {
+    fn a_reset_tile_is_empty() {
         let mut tile = Tile::new(TileShape { series: 3, steps: 70 });
         for row in 0..3 {
             tile.row_mut(row).1.fill(u64::MAX);
