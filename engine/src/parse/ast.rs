@@ -1,21 +1,21 @@
-//! The syntax tree, as the planner sees it: Prometheus' node kinds, with positions.
+//! The syntax tree for the planner: Prometheus' node kinds, with positions.
 
 use model::Matcher;
 
 pub use crate::catalog::ValueType;
 pub use crate::span::Span;
 
-/// An expression and where it stands.
+/// An expression with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// Kind of the expression.
     pub kind: ExprKind,
-    /// Where it stands in the query text, as Prometheus' `PositionRange` has it.
+    /// Position in the query text, equal to Prometheus' `PositionRange`.
     pub span: Span,
 }
 
 impl Expr {
-    /// What it evaluates to.
+    /// Returns the type of the value.
     pub fn value_type(&self) -> ValueType {
         match &self.kind {
             ExprKind::Number { .. } => ValueType::Scalar,
@@ -25,7 +25,7 @@ impl Expr {
             ExprKind::Unary { operand, .. } => operand.value_type(),
             ExprKind::Binary(binary) => {
                 let is_scalar = |operand: &Expr| operand.value_type() == ValueType::Scalar;
-                // The shorter side of a row of operators first.
+                // In a chain of operators, the right side is the shorter one.
                 if is_scalar(&binary.rhs) && is_scalar(&binary.lhs) {
                     ValueType::Scalar
                 } else {
@@ -37,7 +37,7 @@ impl Expr {
         }
     }
 
-    /// Every selector in the expression, those of ranges included, from left to right.
+    /// Returns all selectors from left to right, including those of ranges.
     ///
     /// Source: `ExtractSelectors` of Prometheus.
     pub fn selectors(&self) -> Vec<&VectorSelector> {
@@ -75,7 +75,7 @@ impl Expr {
 pub enum ExprKind {
     /// `1.5`, `5m`.
     Number {
-        /// The value, in seconds where written as a duration.
+        /// The value; in seconds if written as a duration.
         value: f64,
         /// Whether it was written as a duration.
         is_duration: bool,
@@ -105,14 +105,14 @@ pub enum ExprKind {
     Paren(Box<Expr>),
 }
 
-/// A duration, perhaps computed from others and from the query's step and range.
+/// A duration: a literal, or computed from others and from the query's step and range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DurationExpr {
-    /// What it is.
+    /// Kind of the duration expression.
     pub kind: DurationKind,
-    /// Where it stands.
+    /// Position in the query text.
     pub span: Span,
-    /// Whether parentheses stand around it; kept to print it. Never set on a literal.
+    /// Whether it is in parentheses, for printing. Never set on a literal.
     pub is_wrapped: bool,
 }
 
@@ -144,7 +144,7 @@ pub enum DurationKind {
     },
     /// `step()`: the query's step.
     Step,
-    /// `range()`: from the query's start to its end.
+    /// `range()`: the query's end minus its start.
     Range,
     /// `min_of(a, b)`.
     MinOf(Box<DurationExpr>, Box<DurationExpr>),
@@ -163,7 +163,7 @@ pub enum At {
     End,
 }
 
-/// How samples at the borders of a range are chosen.
+/// Choice of samples at the boundaries of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RangeMode {
     /// Samples strictly inside `(start, end]`.
@@ -171,16 +171,16 @@ pub enum RangeMode {
     Plain,
     /// `anchored`: with the last sample at or before the start.
     Anchored,
-    /// `smoothed`: interpolated at both borders.
+    /// `smoothed`: interpolated at both boundaries.
     Smoothed,
 }
 
 /// An instant selector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VectorSelector {
-    /// The name before the braces, if it stands there.
+    /// The name before the braces, if any.
     pub name: Option<String>,
-    /// All conditions; that on the name is among them.
+    /// All matchers, including the one of the name.
     pub matchers: Vec<Matcher>,
     /// `offset …`; subtracted from the evaluation time.
     pub offset: Option<DurationExpr>,
@@ -190,14 +190,14 @@ pub struct VectorSelector {
     pub mode: RangeMode,
 }
 
-/// A range selector; `offset` and `@` stand in the selector.
+/// A range selector; its `offset` and `@` are in `selector`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatrixSelector {
-    /// Which series, shifted how.
+    /// The instant selector.
     pub selector: VectorSelector,
-    /// Where the selector alone stands.
+    /// Position of the selector without the range.
     pub selector_span: Span,
-    /// How long the range is.
+    /// Duration of the range.
     pub range: DurationExpr,
 }
 
@@ -206,9 +206,9 @@ pub struct MatrixSelector {
 pub struct Subquery {
     /// The inner expression.
     pub expr: Box<Expr>,
-    /// How long the range is.
+    /// Duration of the range.
     pub range: DurationExpr,
-    /// The resolution; the default one where absent.
+    /// The resolution, if given.
     pub step: Option<DurationExpr>,
     /// `offset …`.
     pub offset: Option<DurationExpr>,
@@ -280,7 +280,7 @@ impl BinaryOp {
         BinaryOp::TrimLower,
     ];
 
-    /// The operator as written.
+    /// Returns the operator in PromQL.
     pub fn as_str(self) -> &'static str {
         match self {
             BinaryOp::Add => "+",
@@ -304,19 +304,19 @@ impl BinaryOp {
         }
     }
 
-    /// `== != < <= > >=`.
+    /// Returns whether it is one of `== != < <= > >=`.
     pub fn is_comparison(self) -> bool {
         use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
     }
 
-    /// `and or unless`.
+    /// Returns whether it is one of `and or unless`.
     pub fn is_set(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
     }
 }
 
-/// How many series of one side meet how many of the other.
+/// Cardinality of a match between two vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cardinality {
     /// The default.
@@ -329,12 +329,12 @@ pub enum Cardinality {
     ManyToMany,
 }
 
-/// How two vectors are matched.
+/// Vector matching of a binary operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matching {
-    /// How many meet how many.
+    /// Cardinality.
     pub cardinality: Cardinality,
-    /// `on (…)`, as against `ignoring (…)`.
+    /// `on (…)` instead of `ignoring (…)`.
     pub is_on: bool,
     /// The labels of `on` or `ignoring`.
     pub labels: Vec<String>,
@@ -355,9 +355,9 @@ pub struct Binary {
     pub lhs: Box<Expr>,
     /// Right operand.
     pub rhs: Box<Expr>,
-    /// `bool`.
+    /// Whether `bool` is given.
     pub is_bool: bool,
-    /// Set where both operands are vectors.
+    /// Set if both operands are vectors.
     pub matching: Option<Matching>,
 }
 
@@ -395,7 +395,7 @@ pub enum AggregateOp {
 }
 
 impl AggregateOp {
-    /// The operator's name.
+    /// Returns the operator's name.
     pub fn as_str(self) -> &'static str {
         match self {
             AggregateOp::Sum => "sum",
@@ -423,9 +423,9 @@ pub struct Aggregate {
     pub op: AggregateOp,
     /// The operand.
     pub expr: Box<Expr>,
-    /// The parameter of topk, quantile and their like.
+    /// The parameter of `topk`, `quantile` and others.
     pub param: Option<Box<Expr>>,
-    /// `without (…)`, as against `by (…)`.
+    /// `without (…)` instead of `by (…)`.
     pub is_without: bool,
     /// The labels of `by` or `without`.
     pub grouping: Vec<String>,
@@ -436,12 +436,12 @@ pub struct Aggregate {
 pub struct Call {
     /// The function.
     pub function: &'static crate::catalog::Function,
-    /// Its arguments; types and number are checked.
+    /// Arguments, with checked types and count.
     pub args: Vec<Expr>,
 }
 
 impl Call {
-    /// Where the arguments stand, all together.
+    /// Returns the span from the first to the last argument.
     pub fn arguments_span(&self) -> Span {
         Span::hull(self.args.iter().map(|arg| arg.span))
     }

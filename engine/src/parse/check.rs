@@ -1,7 +1,7 @@
-//! Types: what may stand where, and the complaint if something else does.
+//! Type checks, with the error messages of Prometheus.
 //!
-//! Source: `checkAST` of Prometheus. Complaints are kept in the node that they are about, since
-//! syntax errors further on come first.
+//! Source: `checkAST` of Prometheus. A type error is kept in its node, because a later syntax error
+//! has priority.
 
 use model::{METRIC_NAME, Matcher};
 
@@ -27,7 +27,7 @@ pub(super) struct BinaryOperands {
 
 const EMPTY_SELECTOR: &str = "vector selector must contain at least one non-empty matcher";
 
-/// The complaint about a selector.
+/// Checks a selector.
 pub(super) fn selector(name: Option<&str>, matchers: &[Matcher], position: usize) -> Complaint {
     let Some(name) = name else {
         let is_empty = matchers.iter().all(Matcher::matches_empty);
@@ -38,7 +38,7 @@ pub(super) fn selector(name: Option<&str>, matchers: &[Matcher], position: usize
     complain(position, format!("metric name must not be set twice: {name} or {other}"))
 }
 
-/// A sign before an operand.
+/// Applies a sign to an operand.
 pub(super) fn unary(sign: Sign, operand: Node) -> Node {
     let value_type = operand.value_type;
     let complaint = operand.complaint.or_else(|| {
@@ -57,10 +57,10 @@ pub(super) fn unary(sign: Sign, operand: Node) -> Node {
     Node { shape, value_type, start, end: operand.end, depth, complaint }
 }
 
-/// A subquery over an expression.
+/// Builds a subquery over an operand.
 pub(super) fn subquery(operand: Node, end: usize) -> Node {
     let complaint = operand.complaint.or_else(|| {
-        // This one message names types as the API does.
+        // Only this message uses the type names of the API.
         let found = match operand.value_type {
             ValueType::Vector => return None,
             ValueType::Matrix => "matrix",
@@ -80,7 +80,7 @@ pub(super) fn subquery(operand: Node, end: usize) -> Node {
     }
 }
 
-/// A binary operation.
+/// Builds a binary operation.
 pub(super) fn binary(query: &str, operands: BinaryOperands) -> Node {
     let is_scalar = |node: &Node| node.value_type == ValueType::Scalar;
     let both_scalar = is_scalar(&operands.lhs) && is_scalar(&operands.rhs);
@@ -101,7 +101,7 @@ fn binary_complaint(query: &str, operands: &BinaryOperands) -> Complaint {
     let BinaryOperands { op, lhs, rhs, modifiers } = operands;
     let (left, right) = (lhs.value_type, rhs.value_type);
     let both = |value_type| left == value_type && right == value_type;
-    // Where the operator stands, found as Prometheus finds it: behind the left side's end.
+    // As in Prometheus, the operator's position is the first non-blank after the left operand.
     let operator_start = || {
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
         lhs.end + query.as_bytes()[lhs.end..].iter().take_while(|byte| is_blank(byte)).count()
@@ -152,7 +152,7 @@ fn binary_complaint(query: &str, operands: &BinaryOperands) -> Complaint {
     None
 }
 
-/// The complaint about an aggregation; the number of arguments is right.
+/// Checks an aggregation that has the right number of arguments.
 pub(super) fn aggregate(op: AggregateOp, args: Vec<Node>) -> Complaint {
     let mut args = args.into_iter().rev();
     let check = |node: Node, wanted: ValueType, context: &str| {
@@ -172,7 +172,7 @@ pub(super) fn aggregate(op: AggregateOp, args: Vec<Node>) -> Complaint {
     complaint.or_else(|| check(parameter, wanted, "aggregation parameter"))
 }
 
-/// The complaint about a call.
+/// Checks a call.
 pub(super) fn call(function: &Function, start: usize, args: Vec<Node>) -> Complaint {
     let complaint = argument_count(function, start, args.len());
     let is_info = function.id == FunctionId::Info && args.len() > 1;
@@ -182,7 +182,7 @@ pub(super) fn call(function: &Function, start: usize, args: Vec<Node>) -> Compla
         return complaint;
     }
     for (position, arg) in args.into_iter().enumerate() {
-        // The number of arguments is right, so only a variadic last one is beyond the list.
+        // The number of arguments is right, so only variadic ones are beyond the list.
         let wanted = *function.args.get(position).or_else(|| function.args.last())?;
         let is_free = is_info && position == 1 && arg.shape == Shape::Selector;
         let (found, start) = (arg.value_type, arg.start);
@@ -225,8 +225,7 @@ fn argument_count(function: &Function, start: usize, count: usize) -> Complaint 
     None
 }
 
-/// The complaint about the second argument of `info`, which is no selector of series but a
-/// list of label conditions.
+/// Checks the second argument of `info`, which is a list of label matchers instead of a vector.
 fn info_selector(start: usize, arg: &Node) -> Complaint {
     let found = arg.value_type;
     if found != ValueType::Vector {

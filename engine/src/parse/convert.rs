@@ -1,6 +1,6 @@
-//! From promql-parser's tree to ours: its structure, our leaves and positions.
+//! Conversion of promql-parser's tree to ours: its structure with our leaves and positions.
 //!
-//! The tree is walked in the order of the text, and so are the lists of the prepass.
+//! Walks the tree in the order of the text, which is also the order of the prepass's lists.
 
 use promql_parser::parser as their;
 
@@ -11,13 +11,13 @@ use super::names::aggregate_op;
 use super::prepass::{Prepass, Sign, SubqueryMark};
 use crate::catalog::Function;
 
-/// The crate built another tree than the prepass promised; says which list ran dry.
+/// A difference between the prepass and the tree of promql-parser; names the list concerned.
 #[derive(Debug)]
 pub(super) struct Mismatch(pub &'static str);
 
-/// Our tree of theirs.
+/// Converts a tree.
 ///
-/// Errors: a tree that is not that of the prepass; each such query is a mistake of ours.
+/// Errors: the tree does not match the prepass, which is a bug in the prepass.
 pub(super) fn convert(tree: &their::Expr, prepass: Prepass) -> Result<Expr, Mismatch> {
     let mut converter = Converter {
         leaves: prepass.leaves.into_iter(),
@@ -95,7 +95,7 @@ impl Converter {
         let matching = (is_vector(&lhs) && is_vector(&rhs))
             .then(|| matching(op, binary.modifier.clone().unwrap_or_default()));
         let span = Span { start: lhs.span.start, end: rhs.span.end };
-        // Trim operators were given to the crate as comparisons with `bool`.
+        // Trim operators were passed to promql-parser as comparisons with `bool`.
         let is_bool = binary.return_bool() && op.is_comparison();
         let (lhs, rhs) = (Box::new(lhs), Box::new(rhs));
         Ok(Expr { kind: ExprKind::Binary(Binary { op, lhs, rhs, is_bool, matching }), span })

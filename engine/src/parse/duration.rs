@@ -1,20 +1,20 @@
-//! What a duration comes to once the query's step and range are known.
+//! Evaluation of duration expressions, given the query's step and range.
 
 use super::ast::{DurationExpr, DurationKind};
 use crate::error::QueryError;
 
-/// Seconds that fit an `i64` of nanoseconds, which is Prometheus' duration.
+/// Maximum seconds of Prometheus' duration, an `i64` of nanoseconds.
 const SECONDS_MAX: f64 = (1u64 << 63) as f64 / 1e9;
 
 impl DurationExpr {
-    /// The duration in ms.
+    /// Returns the duration in ms.
     ///
     /// Units: `step_ms` is the query's step (0 for an instant query), `range_ms` its end minus
     /// its start.
     /// Errors: a computed duration that divides by zero, is not finite, is out of range, or
     /// is not positive where `may_be_negative` is false.
-    /// Source: `durationVisitor` of Prometheus' engine; a literal is rounded to nanoseconds
-    /// and cut to milliseconds, a computed one is cut to milliseconds.
+    /// Source: `durationVisitor` of Prometheus' engine. A literal is rounded to nanoseconds, then
+    /// truncated to ms; a computed duration is truncated to ms.
     pub fn evaluate(
         &self,
         step_ms: i64,
@@ -66,13 +66,13 @@ impl DurationExpr {
         })
     }
 
-    /// As Prometheus prints it: bytes of the expression, not line and column.
+    /// Formats an error like Prometheus, with byte offsets instead of line and column.
     fn error(&self, message: &str) -> QueryError {
         QueryError::Parse(format!("{}:{}: {message}", self.span.start, self.span.end))
     }
 }
 
-/// The smaller one; an infinity of that sign wins over NaN, else NaN wins.
+/// Returns the minimum; negative infinity wins over NaN, and NaN over other numbers.
 fn go_min(a: f64, b: f64) -> f64 {
     if a == f64::NEG_INFINITY || b == f64::NEG_INFINITY {
         f64::NEG_INFINITY
@@ -83,13 +83,13 @@ fn go_min(a: f64, b: f64) -> f64 {
     }
 }
 
-/// Seconds as whole ms, rounded to nanoseconds before the rest is cut off.
+/// Converts seconds to whole ms: rounds to nanoseconds, then truncates.
 pub(super) fn literal_ms(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64 / 1_000_000
 }
 
-/// Whether seconds overflow Prometheus' duration. NaN does not: what is computed from it is
-/// refused, and so is NaN alone, which Prometheus takes for 292 years.
+/// Returns whether seconds overflow Prometheus' duration. False for NaN, which evaluation rejects;
+/// Prometheus reads a plain NaN as 292 years.
 pub(super) fn is_out_of_range(seconds: f64) -> bool {
     seconds.abs() > SECONDS_MAX
 }

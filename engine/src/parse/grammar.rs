@@ -1,4 +1,4 @@
-//! The grammar of promql-parser, with the functions of the catalog that it lacks.
+//! The grammar of promql-parser, extended by functions of the catalog.
 
 use std::sync::Once;
 
@@ -7,9 +7,9 @@ use promql_parser::parser::{Expr, Function, register_extra_functions};
 
 use crate::catalog::{self, ValueType};
 
-/// Parses the plain text of an prepass.
+/// Parses the text of a prepass.
 ///
-/// Errors: a text that the grammar does not take.
+/// Errors: the text does not match the grammar.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(register_functions);
@@ -27,7 +27,7 @@ fn register_functions() {
             returns,
             function.is_experimental,
         );
-        // Refused where the grammar has a function of this name, which is then the same.
+        // Fails if promql-parser already has a function of this name, which is the same one.
         let _ = register_extra_functions(vec![extra]);
     }
 }

@@ -1,6 +1,6 @@
-//! A syntax tree as the JSON of `parse_query`.
+//! The syntax tree as the JSON of `parse_query`.
 //!
-//! Source: `translate_ast.go` of Prometheus; keys are sorted, as Go sorts those of maps.
+//! Source: `translate_ast.go` of Prometheus; keys are sorted, like Go's map keys.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::ast::{
 use super::duration::literal_ms;
 use super::print::{write_number, write_scientific};
 
-/// The tree as `parse_query` returns it in `data`.
+/// Returns the tree as `data` of `parse_query`.
 pub fn to_json(expr: &Expr) -> String {
     let mut out = String::new();
     push_expr(&mut out, expr);
@@ -88,7 +88,7 @@ fn push_subquery(out: &mut String, subquery: &Subquery) {
     out.push(',');
     push_span(out, "offset", subquery.offset.as_ref());
     push_span(out, "range", Some(&subquery.range));
-    // Between these two in the order of keys.
+    // Keys are sorted, so `startOrEnd` is between `rangeExpr` and `step`.
     let at = match subquery.at {
         Some(At::Start) => "\"start\"",
         Some(At::End) => "\"end\"",
@@ -163,7 +163,7 @@ fn push_call(out: &mut String, call: &Call) {
     );
 }
 
-/// A type as the API names it.
+/// Returns the name of a type in the API.
 fn type_name(value_type: ValueType) -> &'static str {
     match value_type {
         ValueType::Scalar => "scalar",
@@ -192,7 +192,7 @@ fn push_timestamp(out: &mut String, at: Option<At>) {
     }
 }
 
-/// A duration under two keys: in ms where it is a literal, as an expression where not.
+/// Writes a duration under two keys: in ms for a literal, as an expression otherwise.
 fn push_span(out: &mut String, key: &str, duration: Option<&DurationExpr>) {
     let (ms, computed) = match duration {
         Some(DurationExpr { kind: DurationKind::Literal { seconds, .. }, .. }) => {
@@ -257,8 +257,8 @@ fn push_number_text(out: &mut String, value: f64) {
     out.push('"');
 }
 
-/// A number as the API prints it: with an exponent of two digits below 1e-6 and from 1e21 on.
-/// What is not finite has no place in JSON and becomes null.
+/// Writes a number like Go's JSON: with an exponent below 1e-6 and from 1e21 on. NaN and
+/// infinities become null.
 fn push_number(out: &mut String, value: Option<f64>) {
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return out.push_str("null");
@@ -271,7 +271,7 @@ fn push_number(out: &mut String, value: Option<f64>) {
     let _ = write_scientific(out, value);
 }
 
-/// A text as Go's JSON prints it, which also escapes what HTML gives a meaning.
+/// Writes a string like Go's JSON, which also escapes HTML characters.
 fn push_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

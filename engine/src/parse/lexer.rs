@@ -1,4 +1,4 @@
-//! From text to tokens with positions.
+//! The lexer: text to tokens with positions.
 //!
 //! Source: `promql/parser/lex.go` of Prometheus; the same input gives the same tokens and the
 //! same first error.
@@ -8,17 +8,17 @@ use super::ast::BinaryOp;
 use super::quote::{code_point, quoted, quoted_char};
 use super::token::{Context, Token, TokenKind};
 
-/// Reads one token after another.
+/// Reads tokens one by one.
 pub(super) struct Lexer<'a> {
     input: &'a str,
-    /// Where the next character stands.
+    /// Byte offset of the next character.
     pos: usize,
-    /// Where the token being read starts.
+    /// Byte offset of the current token.
     start: usize,
     paren_depth: usize,
     is_in_braces: bool,
     is_in_brackets: bool,
-    /// Whether a bracket is open and no number has followed it yet.
+    /// Whether a bracket is open and no number was read in it yet.
     is_in_duration: bool,
     got_colon: bool,
     got_duration: bool,
@@ -28,7 +28,7 @@ const DIGITS: &str = "0123456789";
 const HEX_DIGITS: &str = "0123456789abcdefABCDEF";
 
 impl<'a> Lexer<'a> {
-    /// A lexer at the start of the text.
+    /// Returns a lexer at the start of the text.
     pub fn new(input: &'a str) -> Lexer<'a> {
         Lexer {
             input,
@@ -43,7 +43,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token; at the end, again and again the end.
+    /// Reads the next token; at the end of the text, always `Eof`.
     pub fn next_token(&mut self) -> Result<Token, Fault> {
         loop {
             self.start = self.pos;
@@ -100,7 +100,7 @@ impl<'a> Lexer<'a> {
         Fault { position: self.start, message: message.into() }
     }
 
-    /// A complaint about what stands behind the token that has just been read.
+    /// Returns an error at the end of the current token.
     fn fault_after(&self, message: impl Into<String>) -> Fault {
         Fault { position: self.pos, message: message.into() }
     }
@@ -205,7 +205,7 @@ impl<'a> Lexer<'a> {
         self.token(TokenKind::RightParen)
     }
 
-    /// The inside of `[…]` up to the first number.
+    /// Reads a token inside `[…]` up to and including the first number.
     fn in_duration(&mut self) -> Result<Token, Fault> {
         let Some(c) = self.next() else {
             return Err(self.fault("unexpected end of input in duration expression"));
@@ -247,7 +247,7 @@ impl<'a> Lexer<'a> {
         self.fault(format!("unexpected character in duration expression: {c}"))
     }
 
-    /// The inside of `[…]` after the first number.
+    /// Reads a word inside `[…]` after the first number.
     fn word_in_brackets(&mut self, c: char) -> Result<Token, Fault> {
         if c == ':' {
             if self.got_colon {
@@ -316,7 +316,7 @@ impl<'a> Lexer<'a> {
         self.token(if is_plain { TokenKind::Identifier } else { kind })
     }
 
-    /// A quoted string; the opening quote has been read.
+    /// Reads a string after its opening quote.
     fn string(&mut self, quote: char) -> Result<Token, Fault> {
         loop {
             match self.next() {
@@ -340,7 +340,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What follows a backslash.
+    /// Reads an escape sequence after its backslash.
     fn escape(&mut self, quote: char) -> Result<(), Fault> {
         let first = self.next();
         let (count, base, max) = match first {
@@ -376,7 +376,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// A number or a duration; its first character has been read.
+    /// Reads a number or a duration after its first character.
     fn number_or_duration(&mut self) -> Result<Token, Fault> {
         self.pos = self.start;
         if self.scan_number() {
@@ -426,7 +426,7 @@ impl<'a> Lexer<'a> {
         self.pos > initial && !self.peek().is_some_and(is_alphanumeric)
     }
 
-    /// The unit after the first number, and more numbers with units.
+    /// Scans the first unit of a duration and any further numbers with units.
     fn scan_duration(&mut self) -> bool {
         if !self.accept("smhdwy") {
             return false;
@@ -440,7 +440,7 @@ impl<'a> Lexer<'a> {
             self.accept("s");
         }
         if self.peek().is_some_and(is_alphanumeric) {
-            // The message shows the character that is too many.
+            // The message includes the unexpected character.
             self.next();
             return false;
         }
@@ -448,7 +448,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether a character may start a word that only durations have.
+/// Returns whether a character can start a word of duration expressions.
 fn starts_duration_word(c: char) -> bool {
     matches!(c.to_ascii_lowercase(), 's' | 'r' | 'm')
 }

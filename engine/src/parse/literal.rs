@@ -1,13 +1,13 @@
-//! What numbers, durations and strings mean. The lexer has seen to their form.
+//! Values of numbers, durations and strings, whose form the lexer has checked.
 
 use model::duration::parse_duration_ns;
 
 use super::duration::is_out_of_range;
 use super::quote::quoted;
 
-/// The value of a number.
+/// Returns the value of a number.
 ///
-/// Errors: the message that follows `error parsing number: `.
+/// Errors: the part of the message after `error parsing number: `.
 /// Source: Go's `ParseInt` with base 0, then `ParseFloat`.
 pub(super) fn number(text: &str) -> Result<f64, String> {
     if let Some(value) = integer(text) {
@@ -26,7 +26,7 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
     Ok(value)
 }
 
-/// A whole number: decimal, octal after a 0, hexadecimal after 0x, with underscores.
+/// Parses an integer: decimal, octal after 0, hexadecimal after 0x, with underscores.
 fn integer(text: &str) -> Option<i64> {
     if text.contains('_') && !are_underscores_between_digits(text) {
         return None;
@@ -34,7 +34,7 @@ fn integer(text: &str) -> Option<i64> {
     let digits = text.replace('_', "");
     let lower = digits.to_ascii_lowercase();
     if let Some(hex) = lower.strip_prefix("0x") {
-        // A sign is not a digit, whatever the standard library thinks.
+        // The standard library would accept a sign.
         let is_plain = hex.bytes().all(|b| b.is_ascii_hexdigit());
         return is_plain.then(|| i64::from_str_radix(hex, 16).ok()).flatten();
     }
@@ -48,7 +48,7 @@ fn integer(text: &str) -> Option<i64> {
     }
 }
 
-/// Whether each underscore stands behind a digit or a base prefix and before a digit.
+/// Returns whether each underscore is after a digit or a base prefix and before a digit.
 fn are_underscores_between_digits(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_hex = bytes.len() >= 2 && bytes[0] == b'0' && bytes[1].eq_ignore_ascii_case(&b'x');
@@ -60,24 +60,24 @@ fn are_underscores_between_digits(text: &str) -> bool {
     })
 }
 
-/// The seconds of a duration.
+/// Returns the seconds of a duration.
 ///
-/// Errors: a unit that does not exist, units out of order, more than 292 years.
+/// Errors: an unknown unit, units out of order, more than 292 years.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
     let total_ns = parse_duration_ns(text)?;
-    // As Go's `Duration.Seconds` splits it, so that the last bit is the same.
+    // Split like Go's `Duration.Seconds`, so that the last bit is the same.
     let seconds = (total_ns / 1_000_000_000) as f64 + (total_ns % 1_000_000_000) as f64 / 1e9;
     debug_assert!(!is_out_of_range(seconds));
     Ok(seconds)
 }
 
-/// Where bytes that are not UTF-8 are put: byte `b` becomes this plus `b`.
+/// First code point for bytes that are not UTF-8: byte `b` becomes this plus `b`.
 ///
-/// A string of PromQL is bytes, ours is text; only escapes can make bytes that are not UTF-8.
-/// They become private-use characters, which no label can be expected to hold.
+/// A string of PromQL is bytes, ours is UTF-8. Only escapes can produce other bytes; they become
+/// private-use characters, which labels are not expected to contain.
 const INVALID_BYTE_BASE: u32 = model::labels::INVALID_BYTE_BASE;
 
-/// The text of a string literal: without quotes and escapes.
+/// Returns the value of a string literal, without quotes and escapes.
 pub(super) fn unquote(literal: &str) -> String {
     let inner = &literal[1..literal.len() - 1];
     if literal.starts_with('`') || !inner.contains('\\') {
@@ -103,7 +103,7 @@ pub(super) fn unquote(literal: &str) -> String {
     text
 }
 
-/// Appends what an escape stands for; returns what follows it.
+/// Appends the value of an escape sequence; returns the text after it.
 fn push_escape<'a>(bytes: &mut Vec<u8>, escape: &'a str) -> &'a str {
     let number = |digits: &str, base: u32| u32::from_str_radix(digits, base).unwrap_or_default();
     let (plain, rest) = match escape.as_bytes()[0] {

@@ -1,4 +1,4 @@
-//! From query text to a checked syntax tree. The only module that names promql-parser.
+//! Parsing: query text to a checked syntax tree. Only this module depends on promql-parser.
 //!
 //! ```text
 //! text ── lexer ──▶ tokens ── prepass ──▶ text for the crate ── promql-parser ──▶ its tree
@@ -9,8 +9,8 @@
 //!                                                                ast::Expr
 //! ```
 //!
-//! [`prepass`] finds every mistake, with Prometheus' message and place; the crate sees
-//! well-formed, well-typed, bounded text only.
+//! [`prepass`] reports every error, with Prometheus' message and position; promql-parser gets only
+//! well-formed, well-typed, bounded text.
 
 pub mod ast;
 mod check;
@@ -38,27 +38,27 @@ use model::Matcher;
 use crate::error::QueryError;
 use crate::span::row_and_column;
 
-/// The most bytes that a query may have.
+/// Maximum bytes of a query.
 pub const QUERY_BYTES_MAX: usize = 1 << 20;
-/// The most levels of parentheses, calls, signs and operators that group from the right.
+/// Maximum nesting of parentheses, calls, signs and right-associative operators.
 pub const NESTING_MAX: usize = 128;
-/// The most levels that a tree may have, which also counts operators in a row: `a or b or c`.
+/// Maximum depth of the tree, which also counts chained operators: `a or b or c`.
 pub const TREE_DEPTH_MAX: usize = 8192;
-/// The most operands, operators and labels in lists that a query may have.
+/// Maximum operands, operators and labels in lists.
 pub const NODES_MAX: usize = 20_000;
-/// The most matchers that a query may have.
+/// Maximum matchers.
 pub const MATCHERS_MAX: usize = 20_000;
-/// The most regular expressions that a query may have, not counting plain alternatives.
+/// Maximum regular expressions that do not reduce to plain alternatives.
 pub const REGEXES_MAX: usize = 64;
-/// The most parts that a query may have inside of aggregations, each counted once for every
-/// aggregation around it: promql-parser copies the operand of each aggregation.
+/// Maximum nodes inside aggregations, counted once per enclosing aggregation: promql-parser copies
+/// the operand of each aggregation.
 pub const AGGREGATED_NODES_MAX: usize = 500_000;
 
-/// A text of so many bytes, and so many characters that may nest it, can be plain.
+/// Maximum bytes of a plain query; see [`is_plain`].
 const PLAIN_BYTES_MAX: usize = 512;
 const PLAIN_NESTING_MAX: usize = 20;
 
-/// Which experimental parts of the language are understood.
+/// Enabled experimental parts of the language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseOptions {
     /// Experimental functions and aggregations.
@@ -72,15 +72,14 @@ pub struct ParseOptions {
 }
 
 impl ParseOptions {
-    /// Everything.
+    /// All experimental parts.
     pub const ALL: ParseOptions = ParseOptions {
         experimental_functions: true,
         duration_expressions: true,
         extended_range_selectors: true,
         fill_modifiers: true,
     };
-    /// What Prometheus 3.14 understands without flags: duration expressions, but no other
-    /// experiment.
+    /// Default of Prometheus 3.14 without feature flags: only duration expressions.
     pub const STABLE: ParseOptions = ParseOptions {
         experimental_functions: false,
         duration_expressions: true,
@@ -95,17 +94,17 @@ impl Default for ParseOptions {
     }
 }
 
-/// A mistake and where it is.
+/// An error with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Fault {
-    /// The byte of the query.
+    /// Byte offset in the query.
     position: usize,
-    /// What is wrong.
+    /// Error message.
     message: String,
 }
 
 impl Fault {
-    /// The error with line and column.
+    /// Adds line and column.
     fn into_error(self, query: &str) -> QueryError {
         let message = self.message;
         QueryError::Parse(if query.is_empty() {
@@ -117,25 +116,25 @@ impl Fault {
     }
 }
 
-/// The checked syntax tree of a query.
+/// Parses and checks a query.
 ///
-/// Errors: [`QueryError::Parse`] with line and column and the words of Prometheus; also a query
-/// that is beyond one of the limits above.
+/// Errors: [`QueryError::Parse`] with line, column and message of Prometheus, also if a limit above
+/// is exceeded.
 pub fn parse(query: &str, options: &ParseOptions) -> Result<Expr, QueryError> {
     check_length(query)?;
     let prepass = prepass::prepass(query, *options).map_err(|fault| fault.into_error(query))?;
     let refused = |what: &str| {
-        let message = format!("the grammar does not take this expression: {what}");
+        let message = format!("promql-parser rejects the expression: {what}");
         Fault { position: 0, message }.into_error(query)
     };
     let tree = grammar::parse(&prepass.text).map_err(|message| refused(&message))?;
     convert::convert(&tree, prepass).map_err(|mismatch| refused(mismatch.0))
 }
 
-/// The matchers of a selector without modifiers, as `match[]` takes it. The one on the
-/// name before the braces comes last.
+/// Parses a selector without modifiers, as in `match[]`. The matcher for the name before the
+/// braces comes last.
 ///
-/// Errors: [`QueryError::Parse`]; a selector that matches everything is none
+/// Errors: [`QueryError::Parse`]. A selector that matches everything is allowed here
 /// (see [`require_condition`]).
 /// Source: `ParseMetricSelector` of Prometheus.
 pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
@@ -143,7 +142,7 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     prepass::selector(text).map_err(|fault| fault.into_error(text))
 }
 
-/// Refuses a selector of the metadata endpoints that would select everything.
+/// Rejects a selector that matches everything, for the metadata endpoints.
 ///
 /// Source: `parseMatchersParam` of Prometheus.
 pub fn require_condition(matchers: &[Matcher]) -> Result<(), QueryError> {
@@ -154,8 +153,8 @@ pub fn require_condition(matchers: &[Matcher]) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Whether a text is read and planned at once, with little stack: it is short and hardly nested,
-/// and holds no regular expression, which may take long to compile.
+/// Returns whether parsing and planning are quick and need little stack: the text is short, nests
+/// little, and has no regular expression, which may take long to compile.
 pub fn is_plain(text: &str) -> bool {
     let nests = |byte: &u8| b"([{+-*/%^<>=!@ \t\r\n#".contains(byte);
     text.len() <= PLAIN_BYTES_MAX

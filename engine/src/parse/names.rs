@@ -1,8 +1,8 @@
-//! Operators and aggregations by the words that stand for them.
+//! Names of operators and aggregations.
 
 use super::ast::{AggregateOp, BinaryOp};
 
-/// The binary operator that is written so (in lower case).
+/// Returns the binary operator of a lower-case name.
 pub(super) fn binary_op(text: &str) -> Option<BinaryOp> {
     use BinaryOp::*;
     const ALL: [BinaryOp; 18] = [
@@ -12,7 +12,7 @@ pub(super) fn binary_op(text: &str) -> Option<BinaryOp> {
     ALL.into_iter().find(|op| op.as_str() == text)
 }
 
-/// The aggregation that is written so (in lower case).
+/// Returns the aggregation of a lower-case name.
 pub(super) fn aggregate_op(text: &str) -> Option<AggregateOp> {
     use AggregateOp::*;
     const ALL: [AggregateOp; 14] = [

@@ -1,4 +1,4 @@
-//! An expression as text: on one line, or over several where a line would be too long.
+//! Expressions as text, on one line or, if too long, on several lines.
 //!
 //! Source: `printer.go` and `prettier.go` of Prometheus.
 
@@ -14,22 +14,22 @@ use super::ast::{
 };
 use super::duration::literal_ms;
 
-/// The most bytes that an expression may take on one line.
+/// Maximum bytes of an expression on one line.
 const LINE_BYTES_MAX: usize = 100;
 
-/// An expression over several lines, as `format_query` gives it; none where it takes more than
-/// `bytes_max`. A row of operators is indented a little more at each of them.
+/// Formats an expression on several lines, as `format_query` does; `None` if it needs more than
+/// `bytes_max`. Each operator of a chain adds a level of indentation.
 pub fn format(expr: &Expr, bytes_max: usize) -> Option<String> {
     let mut out = Lines { text: String::new(), bytes_max, is_trimming: false };
     pretty(&mut out, expr, 0).ok()?;
     Some(out.text)
 }
 
-/// Text that is written; it fails where it grows too long.
+/// Output of limited size; writing fails beyond the limit.
 struct Lines {
     text: String,
     bytes_max: usize,
-    /// Whether indentation is passed over, until something else is written.
+    /// Whether indentation is skipped until other text is written.
     is_trimming: bool,
 }
 
@@ -118,12 +118,12 @@ impl Display for DurationExpr {
     }
 }
 
-/// Seconds as whole ms, cut at nanoseconds first as Go converts numbers.
+/// Converts seconds to whole ms, truncated to nanoseconds first like Go.
 fn value_ms(seconds: f64) -> i64 {
     (seconds * 1e9) as i64 / 1_000_000
 }
 
-/// A number as Go's format `f` prints it.
+/// Writes a number like Go's format `f`.
 pub(super) fn write_number(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
     if value.is_nan() {
         out.write_str("NaN")
@@ -134,7 +134,7 @@ pub(super) fn write_number(out: &mut impl fmt::Write, value: f64) -> fmt::Result
     }
 }
 
-/// A number as Go's `%v` prints it: with an exponent below -4 and from 6 on.
+/// Writes a number like Go's `%v`: with an exponent below -4 and from 6 on.
 fn write_value(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
     let magnitude = value.abs();
     if !value.is_finite() || magnitude == 0.0 || (1e-4..1e6).contains(&magnitude) {
@@ -143,7 +143,7 @@ fn write_value(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
     write_scientific(out, value)
 }
 
-/// A number with an exponent of a sign and at least two digits.
+/// Writes a number with a signed exponent of at least two digits.
 pub(super) fn write_scientific(out: &mut impl fmt::Write, value: f64) -> fmt::Result {
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -154,7 +154,7 @@ pub(super) fn write_scientific(out: &mut impl fmt::Write, value: f64) -> fmt::Re
     write!(out, "{mantissa}e{sign}{digits:0>2}")
 }
 
-/// A duration in the units that divide it: `1h30m`, with its sign.
+/// Writes a duration with its sign and the units that divide it: `1h30m`.
 fn write_signed_duration(out: &mut impl fmt::Write, ms: i64) -> fmt::Result {
     if ms < 0 {
         out.write_str("-")?;
@@ -162,7 +162,7 @@ fn write_signed_duration(out: &mut impl fmt::Write, ms: i64) -> fmt::Result {
     write_duration(out, ms.unsigned_abs())
 }
 
-/// A duration as a range or an offset: a literal in units, however it was written.
+/// Writes the duration of a range or an offset; a literal always in units.
 fn write_span(out: &mut impl fmt::Write, duration: &DurationExpr) -> fmt::Result {
     match duration.kind {
         DurationKind::Literal { seconds, .. } => write_signed_duration(out, literal_ms(seconds)),
@@ -272,7 +272,7 @@ fn write_aggregate_head(out: &mut impl fmt::Write, aggregate: &Aggregate) -> fmt
     out.write_str(") ")
 }
 
-/// A binary operator with its modifiers.
+/// Writes a binary operator with its modifiers.
 fn write_operator(out: &mut impl fmt::Write, binary: &Binary) -> fmt::Result {
     out.write_str(binary.op.as_str())?;
     if binary.is_bool {
@@ -311,9 +311,9 @@ fn write_matching(out: &mut impl fmt::Write, matching: &Matching) -> fmt::Result
     fill(out, "fill_right", right)
 }
 
-/// Whether an expression does not fit a line.
+/// Returns whether an expression does not fit on one line.
 fn needs_split(expr: &Expr) -> bool {
-    /// Counts bytes, and fails once they are too many.
+    /// Counts bytes; fails above the limit.
     struct Counter(usize);
     impl fmt::Write for Counter {
         fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -324,8 +324,8 @@ fn needs_split(expr: &Expr) -> bool {
     has_many_levels(expr) || write!(Counter(0), "{expr}").is_err()
 }
 
-/// Whether so many expressions lie in each other, the first in the first, that they do not fit a
-/// line: of some, nothing is written before their first part, which may lie deep.
+/// Returns whether first operands nest too deep for one line. Such expressions write nothing before
+/// their first operand, so that [`needs_split`] would recurse without limit.
 fn has_many_levels(mut expr: &Expr) -> bool {
     for _ in 0..LINE_BYTES_MAX {
         expr = match &expr.kind {
@@ -346,7 +346,7 @@ fn pretty(out: &mut Lines, expr: &Expr, level: usize) -> fmt::Result {
         return pretty(out, operand, level);
     }
     if let ExprKind::Subquery(subquery) = &expr.kind {
-        // Unlike all others, a short one is not indented.
+        // Unlike other expressions, a short subquery is not indented.
         if !needs_split(expr) {
             return write!(out, "{expr}");
         }

@@ -1,8 +1,8 @@
-//! Strings and characters as Go quotes them in messages.
+//! Quoting of strings and characters in messages, as in Go.
 
 pub(super) use model::labels::quoted;
 
-/// In double quotes; of a text of more than ten bytes only ten characters and an ellipsis.
+/// Quotes a string; one of more than ten bytes is cut to ten characters and an ellipsis.
 ///
 /// Source: `Item.String` of Prometheus.
 pub(super) fn quoted_prefix(text: &str) -> String {
@@ -13,7 +13,7 @@ pub(super) fn quoted_prefix(text: &str) -> String {
     format!("{}...", quoted(&text[..end]))
 }
 
-/// A character in single quotes; the end of input is the replacement character.
+/// Quotes a character in single quotes; the end of input is the replacement character.
 pub(super) fn quoted_char(c: Option<char>) -> String {
     let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
     match c {
@@ -26,11 +26,11 @@ pub(super) fn quoted_char(c: Option<char>) -> String {
     }
 }
 
-/// A character as its code point and itself: `U+0063 'c'`.
+/// Formats a character as code point and character: `U+0063 'c'`.
 pub(super) fn code_point(c: char) -> String {
     let quoted = quoted_char(Some(c));
     if quoted.starts_with("'\\") && !matches!(c, '\'' | '\\') {
-        // Go leaves the character out where it cannot be printed.
+        // Go omits a character that cannot be printed.
         format!("U+{:04X}", c as u32)
     } else {
         format!("U+{:04X} '{c}'", c as u32)

@@ -1,10 +1,10 @@
-//! The words of the language, and how an error message names them.
+//! Tokens of the language, and their descriptions in error messages.
 
 use super::ast::{AggregateOp, BinaryOp};
 use super::names::{aggregate_op, binary_op};
 use super::quote::{quoted, quoted_prefix};
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Eof,
@@ -28,7 +28,7 @@ pub(super) enum TokenKind {
     Aggregate(AggregateOp),
     Keyword(Keyword),
     Context(Context),
-    /// A word without a colon that means nothing else.
+    /// A word without a colon and without another meaning.
     Identifier,
     /// A word with a colon.
     MetricIdentifier,
@@ -37,7 +37,7 @@ pub(super) enum TokenKind {
     String,
 }
 
-/// Words that modify what stands beside them.
+/// Keywords of modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keyword {
     Anchored,
@@ -55,7 +55,7 @@ pub(super) enum Keyword {
     Without,
 }
 
-/// Functions of the query's times and of durations, which also stand in `@` and in ranges.
+/// Functions of the query's times and of durations, also used in `@` and in ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Context {
     Start,
@@ -66,19 +66,19 @@ pub(super) enum Context {
     MinOf,
 }
 
-/// One word of the query.
+/// A token of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Token {
-    /// What it is.
+    /// Kind of the token.
     pub kind: TokenKind,
-    /// Its first byte.
+    /// Offset of the first byte.
     pub start: usize,
-    /// One past its last byte.
+    /// Offset after the last byte.
     pub end: usize,
 }
 
 impl TokenKind {
-    /// What a word means outside of braces; case does not matter.
+    /// Returns the kind of a word outside braces, regardless of case.
     pub fn of_word(word: &str) -> TokenKind {
         let lower = word.to_ascii_lowercase();
         if matches!(lower.as_str(), "inf" | "nan") {
@@ -99,7 +99,7 @@ impl TokenKind {
         if word.contains(':') { TokenKind::MetricIdentifier } else { TokenKind::Identifier }
     }
 
-    /// Whether it can be a metric's name.
+    /// Returns whether it can be a metric name.
     pub fn is_metric_name(self) -> bool {
         match self {
             TokenKind::Identifier
@@ -119,7 +119,7 @@ impl TokenKind {
         }
     }
 
-    /// Whether it can be a label's name in a list of labels.
+    /// Returns whether it can be a label name in a list of labels.
     pub fn is_label_name(self) -> bool {
         match self {
             TokenKind::Identifier
@@ -132,7 +132,7 @@ impl TokenKind {
         }
     }
 
-    /// Whether an expression can start with it.
+    /// Returns whether an expression can start with it.
     pub fn starts_expression(self) -> bool {
         self.is_metric_name()
             || matches!(
@@ -167,14 +167,14 @@ impl Keyword {
         })
     }
 
-    /// Whether it is a keyword only in front of a parenthesis.
+    /// Returns whether it is a keyword only before a parenthesis.
     pub fn is_fill(self) -> bool {
         matches!(self, Keyword::Fill | Keyword::FillLeft | Keyword::FillRight)
     }
 }
 
 impl Context {
-    /// The function of a word in lower case.
+    /// Returns the function of a lower-case word.
     pub fn of_word(lower: &str) -> Option<Context> {
         Some(match lower {
             "start" => Context::Start,
@@ -187,14 +187,14 @@ impl Context {
         })
     }
 
-    /// Whether it may stand in a duration.
+    /// Returns whether it can be part of a duration.
     pub fn is_in_durations(self) -> bool {
         !matches!(self, Context::Start | Context::End)
     }
 }
 
 impl Token {
-    /// The token as an error message names it.
+    /// Returns the description for error messages.
     ///
     /// Source: `Item.desc` of Prometheus.
     pub fn describe(&self, query: &str) -> String {

@@ -1,18 +1,17 @@
-//! The lexical pass: one walk over the tokens that knows positions.
+//! The prepass: one pass over the tokens that records positions.
 //!
-//! It does four things that promql-parser cannot be asked for:
-//! - It stops at the first place where Prometheus stops, with the same message. The order of
-//!   complaints is that of an LR parser: lexical and syntactic ones as the tokens come,
-//!   types only when all of the query is well-formed.
-//! - It bounds length, nesting and size before anything recurses.
-//! - It lifts out what the crate reads differently or not at all, each in its own file:
-//!   selectors with their ranges and modifiers ([`selector`], [`range`], [`modifier`]),
-//!   literals ([`operand`]), trim operators and unary plus (here).
-//! - It notes where everything stands, in the order of the text.
+//! It does four things that promql-parser does not:
+//! - It stops at the same error as Prometheus, with the same message. As with an LR parser,
+//!   lexical and syntax errors are reported in the order of tokens, and type errors only if the
+//!   whole query is well-formed.
+//! - It limits length, nesting and size before any recursion.
+//! - It extracts the parts that promql-parser reads differently or not at all, each in its own
+//!   file: selectors with ranges and modifiers ([`selector`], [`range`], [`modifier`]), literals
+//!   ([`operand`]), trim operators and unary plus (here).
+//! - It records positions in the order of the text.
 //!
-//! What remains is a text in the crate's language ([`Prepass::text`]), from which the crate
-//! builds the tree; `convert` walks that tree in the order of the text, and takes what was lifted
-//! and noted from the lists one after another.
+//! The result is a text for promql-parser ([`Prepass::text`]), which builds the tree. `convert`
+//! walks that tree in the order of the text and inserts the extracted parts and positions.
 
 mod modifier;
 mod operand;
@@ -30,18 +29,18 @@ use super::token::{Token, TokenKind};
 use super::{AGGREGATED_NODES_MAX, Fault, NESTING_MAX, NODES_MAX, ParseOptions, TREE_DEPTH_MAX};
 use crate::catalog::Function;
 
-/// What the crate is to parse, and what is put back afterwards.
+/// The text for promql-parser, and the parts to insert afterwards.
 #[derive(Debug, Default)]
 pub(super) struct Prepass {
-    /// The query in the crate's language.
+    /// The query as promql-parser reads it.
     pub text: String,
-    /// Literals, selectors and range selectors, complete.
+    /// Literals, selectors and range selectors.
     pub leaves: Vec<Expr>,
     /// Signs that are not part of a number.
     pub signs: Vec<Sign>,
     /// Binary operators.
     pub operators: Vec<BinaryOp>,
-    /// Parentheses around expressions, in the order of the opening ones.
+    /// Parentheses around expressions, in the order of their opening.
     pub parens: Vec<Span>,
     /// Calls, in the order of their names.
     pub calls: Vec<(&'static Function, Span)>,
@@ -54,49 +53,49 @@ pub(super) struct Prepass {
 /// A unary operator.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sign {
-    /// Whether it is a minus; the crate is given a minus for either.
+    /// Whether it is a minus; promql-parser always gets a minus.
     pub is_minus: bool,
-    /// Where it stands.
+    /// Byte offset.
     pub start: usize,
 }
 
 /// A subquery without its inner expression.
 #[derive(Debug)]
 pub(super) struct SubqueryMark {
-    /// Its range.
+    /// Range.
     pub range: DurationExpr,
-    /// Its resolution.
+    /// Resolution.
     pub step: Option<DurationExpr>,
-    /// Its offset.
+    /// Offset.
     pub offset: Option<DurationExpr>,
-    /// Its time.
+    /// Time of `@`.
     pub at: Option<super::ast::At>,
-    /// Where it ends.
+    /// Offset after its last byte.
     pub end: usize,
 }
 
 impl SubqueryMark {
-    /// The subquery around an inner expression.
+    /// Returns the subquery of an inner expression.
     pub fn around(self, expr: Expr) -> Subquery {
         let SubqueryMark { range, step, offset, at, .. } = self;
         Subquery { expr: Box::new(expr), range, step, offset, at }
     }
 }
 
-/// What the walk knows of the expression that it has just read.
+/// Properties of the expression that was just read.
 #[derive(Debug)]
 pub(super) struct Node {
     pub shape: Shape,
     pub value_type: ValueType,
     pub start: usize,
     pub end: usize,
-    /// How deep the tree is that stands here.
+    /// Depth of its tree.
     pub depth: usize,
-    /// The first complaint about types in it, in the order in which Prometheus checks.
+    /// Its first type error, in Prometheus' order of checks.
     pub complaint: Option<Box<Fault>>,
 }
 
-/// The kinds of expressions that modifiers tell apart.
+/// Kinds of expressions that modifiers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Number,
@@ -109,10 +108,10 @@ pub(super) enum Shape {
     Other,
 }
 
-/// How strongly `^` binds; a unary sign binds less.
+/// Precedence of `^`, which is higher than that of a sign.
 const POWER_PRECEDENCE: u8 = 6;
 
-/// Reads a whole query.
+/// Reads a query.
 pub(super) fn prepass(query: &str, options: ParseOptions) -> Result<Prepass, Fault> {
     let mut scanner = Scanner::new(query, options);
     if scanner.peek()?.kind == TokenKind::Eof {
@@ -138,17 +137,17 @@ pub(super) struct Scanner<'a> {
     query: &'a str,
     lexer: Lexer<'a>,
     peeked: Option<Token>,
-    /// Where the token that was taken last ends.
+    /// End of the last token taken.
     last_end: usize,
     options: ParseOptions,
     prepass: Prepass,
-    /// Aggregations that are still open; a syntax error inside one is put down to it.
+    /// Open aggregations; a syntax error inside one mentions it.
     open_aggregates: usize,
-    /// Levels of recursion.
+    /// Recursion depth.
     depth: usize,
     /// Nodes so far.
     node_count: usize,
-    /// Nodes so far, each counted once for every aggregation around it.
+    /// Nodes so far, each counted once per enclosing aggregation.
     aggregated_node_count: usize,
     /// Matchers so far.
     matcher_count: usize,
@@ -192,12 +191,12 @@ impl<'a> Scanner<'a> {
         Ok(token)
     }
 
-    /// Takes the next token if it is of a kind.
+    /// Takes the next token if it is of the given kind.
     fn accept(&mut self, kind: TokenKind) -> Result<Option<Token>, Fault> {
         if self.peek()?.kind == kind { self.advance().map(Some) } else { Ok(None) }
     }
 
-    /// Takes the next token, which has to be of a kind.
+    /// Takes the next token and requires the given kind.
     fn expect(&mut self, kind: TokenKind) -> Result<Token, Fault> {
         let token = self.advance()?;
         if token.kind == kind { Ok(token) } else { Err(self.unexpected(token)) }
@@ -211,14 +210,14 @@ impl<'a> Scanner<'a> {
         &self.query[token.start..token.end]
     }
 
-    /// The complaint about a token where nothing says what was expected.
+    /// Returns the error for an unexpected token without naming alternatives.
     fn unexpected(&self, token: Token) -> Fault {
         let context = if self.open_aggregates > 0 { " in aggregation" } else { "" };
         let what = token.describe(self.query);
         Fault { position: token.start, message: format!("unexpected {what}{context}") }
     }
 
-    /// The complaint about a token inside a construct that says what it expected.
+    /// Returns the error for an unexpected token in a construct, with the expected alternatives.
     fn unexpected_in(&self, token: Token, context: &str, expected: &str) -> Fault {
         let what = token.describe(self.query);
         Fault {
@@ -227,7 +226,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Counts a level of recursion; the caller calls `leave` unless it fails.
+    /// Enters a level of recursion; unless it fails, the caller calls `leave` afterwards.
     fn enter(&mut self, position: usize) -> Result<(), Fault> {
         self.depth += 1;
         check_nesting(self.depth, position)
@@ -237,7 +236,7 @@ impl<'a> Scanner<'a> {
         self.depth -= 1;
     }
 
-    /// Counts a node of the tree.
+    /// Counts a node.
     fn count_node(&mut self, position: usize) -> Result<(), Fault> {
         self.node_count += 1;
         self.aggregated_node_count += self.open_aggregates;
@@ -253,7 +252,7 @@ impl<'a> Scanner<'a> {
         Err(Fault { position, message })
     }
 
-    /// Reads an expression whose operators bind at least so strongly.
+    /// Reads an expression of operators with at least the given precedence.
     fn expression(&mut self, precedence_min: u8) -> Result<Node, Fault> {
         let mut lhs = self.signed()?;
         loop {
@@ -266,7 +265,7 @@ impl<'a> Scanner<'a> {
             self.count_node(token.start)?;
             self.prepass.operators.push(op);
             let given = match op {
-                // `bool`, so that scalars may stand on both sides.
+                // `bool` allows scalars on both sides.
                 BinaryOp::TrimUpper => "< bool",
                 BinaryOp::TrimLower => "> bool",
                 op => op.as_str(),
@@ -274,7 +273,7 @@ impl<'a> Scanner<'a> {
             let _ = write!(self.prepass.text, " {given} ");
             let modifiers = self.binary_modifiers()?;
             self.enter(token.start)?;
-            // All but `^` group from the left.
+            // All operators except `^` are left-associative.
             let rhs = self.expression(precedence + u8::from(precedence < POWER_PRECEDENCE))?;
             self.leave();
             if modifiers.has_fill() && !self.options.fill_modifiers {
@@ -286,7 +285,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads signs and what they stand before.
+    /// Reads signs and their operand.
     fn signed(&mut self) -> Result<Node, Fault> {
         let text_len = self.prepass.text.len();
         let first_sign = self.prepass.signs.len();
@@ -336,7 +335,7 @@ fn check_tree_depth(depth: usize, position: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How strongly an operator binds.
+/// Returns the precedence of an operator.
 fn precedence(op: BinaryOp) -> u8 {
     match op {
         BinaryOp::Or => 1,

@@ -1,9 +1,9 @@
-//! What modifies an operand (`offset`, `@`, `anchored`, `smoothed`), an aggregation (`by`,
-//! `without`) and a binary operator (`bool`, `on`, `group_left`, `fill`, …).
+//! Modifiers of an operand (`offset`, `@`, `anchored`, `smoothed`), of an aggregation (`by`,
+//! `without`) and of a binary operator (`bool`, `on`, `group_left`, `fill`, …).
 //!
-//! The first kind is lifted: the crate lacks two of the four, knows no computed offsets, and is
-//! stricter than Prometheus about what may follow what. The other two are handed on, with
-//! labels in quotes, since the crate does not take all keywords for names.
+//! Operand modifiers are extracted: promql-parser lacks two of the four and computed offsets, and
+//! restricts their order more than Prometheus. The others are passed on, with quoted labels,
+//! because promql-parser does not accept all keywords as names.
 
 use std::fmt::Write as _;
 
@@ -20,25 +20,25 @@ use super::{Node, Scanner, Shape};
 #[derive(Debug)]
 pub(in crate::parse) struct BinaryModifiers {
     pub is_bool: bool,
-    /// The labels of `on` or `ignoring`.
+    /// Labels of `on` or `ignoring`.
     pub labels: Vec<String>,
     pub is_on: bool,
     pub cardinality: Cardinality,
-    /// The labels of `group_left` or `group_right`.
+    /// Labels of `group_left` or `group_right`.
     pub include: Vec<String>,
     fill_left: Option<f64>,
     fill_right: Option<f64>,
 }
 
 impl BinaryModifiers {
-    /// Whether a side is filled.
+    /// Returns whether a side is filled.
     pub fn has_fill(&self) -> bool {
         self.fill_left.is_some() || self.fill_right.is_some()
     }
 }
 
 impl Scanner<'_> {
-    /// Reads the modifiers and brackets behind an operand.
+    /// Reads the modifiers and brackets after an operand.
     pub(super) fn modified(&mut self, mut node: Node) -> Result<Node, Fault> {
         loop {
             match self.peek()?.kind {
@@ -70,7 +70,7 @@ impl Scanner<'_> {
         if slot.is_some() {
             return Err(fault("offset may not be set multiple times"));
         }
-        // An offset of nothing is no offset.
+        // An offset of 0 equals no offset.
         let is_zero = matches!(offset.kind, DurationKind::Literal { seconds, .. }
             if (seconds * 1e9).round() == 0.0);
         if !is_zero {
@@ -128,7 +128,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Where offset and time of what has just been read are kept.
+    /// Returns the offset and time of the operand that was just read.
     fn times(&mut self, shape: Shape) -> Option<(&mut Option<DurationExpr>, &mut Option<At>)> {
         match shape {
             Shape::Selector | Shape::NamedSelector | Shape::Matrix => {
@@ -148,7 +148,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Lets what has just been read reach to the end of its modifier.
+    /// Extends the span of the operand that was just read to the end of its modifier.
     fn extend(&mut self, node: &mut Node, end: usize) {
         node.end = end;
         if node.shape == Shape::Subquery {
@@ -160,7 +160,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `anchored` and `smoothed`; they do not count as part of the selector's span.
+    /// Sets `anchored` or `smoothed`; they are not part of the selector's span.
     fn mode(&mut self, mode: RangeMode, node: &Node) -> Result<(), Fault> {
         self.advance()?;
         let word = if mode == RangeMode::Anchored { "anchored" } else { "smoothed" };
@@ -187,13 +187,13 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether `by` or `without` comes next.
+    /// Returns whether `by` or `without` is next.
     pub(super) fn is_grouping(&mut self) -> Result<bool, Fault> {
         let kind = self.peek()?.kind;
         Ok(matches!(kind, TokenKind::Keyword(Keyword::By | Keyword::Without)))
     }
 
-    /// Reads `by (…)` or `without (…)`, hands it on, and returns where it ends.
+    /// Reads `by (…)` or `without (…)`, passes it on, and returns its end.
     pub(super) fn grouping(&mut self) -> Result<usize, Fault> {
         let token = self.advance()?;
         let is_by = token.kind == TokenKind::Keyword(Keyword::By);
@@ -203,7 +203,7 @@ impl Scanner<'_> {
         Ok(end)
     }
 
-    /// Reads `(a, b, …)` and returns the labels and where they end.
+    /// Reads `(a, b, …)` and returns the labels and the end.
     fn labels(&mut self) -> Result<(Vec<String>, usize), Fault> {
         let token = self.advance()?;
         if token.kind != TokenKind::LeftParen {
@@ -237,7 +237,7 @@ impl Scanner<'_> {
         Ok(label)
     }
 
-    /// Gives the crate a list of labels in quotes.
+    /// Writes a list of quoted labels for promql-parser.
     fn push_labels(&mut self, labels: &[String]) {
         self.prepass.text.push('(');
         for (position, label) in labels.iter().enumerate() {
@@ -248,7 +248,7 @@ impl Scanner<'_> {
         self.prepass.text.push_str(") ");
     }
 
-    /// Reads the modifiers behind a binary operator and hands them on.
+    /// Reads the modifiers after a binary operator and passes them on.
     pub(super) fn binary_modifiers(&mut self) -> Result<BinaryModifiers, Fault> {
         let mut modifiers = BinaryModifiers {
             is_bool: false,
@@ -276,7 +276,7 @@ impl Scanner<'_> {
         Ok(modifiers)
     }
 
-    /// `group_left` and `group_right`.
+    /// Reads the labels of `group_left` or `group_right`.
     fn group(&mut self, modifiers: &mut BinaryModifiers) -> Result<(), Fault> {
         let (cardinality, word) = match self.peek()?.kind {
             TokenKind::Keyword(Keyword::GroupLeft) => (Cardinality::ManyToOne, "group_left "),
@@ -285,7 +285,7 @@ impl Scanner<'_> {
         };
         self.advance()?;
         modifiers.cardinality = cardinality;
-        // The list may be left out, but only where an operand or a `fill` follows.
+        // The list may be omitted only before an operand or `fill`.
         let next = self.peek()?.kind;
         if next == TokenKind::LeftParen || !next.starts_expression() {
             modifiers.include = self.labels()?.0;
@@ -295,7 +295,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// `fill (…)`, or `fill_left (…)` and `fill_right (…)` in either order.
+    /// Reads `fill (…)`, or `fill_left (…)` and `fill_right (…)` in either order.
     fn fill(&mut self, modifiers: &mut BinaryModifiers) -> Result<(), Fault> {
         let TokenKind::Keyword(first) = self.peek()?.kind else { return Ok(()) };
         if !first.is_fill() {
@@ -354,7 +354,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The time of `@ …` in ms.
+/// Converts the time of `@ …` to ms.
 ///
 /// Source: `setTimestamp` of Prometheus.
 fn at_time(seconds: f64, position: usize) -> Result<i64, Fault> {

@@ -9,7 +9,7 @@ use super::{Node, Scanner, Shape, Sign};
 use crate::catalog;
 
 impl Scanner<'_> {
-    /// Reads one operand with the modifiers behind it.
+    /// Reads an operand with its modifiers.
     pub(super) fn operand(&mut self) -> Result<Node, Fault> {
         let token = self.advance()?;
         self.count_node(token.start)?;
@@ -44,7 +44,7 @@ impl Scanner<'_> {
         Ok(self.leaf(Shape::Number, ValueType::Scalar, kind, token))
     }
 
-    /// The value of a number or a duration, in seconds, and whether it is a duration.
+    /// Returns the value of a number or a duration in seconds, and whether it is a duration.
     pub(super) fn number_value(&self, token: Token) -> Result<(f64, bool), Fault> {
         let text = self.text(token);
         let is_duration = token.kind == TokenKind::Duration;
@@ -57,13 +57,13 @@ impl Scanner<'_> {
         Ok((value, is_duration))
     }
 
-    /// Gives the crate a number in a form that it reads the same way.
+    /// Writes a number for promql-parser such that it reads the same value.
     fn push_number(&mut self, value: f64) {
         let sign = if value.is_sign_negative() && !value.is_nan() { "-" } else { "" };
         let _ = write!(self.prepass.text, "{sign}{}", value.abs());
     }
 
-    /// Makes signs part of the number behind them.
+    /// Makes signs part of the number after them.
     pub(super) fn fold_signs(&mut self, signs: &[Sign], operand: Node) -> Node {
         let start = signs.first().map_or(operand.start, |sign| sign.start);
         let is_negative = signs.iter().filter(|sign| sign.is_minus).count() % 2 == 1;
@@ -83,7 +83,7 @@ impl Scanner<'_> {
 
     fn string(&mut self, token: Token) -> Node {
         let value = literal::unquote(self.text(token));
-        // The crate reads escapes differently, so it is given none.
+        // promql-parser reads escapes differently, so it gets an empty string.
         self.prepass.text.push_str("\"\"");
         self.leaf(Shape::Other, ValueType::String, ExprKind::String(value), token)
     }
@@ -129,7 +129,7 @@ impl Scanner<'_> {
         Ok(Node { shape: Shape::Other, value_type, start, end, depth, complaint })
     }
 
-    /// Reads `(…)` with expressions between commas.
+    /// Reads `(…)` with comma-separated expressions.
     fn arguments(&mut self) -> Result<(Vec<Node>, Token), Fault> {
         let open = self.expect(TokenKind::LeftParen)?;
         self.prepass.text.push('(');
@@ -152,7 +152,7 @@ impl Scanner<'_> {
         Ok((args, close))
     }
 
-    /// Whether the name of an aggregation that has just been read is not that of a metric.
+    /// Returns whether the aggregation name that was just read is not a metric name.
     fn is_aggregation(&mut self) -> Result<bool, Fault> {
         Ok(self.peek()?.kind == TokenKind::LeftParen || self.is_grouping()?)
     }
@@ -200,7 +200,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Whether an aggregation takes a parameter before its operand.
+/// Returns whether an aggregation takes a parameter before its operand.
 pub(super) fn has_parameter(op: AggregateOp) -> bool {
     matches!(
         op,

@@ -1,5 +1,5 @@
-//! Ranges, resolutions and offsets: lifted, because the crate knows literals only, and keeps
-//! neither what is below a millisecond nor how a duration was written.
+//! Ranges, resolutions and offsets. They are extracted because promql-parser supports only literals
+//! and loses fractions of a millisecond and the notation of durations.
 
 use super::super::Fault;
 use super::super::ast::{
@@ -10,7 +10,7 @@ use super::super::duration::is_out_of_range;
 use super::super::token::{Context, Token, TokenKind};
 use super::{Node, Scanner, Shape, SubqueryMark};
 
-/// What a complaint about a token says: in what, and what was expected.
+/// Construct and expected alternatives, for an error message.
 type Expected = (&'static str, &'static str);
 
 const IN_OFFSET: Expected = ("offset", "number, duration, step(), or range()");
@@ -19,11 +19,11 @@ const AFTER_RANGE: Expected = ("subquery or range", "\":\" or \"]\"");
 const IN_STEP: Expected = ("subquery selector", "number, duration, step(), range(), or \"]\"");
 const AFTER_STEP: Expected = ("subquery selector", "\"]\"");
 
-/// How strongly `^` binds in a duration; a unary sign binds less.
+/// Precedence of `^` in a duration, which is higher than that of a sign.
 const POWER_PRECEDENCE: u8 = 3;
 
 impl Scanner<'_> {
-    /// Reads `[…]` behind an expression.
+    /// Reads `[…]` after an expression.
     pub(super) fn bracket(&mut self, node: Node) -> Result<Node, Fault> {
         let open = self.advance()?;
         let range = self.positive_duration(IN_RANGE)?;
@@ -62,7 +62,7 @@ impl Scanner<'_> {
         let ExprKind::Selector(selector) = &mut leaf.kind else {
             return fault("ranges only allowed for vector selectors");
         };
-        // Computed offsets and `@ start()` pass, as they do in Prometheus.
+        // Like Prometheus, accepts computed offsets and `@ start()`.
         if selector
             .offset
             .as_ref()
@@ -100,7 +100,7 @@ impl Scanner<'_> {
 
     fn positive_duration(&mut self, expected: Expected) -> Result<DurationExpr, Fault> {
         let duration = self.duration(0, expected)?;
-        // Reading on comes before judging, as in an LR parser.
+        // As in an LR parser, an error in the next token has priority.
         self.peek()?;
         if let DurationKind::Literal { seconds, .. } = duration.kind
             && seconds <= 0.0
@@ -111,10 +111,10 @@ impl Scanner<'_> {
         Ok(duration)
     }
 
-    /// Reads the duration behind `offset`.
+    /// Reads the duration after `offset`.
     ///
-    /// Operators behind it belong to the expression around, unless it starts with a
-    /// parenthesis or two signs.
+    /// Operators after it belong to the enclosing expression, unless it starts with a parenthesis
+    /// or two signs.
     /// Source: the rule `offset_duration_expr` of Prometheus.
     pub(super) fn offset_duration(&mut self) -> Result<DurationExpr, Fault> {
         let sign = self.peek()?;
@@ -158,7 +158,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads a duration whose operators bind at least so strongly.
+    /// Reads a duration of operators with at least the given precedence.
     fn duration(&mut self, precedence_min: u8, expected: Expected) -> Result<DurationExpr, Fault> {
         let token = self.peek()?;
         self.enter(token.start)?;
@@ -211,7 +211,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads a literal, a function or a parenthesis.
+    /// Reads a literal, a function or parentheses.
     fn duration_primary(&mut self, expected: Expected) -> Result<DurationExpr, Fault> {
         let token = self.peek()?;
         self.count_node(token.start)?;
@@ -263,7 +263,7 @@ impl Scanner<'_> {
         self.expect_in(TokenKind::Comma, expected)?;
         let b = Box::new(self.duration(0, expected)?);
         self.expect_in(TokenKind::RightParen, expected)?;
-        // As in Prometheus, the name and the parentheses are not part of it.
+        // As in Prometheus, the span excludes the name and the parentheses.
         let span = Span { start: a.span.start, end: b.span.end };
         let is_min = context == Context::MinOf;
         let kind = if is_min { DurationKind::MinOf(a, b) } else { DurationKind::MaxOf(a, b) };
@@ -279,7 +279,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Puts a sign before a duration: into a literal, else around it; a plus is dropped.
+    /// Applies a sign to a duration: inside a literal, otherwise around it; a plus is dropped.
     fn signed_duration(
         &self,
         sign: Token,
@@ -311,7 +311,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Notes the parentheses around a duration; literals do without.
+/// Records parentheses around a duration, except around a literal.
 fn wrap(duration: &mut DurationExpr) {
     duration.is_wrapped = !matches!(duration.kind, DurationKind::Literal { .. });
 }
@@ -326,7 +326,7 @@ fn check_range(duration: &DurationExpr, token: Token) -> Result<(), Fault> {
     }
 }
 
-/// How strongly an operator binds in a duration, and how it is written.
+/// Returns precedence and symbol of an operator in a duration.
 fn duration_operator(op: BinaryOp) -> Option<(u8, char)> {
     Some(match op {
         BinaryOp::Add => (1, '+'),

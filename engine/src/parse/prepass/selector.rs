@@ -1,5 +1,5 @@
-//! Selectors: lifted whole, because the crate compiles regular expressions by rules of its own,
-//! takes `or` in braces for an operator, and knows nothing of bytes in names.
+//! Selectors. They are extracted because promql-parser compiles regular expressions by different
+//! rules, reads `or` in braces as an operator, and does not support arbitrary bytes in names.
 
 use model::{METRIC_NAME, MatchOp, Matcher};
 
@@ -9,7 +9,7 @@ use super::super::{Fault, MATCHERS_MAX, REGEXES_MAX, check, literal};
 use super::{Node, Scanner, Shape};
 
 impl Scanner<'_> {
-    /// A selector that starts with a metric's name.
+    /// Reads a selector that starts with a metric name.
     pub(super) fn named_selector(&mut self, name: Token) -> Result<Node, Fault> {
         match self.accept(TokenKind::LeftBrace)? {
             Some(brace) => self.vector_selector(Some(name), brace),
@@ -17,7 +17,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A selector whose opening brace has been read.
+    /// Reads a selector after its opening brace.
     pub(super) fn vector_selector(
         &mut self,
         name: Option<Token>,
@@ -28,7 +28,7 @@ impl Scanner<'_> {
         Ok(self.push_selector(name, matchers, start, end))
     }
 
-    /// A selector and nothing else, as the metadata endpoints take it.
+    /// Reads a selector and nothing else, for the metadata endpoints.
     pub(super) fn lone_selector(&mut self) -> Result<Vec<Matcher>, Fault> {
         let token = self.advance()?;
         match token.kind {
@@ -73,7 +73,7 @@ impl Scanner<'_> {
         Node { shape, value_type, start, end, depth: 1, complaint }
     }
 
-    /// Reads matchers up to the closing brace; returns them and where it ends.
+    /// Reads matchers up to the closing brace; returns them and the end.
     fn matchers(&mut self) -> Result<(Vec<Matcher>, usize), Fault> {
         let mut matchers = Vec::new();
         loop {
@@ -108,7 +108,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A quoted label's name with operator and value, or a quoted metric's name.
+    /// Reads a quoted label name with operator and value, or a quoted metric name.
     fn quoted_matcher(&mut self, label: Token) -> Result<Matcher, Fault> {
         let name = literal::unquote(self.text(label));
         match match_op(self.peek()?.kind) {

@@ -1,6 +1,6 @@
-//! Queries, and what Prometheus 3.14 says to them (with all its experimental features on).
+//! Queries with the results of Prometheus 3.14, with all experimental features enabled.
 
-/// Queries that are refused, with the message.
+/// Rejected queries with their messages.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("", "unknown position: parse error: no expression found in input"),
     (" ", "1:1: parse error: no expression found in input"),
@@ -440,7 +440,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Queries as `format_query` returns them.
+/// Queries with the results of `format_query`.
 pub(super) const FORMATTED: &[(&str, &str)] = &[
     ("up", "up"),
     ("1", "1"),
@@ -643,7 +643,7 @@ pub(super) const FORMATTED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Queries as `parse_query` returns them.
+/// Queries with the results of `parse_query`.
 pub(super) const TREES: &[(&str, &str)] = &[
     (
         "-1^2",

@@ -1,4 +1,4 @@
-//! The parser as a whole, against what Prometheus says to the same queries.
+//! Tests of the whole parser against results of Prometheus.
 
 mod cases;
 
@@ -22,7 +22,7 @@ fn refusal(query: &str, options: &ParseOptions) -> String {
     }
 }
 
-/// Formatted, whatever it takes.
+/// Formats without a limit.
 fn formatted(expr: &Expr) -> String {
     format(expr, usize::MAX).unwrap()
 }
@@ -48,7 +48,7 @@ fn formatting_ends_at_its_limit() {
         assert_eq!(format(&tree, expected.len()).as_deref(), Some(*expected), "{query}");
         assert_eq!(format(&tree, expected.len() - 1), None, "{query}");
     }
-    // Signs copy nothing, and a row of operators is looked at once.
+    // Signs are not copied, and a chain of operators is visited once.
     let row = vec!["a"; 4000].join("+");
     let query = format!("{}{row}{}", "-(".repeat(60), ")".repeat(60));
     let is_cut = move || format(&parsed(&query), 1 << 20).is_none();
@@ -66,8 +66,8 @@ fn trees_are_those_of_prometheus() {
 #[test]
 fn formatted_queries_mean_the_same() {
     for (query, _) in cases::FORMATTED {
-        // Two signs let an offset take in what follows it; printed, there is but one. An empty
-        // second argument of `info` is printed as nothing at all. Prometheus does both.
+        // Two signs make an offset include the operators after it, but print as one. An empty
+        // second argument of `info` prints as nothing. Prometheus does both.
         if query.contains("offset --") || query.contains(", {})") {
             continue;
         }
@@ -78,7 +78,7 @@ fn formatted_queries_mean_the_same() {
     }
 }
 
-/// The texts of all nodes, parents first.
+/// Collects the texts of all nodes, parents first.
 fn spans<'a>(query: &'a str, expr: &Expr, out: &mut Vec<&'a str>) {
     out.push(&query[expr.span.start as usize..expr.span.end as usize]);
     match &expr.kind {
@@ -120,7 +120,7 @@ fn spans_cover_what_was_written() {
         ),
         ("(sum(up) by (a))", &["(sum(up) by (a))", "sum(up) by (a)", "up"]),
         ("topk(5, up @ start())", &["topk(5, up @ start())", "5", "up @ start()"]),
-        // `anchored` and `smoothed` do not lengthen a selector.
+        // `anchored` and `smoothed` do not extend the span of a selector.
         ("up smoothed + 1", &["up smoothed + 1", "up", "1"]),
         ("(a+b)[1h:1m] offset -(1m)", &["(a+b)[1h:1m] offset -(1m)", "(a+b)", "a+b", "a", "b"]),
         ("2 ^ 3 ^ \"é\"[1m:]", &[]),
@@ -433,8 +433,8 @@ proptest! {
             Err(error) => {
                 let message = error.to_string();
                 prop_assert!(message.contains(": parse error: "), "{}", message);
-                // The crate never gets to see what it would refuse.
-                prop_assert!(!message.contains("the grammar does not take"), "{}", message);
+                // promql-parser never gets a text that it would reject.
+                prop_assert!(!message.contains("promql-parser rejects"), "{}", message);
             }
         }
         let _ = parse_selector(&query);
@@ -443,7 +443,7 @@ proptest! {
     #[test]
     fn any_text_is_a_query_or_an_error(query in "\\PC{0,40}|[ -~\n\t]{0,60}") {
         if let Err(error) = parse(&query, &ParseOptions::ALL) {
-            prop_assert!(!error.to_string().contains("the grammar does not take"), "{}", error);
+            prop_assert!(!error.to_string().contains("promql-parser rejects"), "{}", error);
         }
     }
 
@@ -461,7 +461,7 @@ proptest! {
         prop_assume!(query.is_char_boundary(end));
         let changed = format!("{}{word}{}", &query[..at], &query[end..]);
         if let Err(error) = parse(&changed, &ParseOptions::ALL) {
-            prop_assert!(!error.to_string().contains("the grammar does not take"), "{}", error);
+            prop_assert!(!error.to_string().contains("promql-parser rejects"), "{}", error);
         }
     }
 }
