@@ -109,8 +109,8 @@ impl Cursor for DecodingCursor<'_> {
         Ok(advance)
     }
 
-    fn look_through(&mut self, ranges: StepRanges) {
-        self.0.look_through(ranges);
+    fn restrict_to(&mut self, ranges: StepRanges) {
+        self.0.restrict_to(ranges);
     }
 }
 

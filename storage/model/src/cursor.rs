@@ -156,8 +156,8 @@ impl StepRanges {
         })
     }
 
-    /// The first window that ends at a time or later: where it begins, a sample exactly there not
-    /// being in it, and where it ends.
+    /// Returns the first range that ends at a time or later: its start, which is exclusive, and its
+    /// end.
     #[inline]
     pub fn from(&self, time_ms: i64) -> (i64, i64) {
         let first_end_ms = self.after_ms.saturating_add(self.span_ms);
@@ -170,19 +170,19 @@ impl StepRanges {
         (after_ms, after_ms.saturating_add(self.span_ms))
     }
 
-    /// From one window to the next.
+    /// Returns the distance of the ranges.
     #[inline]
     pub fn step_ms(&self) -> i64 {
         self.step_ms
     }
 
-    /// How long nobody looks between two windows.
+    /// Returns the duration of the gap between two ranges.
     #[inline]
     pub fn gap_ms(&self) -> i64 {
         self.step_ms - self.span_ms
     }
 
-    /// Whether of each window only the newest sample matters.
+    /// Returns whether only the newest sample of each range matters.
     #[inline]
     pub fn only_newest(&self) -> bool {
         self.only_newest
@@ -205,12 +205,12 @@ pub trait Cursor: Send {
         batch: &mut SampleBatch,
     ) -> Result<Advance, SourceError>;
 
-    /// Says before the first batch that only floats in some windows matter. Others may be left
-    /// out, and so may those of a window behind which a call hands over newer ones, where only
-    /// the newest matters. Histograms are never left out.
+    /// Restricts the cursor, before the first batch, to floats in ranges. Floats outside may be omitted,
+    /// and with `only_newest` also those that are not the newest of a range in a batch. Histograms are
+    /// never omitted.
     ///
-    /// Who cannot leave out anything ignores this.
-    fn look_through(&mut self, _ranges: StepRanges) {}
+    /// Does nothing by default.
+    fn restrict_to(&mut self, _ranges: StepRanges) {}
 }
 
 /// Cursor over decoded samples.
@@ -284,7 +284,7 @@ impl Cursor for SliceCursor<'_> {
         })
     }
 
-    fn look_through(&mut self, ranges: StepRanges) {
+    fn restrict_to(&mut self, ranges: StepRanges) {
         self.ranges = Some(ranges);
     }
 }
@@ -319,7 +319,7 @@ mod tests {
         let values: Vec<f64> = timestamps.iter().map(|t| *t as f64).collect();
         let check = |only_newest: bool, bounds: &[i64], expected: &[i64]| {
             let mut cursor = SliceCursor::new(&timestamps, &values);
-            cursor.look_through(StepRanges::new(7, 3, 40, only_newest).unwrap());
+            cursor.restrict_to(StepRanges::new(7, 3, 40, only_newest).unwrap());
             let mut batch = SampleBatch::new();
             for bound in bounds {
                 cursor.next_batch(*bound, &mut batch).unwrap();

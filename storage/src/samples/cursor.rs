@@ -476,7 +476,7 @@ impl Cursor for PartsCursor<'_> {
         }
     }
 
-    fn look_through(&mut self, windows: StepRanges) {
+    fn restrict_to(&mut self, windows: StepRanges) {
         self.windows = Some(windows);
     }
 }

@@ -55,7 +55,7 @@ impl<'a> SeriesCursor<'a> {
             SeriesCursor::Before => {
                 let mut cursor = wanted.set.cursor(wanted.series as usize);
                 if let Some(step_ranges) = wanted.step_ranges {
-                    cursor.look_through(step_ranges);
+                    cursor.restrict_to(step_ranges);
                 }
                 *self = SeriesCursor::At(cursor);
                 return self.next_batch(wanted, until_ms, batch);

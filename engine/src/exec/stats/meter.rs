@@ -186,8 +186,8 @@ impl Cursor for MeteredCursor<'_> {
         Ok(advance)
     }
 
-    fn look_through(&mut self, step_ranges: StepRanges) {
-        self.cursor.look_through(step_ranges);
+    fn restrict_to(&mut self, step_ranges: StepRanges) {
+        self.cursor.restrict_to(step_ranges);
     }
 }
 
