@@ -274,8 +274,13 @@ fn named_paths_exist() {
             path.exists() || path.with_extension("rs").exists()
         })
     };
+    let file = regex(r"`(\w+\.rs)`");
+    let sources = files(root(), ".rs");
+    let is_file = |name: &str| sources.iter().any(|path| path.ends_with(name));
     let mut findings = Vec::new();
     for (name, text) in documents() {
+        let missing = file.captures_iter(&text).filter(|found| !is_file(&found[1]));
+        findings.extend(missing.map(|found| format!("{name}: there is no {}", &found[1])));
         let named = path.captures_iter(&text).map(|found| found[1].to_owned());
         let is_example = |path: &String| path.contains("/name") || path == "tests/mod.rs";
         let missing = named.filter(|path| !is_example(path) && !exists(path));

@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Crates with the largest number of their modules that may stand in import cycles.
-///
-/// The cycles that remain are explained in ARCHITECTURE.md.
+/// Crates with the maximum number of their modules that may be in import cycles.
 const CRATES: [(&str, usize); 4] =
     [("storage/src", 0), ("storage/model/src", 0), ("engine/src", 0), ("src", 0)];
 
