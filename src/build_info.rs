@@ -1,20 +1,20 @@
-//! Version, revision and date of the build, as `build.rs` found them.
+//! Version, revision and date of the build, from `build.rs`.
 
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::time::format_rfc3339;
 
-/// The version of the package.
+/// Version of the package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit that was built; empty where the sources were not in a git repository.
+/// Commit of the build; empty without a git repository.
 pub const REVISION: &str = env!("TESSELLA_REVISION");
 
 /// Seconds from the epoch to the build.
 const BUILD_SECONDS: &str = env!("TESSELLA_BUILD_SECONDS");
 
-/// The time of the build, as in `2026-01-31T12:00:00Z`.
+/// Time of the build, such as `2026-01-31T12:00:00Z`.
 pub static BUILD_DATE: LazyLock<String> = LazyLock::new(|| {
     let seconds = BUILD_SECONDS.parse().unwrap_or_default();
     let with_millis = format_rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));

@@ -1,6 +1,5 @@
-//! The Tessella server: the command line, the configuration, the HTTP API and the life of the
-//! process. Queries are answered by the engine, samples kept by the storage; neither knows
-//! the other, and they meet here.
+//! The Tessella server: command line, configuration, HTTP API and life of the process. It connects
+//! the engine, which answers queries, with the storage, which keeps samples.
 
 mod access;
 pub mod build_info;

@@ -1,4 +1,4 @@
-//! The log, on standard error: `key=value` pairs or JSON, a line a message, with the keys of
+//! Log on standard error: `key=value` pairs or JSON, one line per message, with the keys of
 //! Prometheus: `time`, `level`, `source`, `msg`, then the fields.
 //!
 //! Source: `promslog/slog.go` of Prometheus' common library.
@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::flags::{LogFormat, LogLevel};
 use crate::time::format_rfc3339;
 
-/// Starts the log of the process. Does nothing where one has been started already.
+/// Starts the log of the process, unless it is started already.
 pub fn start(level: LogLevel, format: LogFormat) {
     let level = match level {
         LogLevel::Debug => "debug",
@@ -24,7 +24,7 @@ pub fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Warn => "warn",
         LogLevel::Error => "error",
     };
-    // The libraries below tell of their own affairs; only their warnings matter here.
+    // Of other libraries, only warnings are logged.
     let quiet = if level == "error" { "error" } else { "warn" };
     let filter = EnvFilter::new(format!(
         "{quiet},tessella={level},storage={level},engine={level},model={level}"
@@ -73,14 +73,14 @@ where
     }
 }
 
-/// Name and line of the file that logs.
+/// Returns file and line of a message.
 fn source(metadata: &Metadata<'_>) -> String {
     let file = metadata.file().unwrap_or_default();
     let file = file.rsplit('/').next().unwrap_or_default();
     format!("{file}:{}", metadata.line().unwrap_or_default())
 }
 
-/// The key of a field; one that a line has already gets a prefix.
+/// Returns the key of a field, with a prefix if the line has it already.
 fn key(field: &Field) -> String {
     match field.name() {
         name @ ("time" | "level" | "source" | "msg") => format!("logged_{name}"),
@@ -97,7 +97,7 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The parts of a line, each value in quotes where it needs them.
+/// Parts of a line, with values quoted if necessary.
 #[derive(Default)]
 struct LogLine {
     message: String,
@@ -128,7 +128,7 @@ impl Visit for LogLine {
     }
 }
 
-/// The parts of a JSON object.
+/// Parts of a JSON object.
 #[derive(Default)]
 struct Object {
     message: String,
@@ -187,7 +187,7 @@ pub(crate) mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
-    /// A log in memory. Copies share it.
+    /// Log in memory, shared by its clones.
     #[derive(Clone, Default)]
     pub(crate) struct Lines(pub(crate) Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! The retention that applies, the growth of the store, and the time at which its disk is full.
+//! Active retention, growth of the store, and the time at which its disk is full.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,26 +12,26 @@ use crate::time::format_rfc3339;
 use crate::units::format_bytes;
 
 const DAY_MS: i64 = 86_400_000;
-/// Complete days before today that the growth is estimated from, at most.
+/// Maximum number of complete days that the growth is estimated from.
 const DAYS_MAX: i64 = 7;
-/// With fewer complete days, there is no estimate.
+/// Minimum number of complete days for an estimate.
 const DAYS_MIN: i64 = 2;
-/// A disk that is full later than this has no date.
+/// Maximum number of days until the disk is full; later dates are not reported.
 const FULL_WITHIN_DAYS: f64 = 36_500.0;
-/// The text for a retention without limits.
+/// Text for a retention without limits.
 pub(crate) const UNLIMITED: &str = "unlimited";
 
-/// The growth of the store.
+/// Growth of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Growth {
     pub(crate) bytes_per_day: u64,
-    /// Complete days that the figure is the mean of.
+    /// Complete days of the mean.
     pub(crate) days: i64,
 }
 
 impl Growth {
-    /// The mean size of the latest complete days, from the first one on that has samples. Days
-    /// without samples between them count, older days and today do not.
+    /// Returns the mean size of recent complete days, from the first one with samples. Days without
+    /// samples between them count, older days and today do not.
     ///
     /// Returns `None` for fewer than two such days.
     pub(crate) fn of(days: &[DayStats], now_ms: i64) -> Option<Growth> {
@@ -48,7 +48,7 @@ impl Growth {
         Some(Growth { bytes_per_day: bytes / count.unsigned_abs().max(1), days: count })
     }
 
-    /// The time at which so many free bytes are used, in ms since the epoch.
+    /// Returns the time at which the free bytes are used, in ms since the epoch.
     ///
     /// Returns `None` for a store that does not grow, or that has room for a century.
     pub(crate) fn full_at_ms(self, free_bytes: u64, now_ms: i64) -> Option<i64> {
@@ -57,25 +57,25 @@ impl Growth {
     }
 }
 
-/// The retention that applies, and what follows from it.
+/// Active retention, growth and free bytes.
 #[derive(Debug)]
 pub(crate) struct RetentionStatus {
-    /// The limits of all samples, as Prometheus shows them; `None` if there are none.
+    /// Limits of all samples in the form of Prometheus; `None` without any.
     pub(crate) limit: Option<String>,
-    /// Rules for some series.
+    /// Number of rules for some series.
     pub(crate) rule_count: usize,
     pub(crate) growth: Option<Growth>,
-    /// Free bytes of the disk; `None` for a store that is not on a local one.
+    /// Free bytes of the disk; `None` for a store that is not on a local disk.
     pub(crate) free_bytes: Option<u64>,
-    /// The time at which the disk is full, if nothing is deleted until then.
+    /// Time at which the disk is full without deletions.
     pub(crate) full_at_ms: Option<i64>,
 }
 
 impl RetentionStatus {
-    /// The status at a time.
+    /// Returns the status at a time.
     pub(crate) async fn of(shared: &Shared, store: &Arc<Store>, now_ms: i64) -> RetentionStatus {
         let folder = storage::local_folder(&shared.args.storage_url);
-        // A disk behind a network may take its time.
+        // A network disk may block.
         let asked = tokio::task::spawn_blocking(|| disk::free_bytes(&folder?).ok()).await;
         let retention = &shared.config().storage.retention;
         RetentionStatus::new(
@@ -101,7 +101,7 @@ impl RetentionStatus {
         RetentionStatus { limit, rule_count, growth, free_bytes, full_at_ms }
     }
 
-    /// Logs it, for the start of a server.
+    /// Logs the status at the start of a server.
     pub(crate) fn log(&self) {
         let rules = self.rule_count;
         let Some(limit) = &self.limit else {
@@ -142,7 +142,7 @@ impl RetentionStatus {
         }
     }
 
-    /// It as JSON.
+    /// Encodes the status as JSON.
     pub(crate) fn json(&self) -> String {
         let limit = self.limit.as_ref().map(|limit| format!("\"{limit}\""));
         let growth = self.growth.map(|growth| growth.bytes_per_day);

@@ -202,7 +202,7 @@ async fn release_memory(shared: Arc<Shared>) {
         if entered != released_after && gate.running() == 0 {
             released_after = entered;
             // A failed release is repeated after the next query.
-            let _ = tokio::task::spawn_blocking(allocator::give_back).await;
+            let _ = tokio::task::spawn_blocking(allocator::release).await;
         }
     }
 }

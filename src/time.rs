@@ -1,4 +1,4 @@
-//! Times and durations as the parameters of the API write them.
+//! Times and durations in parameters of the API.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use model::number_text::parse_float;
 
 use crate::units::{parse_duration, quoted};
 
-/// The start of a metadata query that names none; `math.MinInt64/1000 + 62135596801` seconds.
+/// Default start of a metadata query; `math.MinInt64/1000 + 62135596801` seconds.
 pub(crate) const MIN: Time = Time { seconds: i64::MIN / 1000 + 62_135_596_801, nanos: 0 };
-/// The end of a metadata query that names none.
+/// Default end of a metadata query.
 pub(crate) const MAX: Time = Time { seconds: i64::MAX / 1000 - 62_135_596_801, nanos: 999_999_999 };
 
 /// [`MIN`] and [`MAX`] as Go prints them: their years have more than four digits.
 const MIN_TEXT: &str = "-292273086-05-16T16:47:06Z";
 const MAX_TEXT: &str = "292277025-08-18T07:12:54.999999999Z";
 
-/// Seconds from the first year, from which Go counts, to the epoch.
+/// Seconds from year 1, the start of Go's times, to the epoch.
 const GO_EPOCH_SECONDS: i64 = 62_135_596_800;
 
-/// A moment in UTC. Far beyond the years that Go can count, times wrap as they do there: what is
-/// compared and how Prometheus counts it in ms.
+/// Time in UTC. Beyond the years that Go supports, comparisons and conversions to ms wrap as they do
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     seconds: i64,
@@ -41,9 +41,9 @@ impl PartialOrd for Time {
 }
 
 impl Time {
-    /// Reads decimal seconds since the epoch, or RFC 3339.
+    /// Parses decimal seconds since the epoch, or RFC 3339.
     ///
-    /// Errors: the text that Prometheus gives.
+    /// Errors: the text of Prometheus.
     pub(crate) fn parse(text: &str) -> Result<Time, String> {
         if let Some(number) = parse_float(text) {
             return Ok(Time::from_seconds(number));
@@ -56,19 +56,19 @@ impl Time {
         }
     }
 
-    /// The time of the clock.
+    /// Returns the current time.
     pub(crate) fn now() -> Time {
         let now = std::time::SystemTime::now();
         let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Time { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
     }
 
-    /// The time so many seconds earlier.
+    /// Returns an earlier time.
     pub(crate) fn seconds_before(self, seconds: i64) -> Time {
         Time { seconds: self.seconds.saturating_sub(seconds), ..self }
     }
 
-    /// Seconds in decimals, rounded to ms as far as the fraction goes.
+    /// Converts decimal seconds, with the fraction rounded to ms.
     ///
     /// Source: `parseTime` of Prometheus' API.
     fn from_seconds(number: f64) -> Time {
@@ -78,29 +78,27 @@ impl Time {
         Time { seconds, nanos: nanos.rem_euclid(1_000_000_000) as u32 }
     }
 
-    /// Ms since the epoch, as the evaluation of queries counts them: by way of nanoseconds
-    /// in a signed word, which wraps beyond the years 1677 and 2262, so that no arithmetic
-    /// on the result can overflow.
+    /// Returns ms since the epoch, as in the evaluation of queries: through nanoseconds in a signed
+    /// word, which wrap beyond the years 1677 and 2262, so that arithmetic cannot overflow.
     ///
     /// Source: `timeMilliseconds` of Prometheus' engine.
     pub(crate) fn query_ms(self) -> i64 {
         self.seconds.wrapping_mul(1_000_000_000).wrapping_add(i64::from(self.nanos)) / 1_000_000
     }
 
-    /// Seconds since the first year, which wrap.
+    /// Returns seconds since year 1, which wrap.
     fn go_seconds(self) -> i64 {
         self.seconds.wrapping_add(GO_EPOCH_SECONDS)
     }
 
-    /// Ms since the epoch, as lookups of series and labels count them: they wrap beyond what a
-    /// signed word can hold.
+    /// Returns ms since the epoch, as in lookups of series and labels, which wrap beyond a signed word.
     ///
     /// Source: `FromTime` in `model/timestamp` of Prometheus.
     pub(crate) fn lookup_ms(self) -> i64 {
         self.seconds.wrapping_mul(1000).wrapping_add(i64::from(self.nanos / 1_000_000))
     }
 
-    /// Nanoseconds from an earlier time to this one; as many as fit a word.
+    /// Returns nanoseconds since an earlier time, saturating.
     pub(crate) fn nanos_since(self, earlier: Time) -> i64 {
         let seconds = i128::from(self.go_seconds()) - i128::from(earlier.go_seconds());
         let nanos = seconds * 1_000_000_000 + i128::from(self.nanos) - i128::from(earlier.nanos);
@@ -108,9 +106,9 @@ impl Time {
     }
 }
 
-/// Reads seconds, or a duration with units, into nanoseconds.
+/// Parses seconds, or a duration with units, in nanoseconds.
 ///
-/// Errors: the text that Prometheus gives.
+/// Errors: the text of Prometheus.
 /// Source: `parseDuration` of Prometheus' API.
 pub(crate) fn parse_nanos(text: &str) -> Result<i64, String> {
     if let Some(seconds) = parse_float(text) {
@@ -128,12 +126,12 @@ pub(crate) fn parse_nanos(text: &str) -> Result<i64, String> {
     Ok(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// A duration in nanoseconds; what is negative becomes zero.
+/// Converts nanoseconds to a duration; negative values become zero.
 pub(crate) fn duration_from_nanos(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// Go's conversion to a whole number on 64-bit x86: what does not fit becomes the least one.
+/// Converts to an integer like Go on 64-bit x86: values out of range become the minimum.
 fn go_integer(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
@@ -142,7 +140,7 @@ fn go_integer(number: f64) -> i64 {
     }
 }
 
-/// Reads `2006-01-02T15:04:05.999999999+07:00`, or with a `Z`.
+/// Parses `2006-01-02T15:04:05.999999999+07:00`, or with a `Z`.
 fn parse_rfc3339(text: &str) -> Option<Time> {
     let bytes = text.as_bytes();
     let literals = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
@@ -170,7 +168,7 @@ fn parse_rfc3339(text: &str) -> Option<Time> {
     Some(Time { seconds, nanos })
 }
 
-/// The nanoseconds of `.123…`, where it stands there, and what follows.
+/// Splits nanoseconds such as `.123…` from the rest, if present.
 fn split_fraction(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let Some((b'.' | b',', after)) = bytes.split_first() else {
         return Some((0, bytes));
@@ -198,7 +196,7 @@ fn number(digits: &[u8], max: u32) -> Option<u32> {
     (number <= max).then_some(number)
 }
 
-/// Writes a time of the clock as `2006-01-02T15:04:05.678Z`.
+/// Formats a system time as `2006-01-02T15:04:05.678Z`.
 pub(crate) fn format_rfc3339(time: std::time::SystemTime) -> String {
     let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let moment = Moment::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));

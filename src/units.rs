@@ -1,18 +1,18 @@
-//! Durations and sizes as flags, the configuration and the API write them.
+//! Durations and sizes in flags, the configuration and the API.
 
 use std::time::Duration;
 
 use model::duration::{parse_duration_ns, write_duration};
 pub use model::labels::quoted;
 
-/// Reads a duration such as `5m` or `1h30m`.
+/// Parses a duration such as `5m` or `1h30m`.
 ///
-/// Errors: the text for people, as Prometheus gives it.
+/// Errors: the message of Prometheus.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     parse_duration_ns(text).map(Duration::from_nanos)
 }
 
-/// The units of Go's durations, in ns.
+/// Units of Go's durations, in ns.
 const GO_DURATION_UNITS: [(&str, f64); 8] = [
     ("ns", 1.0),
     ("us", 1e3),
@@ -24,10 +24,10 @@ const GO_DURATION_UNITS: [(&str, f64); 8] = [
     ("h", 3600e9),
 ];
 
-/// Reads a duration as Go's programs write it: decimal numbers with units from hours to
-/// nanoseconds, such as `1.5s`, `300ms` or `1h30m`; a bare `0` is one too. None is below zero.
+/// Parses a duration of Go: decimal numbers with units from hours to nanoseconds, such as `1.5s`,
+/// `300ms` or `1h30m`, or a bare `0`. Negative durations are errors.
 ///
-/// Errors: the text for people.
+/// Errors: the message.
 /// Source: `time.ParseDuration` of Go.
 pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("not a duration such as 500ms, 1.5s or 1m: {}", quoted(text));
@@ -53,7 +53,7 @@ pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(total_ns as u64))
 }
 
-/// Writes a duration in the units of [`parse_duration`].
+/// Formats a duration in the units of [`parse_duration`].
 pub fn format_duration(duration: Duration) -> String {
     let mut text = String::new();
     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -62,15 +62,15 @@ pub fn format_duration(duration: Duration) -> String {
     text
 }
 
-/// A duration in whole ms.
+/// Converts a duration to whole ms.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Reads a count such as `1000` or `5e7`, of at least `MIN`.
+/// Parses a count such as `1000` or `5e7`, of at least `MIN`.
 ///
-/// Errors: the text for people.
-/// Source: Prometheus' flags of whole numbers, which the library kingpin reads as floats and cuts.
+/// Errors: the message.
+/// Source: integer flags of Prometheus, which the library kingpin parses as floats and truncates.
 pub fn parse_count<T: TryFrom<u64>, const MIN: u64>(text: &str) -> Result<T, String> {
     let whole = text.parse::<u64>().ok().or_else(|| {
         let number = text.parse::<f64>().ok().filter(|n| (0.0..2e19).contains(n));
@@ -83,10 +83,10 @@ pub fn parse_count<T: TryFrom<u64>, const MIN: u64>(text: &str) -> Result<T, Str
     T::try_from(count).map_err(|_| format!("count out of range: {}", quoted(text)))
 }
 
-/// Reads a size such as `512MiB`, `2GB` or `65536`; the units count in 1,024, with or
-/// without the `i`, as in Prometheus' size flags.
+/// Parses a size such as `512MiB`, `2GB` or `65536`; units are powers of 1,024, with or without the
+/// `i`, as in size flags of Prometheus.
 ///
-/// Errors: the text for people.
+/// Errors: the message.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) = split_while(text, |c| c.is_ascii_digit());
     let shift = match unit {
@@ -105,7 +105,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     count.checked_mul(1_u64 << shift).ok_or_else(|| format!("size out of range: {text:?}"))
 }
 
-/// Writes a size in the largest unit that divides it.
+/// Formats a size in the largest unit that divides it.
 pub fn format_bytes(bytes: u64) -> String {
     for (unit, shift) in
         [("EiB", 60), ("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]

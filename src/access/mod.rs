@@ -1,4 +1,4 @@
-//! Who may ask: users with passwords, bearers of tokens, and what of it they may do.
+//! Authentication of users by passwords and tokens, and their permissions.
 
 mod passwords;
 pub(crate) mod rate;
@@ -16,36 +16,36 @@ use base64::engine::general_purpose::STANDARD;
 pub(crate) use self::passwords::PasswordChecks;
 use self::passwords::Passwords;
 
-/// The shortest token that is taken, in bytes: its digest is one that is quick to compute, so what
-/// it is of must not be guessed.
+/// Minimum length of a token, in bytes. Its digest is fast to compute, so a token must not be easy to
+/// guess.
 pub(crate) const TOKEN_BYTES_MIN: usize = 16;
 
-/// Whoever has said who they are.
+/// Authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
-    /// The name of the user, or of the token.
+    /// Name of the user or of the token.
     pub(crate) name: Arc<str>,
-    /// Whether nothing but reading is allowed.
+    /// True if requests may only read.
     pub(crate) is_read_only: bool,
 }
 
-/// Everybody who may ask. Where there is nobody in it, everybody may.
+/// Users that may send requests. Without users, requests need no authentication.
 #[derive(Debug)]
 pub(crate) struct Access {
     passwords: Passwords,
     tokens: Vec<(User, TokenDigest)>,
 }
 
-/// Why a request is not let in.
+/// Reason to reject a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It has no credentials, or wrong ones.
+    /// The credentials are absent or wrong.
     Unauthenticated,
-    /// So many passwords are being checked that another one has to wait; send it again.
+    /// Too many password checks wait; retry.
     Busy,
 }
 
-/// What is kept of a token.
+/// SHA-256 digest of a token.
 #[derive(Clone)]
 pub(crate) struct TokenDigest([u8; 32]);
 
@@ -56,16 +56,16 @@ impl std::fmt::Debug for TokenDigest {
 }
 
 impl TokenDigest {
-    /// Of a token.
+    /// Returns the digest of a token.
     pub(crate) fn of(token: &[u8]) -> TokenDigest {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, token).as_ref());
         TokenDigest(bytes)
     }
 
-    /// From its 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     ///
-    /// Errors: the text for people, which does not repeat what was read.
+    /// Errors: the message, which does not repeat the text.
     pub(crate) fn parse(text: &str) -> Result<TokenDigest, &'static str> {
         let wrong = "has to be the SHA-256 digest of the token in 64 hexadecimal digits";
         let digits: Vec<u8> =
@@ -81,50 +81,50 @@ impl TokenDigest {
     }
 }
 
-/// What a request shows.
+/// Credentials of a request.
 enum Credentials {
     Basic { name: Vec<u8>, password: Vec<u8> },
     Bearer(Vec<u8>),
 }
 
 impl Access {
-    /// Nobody.
+    /// Returns access without users.
     pub(crate) fn new() -> Access {
         Access { passwords: Passwords::new(), tokens: Vec::new() }
     }
 
-    /// Lets a user in who knows the password that a bcrypt hash is of.
+    /// Adds a user with the bcrypt hash of the password.
     ///
-    /// Errors: the text for people, which does not repeat the hash.
+    /// Errors: the message, which does not repeat the hash.
     pub(crate) fn add_user(&mut self, user: User, hash: &str) -> Result<(), String> {
         self.passwords.add(user, hash)
     }
 
-    /// Lets in whoever bears a token.
-    pub(crate) fn add_token(&mut self, bearer: User, token: TokenDigest) {
-        self.tokens.push((bearer, token));
+    /// Adds a user with a token.
+    pub(crate) fn add_token(&mut self, user: User, token: TokenDigest) {
+        self.tokens.push((user, token));
     }
 
-    /// Goes on with what is remembered of passwords, where their hashes have not changed.
+    /// Takes over verified passwords whose hashes have not changed.
     pub(crate) fn inherit(&mut self, before: &Access) {
         self.passwords.inherit(&before.passwords);
     }
 
-    /// Whether everybody is let in.
+    /// Returns whether requests need no authentication.
     pub(crate) fn is_open(&self) -> bool {
         self.passwords.is_empty() && self.tokens.is_empty()
     }
 
-    /// The schemes by which credentials are asked for.
+    /// Returns the authentication schemes of the challenge.
     ///
-    /// Source: `webHandler` of Prometheus' exporter toolkit, which says `Basic` and nothing more.
+    /// Source: `webHandler` of Prometheus' exporter toolkit, which only has `Basic`.
     pub(crate) fn schemes(&self) -> impl Iterator<Item = &'static str> {
         let basic = (!self.passwords.is_empty()).then_some("Basic");
         let bearer = (!self.tokens.is_empty()).then_some("Bearer");
         basic.into_iter().chain(bearer)
     }
 
-    /// Who has sent a request; `None` where nobody has to say that.
+    /// Returns the user of a request; `None` if requests need no authentication.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -141,7 +141,7 @@ impl Access {
         }
     }
 
-    /// Looks at all of them, so that the time tells nothing.
+    /// Compares all tokens, so that the time reveals nothing.
     fn bearer(&self, token: &[u8]) -> Result<User, Refusal> {
         let shown = TokenDigest::of(token);
         let mut found = Err(Refusal::Unauthenticated);
@@ -154,7 +154,7 @@ impl Access {
     }
 }
 
-/// The first header `Authorization`, as Go's server reads it.
+/// Parses the first header `Authorization` like Go's server.
 fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes();
     let space = value.iter().position(|byte| *byte == b' ')?;

@@ -1,9 +1,8 @@
 //! Users and the bcrypt hashes of their passwords.
 //!
-//! Such a hash is slow on purpose: 70 ms of a core at the usual cost of 10. So it is computed once
-//! for each password, not for each request; one at a time, so that whoever tries passwords takes
-//! one core at most; and on a thread that may block. What is remembered of a password is a digest
-//! under a key of this process, which is in memory alone.
+//! Such a hash is slow on purpose: 70 ms of a core at the usual cost of 10. It is computed once per
+//! password, not per request, on a blocking thread, and one at a time, so that guessing takes at
+//! most one core. Checked passwords are remembered as a keyed digest, in memory only.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::str::FromStr as _;
@@ -17,20 +16,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refusal, User};
 
-/// The highest cost of a bcrypt hash: each step doubles the work, and 15 takes a core for seconds,
-/// during which other users wait for their first request.
+/// Maximum cost of a bcrypt hash: each step doubles the work, and 15 takes a core for seconds, while
+/// the first requests of other users wait.
 const COST_MAX: u32 = 15;
-/// How many hashes are computed at once.
+/// Maximum number of hashes that are computed at once.
 const RUNNING_MAX: usize = 1;
-/// How many passwords may wait to be checked.
+/// Maximum number of passwords that wait for a check.
 const WAITING_MAX: usize = 100;
-/// How many wrong passwords are remembered, the newest.
+/// Maximum number of wrong passwords that are remembered.
 const WRONG_MAX: usize = 1_000;
 
-/// What is remembered of a name and a password that were shown.
-type Shown = [u8; 32];
+/// Keyed digest of a name and a password.
+type CredentialDigest = [u8; 32];
 
-/// Bounds the work of all checks of passwords, whatever configuration is in force.
+/// Limits the work of all password checks, across configurations.
 #[derive(Debug)]
 pub(crate) struct PasswordChecks {
     running: Arc<Semaphore>,
@@ -47,33 +46,33 @@ impl Default for PasswordChecks {
 }
 
 impl PasswordChecks {
-    /// Waits for the turn of a password; `None` where too many wait already.
-    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for the permit to check a password; `None` if too many wait.
+    pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         let _waiting = self.waiting.try_acquire().ok()?;
         let running = Arc::clone(&self.running).acquire_owned().await;
         Some(running.expect("the semaphore is never closed"))
     }
 }
 
-/// The users.
+/// Users with passwords.
 pub(super) struct Passwords {
     users: BTreeMap<String, Known>,
     key: hmac::Key,
     wrong: Mutex<Recent>,
 }
 
-/// A user, and the password once it was shown.
+/// User with the digest of the password, once it is verified.
 struct Known {
     user: User,
     hash: String,
-    right: Mutex<Option<Shown>>,
+    right: Mutex<Option<CredentialDigest>>,
 }
 
-/// The newest of what was wrong.
+/// Most recent wrong credentials.
 #[derive(Default)]
 struct Recent {
-    all: HashSet<Shown>,
-    order: VecDeque<Shown>,
+    all: HashSet<CredentialDigest>,
+    order: VecDeque<CredentialDigest>,
 }
 
 impl std::fmt::Debug for Passwords {
@@ -83,7 +82,7 @@ impl std::fmt::Debug for Passwords {
 }
 
 impl Passwords {
-    /// No users.
+    /// Returns passwords without users.
     pub(super) fn new() -> Passwords {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
             .expect("the system has random numbers, as TLS needs them too");
@@ -110,7 +109,7 @@ impl Passwords {
         Ok(())
     }
 
-    /// Goes on with what is remembered of passwords whose hashes are the same as before.
+    /// Takes over verified passwords whose hashes have not changed.
     pub(super) fn inherit(&mut self, before: &Passwords) {
         self.key = before.key.clone();
         for (name, known) in &mut self.users {
@@ -119,13 +118,13 @@ impl Passwords {
                 known.right = Mutex::new(*earlier.right());
             }
         }
-        // Of what was wrong nobody knows whose it was.
+        // Wrong credentials have no user, so any changed hash may make them right.
         if self.hashes() == before.hashes() {
             self.wrong = Mutex::new(std::mem::take(&mut before.wrong()));
         }
     }
 
-    /// The users' names and hashes, in the order of the names.
+    /// Returns names and hashes of the users, sorted by name.
     pub(super) fn hashes(&self) -> Vec<(String, String)> {
         let pair = |(name, known): (&String, &Known)| (name.clone(), known.hash.clone());
         self.users.iter().map(pair).collect()
@@ -135,7 +134,7 @@ impl Passwords {
         self.users.is_empty()
     }
 
-    /// The user of a name, if the password is right.
+    /// Returns the user of a name if the password is right.
     pub(super) async fn check(
         &self,
         name: &[u8],
@@ -148,16 +147,16 @@ impl Passwords {
         if let Some(outcome) = self.remembered(known, &shown) {
             return outcome;
         }
-        let turn = checks.turn().await.ok_or(Refusal::Busy)?;
-        // Another request may have shown the same meanwhile.
+        let permit = checks.acquire().await.ok_or(Refusal::Busy)?;
+        // Another request may have checked the same credentials meanwhile.
         if let Some(outcome) = self.remembered(known, &shown) {
             return outcome;
         }
         let hash = known.unwrap_or(stand_in).hash.clone();
         let is_right = tokio::task::spawn_blocking(move || {
             let is_right = bcrypt::verify(password, &hash).unwrap_or(false);
-            // Kept where nobody waits any more, too.
-            drop(turn);
+            // Held until the end even if the request is gone.
+            drop(permit);
             is_right
         });
         match (known, is_right.await.unwrap_or(false)) {
@@ -172,17 +171,17 @@ impl Passwords {
         }
     }
 
-    /// Whose hash is computed where nobody has this name: always the same one, so that the time
-    /// does not tell who is a user, whatever the costs of their hashes.
+    /// Returns the user whose hash is computed for an unknown name: always the same, so that the time
+    /// does not reveal which names exist.
     fn stand_in(&self, name: &[u8]) -> Option<&Known> {
         let tag = hmac::sign(&self.key, name);
         let number = tag.as_ref().iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
         let count = self.users.len() as u64;
-        let place = number.checked_rem(count).and_then(|place| usize::try_from(place).ok())?;
-        self.users.values().nth(place)
+        let index = number.checked_rem(count).and_then(|index| usize::try_from(index).ok())?;
+        self.users.values().nth(index)
     }
 
-    fn shown(&self, name: &[u8], password: &[u8]) -> Shown {
+    fn shown(&self, name: &[u8], password: &[u8]) -> CredentialDigest {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&(name.len() as u64).to_le_bytes());
         context.update(name);
@@ -192,7 +191,11 @@ impl Passwords {
         shown
     }
 
-    fn remembered(&self, known: Option<&Known>, shown: &Shown) -> Option<Result<User, Refusal>> {
+    fn remembered(
+        &self,
+        known: Option<&Known>,
+        shown: &CredentialDigest,
+    ) -> Option<Result<User, Refusal>> {
         if let Some(known) = known {
             let right = *known.right();
             if right.is_some_and(|right| verify_slices_are_equal(&right, shown).is_ok()) {
@@ -208,13 +211,13 @@ impl Passwords {
 }
 
 impl Known {
-    fn right(&self) -> MutexGuard<'_, Option<Shown>> {
+    fn right(&self) -> MutexGuard<'_, Option<CredentialDigest>> {
         self.right.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Recent {
-    fn note(&mut self, shown: Shown) {
+    fn note(&mut self, shown: CredentialDigest) {
         if !self.all.insert(shown) {
             return;
         }

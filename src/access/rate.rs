@@ -1,26 +1,26 @@
-//! How many requests are taken, whoever sends them.
+//! Rate limit of all requests together.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A bucket that holds so many requests at most, and gains one each interval.
+/// Token bucket that gains one request per interval, up to its burst.
 ///
 /// Source: `rate_limit` of Prometheus' exporter toolkit.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     interval: Duration,
     burst: u32,
-    /// When the bucket is full again.
+    /// Time at which the bucket is full.
     full_at: Mutex<Option<Instant>>,
 }
 
 impl RateLimit {
-    /// A full bucket. The interval is above 0, and so is the burst.
+    /// Returns a full bucket. Interval and burst are above 0.
     pub(crate) fn new(interval: Duration, burst: u32) -> RateLimit {
         RateLimit { interval, burst, full_at: Mutex::new(None) }
     }
 
-    /// Goes on with what has been taken, where the limit has not changed.
+    /// Takes over the state of a bucket with the same limit.
     pub(crate) fn inherit(&mut self, before: &RateLimit) {
         if (self.interval, self.burst) == (before.interval, before.burst) {
             let full_at = *before.full_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,14 +28,14 @@ impl RateLimit {
         }
     }
 
-    /// Whether a request that comes now is taken; it counts if so.
+    /// Takes a request. Returns `false` if the bucket is empty.
     pub(crate) fn takes(&self, now: Instant) -> bool {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         let empty_for = full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         let next = empty_for.saturating_add(self.interval);
         let is_taken = next <= self.interval.saturating_mul(self.burst);
         if is_taken {
-            // Beyond the end of time it stays as full as it is.
+            // Past the largest time, the bucket does not change.
             *full_at = now.checked_add(next).or(*full_at);
         }
         is_taken
@@ -56,7 +56,7 @@ mod tests {
         assert!(!taken(second - Duration::from_nanos(1)));
         assert!(taken(second) && !taken(second));
         assert!(taken(second * 2));
-        // It never holds more than a burst.
+        // The bucket holds at most a burst.
         assert_eq!([0, 0, 0, 0].map(|_| taken(second * 1000)), [true, true, true, false]);
     }
 }

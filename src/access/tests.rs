@@ -56,14 +56,14 @@ async fn a_password_is_that_of_its_user_whatever_is_remembered() {
 }
 
 #[tokio::test]
-async fn what_was_shown_before_needs_no_turn_and_others_wait_for_theirs() {
+async fn what_was_shown_before_needs_no_permit_and_others_wait_for_theirs() {
     let access = with_users(&[("a", "x")]);
     let checks = PasswordChecks::default();
     let (right, wrong, unknown) = (basic("a", "x"), basic("a", "y"), basic("b", "x"));
     assert!(access.authenticate(&right, &checks).await.is_ok());
     assert!(access.authenticate(&wrong, &checks).await.is_err());
     assert!(access.authenticate(&unknown, &checks).await.is_err());
-    let turn = checks.turn().await.unwrap();
+    let permit = checks.acquire().await.unwrap();
     assert!(access.authenticate(&right, &checks).await.is_ok());
     assert_eq!(access.authenticate(&wrong, &checks).await, Err(Refusal::Unauthenticated));
     assert_eq!(access.authenticate(&unknown, &checks).await, Err(Refusal::Unauthenticated));
@@ -77,7 +77,7 @@ async fn what_was_shown_before_needs_no_turn_and_others_wait_for_theirs() {
         assert!(futures::poll!(waits).is_pending());
     }
     assert_eq!(futures::poll!(&mut last), std::task::Poll::Ready(Err(Refusal::Busy)));
-    drop(turn);
+    drop(permit);
     for outcome in futures::future::join_all(waiting).await {
         assert_eq!(outcome, Err(Refusal::Unauthenticated));
     }
@@ -88,12 +88,12 @@ async fn the_same_password_shown_at_once_is_computed_once() {
     let access = with_users(&[("a", "x")]);
     let checks = PasswordChecks::default();
     let headers = basic("a", "x");
-    let turn = checks.turn().await.unwrap();
+    let permit = checks.acquire().await.unwrap();
     let mut both = [0, 1].map(|_| Box::pin(access.authenticate(&headers, &checks)));
     for waits in &mut both {
         assert!(futures::poll!(waits).is_pending());
     }
-    drop(turn);
+    drop(permit);
     let [first, mut second] = both;
     assert!(first.await.is_ok());
     // It has its turn now, and answers in the same step: nothing is computed.
@@ -119,10 +119,10 @@ async fn a_new_configuration_remembers_passwords_of_the_same_hashes() {
     after.add_user(user("b"), &same.1).unwrap();
     after.inherit(&before);
     // While it is another's turn, nothing is computed: whatever is not remembered has to wait.
-    let turn = checks.turn().await.unwrap();
+    let permit = checks.acquire().await.unwrap();
     assert!(nobody_waits(&after, "b", "y").await);
     assert!(!nobody_waits(&after, "a", "x").await && !nobody_waits(&after, "a", "wrong").await);
-    drop(turn);
+    drop(permit);
     let found = after.authenticate(&basic("a", "wrong"), &checks).await;
     assert_eq!(found, Ok(Some(user("a"))));
     assert_eq!(after.authenticate(&basic("a", "x"), &checks).await, Err(Refusal::Unauthenticated));

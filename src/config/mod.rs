@@ -1,4 +1,4 @@
-//! The configuration file.
+//! Configuration file.
 
 mod otlp;
 mod retention;
@@ -17,26 +17,26 @@ use crate::units::{format_duration, parse_duration};
 pub use otlp::OtlpConfig;
 pub use storage::StorageConfig;
 
-/// The largest configuration file that is read, in bytes.
+/// Maximum size of a configuration file, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// What the configuration file sets. Unknown keys are refused.
+/// Configuration file. Unknown keys are errors.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What holds for everything.
+    /// Global settings.
     pub global: Global,
-    /// What holds for object stores, from the next start on, and how long samples are kept.
+    /// Object stores, applied at a start, and retention.
     pub storage: StorageConfig,
-    /// How metrics of OpenTelemetry are translated.
+    /// Translation of OTLP metrics.
     pub otlp: OtlpConfig,
 }
 
-/// The section `global`.
+/// Section `global`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Global {
-    /// The step of a subquery that names none.
+    /// Default step of subqueries.
     #[serde(deserialize_with = "positive_duration")]
     pub evaluation_interval: Duration,
 }
@@ -47,47 +47,47 @@ impl Default for Global {
     }
 }
 
-/// Why there is no configuration.
+/// Error of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration file {path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The file is larger than the limit.
     #[error("the configuration file {path} has more than {CONFIG_BYTES_MAX} bytes")]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: String,
     },
-    /// The file does not say what is expected.
+    /// The file has a syntax error or an invalid value.
     #[error("{path}:{line}:{column}: {message}")]
     Invalid {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// The line of the fault, from 1.
+        /// Line of the error, from 1.
         line: u64,
-        /// The column of the fault, from 1.
+        /// Column of the error, from 1.
         column: u64,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
-    /// The file says what does not go together with the command line.
+    /// The file conflicts with the command line.
     #[error("{path}: {message}")]
     Conflict {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
     },
 }
 
 impl Config {
-    /// The configuration of a file, or the default one where no file is named.
+    /// Loads a file, or returns the defaults without a path.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         let Some(path) = path else {
             return Ok(Config::default());
@@ -107,16 +107,16 @@ impl Config {
         Config::parse(&name, &text)
     }
 
-    /// The configuration that a text holds; an empty one stands for the default.
+    /// Parses a file, which may be empty.
     pub fn parse(path: &str, text: &str) -> Result<Config, ConfigError> {
         let config: Option<Config> =
             serde_saphyr::from_str(text).map_err(|error| invalid(path, &error))?;
         Ok(config.unwrap_or_default())
     }
 
-    /// How long samples are kept, where flags count more than the file.
+    /// Returns the retention; flags override the file.
     ///
-    /// Errors: a rule keeps some of them for longer than everything is kept.
+    /// Errors: the time of a rule exceeds the global time.
     pub(crate) fn retention(&self, args: &Args) -> Result<Retention, ConfigError> {
         self.storage.retention.under(args).map_err(|message| {
             let path = args.config_file.as_ref().map(|path| path.display().to_string());
@@ -124,7 +124,7 @@ impl Config {
         })
     }
 
-    /// The configuration in force, as YAML; secrets are not shown.
+    /// Returns the configuration as YAML without secrets.
     pub fn to_yaml(&self) -> String {
         let interval = format_duration(self.global.evaluation_interval);
         let global = format!("global:\n  evaluation_interval: {interval}\n");
@@ -132,7 +132,7 @@ impl Config {
     }
 }
 
-/// Wording of the parser's messages without the position, which [`ConfigError::Invalid`] shows.
+/// Messages of the parser without the position, which [`ConfigError::Invalid`] shows.
 struct WithoutLocation;
 
 impl Localizer for WithoutLocation {
@@ -141,7 +141,7 @@ impl Localizer for WithoutLocation {
     }
 }
 
-/// The error at its place, without the lines around it.
+/// Returns an error with its position, without the surrounding lines.
 pub(crate) fn invalid(path: &str, error: &serde_saphyr::Error) -> ConfigError {
     let location = error.location();
     ConfigError::Invalid {

@@ -1,6 +1,6 @@
-//! The section `otlp` of the configuration file: how metrics of OpenTelemetry are translated.
+//! Section `otlp` of the configuration file: translation of OTLP metrics.
 //!
-//! Source: `OTLPConfig` of Prometheus, for names, defaults and what is refused.
+//! Source: `OTLPConfig` of Prometheus, for names, defaults and errors.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use wire::otlp::{Promoted, Settings};
 
 use crate::flags::Args;
 
-/// The section `otlp`. It counts from a reload on.
+/// Section `otlp`. A reload applies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Fields")]
 pub struct OtlpConfig(Fields);
 
-/// The fields as they are written.
+/// Fields as they are written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Fields {
@@ -33,7 +33,7 @@ struct Fields {
     label_name_preserve_multiple_underscores: bool,
 }
 
-/// What becomes of names.
+/// Translation of metric and label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
     UnderscoreEscapingWithSuffixes,
@@ -90,7 +90,7 @@ impl TryFrom<Fields> for OtlpConfig {
 }
 
 impl OtlpConfig {
-    /// The settings as the translation takes them.
+    /// Returns the settings of the translation.
     pub(crate) fn settings(&self, args: &Args) -> Settings {
         let OtlpConfig(fields) = self;
         let set = |names: &[String]| names.iter().cloned().collect::<HashSet<_>>();
@@ -118,7 +118,7 @@ impl OtlpConfig {
         }
     }
 
-    /// The section as YAML; nothing where nothing is set.
+    /// Returns the section as YAML, empty if nothing is set.
     pub(super) fn to_yaml(&self) -> String {
         let (OtlpConfig(fields), default) = (self, Fields::default());
         let mut out = String::new();
@@ -130,7 +130,7 @@ impl OtlpConfig {
                 out.push_str(&format!("  {name}:\n"));
             }
             for attribute in names {
-                // In quotes of YAML's own: only they need to be doubled.
+                // In single quotes of YAML, only these are doubled.
                 out.push_str(&format!("  - '{}'\n", attribute.replace('\'', "''")));
             }
         }
@@ -147,7 +147,7 @@ impl OtlpConfig {
     }
 }
 
-/// The name of a field that is on or off, and whether it is on.
+/// Name of a Boolean field, and its value.
 type Switch = (&'static str, fn(&Fields) -> bool);
 
 const SWITCHES: [Switch; 6] = [
@@ -170,7 +170,7 @@ fn strategy<'de, D: Deserializer<'de>>(input: D) -> Result<Strategy, D::Error> {
     })
 }
 
-/// Names without the spaces around them, none empty or repeated.
+/// Parses trimmed names, none empty or repeated.
 fn attributes<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
     let mut names: Vec<String> = Vec::new();
     let mut seen = HashSet::new();

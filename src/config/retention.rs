@@ -1,4 +1,4 @@
-//! The section `storage.retention` of the configuration file: how long samples are kept.
+//! Section `storage.retention` of the configuration file.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::positive_duration;
 use crate::flags::Args;
 use crate::units::{format_bytes, format_duration, millis, parse_bytes, parse_duration};
 
-/// The section `retention`. It counts from a reload on.
+/// Section `retention`. A reload applies it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RetentionConfig {
@@ -24,7 +24,7 @@ pub(crate) struct RetentionConfig {
     rules: Vec<RuleConfig>,
 }
 
-/// A rule for some series.
+/// Rule for some series.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleConfig {
@@ -34,7 +34,7 @@ struct RuleConfig {
     time: Duration,
 }
 
-/// A selector, and what it says.
+/// Selector with its text.
 #[derive(Debug, Clone)]
 struct Selector {
     text: String,
@@ -50,13 +50,13 @@ impl PartialEq for Selector {
 impl Eq for Selector {}
 
 impl RetentionConfig {
-    /// How long all samples are kept, and how much the files may take, where flags count more.
+    /// Returns time and size of the retention of all samples; flags override the file.
     pub(crate) fn of_all(&self, args: &Args) -> (Option<Duration>, Option<u64>) {
         let time = args.retention.or(self.time).filter(|time| !time.is_zero());
         (time, args.retention_bytes.or(self.size).filter(|bytes| *bytes > 0))
     }
 
-    /// The limits of all samples, as `15d or 10GB`; `None` without any.
+    /// Returns the limits of all samples, as `15d or 10GB`; `None` without any.
     ///
     /// Source: `storageRetention` of `runtimeinfo` in Prometheus.
     pub(crate) fn limit(&self, args: &Args) -> Option<String> {
@@ -71,10 +71,10 @@ impl RetentionConfig {
         self.rules.len()
     }
 
-    /// The same with the rules.
+    /// Returns the retention with its rules.
     ///
-    /// Errors: a rule keeps some samples for longer than all are kept, which files of whole days
-    /// could not hold.
+    /// Errors: the time of a rule exceeds that of all samples. Whole days are deleted, so it could not
+    /// apply.
     pub(super) fn under(&self, args: &Args) -> Result<Retention, String> {
         let (time, bytes) = self.of_all(args);
         for rule in &self.rules {
@@ -96,7 +96,7 @@ impl RetentionConfig {
         Ok(Retention { time_ms: time.map(millis), bytes, rules })
     }
 
-    /// The section as YAML; nothing where nothing is set.
+    /// Returns the section as YAML, empty if nothing is set.
     pub(super) fn to_yaml(&self) -> String {
         let mut out = String::new();
         if let Some(time) = self.time {
@@ -109,7 +109,7 @@ impl RetentionConfig {
             out.push_str("    rules:\n");
         }
         for rule in &self.rules {
-            // In quotes of YAML's own: only they need to be doubled.
+            // In single quotes of YAML, only these are doubled.
             let text = rule.selector.text.replace('\'', "''");
             let time = format_duration(rule.time);
             out.push_str(&format!("    - match: '{text}'\n      time: {time}\n"));

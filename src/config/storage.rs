@@ -1,5 +1,4 @@
-//! The section `storage` of the configuration file: how object stores are reached, and how long
-//! samples are kept.
+//! Section `storage` of the configuration file: access to object stores, and retention.
 
 use std::fmt;
 
@@ -9,14 +8,14 @@ use storage::{AzureOptions, GcsOptions, RemoteOptions, S3Options, Secret};
 
 use super::retention::RetentionConfig;
 
-/// The section `storage`. What it says of object stores counts at a start.
+/// Section `storage`. A start applies its object stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorageConfig {
     s3: S3Config,
     gcs: GcsConfig,
     azure: AzureConfig,
-    /// How long samples are kept.
+    /// Retention of samples.
     pub(crate) retention: RetentionConfig,
 }
 
@@ -58,7 +57,7 @@ struct AzureConfig {
 }
 
 impl StorageConfig {
-    /// The settings as the store takes them.
+    /// Returns the options of the store.
     pub(crate) fn remote(&self) -> RemoteOptions {
         let StorageConfig { s3, gcs, azure, retention: _ } = self.clone();
         RemoteOptions {
@@ -88,13 +87,13 @@ impl StorageConfig {
         }
     }
 
-    /// Whether it says something else of object stores.
+    /// Returns whether the settings of object stores differ.
     pub(crate) fn has_other_remote(&self, other: &StorageConfig) -> bool {
         let StorageConfig { s3, gcs, azure, retention: _ } = self;
         *s3 != other.s3 || *gcs != other.gcs || *azure != other.azure
     }
 
-    /// The section as YAML, secrets as `<secret>`; nothing where nothing is set.
+    /// Returns the section as YAML with secrets as `<secret>`, empty if nothing is set.
     pub(super) fn to_yaml(&self) -> String {
         let StorageConfig { s3, gcs, azure, retention } = self;
         let mut out = String::new();
@@ -138,7 +137,7 @@ impl StorageConfig {
     }
 }
 
-/// A text as a quoted scalar, without credentials that may stand in a URL.
+/// Returns a text as a quoted scalar, without credentials of a URL.
 fn text(value: Option<&String>) -> Option<String> {
     value.map(|value| format!("{:?}", storage::without_credentials(value)))
 }
@@ -159,7 +158,7 @@ fn push(out: &mut String, name: &str, fields: &[(&str, Option<String>)]) {
     }
 }
 
-/// A secret. What is none is not repeated in the error.
+/// Parses a secret. Errors do not repeat the text.
 fn secret<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Secret>, D::Error> {
     struct Text;
 

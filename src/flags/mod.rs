@@ -232,38 +232,39 @@ pub struct Args {
     #[arg(long = "storage.exemplars.exemplars-limit", value_name = "COUNT", default_value_t = storage::EXEMPLARS_MAX as u32)]
     pub exemplars_max: u32,
 
-    /// Format of log messages.
+    /// Maximum number of samples per query of a remote read in the format of plain samples; 0
+    /// disables the limit. The streamed format is not limited.
     #[arg(
         long = "storage.remote.read-sample-limit",
         value_name = "COUNT",
         default_value_t = 50_000_000, value_parser = parse_count::<u64, 0>)]
     pub remote_read_samples_max: u64,
 
-    /// How many remote reads are answered at once, within what queries may do together; 0 sets
-    /// no limit of its own.
+    /// Maximum number of concurrent remote reads, within --query.max-concurrency; 0 disables the
+    /// limit.
     #[arg(
         long = "storage.remote.read-concurrent-limit",
         value_name = "COUNT",
         default_value_t = 10, value_parser = parse_count::<u32, 0>)]
     pub remote_read_concurrency_max: u32,
 
-    /// How large a frame of a streamed remote read may grow, in bytes; the chunk with which it is
-    /// reached may be beyond.
+    /// Size of a frame of a streamed remote read, in bytes; the last chunk of a frame may exceed
+    /// it.
     #[arg(
         long = "storage.remote.read-max-bytes-in-frame",
         value_name = "BYTES",
         default_value_t = 1_048_576, value_parser = parse_count::<u32, 0>)]
     pub remote_read_frame_bytes_max: u32,
 
-    /// How far back an instant selector looks for a sample, as a duration.
+    /// Maximum age of a sample that an instant selector returns, as a duration.
     #[arg(long = "query.lookback-delta", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub lookback_delta: Duration,
 
-    /// Queries that take longer are logged with what they cost, as a duration; 0 logs none.
+    /// Minimum time of a query that is logged with its cost, as a duration; 0 logs none.
     #[arg(long = "query.log-slower-than", value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub query_logged_from: Duration,
 
-    /// How long a query may take, waiting for its turn included, as a duration.
+    /// Maximum time of a query, including the time in the queue, as a duration.
     #[arg(long = "query.timeout", value_name = "DURATION", default_value = "2m", value_parser = parse_positive_duration)]
     pub query_timeout: Duration,
 
@@ -276,76 +277,74 @@ pub struct Args {
     #[arg(long = "query.max-series", value_name = "COUNT", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_series_max: u64,
 
-    /// How many reads of the object store one query may make; what a cache holds is none.
+    /// Maximum number of reads of the object store per query; reads from a cache do not count.
     #[arg(long = "query.max-object-store-reads", value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_object_store_reads_max: u64,
 
-    /// How many steps a query or a subquery may have.
+    /// Maximum number of steps of a query or a subquery.
     #[arg(long = "query.max-steps", value_name = "COUNT", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub query_steps_max: u64,
 
-    /// How much memory one query may hold, as a size.
+    /// Maximum memory of one query, as a size.
     #[arg(long = "query.max-memory", value_name = "SIZE", default_value = "1GiB", value_parser = parse_positive_bytes)]
     pub query_memory_bytes_max: u64,
 
-    /// How much memory all queries may hold together, their answers until they are sent
-    /// included, as a size; a query that asks for more is refused with status 503.
+    /// Maximum memory of all queries, including answers until they are sent, as a size; a query
+    /// beyond it is rejected with status 503.
     #[arg(long = "query.max-memory-total", value_name = "SIZE", default_value = "4GiB", value_parser = parse_positive_bytes)]
     pub query_memory_total_bytes_max: u64,
 
-    /// How many queries run at once; more wait for their turn, but for a few that cost little.
+    /// Maximum number of concurrent queries; more wait in a queue, except a few short ones.
     #[arg(long = "query.max-concurrency", value_name = "COUNT", default_value_t = 20, value_parser = parse_count::<u32, 1>)]
     pub query_concurrency_max: u32,
 
-    /// How many queries may wait for their turn; more are refused with status 503.
+    /// Maximum number of queries in the queue; more are rejected with status 503.
     #[arg(long = "query.max-queue", value_name = "COUNT", default_value_t = 500)]
     pub query_queue_max: u32,
 
-    /// Maximum number of query responses that one client address may leave unread at once, while
-    /// these hold less than half of --query.max-memory-total; beyond that, the one that was not
-    /// read from for the longest time is given up. A reverse proxy is one client.
+    /// Maximum number of unread query responses per client address, while they hold less than half
+    /// of --query.max-memory-total; beyond it, the response that was not read from for the longest
+    /// time is dropped. A reverse proxy is one client.
     #[arg(long = "query.max-sending-per-client", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub query_sending_per_client_max: u32,
 
-    /// How much memory answers to range queries may take that are kept to be used again, as a
-    /// size; 0 keeps none.
+    /// Maximum memory of the result cache for range queries, as a size; 0 disables it.
     #[arg(long = "query.result-cache-size", value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
     pub query_results_bytes_max: u64,
 
-    /// Whether the metric's name is removed at the end of a query, as Prometheus does with its
-    /// feature promql-delayed-name-removal; false removes it in each function and operator, as
-    /// Prometheus does without.
+    /// Removal of metric names at the end of a query, as with the feature
+    /// promql-delayed-name-removal of Prometheus; false removes them in each function and operator,
+    /// as Prometheus does by default.
     #[arg(long = "query.delayed-name-removal", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub delayed_name_removal: bool,
 
-    /// Whether experimental functions, aggregations, range selectors and fill modifiers are
-    /// understood; false leaves what Prometheus understands without feature flags.
+    /// Experimental functions, aggregations, range selectors and fill modifiers; false leaves the
+    /// language of Prometheus without feature flags.
     #[arg(long = "query.experimental", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub experimental: bool,
 
-    /// Whether functions of counters use what is known of their starts, as Prometheus does with
-    /// its feature use-start-timestamps; without it, start_timestamp() gives nothing.
+    /// Use of start timestamps in functions of counters, as with the feature use-start-timestamps
+    /// of Prometheus; without it, start_timestamp() returns nothing.
     #[arg(long = "query.use-start-timestamps", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub use_start_timestamps: bool,
 
-    /// Store data points of OTLP with delta temporality as they are, of unknown type, as Prometheus
-    /// does with its feature otlp-native-delta-ingestion; without it they are refused.
+    /// Storage of OTLP data points with delta temporality as they are, with unknown type, as with
+    /// the feature otlp-native-delta-ingestion of Prometheus; without it, they are rejected.
     #[arg(long = "otlp.native-delta-ingestion", value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub otlp_native_delta: bool,
 
     #[command(flatten)]
     pub(crate) remote_write: RemoteWriteArgs,
 
-    /// Whether the server writes its own metrics into its store every 15 s, with
-    /// job="tessella-self".
+    /// Storage of the server's own metrics every 15 s, with job="tessella-self".
     #[arg(long = "self-metrics", value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub self_metrics: bool,
 
-    /// Only log messages of this level and above.
+    /// Minimum level of log messages.
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 
-    /// How log messages are written.
+    /// Format of log messages.
     #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt")]
     pub log_format: LogFormat,
 }

@@ -18,7 +18,7 @@ pub(crate) struct RemoteWriteArgs {
     #[arg(long = limits::DECOMPRESSED_FLAG, value_name = "SIZE", default_value = "32MiB", value_parser = parse_decompressed)]
     pub(crate) decompressed_bytes_max: u64,
 
-    /// Maximum time to receive a remote write request, as a duration.
+    /// Maximum number of series in a remote write request.
     #[arg(
         long = limits::SERIES_FLAG,
         value_name = "COUNT",
@@ -26,7 +26,7 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) series_max: u32,
 
-    /// How many samples a remote write request may hold.
+    /// Maximum number of samples in a remote write request.
     #[arg(
         long = limits::SAMPLES_FLAG,
         value_name = "COUNT",
@@ -34,8 +34,8 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) samples_max: u32,
 
-    /// How many series may be active, which are those with samples that are not sealed yet;
-    /// samples of further ones are refused with status 429, and 0 sets no bound.
+    /// Maximum number of active series, which have samples in the head; samples of further series
+    /// are rejected with status 429. 0 disables the limit.
     #[arg(
         long = limits::ACTIVE_FLAG,
         value_name = "COUNT",
@@ -43,7 +43,7 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) active_series_max: u32,
 
-    /// How many series of one metric may be active; 0 sets no bound.
+    /// Maximum number of active series of one metric; 0 disables the limit.
     #[arg(
         long = limits::ACTIVE_PER_METRIC_FLAG,
         value_name = "COUNT",
@@ -51,7 +51,7 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) active_series_per_metric_max: u32,
 
-    /// How many labels a series may have.
+    /// Maximum number of labels of a series.
     #[arg(
         long = limits::LABELS_FLAG,
         value_name = "COUNT",
@@ -59,7 +59,7 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) labels_per_series_max: u32,
 
-    /// How long the name of a label may be, in bytes.
+    /// Maximum length of a label name, in bytes.
     #[arg(
         long = limits::LABEL_NAME_FLAG,
         value_name = "BYTES",
@@ -67,7 +67,7 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) label_name_bytes_max: u32,
 
-    /// How long the value of a label may be, in bytes.
+    /// Maximum length of a label value, in bytes.
     #[arg(
         long = limits::LABEL_VALUE_FLAG,
         value_name = "BYTES",
@@ -75,11 +75,11 @@ pub(crate) struct RemoteWriteArgs {
     )]
     pub(crate) label_value_bytes_max: u32,
 
-    /// How many bytes all remote write requests may hold at once, as a size.
+    /// Maximum memory of all remote write requests in progress, as a size.
     #[arg(long = limits::INFLIGHT_FLAG, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub(crate) inflight_bytes_max: u64,
 
-    /// How long a client may take to send a remote write request, as a duration.
+    /// Maximum time to receive a remote write request, as a duration.
     #[arg(long = limits::BODY_TIMEOUT_FLAG, value_name = "DURATION", default_value = "30s", value_parser = parse_positive_duration)]
     pub(crate) body_timeout: Duration,
 }

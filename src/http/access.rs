@@ -1,4 +1,4 @@
-//! Who is let in, before anything else is looked at: health, metrics and the page included, as in
+//! Authentication and rate limit of all requests, including health, metrics and the page, as in
 //! Prometheus.
 //!
 //! Source: `webHandler` of Prometheus' exporter toolkit: the rate, then headers, then users.
@@ -18,7 +18,7 @@ use crate::query::active::Client;
 use crate::state::Shared;
 use crate::web_config::WebConfig;
 
-/// Lets a request through as far as the web configuration allows.
+/// Admits requests that the web configuration allows.
 pub(super) async fn let_in(
     State(shared): State<Arc<Shared>>,
     mut request: Request,
@@ -76,14 +76,13 @@ fn refused(refusal: Refusal, config: &WebConfig) -> Response {
     }
 }
 
-/// Lets only those change something who may do more than read. Methods that are safe by the
-/// specification of HTTP change nothing.
+/// Rejects unsafe methods of HTTP for read-only users.
 pub(super) async fn only_reading(request: Request, next: Next) -> Response {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if is_safe { next.run(request).await } else { not_only_reading(request, next).await }
 }
 
-/// Lets only those ask who may do more than read, whatever the method.
+/// Rejects all requests of read-only users.
 pub(super) async fn not_only_reading(request: Request, next: Next) -> Response {
     match request.extensions().get::<User>() {
         Some(user) if user.is_read_only => {

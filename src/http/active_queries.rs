@@ -1,4 +1,4 @@
-//! `status/active_queries`: what waits, runs and is sent, and ending it.
+//! `status/active_queries`: list and cancellation of active queries.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::query::active::ActiveQuery;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
 
-/// Where one of them lies.
+/// Prefix of the path of a query.
 const PREFIX: &str = "/api/v1/status/active_queries/";
 
 /// `/api/v1/status/active_queries`: the oldest first.
@@ -72,8 +72,8 @@ fn push_query(json: &mut Vec<u8>, query: &ActiveQuery) {
     json.extend_from_slice(b"}}");
 }
 
-/// `DELETE` of one of them, or `POST` to its `cancel`: whoever asked it is told that it was
-/// canceled. Ending what others ask is for those who administer, as deleting series is.
+/// `DELETE` of a query, or `POST` to its `cancel`: its client gets the error that it was canceled.
+/// Needs the admin API, as it affects other clients.
 pub(super) async fn cancel(
     State(shared): State<Arc<Shared>>,
     uri: Uri,

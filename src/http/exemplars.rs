@@ -17,13 +17,12 @@ use super::router::source_of;
 use crate::state::Shared;
 use crate::time::{MAX, MIN};
 
-/// At most so many exemplars are written in one piece.
+/// Maximum number of exemplars in a piece.
 const PIECE_EXEMPLARS: usize = 64;
 
-/// `/api/v1/query_exemplars`: those of the series that one of the query's selectors selects.
+/// `/api/v1/query_exemplars`: exemplars of series that a selector of the query selects.
 ///
-/// Grafana sends times in ms here when it probes for the endpoint, which are far off and still
-/// times: the answer has no exemplar.
+/// Grafana probes the endpoint with times in ms, which are valid times in the far future.
 pub(super) async fn query(
     State(shared): State<Arc<Shared>>,
     params: Params,
@@ -54,9 +53,9 @@ pub(super) async fn query(
 /// Series with their exemplars.
 struct ExemplarPieces {
     series: Vec<SeriesExemplars>,
-    /// Which series comes next.
+    /// Index of the next series.
     series_index: usize,
-    /// Which exemplar of it comes next.
+    /// Index of its next exemplar.
     exemplar_index: usize,
 }
 

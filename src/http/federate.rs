@@ -26,10 +26,10 @@ use crate::units::millis;
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 const FAMILY: &str = "io.prometheus.client.MetricFamily";
 
-/// About what a sample takes beside its labels.
+/// Approximate bytes of a sample without its labels.
 const SAMPLE_BYTES: u64 = 128;
 
-/// The newest sample of a series.
+/// Newest sample of a series.
 struct Newest {
     labels: Labels,
     time_ms: i64,
@@ -93,7 +93,7 @@ async fn find(
     lookup: &Lookup,
 ) -> Result<Vec<Arc<dyn SeriesSet>>, SourceError> {
     let mut sets = Vec::new();
-    // A selector without a condition selects nothing here.
+    // A selector without matchers selects nothing here.
     for matchers in selectors.into_iter().filter(|matchers| !matchers.is_empty()) {
         let selection = Selection { matchers, times, only_newest: true };
         sets.push(source.select(&selection, &lookup.budget).await?);
@@ -114,7 +114,7 @@ fn encode(
             let found = newest(&**set, index, end_ms, budget, &mut batch)?;
             let Some((time_ms, value)) = found else { continue };
             let labels = set.labels(index).clone();
-            // Beside the series itself, which is charged already, its line in the answer.
+            // The line of the response; the series itself is charged already.
             budget.charge_memory(2 * labels.as_bytes().len() as u64 + SAMPLE_BYTES)?;
             all.push(Newest { labels, time_ms, value });
         }
@@ -123,7 +123,7 @@ fn encode(
         let names = a.labels.metric_name().cmp(b.labels.metric_name());
         names.then_with(|| a.labels.cmp(&b.labels))
     });
-    // Some selectors select the same series.
+    // Several selectors may select a series.
     all.dedup_by(|a, b| a.labels == b.labels);
     let mut charged = 0;
     for sample in &all {
@@ -138,7 +138,7 @@ fn encode(
     Ok(encoder.finish())
 }
 
-/// The newest sample of a series; none where that ends the series.
+/// Returns the newest sample of a series; `None` for a staleness marker.
 fn newest(
     set: &dyn SeriesSet,
     series_index: usize,
@@ -173,7 +173,7 @@ fn newest(
     }))
 }
 
-/// The first format that a client takes and that there is; else the text.
+/// Returns the first supported format that a client accepts; else the text format.
 fn negotiate(accept: &str) -> (ExpositionFormat, Escaping) {
     let mut escaping = Escaping::Underscores;
     for clause in by_quality(accept) {
@@ -201,7 +201,7 @@ fn negotiate(accept: &str) -> (ExpositionFormat, Escaping) {
     (ExpositionFormat::Text, escaping)
 }
 
-/// The clauses of a header, the best first; of equal ones the first.
+/// Returns the clauses of a header by descending quality, equal ones in order.
 fn by_quality(accept: &str) -> Vec<&str> {
     let quality = |clause: &&str| {
         let q = clause.split(';').skip(1).find_map(|part| part.trim().strip_prefix("q="));
@@ -239,7 +239,7 @@ mod tests {
                 format!("text/plain;version=1.0.0, {delimited};q=0.1"),
                 (Protobuf, Escaping::Underscores),
             ),
-            // As Prometheus 3 asks.
+            // Request of Prometheus 3.
             (
                 format!(
                     "{delimited};q=0.6,application/openmetrics-text;version=1.0.0;\

@@ -20,7 +20,7 @@ pub(super) async fn names(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let (query, limit) = wanted(&shared, &params).await?;
+    let (query, limit) = parse_lookup(&shared, &params).await?;
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let mut names =
         in_time(&lookup, source_of(&shared)?.label_names(&query, &lookup.budget)).await?;
@@ -35,7 +35,7 @@ pub(super) async fn values(
     params: Params,
 ) -> Result<Response, ApiError> {
     let name = label_name(uri.path())?;
-    let (query, limit) = wanted(&shared, &params).await?;
+    let (query, limit) = parse_lookup(&shared, &params).await?;
     let lookup = shared.queries.begin_lookup(params.request()).await?;
     let source = source_of(&shared)?;
     let mut values = in_time(&lookup, source.label_values(&name, &query, &lookup.budget)).await?;
@@ -64,7 +64,7 @@ pub(super) async fn series(
     Ok(answer(LabelsPieces::new(series), lookup, &warnings, &[]))
 }
 
-/// Bounds what a lookup waits for; what it computes is bounded by its budget.
+/// Bounds the waits of a lookup; its budget bounds its computation.
 pub(super) async fn in_time<T>(
     lookup: &Lookup,
     finding: impl Future<Output = Result<T, SourceError>>,
@@ -75,15 +75,18 @@ pub(super) async fn in_time<T>(
     }
 }
 
-/// What a lookup asks for, and the limit as the client gave it.
-async fn wanted(shared: &Shared, params: &Params) -> Result<(MetadataQuery, usize), ApiError> {
+/// Parses the query of a lookup, and its limit.
+async fn parse_lookup(
+    shared: &Shared,
+    params: &Params,
+) -> Result<(MetadataQuery, usize), ApiError> {
     let limit = params.limit()?;
     let times = times(params)?;
     let selectors = selectors(shared, params).await?.map_err(ApiError::bad_data)?;
     Ok((MetadataQuery { selectors, times, limit: one_more(limit) }, limit))
 }
 
-/// The selectors of a request, or what the parser says of them.
+/// Parses the selectors of a request, or returns the error of the parser.
 pub(super) async fn selectors(
     shared: &Shared,
     params: &Params,
@@ -98,14 +101,14 @@ pub(super) async fn selectors(
     Ok(shared.queries.compute_blocking(move || texts.parse()).await?)
 }
 
-/// The range of time of a request.
+/// Parses the time range of a request.
 pub(super) fn times(params: &Params) -> Result<TimeRange, ApiError> {
     let start = params.time_or("start", MIN)?;
     let end = params.time_or("end", MAX)?;
     Ok(TimeRange::new(start.lookup_ms(), end.lookup_ms()))
 }
 
-/// One more than is wanted, so that it shows whether there are more; 0 stays for all.
+/// Returns one more than the limit, to detect further results; 0 stays 0.
 fn one_more(limit: usize) -> usize {
     if limit == 0 { 0 } else { limit.saturating_add(1) }
 }
@@ -118,7 +121,7 @@ fn truncate<T>(items: &mut Vec<T>, limit: usize) -> Vec<String> {
     vec!["results truncated due to limit".to_owned()]
 }
 
-/// The label's name in `/api/v1/label/<name>/values`.
+/// Parses the label name in `/api/v1/label/<name>/values`.
 fn label_name(path: &str) -> Result<String, ApiError> {
     let encoded = path
         .strip_prefix("/api/v1/label/")
@@ -134,8 +137,8 @@ fn label_name(path: &str) -> Result<String, ApiError> {
     if name.is_empty() { Err(invalid(&[])) } else { Ok(name) }
 }
 
-/// Undoes the escaping of names that start with `U__`: `_hex_` is a character, `__` an
-/// underscore. `None` where the name is not escaped so.
+/// Unescapes a name that starts with `U__`: `_hex_` is a character, `__` an underscore. Returns
+/// `None` for other names.
 ///
 /// Source: `UnescapeName` of Prometheus' common model.
 fn unescape_name(name: &str) -> Option<String> {
@@ -150,7 +153,7 @@ fn unescape_name(name: &str) -> Option<String> {
             continue;
         }
         let (digits, after) = rest.split_once('_')?;
-        // A sixth digit is one too many there, though the last characters need it.
+        // Prometheus rejects a sixth digit, though the last characters need it.
         let is_code = (1..=5).contains(&digits.len());
         if !is_code || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -162,7 +165,7 @@ fn unescape_name(name: &str) -> Option<String> {
     Some(unescaped)
 }
 
-/// Bytes in quotes as Go writes them; those that are not UTF-8 as `\x..`.
+/// Returns bytes in Go's quotes, with invalid UTF-8 as `\x..`.
 fn quoted_bytes(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for chunk in bytes.utf8_chunks() {

@@ -11,10 +11,10 @@ use crate::flags::Mode;
 use crate::state::Shared;
 use crate::units::format_duration;
 
-/// `/-/ready`; the layer around it answers as long as the server is not.
+/// `/-/ready`; until the server is ready, the layer around it responds.
 ///
-/// A reader that does not keep up says so, and answers queries all the same, as does a writer while
-/// every write is refused. A writer that has lost its store answers nothing any more, and ends.
+/// A reader that lags, and a writer that rejects all writes, are not ready, but answer queries. A
+/// writer that has lost its store stops.
 pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     if let Some(error) = shared.store().and_then(|store| store.lost()) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));

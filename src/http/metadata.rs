@@ -1,4 +1,4 @@
-//! `metadata`: what is known of metrics.
+//! `metadata`: type, help and unit of metrics.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::params::{Params, parse_integer};
 use super::router::source_of;
 use crate::state::Shared;
 
-/// `/api/v1/metadata`. Metrics stand in the order of their names; of each the latest entry
-/// stands first, because Grafana looks at the first only.
+/// `/api/v1/metadata`, sorted by metric name. The latest entry of a metric comes first, because
+/// Grafana reads only the first.
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    // 0 is a limit for metrics, and none for the entries of each.
+    // 0 is a limit of metrics, but no limit of entries per metric.
     let metrics_max = limit(&params, "limit")?.unwrap_or(usize::MAX);
     let per_metric = limit(&params, "limit_per_metric")?.filter(|limit| *limit > 0);
     let entries_max = per_metric.unwrap_or(usize::MAX);
@@ -39,7 +39,7 @@ pub(super) async fn list(
     Ok(body::answer(pieces, lookup, &answer.warnings, &[]))
 }
 
-/// A limit as given; none where it is absent or negative.
+/// Parses a limit; `None` if it is absent or negative.
 fn limit(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
     let text = params.text(name)?;
     if text.is_empty() {
@@ -50,17 +50,17 @@ fn limit(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
     Ok(usize::try_from(number).ok())
 }
 
-/// Metrics by name, with their entries.
+/// Metrics by name with their entries.
 struct MetadataPieces {
     metrics: Vec<KnownMetric>,
-    /// Which metric comes next.
+    /// Index of the next metric.
     next: usize,
-    /// At most so many entries of each are written.
+    /// Maximum number of entries per metric.
     entries_max: usize,
 }
 
 impl Pieces for MetadataPieces {
-    /// The entries are those of the store.
+    /// The entries are shared with the store.
     fn bytes(&self) -> u64 {
         (self.metrics.len() * size_of::<KnownMetric>()) as u64
     }

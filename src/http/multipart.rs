@@ -1,9 +1,9 @@
-//! Forms in parts, `multipart/form-data`, as far as parameters of the API come in them.
+//! Multipart forms (`multipart/form-data`) with parameters of the API.
 //!
-//! Source: RFC 7578, and `FormValue` of Go's `http.Request`: what is malformed ends the form without
-//! a word, and files are no parameters.
+//! Source: RFC 7578, and `FormValue` of Go's `http.Request`: a malformed part ends the form without an
+//! error, and files are not parameters.
 
-/// The text between two parts, if a content type names one.
+/// Returns the boundary of a content type, if it has one.
 pub(super) fn boundary(content_type: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(content_type).ok()?;
     let (kind, parameters) = text.split_once(';')?;
@@ -14,11 +14,11 @@ pub(super) fn boundary(content_type: &[u8]) -> Option<Vec<u8>> {
     (!boundary.is_empty() && boundary.len() <= 70).then(|| boundary.as_bytes().to_vec())
 }
 
-/// Names and values of the parts that are no files, in their order.
+/// Returns names and values of all parts except files, in order.
 pub(super) fn fields<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<(&'a [u8], &'a [u8])> {
     let between = [b"\r\n--", boundary].concat();
     let mut fields = Vec::new();
-    // The first boundary may stand without a line before it.
+    // The first boundary may be at the start.
     let mut rest = match body.strip_prefix(&between[2..]) {
         Some(rest) => rest,
         None => match split(body, &between) {
@@ -38,7 +38,7 @@ pub(super) fn fields<'a>(body: &'a [u8], boundary: &[u8]) -> Vec<(&'a [u8], &'a 
     fields
 }
 
-/// What stands before and behind the first place of a text that begins with a line's end.
+/// Splits bytes at the first occurrence of a separator that starts with a line end.
 fn split<'a>(bytes: &'a [u8], at: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let mut from = 0;
     loop {
@@ -50,7 +50,7 @@ fn split<'a>(bytes: &'a [u8], at: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     }
 }
 
-/// The name of a part that is no file.
+/// Returns the name of a part, unless it is a file.
 fn field_name(headers: &[u8]) -> Option<&[u8]> {
     let headers = std::str::from_utf8(headers).ok()?;
     let disposition = headers.lines().find_map(|line| {
@@ -64,7 +64,7 @@ fn field_name(headers: &[u8]) -> Option<&[u8]> {
     parameter(parameters, "name").map(str::as_bytes)
 }
 
-/// A parameter of a header, with or without quotes.
+/// Returns a parameter of a header, without quotes.
 fn parameter<'a>(parameters: &'a str, wanted: &str) -> Option<&'a str> {
     parameters.split(';').find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
@@ -92,7 +92,7 @@ mod tests {
                 vec![("query", "a\r\n--\r\nb"), ("time", "5")],
             ),
             (format!("preamble\r\n{bare}--b--"), vec![("time", "5")]),
-            // Cut off.
+            // Truncated.
             (format!("{query}{bare}"), vec![("query", "a\r\n--\r\nb")]),
             (format!("{query}--b junk"), vec![("query", "a\r\n--\r\nb")]),
             ("junk".to_owned(), vec![]),

@@ -1,4 +1,4 @@
-//! `openapi.yaml`: what the API takes and gives, for programs.
+//! `openapi.yaml`: machine-readable description of the API.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::params::Params;
 use crate::flags::Args;
 use crate::state::Shared;
 
-/// The description, in version 3.1 of OpenAPI.
+/// Description in OpenAPI 3.1.
 const DESCRIPTION: &str = include_str!("openapi.yaml");
 const VERSION: &str = "openapi: 3.1.0\n";
 const LATER_VERSION: &str = "openapi: 3.2.0\n";
 
-/// `/api/v1/openapi.yaml`; nothing in it is told apart by version but the version.
+/// `/api/v1/openapi.yaml`; versions of OpenAPI differ only in their number.
 ///
 /// Source: `ServeOpenAPI` of Prometheus.
 pub(super) async fn describe(
@@ -36,7 +36,7 @@ pub(super) async fn describe(
     Ok((headers, format!("{version}{rest}{}", servers(&shared.args))).into_response())
 }
 
-/// The address that paths are relative to; without one, that of the description itself.
+/// Returns the base URL of paths; without one, that of the description.
 fn servers(args: &Args) -> String {
     let address = match args.external_url.as_str() {
         "" => args.route_prefix(),

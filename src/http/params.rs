@@ -1,4 +1,4 @@
-//! Parameters of a request: those of its address, and those of a form in its body.
+//! Parameters of a request, from its URL and from a form in its body.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::state::Shared;
 use crate::time::Time;
 use crate::units::quoted;
 
-/// The largest form that is read, in bytes; Go's server has the same limit.
+/// Maximum size of a form, in bytes, as in Go's server.
 const FORM_BYTES_MAX: usize = 10 << 20;
-/// The most parameters that are read; Go's server has the same limit.
+/// Maximum number of parameters, as in Go's server.
 const PARAMETERS_MAX: usize = 10_000;
-/// The most selectors that a request may have.
+/// Maximum number of selectors in a request.
 pub(crate) const SELECTORS_MAX: usize = 1_000;
 
-/// Selectors with which a lookup is listed.
+/// Maximum number of selectors in the listed text of a lookup.
 const LISTED_SELECTORS_MAX: usize = 8;
 
-/// The parameters of a request. A form's come before those of the address, so that they win; those
-/// of a form in parts come behind.
+/// Parameters of a request. Those of a form precede those of the URL, so that they win; those of a
+/// multipart form follow.
 ///
-/// Source: `Request.ParseForm` of Go: malformed pairs are left out, and only some callers ask
-/// whether there were any.
+/// Source: `Request.ParseForm` of Go: malformed pairs are omitted, and only some callers check for
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Params {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -80,7 +80,7 @@ fn content_type(request: &Request) -> &[u8] {
 }
 
 impl Params {
-    /// Who has sent the request.
+    /// Client that sent the request.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
@@ -96,20 +96,20 @@ impl Params {
         LookupRequest { text, client: self.client() }
     }
 
-    /// The first value of a parameter; empty where there is none.
+    /// Returns the first value of a parameter, empty without one.
     pub(crate) fn bytes(&self, name: &str) -> &[u8] {
         let pair = self.pairs.iter().find(|(n, _)| n == name.as_bytes());
         pair.map_or(&[], |(_, value)| value)
     }
 
-    /// The first value of a parameter as text; empty where there is none.
+    /// Returns the first value of a parameter as text, empty without one.
     ///
     /// Errors: bytes that are not UTF-8.
     pub(crate) fn text(&self, name: &str) -> Result<&str, ApiError> {
         utf8(name, self.bytes(name))
     }
 
-    /// Every value of a parameter, as text.
+    /// Returns all values of a parameter, as text.
     ///
     /// Errors: bytes that are not UTF-8.
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<&str>, ApiError> {
@@ -117,14 +117,14 @@ impl Params {
         values.map(|(_, value)| utf8(name, value)).collect()
     }
 
-    /// The query.
+    /// Returns the query.
     ///
     /// Errors: bytes that are not UTF-8, as the parser of Prometheus names them.
     pub(crate) fn query(&self) -> Result<&str, ApiError> {
         utf8("query", self.bytes("query"))
     }
 
-    /// A time, or what stands for it where it is not given.
+    /// Parses an optional time.
     pub(crate) fn time_or(&self, name: &str, default: Time) -> Result<Time, ApiError> {
         match self.text(name)? {
             "" => Ok(default),
@@ -135,12 +135,12 @@ impl Params {
         }
     }
 
-    /// A time that must be given.
+    /// Parses a required time.
     pub(crate) fn time(&self, name: &str) -> Result<Time, ApiError> {
         Time::parse(self.text(name)?).map_err(|error| ApiError::invalid_parameter(name, error))
     }
 
-    /// The most results that are wanted; 0 for all.
+    /// Parses the maximum number of results; 0 for all.
     pub(crate) fn limit(&self) -> Result<usize, ApiError> {
         let text = self.text("limit")?;
         if text.is_empty() {
@@ -152,7 +152,7 @@ impl Params {
             .map_err(|_| ApiError::invalid_parameter("limit", "limit must be non-negative"))
     }
 
-    /// Whether something is asked for; it is not where the parameter is absent.
+    /// Parses a Boolean parameter, by default false.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)? {
             "" | "false" => Ok(false),
@@ -164,18 +164,18 @@ impl Params {
         }
     }
 
-    /// Every `match[]`, as it came.
+    /// Returns the texts of all `match[]`.
     pub(crate) fn selectors(&self) -> SelectorTexts {
         let selectors = self.pairs.iter().filter(|(name, _)| name == b"match[]");
         SelectorTexts(selectors.map(|(_, text)| text.clone()).collect())
     }
 
-    /// Whether there is at least one parameter of that name.
+    /// Returns whether a parameter is present.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.pairs.iter().any(|(n, _)| n == name.as_bytes())
     }
 
-    /// What was malformed in the address or the form, if anything.
+    /// Returns the error of a malformed URL or form, if any.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         match &self.error {
             None => Ok(()),
@@ -221,27 +221,28 @@ impl Params {
     }
 }
 
-/// So few plain selectors are read where they are asked for.
+/// Maximum number of plain selectors that are parsed inline.
 const PLAIN_SELECTORS_MAX: usize = 8;
 
-/// The selectors of a request, not parsed yet.
+/// Unparsed selectors of a request.
 #[derive(Debug)]
 pub(crate) struct SelectorTexts(Vec<Vec<u8>>);
 
 impl SelectorTexts {
-    /// Whether there are none.
+    /// Returns whether there are no selectors.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether they are read at once: few, short and without regular expressions.
+    /// Returns whether the selectors are few, short and without regular expressions, so that they are
+    /// parsed inline.
     pub(crate) fn are_plain(&self) -> bool {
         let is_plain =
             |text: &Vec<u8>| std::str::from_utf8(text).is_ok_and(engine::parse::is_plain);
         self.0.len() <= PLAIN_SELECTORS_MAX && self.0.iter().all(is_plain)
     }
 
-    /// The matchers of each selector. Compiling many regular expressions takes a while.
+    /// Parses the matchers of each selector. Many regular expressions take long to compile.
     ///
     /// Errors: those of [`SelectorTexts::parse_any`], and a selector that would match every series.
     pub(crate) fn parse(self) -> Result<Vec<Vec<Matcher>>, String> {
@@ -252,10 +253,9 @@ impl SelectorTexts {
         Ok(selectors)
     }
 
-    /// The same; `{}` is every series.
+    /// Parses the matchers of each selector, of which `{}` selects all series.
     ///
-    /// Errors: the parser's, and more selectors, or more matchers and regular expressions in all
-    /// of them, than a request may have.
+    /// Errors: those of the parser, or too many selectors, matchers or regular expressions.
     pub(crate) fn parse_any(self) -> Result<Vec<Vec<Matcher>>, String> {
         if self.0.len() > SELECTORS_MAX {
             return Err(format!(
@@ -293,7 +293,7 @@ fn invalid_utf8() -> &'static str {
     "1:1: parse error: invalid UTF-8 rune"
 }
 
-/// Reads a whole number.
+/// Parses an integer.
 ///
 /// Errors: those of Go's `strconv.Atoi`.
 pub(crate) fn parse_integer(text: &str) -> Result<i64, String> {
@@ -307,7 +307,7 @@ pub(crate) fn parse_integer(text: &str) -> Result<i64, String> {
     })
 }
 
-/// Reads a truth value as `strconv.ParseBool` of Go does, with its error.
+/// Parses a Boolean like `strconv.ParseBool` of Go, with its error.
 pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -316,9 +316,9 @@ pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Undoes the escapes of an address.
+/// Decodes percent escapes of a URL.
 ///
-/// Errors: an escape that is none.
+/// Errors: a malformed escape.
 pub(crate) fn unescape(encoded: &[u8], plus_is_space: bool) -> Result<Vec<u8>, String> {
     let mut decoded = Vec::with_capacity(encoded.len());
     let mut at = 0;

@@ -1,8 +1,8 @@
 //! `/debug/pprof/…`: profiles of the process.
 //!
 //! Source: `net/http/pprof` of Go, which Prometheus serves under this path: names, parameters, types
-//! and the words of errors. What only Go's runtime has is a profile without samples here, because
-//! `promtool debug` gives up at one that it cannot parse.
+//! and errors. Profiles that only Go's runtime has are without samples here, because `promtool debug`
+//! stops at a profile that it cannot parse.
 
 use std::io;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ const SECONDS_DEFAULT: u64 = 30;
 /// Maximum duration of a CPU profile.
 const SECONDS_MAX: u64 = 300;
 
-/// The type of profiles, which are packed already.
+/// Content type of profiles, which are compressed already.
 pub(super) const CONTENT_TYPE: &str = "application/octet-stream";
 
-/// Says to `go tool pprof` that the body is an error to show.
+/// Header that marks an error for `go tool pprof`.
 const IS_ERROR: HeaderName = HeaderName::from_static("x-go-pprof");
 
-/// Profiles are written one at a time, since each holds symbol tables; others wait.
+/// Permit to write a profile: one at a time, because each holds symbol tables.
 static WRITING: Semaphore = Semaphore::const_new(1);
 
 /// `/debug/pprof/<name>`.
@@ -74,7 +74,7 @@ async fn cpu_profile(
     shared: &Arc<Shared>,
     params: &Params,
 ) -> Result<Result<Vec<u8>, Response>, ApiError> {
-    // As in Go, what is no such number means the default.
+    // As in Go, an invalid number selects the default.
     let seconds = params.text("seconds")?.parse().ok().filter(|seconds| *seconds > 0_u64);
     let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
     if seconds > SECONDS_MAX {
@@ -98,7 +98,7 @@ async fn cpu_profile(
     }
 }
 
-/// Writes a profile that has no duration.
+/// Writes a profile without a duration.
 async fn of_moment(
     params: &Params,
     written: impl FnOnce() -> Vec<u8> + Send + 'static,
@@ -117,14 +117,14 @@ async fn of_moment(
 async fn write(written: impl FnOnce() -> Vec<u8> + Send + 'static) -> Result<Vec<u8>, ApiError> {
     let permit = WRITING.acquire().await.expect("the semaphore is never closed");
     let writing = tokio::task::spawn_blocking(move || {
-        // Held to the end, also where the client leaves meanwhile.
+        // Held until the end even if the client is gone.
         let _permit = permit;
         written()
     });
     writing.await.map_err(|error| ApiError::internal(format!("cannot write the profile: {error}")))
 }
 
-/// An error in the form that `go tool pprof` shows.
+/// Returns an error in the form that `go tool pprof` prints.
 fn refusal(status: StatusCode, message: &str) -> Response {
     let mut response = plain(status, format!("{message}\n"));
     response.headers_mut().insert(IS_ERROR, HeaderValue::from_static("1"));

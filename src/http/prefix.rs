@@ -14,15 +14,15 @@ use axum::response::{IntoResponse, Response};
 use super::router::{not_found, other_method};
 use crate::flags::Args;
 
-/// Paths on the way in, and where browsers are sent.
+/// Prefix of requests, and target of redirects.
 struct Prefix {
-    /// Precedes every path; has no slash at its end.
+    /// Prefix of all paths, without a trailing slash.
     prefix: String,
-    /// The page as browsers reach it; absent where the page is served at the root, too.
+    /// URL path of the page; `None` if the page is also served at the root.
     page: Option<HeaderValue>,
 }
 
-/// Puts all routes under the prefix, if there is one.
+/// Moves all routes under the prefix, if there is one.
 pub(super) fn with_prefix(routes: Router, args: &Args) -> Router {
     let page = Some(args.external_url.path()).filter(|path| !path.is_empty());
     let page = page.and_then(|path| HeaderValue::try_from(format!("{path}/query")).ok());
@@ -30,7 +30,7 @@ pub(super) fn with_prefix(routes: Router, args: &Args) -> Router {
     if prefix.prefix.is_empty() && prefix.page.is_none() {
         return routes;
     }
-    // Layers of a router run after it has chosen a route: one that has none gets the path first.
+    // Layers run after the choice of a route, so a router without routes strips the path first.
     Router::new().fallback_service(routes).layer(from_fn_with_state(Arc::new(prefix), strip))
 }
 
@@ -61,7 +61,7 @@ async fn strip(State(prefix): State<Arc<Prefix>>, mut request: Request, next: Ne
     next.run(request).await
 }
 
-/// The address without the first bytes of its path.
+/// Returns the URL without the first bytes of its path.
 fn without_prefix(uri: &Uri, bytes: usize) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
     let inner = parts.path_and_query.as_ref()?.as_str().get(bytes..)?;
@@ -69,7 +69,7 @@ fn without_prefix(uri: &Uri, bytes: usize) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Sends a browser elsewhere.
+/// Redirects a browser.
 fn redirect(method: &Method, uri: &Uri, to: &str, is_permanent: bool) -> Response {
     if !matches!(*method, Method::GET) {
         return other_method(method, uri, "GET, OPTIONS");

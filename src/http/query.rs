@@ -20,14 +20,14 @@ use crate::state::{Readiness, Shared};
 use crate::time::{Time, duration_from_nanos, parse_nanos};
 use crate::units::{millis, quoted};
 
-/// The most steps of a range query.
+/// Maximum number of steps of a range query, plus one.
 const STEPS_MAX: i64 = 11_000;
-/// The most bytes of a formatted query.
+/// Maximum size of a formatted query, in bytes.
 const FORMATTED_BYTES_MAX: usize = 16 << 20;
-/// The most warnings and the most infos of an answer; the rest is counted.
+/// Maximum number of warnings, and of infos, of an answer; the rest is counted.
 const ANNOTATIONS_MAX: usize = 10;
 
-/// What a request asks of the engine, and how the answer is to look.
+/// Query of a request, and options of its response.
 struct Request<'a> {
     query: QueryRequest,
     client: Client,
@@ -60,7 +60,7 @@ pub(super) async fn range(
     Ok(encode(&request, answer))
 }
 
-/// The steps of a range query, checked in Prometheus' order.
+/// Parses the steps of a range query, with checks in Prometheus' order.
 fn steps(params: &Params) -> Result<When, ApiError> {
     let (start, end) = (params.time("start")?, params.time("end")?);
     let is_backwards =
@@ -85,11 +85,11 @@ fn steps(params: &Params) -> Result<When, ApiError> {
         ));
     }
     let (start_ms, end_ms) = (start.query_ms(), end.query_ms());
-    // Times that wrap may end up in another order; Prometheus answers with nothing.
+    // Times may wrap to another order; Prometheus returns no samples.
     if end_ms < start_ms {
         return Err(is_backwards());
     }
-    // Prometheus divides by zero where a step is shorter than its clock's tick.
+    // Prometheus divides by zero for a step below 1 ms.
     let step_ms = step_nanos / 1_000_000;
     if step_ms == 0 {
         return Err(is_not_positive());
@@ -121,7 +121,7 @@ impl<'a> Request<'a> {
                 ApiError::bad_data(format!("error parsing lookback delta duration: {error}"))
             })?;
             let lookback = duration_from_nanos(nanos);
-            // 0 stands for the server's own.
+            // 0 selects the default of the server.
             if !lookback.is_zero() {
                 options.lookback_ms = millis(lookback);
             }
@@ -129,8 +129,8 @@ impl<'a> Request<'a> {
         options.explain = params.flag("explain")?;
         let (text, stats) = (params.query()?.into(), params.text("stats")?);
         options.per_step_stats = !stats.is_empty();
-        // What an answer says of the work is said of the whole work. Answers of a store that is
-        // replaced are not kept; what is asked first is older.
+        // Statistics and plans describe the whole work, so they need an evaluation. The store for
+        // reading is replaced later, so its results are not cached.
         options.use_result_cache = stats.is_empty()
             && !options.explain
             && !is_uncached(params)?
@@ -140,7 +140,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether the answer must not come from the cache: `nocache=1`, as VictoriaMetrics has it.
+/// Returns whether the result cache is disabled by `nocache=1`, as in VictoriaMetrics.
 fn is_uncached(params: &Params) -> Result<bool, ApiError> {
     match params.text("nocache")? {
         "1" => Ok(true),
@@ -183,7 +183,7 @@ fn encode(request: &Request<'_>, answered: Answer) -> Response {
     answer(ValuePieces::new(output, cost), answered.sending, &warnings, &infos)
 }
 
-/// Keeps at most so many series, 0 for all; whether some were cut.
+/// Truncates to a number of series, 0 for all. Returns whether some were removed.
 fn truncate(value: &mut Value, limit: usize) -> bool {
     fn cut<T>(series: &mut Vec<T>, limit: usize) -> bool {
         let is_cut = limit > 0 && series.len() > limit;
@@ -219,7 +219,7 @@ pub(super) async fn format(
     let format = |tree: Expr| engine::parse::format(&tree, FORMATTED_BYTES_MAX);
     let Some(text) = parse_blocking(&shared, &params, format).await?? else {
         return Err(ApiError::execution(format!(
-            "the formatted query is over the limit of {FORMATTED_BYTES_MAX} bytes"
+            "the formatted query exceeds the limit of {FORMATTED_BYTES_MAX} bytes"
         )));
     };
     let mut json = Vec::new();
@@ -237,7 +237,7 @@ pub(super) async fn parse(
     Ok(answer(Ready(json.into_bytes()), work, &[], &[]))
 }
 
-/// Parses the query of a request and looks at it, where that holds up nobody.
+/// Parses the query of a request on a blocking thread, and maps the expression.
 pub(super) async fn parse_blocking<T: Send + 'static>(
     shared: &Shared,
     params: &Params,
@@ -250,6 +250,6 @@ pub(super) async fn parse_blocking<T: Send + 'static>(
     match shared.queries.compute_blocking(start).await? {
         Ok(Ok(parsed)) => Ok(parsed),
         Ok(Err(panic)) => std::panic::resume_unwind(panic),
-        Err(error) => Err(ApiError::internal(format!("no thread can be started for it: {error}"))),
+        Err(error) => Err(ApiError::internal(format!("cannot start a thread: {error}"))),
     }
 }

@@ -1,9 +1,8 @@
-//! `/api/v1/read`: remote read, by plain samples or by streamed chunks.
+//! `/api/v1/read`: remote read, as plain samples or as streamed chunks.
 //!
-//! Source: `storage/remote/read_handler.go` of Prometheus, for what is accepted and how it is
-//! answered. Errors are plain texts there. What cannot be a matcher is refused with 400 here and
-//! with 500 there; an error behind the first bytes of a stream breaks the connection off, where
-//! Prometheus appends its text to the frames.
+//! Source: `storage/remote/read_handler.go` of Prometheus, for requests and responses; errors are
+//! plain texts. Two differences: invalid matchers are 400 instead of 500, and an error within a
+//! stream closes the connection, where Prometheus appends the text to the frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,29 +31,29 @@ use super::router::source_of;
 use crate::query::{Lookup, LookupRequest};
 use crate::state::Shared;
 
-/// The content type of plain samples.
+/// Content type of plain samples.
 pub(super) const SAMPLES_TYPE: &str = "application/x-protobuf";
-/// The content type of frames.
+/// Content type of frames.
 pub(super) const STREAMED_TYPE: &str =
     "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
 
-/// What a request may hold.
+/// Limits of a request.
 const LIMITS: ReadLimits = ReadLimits {
     message_bytes_max: 10 << 20,
     queries_max: SELECTORS_MAX,
     matchers_max: MATCHERS_MAX,
 };
-/// How many bytes of frames are handed over at once, but for longer frames.
+/// Minimum bytes of frames that are sent at once.
 const PART_BYTES: usize = 64 << 10;
-/// Time for which a stream keeps its place while its reader has no room for more.
+/// Time for which a stream keeps its permits while its reader has no room for more.
 const READER_GRACE: Duration = Duration::from_millis(200);
-/// How many such parts may wait to be sent.
+/// Maximum number of parts that wait to be sent.
 const PARTS_MAX: usize = 2;
 
-/// One query, ready to be run.
+/// Query with compiled matchers.
 struct CompiledQuery {
     selection: Selection,
-    /// Whether only the labels of series matter.
+    /// True for a query of series labels without samples.
     is_labels_alone: bool,
 }
 
@@ -98,7 +97,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response, ApiError>
     }
 }
 
-/// The queries with their matchers compiled, under the limits of one query of PromQL together.
+/// Compiles the matchers of all queries, which together have the limits of one PromQL query.
 fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
     let mut regex_count = 0;
     let mut wanted = Vec::with_capacity(queries.len());
@@ -119,7 +118,7 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
         let mut is_labels_alone = false;
         if let Some(hints) = query.hints {
             is_labels_alone = hints.function == "series";
-            // A client that names no times in its hints has told none.
+            // Hints without times are all zero.
             if (hints.start_ms, hints.end_ms) != (0, 0) {
                 start_ms = start_ms.max(hints.start_ms);
                 end_ms = end_ms.min(hints.end_ms);
@@ -133,13 +132,13 @@ fn compile(queries: Vec<ReadQuery>) -> Result<Vec<CompiledQuery>, String> {
 }
 
 impl CompiledQuery {
-    /// Without a condition nothing is selected, and neither is anything before it begins.
+    /// Returns whether the query has no matchers, or an end before its start.
     fn is_empty(&self) -> bool {
         self.selection.matchers.is_empty()
             || self.selection.times.end_ms < self.selection.times.start_ms
     }
 
-    /// What is found: series with samples, or labels alone.
+    /// Selects series with samples, or labels alone.
     async fn find(
         &self,
         source: &Arc<dyn Source>,
@@ -164,7 +163,7 @@ impl CompiledQuery {
     }
 }
 
-/// What a query has found.
+/// Series of a query.
 enum ReadResult {
     Series(Arc<dyn SeriesSet>),
     Labels(Vec<model::Labels>),
@@ -175,7 +174,7 @@ fn chunk_ref(chunk: &EncodedChunk) -> ChunkRef<'_> {
     ChunkRef { min_ms: *min_ms, max_ms: *max_ms, encoding: *encoding as u8, data }
 }
 
-/// Hands over each sample of a series, floats and histograms in the order of time.
+/// Visits each sample of a series, floats and histograms in the order of time.
 fn each_sample(
     series: &dyn SeriesSet,
     series_index: usize,
@@ -207,10 +206,10 @@ fn each_sample(
     }
 }
 
-/// Why an answer ends before it is complete.
+/// Reason for an incomplete response.
 enum ReadFailure {
     Api(ApiError),
-    /// Nobody listens any more.
+    /// The reader is gone.
     Left,
 }
 
@@ -232,7 +231,7 @@ impl From<BudgetError> for ReadFailure {
     }
 }
 
-/// Answers with one message.
+/// Responds with one message.
 async fn samples(
     shared: &Shared,
     source: Arc<dyn Source>,
@@ -269,7 +268,7 @@ impl ReadFailure {
     }
 }
 
-/// Adds the result of one query; what it takes is charged as it grows.
+/// Appends the result of one query, and charges its bytes as it grows.
 fn encode_result(
     encoder: &mut ResultEncoder,
     found: &ReadResult,
@@ -278,7 +277,7 @@ fn encode_result(
     budget: &Budget,
 ) -> Result<(), ReadFailure> {
     let mut series_encoder = SeriesEncoder::default();
-    // Once as it grows, and once as it is put behind the others.
+    // Twice: for the result, and for its copy in the response.
     let charge = |bytes: usize| budget.charge_memory(2 * bytes as u64);
     match found {
         ReadResult::Labels(all) => {
@@ -325,7 +324,7 @@ fn encode_result(
 
 type ResponsePart = Result<Bytes, ApiError>;
 
-/// Answers with frames, which are encoded while they are sent.
+/// Responds with frames, which are encoded while they are sent.
 async fn streamed(
     source: Arc<dyn Source>,
     queries: Vec<CompiledQuery>,
@@ -337,7 +336,7 @@ async fn streamed(
     let told = sender.clone();
     let sending = tokio::spawn(send_frames(source, queries, lookup, frame_bytes_max, sender));
     tokio::spawn(async move {
-        // One that has died has sent nothing that may be taken for the end.
+        // A panic must not look like the end of the stream.
         if let Err(error) = sending.await {
             let _ = told.send(Err(ApiError::internal(error.to_string()))).await;
         }
@@ -354,7 +353,7 @@ async fn streamed(
     Ok(with_type(response, HeaderValue::from_static(STREAMED_TYPE)))
 }
 
-/// Finds and encodes one query after the other, until nobody listens any more.
+/// Selects and encodes one query after the other, until the reader is gone.
 async fn send_frames(
     source: Arc<dyn Source>,
     queries: Vec<CompiledQuery>,
@@ -370,7 +369,7 @@ async fn send_frames(
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                // Whoever has left needs no error.
+                // A reader that is gone needs no error.
                 let _ = sender.send(Err(error)).await;
                 return;
             }
@@ -388,7 +387,7 @@ async fn send_frames(
             }
             None
         };
-        // A thread that has died has sent nothing that could be taken for the end.
+        // A panic must not look like the end of the stream.
         match tokio::task::spawn_blocking(encode).await {
             Ok(Some(goes_on)) => lookup = goes_on,
             Ok(None) => return,
@@ -400,17 +399,17 @@ async fn send_frames(
     }
 }
 
-/// Where frames go, part by part.
+/// Sender of frames, part by part.
 struct Parts {
     sender: mpsc::Sender<ResponsePart>,
     lookup: Lookup,
 }
 
 impl Parts {
-    /// Sends a part. While the reader has no room for it, others may compute.
+    /// Sends a part. While the reader has no room for it, the permits are released.
     ///
-    /// Errors: the reader has left, or others have computed for too long.
-    /// Panics: on a thread that may not block.
+    /// Errors: the reader is gone, or no slot was free in time.
+    /// Panics: outside of a blocking thread.
     fn send(&mut self, part: Vec<u8>) -> Result<(), ReadFailure> {
         let lookup = &mut self.lookup;
         let sending = async {

@@ -1,8 +1,7 @@
-//! A line in the log for each request, once its answer is sent or given up.
+//! Log line for each request, once its response is sent or dropped.
 //!
-//! Of the address only the path is told, and of the headers only who the client says that it is:
-//! queries may hold secrets, and so may other headers. A user is named who is let in; what somebody
-//! else gives as a name may be anything.
+//! Queries and headers may hold secrets, so only the path and the user agent are logged. The user is
+//! logged after authentication; an unverified name may be anything.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,10 +17,10 @@ use tracing::info;
 
 use crate::query::active::Client;
 
-/// Characters of a path, and of what a client calls itself, that are logged.
+/// Maximum number of logged characters of a path or user agent.
 const CHARS_MAX: usize = 512;
 
-/// Logs a request once it is over.
+/// Logs a request once it is finished.
 pub(super) async fn log(request: Request, next: Next) -> Response {
     let user_agent = request.headers().get(header::USER_AGENT);
     let user_agent = String::from_utf8_lossy(user_agent.map_or(&[], |value| value.as_bytes()));
@@ -42,7 +41,7 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
     Response::from_parts(head, Body::new(Watched { body, line }))
 }
 
-/// What is logged of a request, when this is dropped.
+/// Log line of a request, written when it is dropped.
 struct RequestLogLine {
     started: Instant,
     method: Method,
@@ -60,7 +59,7 @@ impl Drop for RequestLogLine {
         info!(
             method = self.method.as_str(),
             path = self.path,
-            // As where a query is canceled: the client has closed the request.
+            // As for a canceled query: the client has closed the request.
             status = self.status.map_or(499, |status| status.as_u16()),
             bytes = self.bytes,
             seconds = self.started.elapsed().as_secs_f64(),
@@ -73,7 +72,7 @@ impl Drop for RequestLogLine {
     }
 }
 
-/// A body of which it is counted what is sent.
+/// Body that counts its sent bytes.
 struct Watched {
     body: Body,
     line: RequestLogLine,
@@ -92,7 +91,7 @@ impl hyper::body::Body for Watched {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
                 this.line.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                // Whoever sends may not ask for the end where it is known.
+                // The sender may not poll for a known end.
                 this.line.is_complete = this.body.is_end_stream();
             }
             Poll::Ready(None) => this.line.is_complete = true,

@@ -1,4 +1,4 @@
-//! Which path and method leads where, and what surrounds every handler.
+//! Routes of all endpoints, and the layers around them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,25 +24,25 @@ use super::{
 use crate::flags::Args;
 use crate::state::{Readiness, Shared};
 
-/// Tells a client that is refused whether the server is about to stop.
+/// Header of rejected requests, `true` if the server is stopping.
 const STOPPING: HeaderName = HeaderName::from_static("x-prometheus-stopping");
-/// The beginning of every path of the API.
+/// Prefix of all paths of the API.
 const API: &str = "/api/v1";
 
-/// What an endpoint is asked with.
+/// Methods of an endpoint.
 #[derive(Clone, Copy)]
 struct Methods {
     filter: MethodFilter,
-    /// How they are listed to whoever uses another.
+    /// Value of the header `Allow`.
     allow: &'static str,
     /// Access of read-only users.
     readers: Readers,
 }
 
-/// Requests that users may send who may only read.
+/// Requests that read-only users may send.
 #[derive(Clone, Copy, PartialEq)]
 enum Readers {
-    /// All: it only reads, whatever the method, as parameters may come as a form.
+    /// All: the endpoint only reads, with any method, as parameters may come as a form.
     All,
     /// Requests with methods that change nothing.
     Safe,
@@ -63,21 +63,21 @@ const GET_POST_PUT: Methods = methods(
     MethodFilter::GET.or(MethodFilter::POST).or(MethodFilter::PUT),
     "GET, OPTIONS, POST, PUT",
 );
-/// Of endpoints that read, and take parameters as a form too.
+/// Endpoints that read, with parameters in the URL or in a form.
 const READ: Methods = Methods {
     filter: MethodFilter::GET.or(MethodFilter::POST),
     allow: "GET, OPTIONS, POST",
     readers: Readers::All,
 };
-/// Of one that reads what a body asks for.
+/// Endpoints that read, with parameters in the body.
 const READ_POST: Methods = Methods { readers: Readers::All, ..POST };
-/// Of one that costs the server much, and tells of it what is inside.
+/// Expensive endpoints that reveal internals.
 const INSPECT: Methods = Methods { readers: Readers::None, ..READ };
 
-/// Paths that still lack the state of the server.
+/// Routes without the state of the server.
 type Routes = Router<Arc<Shared>>;
 
-/// Everything that the server answers.
+/// Returns the router of the server.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let state = || Arc::clone(&shared);
     let api = queries(lookups(statuses(Router::new())))
@@ -103,7 +103,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
     if is_logged { all.layer(from_fn(request_log::log)) } else { all }
 }
 
-/// What of the API is served before the log has been replayed, too.
+/// Adds endpoints of the API that are served before the log is replayed, too.
 fn statuses_always() -> Routes {
     let mut routes = Router::new();
     for (path, data) in stubs::CONSTANTS_ALWAYS {
@@ -112,7 +112,7 @@ fn statuses_always() -> Routes {
     add(routes, "/api/v1/notifications/live", GET, stubs::no_stream)
 }
 
-/// What is compressed where a client takes that: not what is compressed already, inside of it.
+/// Excludes content types that are compressed already.
 fn is_compressible() -> impl Predicate {
     DefaultPredicate::new()
         .and(NotForContentType::const_new(read::SAMPLES_TYPE))
@@ -120,7 +120,7 @@ fn is_compressible() -> impl Predicate {
         .and(NotForContentType::const_new(pprof::CONTENT_TYPE))
 }
 
-/// What is served before the log has been replayed, too.
+/// Adds pages and endpoints that are served before the log is replayed, too.
 fn pages(mut routes: Routes, args: &Args) -> Routes {
     let page = ui::Page::new(&args.page_title);
     for path in ui::PAGES {
@@ -185,14 +185,14 @@ fn statuses(mut routes: Routes) -> Routes {
     routes = add(routes, tombstones, POST_PUT, admin::clean_tombstones);
     routes = add(routes, "/api/v1/admin/tsdb/delete_series", POST_PUT, admin::delete_series);
     routes = add(routes, "/api/v1/admin/tsdb/snapshot", POST_PUT, admin::snapshot);
-    // Preflight requests are answered whatever they ask for.
+    // Preflight requests succeed for any path.
     routes.route(
         "/api/v1/{*path}",
         MethodRouter::new().options(|| async { StatusCode::NO_CONTENT }).fallback(not_found),
     )
 }
 
-/// Adds an endpoint that refuses other methods as Prometheus does: HEAD is not GET there.
+/// Adds an endpoint that rejects other methods like Prometheus, where GET does not imply HEAD.
 fn add<H, T>(routes: Routes, path: &str, methods: Methods, handler: H) -> Routes
 where
     H: Handler<T, Arc<Shared>>,
@@ -228,7 +228,7 @@ pub(super) async fn not_found() -> Response {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// A short text, as Go's server answers with where no handler does.
+/// Returns a short text in the form of Go's server.
 pub(super) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
     let mut response = (status, text.into()).into_response();
     response
@@ -270,7 +270,7 @@ async fn only_when_ready(
     response
 }
 
-/// Lets pages of other origins read the answers, as far as the flag allows.
+/// Adds CORS headers for origins that the flag allows.
 ///
 /// Source: `SetCORS` of Prometheus.
 async fn with_cors(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {

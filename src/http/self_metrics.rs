@@ -14,7 +14,7 @@ use super::json::text::push_text;
 use super::params::Params;
 use crate::state::Shared;
 
-/// `/api/v1/status/self_metrics`: those whose names match `metric_name_pattern`, or all.
+/// `/api/v1/status/self_metrics`: metrics whose names match `metric_name_pattern`, or all.
 ///
 /// Source: `selfMetrics` in `web/api/v1/api.go` of Prometheus, and the JSON of protobuf for
 /// `io.prometheus.client.MetricFamily`: whole numbers of 64 bits are texts there.
@@ -82,7 +82,7 @@ fn push_metric(json: &mut Vec<u8>, kind: MetricType, metric: &Metric) {
         MetricType::COUNTER => push_value(json, "counter", metric.get_counter().get_value()),
         MetricType::GAUGE => push_value(json, "gauge", metric.get_gauge().get_value()),
         MetricType::HISTOGRAM => push_histogram(json, metric),
-        // The server has none of these.
+        // The server has no metrics of these types.
         MetricType::SUMMARY | MetricType::UNTYPED => push_value(json, "untyped", 0.0),
     }
     json.push(b'}');
@@ -116,7 +116,7 @@ fn push_histogram(json: &mut Vec<u8>, metric: &Metric) {
     json.extend_from_slice(b"]}");
 }
 
-/// What is no number in JSON is a text.
+/// Numbers that JSON cannot hold are texts.
 fn push_float(json: &mut Vec<u8>, value: f64) {
     match value {
         f64::INFINITY => json.extend_from_slice(b"\"Infinity\""),

@@ -1,4 +1,4 @@
-//! What the server tells of itself.
+//! Version, configuration, flags, runtime and metrics of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,11 @@ use crate::retention_status::UNLIMITED;
 use crate::state::Shared;
 use crate::time::format_rfc3339;
 
-/// The version of Prometheus whose API this is. Grafana decides by it which endpoints and
-/// parameters it may use; our own version stands behind it.
+/// Version of Prometheus whose API is implemented, followed by our own. Grafana selects endpoints and
+/// parameters by it.
 const VERSION: &str = concat!("3.14.0+tessella.", env!("CARGO_PKG_VERSION"));
 
-/// `/api/v1/status/buildinfo`. `features` is absent: Grafana takes a server that has it for
-/// another product.
+/// `/api/v1/status/buildinfo`, without `features`, which Grafana takes for another product.
 pub(super) async fn build_info() -> Response {
     let fields = [
         ("version", VERSION),
@@ -45,8 +44,8 @@ pub(super) async fn flags(State(shared): State<Arc<Shared>>) -> Response {
     success(Ready(object(shared.args.flags())), &[], &[])
 }
 
-/// `/api/v1/status/runtimeinfo`: the fields of Prometheus. Those about Go's runtime tell the
-/// counterpart here: tasks for goroutines, threads for processors, and no limit of memory.
+/// `/api/v1/status/runtimeinfo`: the fields of Prometheus. Those of Go's runtime have
+/// counterparts: tasks for goroutines, threads for processors, and no memory limit.
 ///
 /// Source: `RuntimeInfo` in `web/api/v1/api.go` of Prometheus 3.14.
 pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response {
@@ -69,7 +68,7 @@ pub(super) async fn runtime_info(State(shared): State<Arc<Shared>>) -> Response 
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     for (name, value) in [
-        // A start with a damaged log ends, so that a running server has met none.
+        // A server with a damaged log does not start, so a running one has none.
         ("corruptionCount", 0),
         ("goroutineCount", tasks as u64),
         ("GOMAXPROCS", cores as u64),

@@ -1,4 +1,4 @@
-//! `status/tsdb` and `status/storage`: what the store holds.
+//! `status/tsdb` and `status/storage`: contents of the store.
 
 use std::sync::Arc;
 
@@ -15,13 +15,12 @@ use super::router::store_of;
 use crate::retention_status::RetentionStatus;
 use crate::state::Shared;
 
-/// The entries of each list where nothing is said.
+/// Default number of entries of each list.
 const LIMIT: usize = 10;
-/// The most entries of each list.
+/// Maximum number of entries of each list.
 const LIMIT_MAX: usize = 10_000;
 
-/// `/api/v1/status/tsdb`: of what is in memory, the metrics, labels and values with the most
-/// series.
+/// `/api/v1/status/tsdb`: metrics, labels and values of the head with the most series.
 ///
 /// Source: `serveTSDBStatus` of Prometheus.
 pub(super) async fn tsdb(
@@ -51,7 +50,7 @@ fn limit(text: &str) -> Result<usize, ApiError> {
 }
 
 fn tsdb_json(found: &Cardinality) -> Vec<u8> {
-    // Where there are no samples, Prometheus shows what its comparisons begin with.
+    // Without samples, Prometheus shows the initial values of its comparisons.
     let none = TimeRange::new(i64::MAX, i64::MIN);
     let TimeRange { start_ms: min_ms, end_ms: max_ms } = found.times_ms.unwrap_or(none);
     let mut json = format!(
@@ -104,14 +103,14 @@ pub(super) async fn blocks(State(shared): State<Arc<Shared>>) -> Result<Response
     Ok(success(Ready(json), &[], &[]))
 }
 
-/// The ULID of a day's beginning, without any chance in it: the same for the same day.
+/// Returns the ULID of the start of a day without random bits, so that it is stable.
 fn block_id(start_ms: i64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let digit = |place: u32| char::from(DIGITS[(start_ms.max(0) >> (5 * place) & 31) as usize]);
     (0..10).rev().map(digit).chain(std::iter::repeat_n('0', 16)).collect()
 }
 
-/// `/api/v1/status/storage`: the store as a whole. Prometheus has no such endpoint.
+/// `/api/v1/status/storage`: figures of the store. Prometheus has no such endpoint.
 pub(super) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Response, ApiError> {
     let store = store_of(&shared)?;
     let (stats, days) = (store.stats(), store.days());
@@ -129,7 +128,7 @@ pub(super) async fn storage(State(shared): State<Arc<Shared>>) -> Result<Respons
     Ok(success(Ready(json), &[], &[]))
 }
 
-/// All but its end; times are in ms since the epoch.
+/// Encodes all but the end; times are in ms since the epoch.
 fn storage_json(stats: &StoreStats, days: &[DayStats]) -> Vec<u8> {
     let newest = stats.newest_ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
     let mut json = format!(
@@ -152,7 +151,7 @@ fn storage_json(stats: &StoreStats, days: &[DayStats]) -> Vec<u8> {
     json.into_bytes()
 }
 
-/// The figures of a cache.
+/// Figures of a cache.
 struct CacheFigures {
     name: &'static str,
     bytes: u64,

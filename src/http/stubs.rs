@@ -1,5 +1,5 @@
-//! Endpoints about things that the server does not have: targets, rules, alerts. They answer what
-//! Prometheus does where there are none, and look at their parameters as it does.
+//! Stub endpoints for features that do not exist here: targets, rules, alerts. They check parameters
+//! and respond like a Prometheus without any.
 //!
 //! Source: `web/api/v1/api.go` of Prometheus.
 
@@ -16,27 +16,26 @@ use super::params::{Params, parse_bool, parse_integer};
 use crate::state::Shared;
 use crate::units::quoted;
 
-/// Endpoints without parameters, and what they answer.
+/// Endpoints without parameters, and their data.
 pub(super) const CONSTANTS: [(&str, &str); 3] = [
     ("/api/v1/alertmanagers", r#"{"activeAlertmanagers":[],"droppedAlertmanagers":[]}"#),
     ("/api/v1/alerts", r#"{"alerts":[]}"#),
     ("/api/v1/scrape_pools", r#"{"scrapePools":[]}"#),
 ];
 
-/// The same, answered while the log is being replayed, too. The log is replayed before anything is
-/// counted, so that there is no progress to tell.
+/// Endpoints without parameters that respond while the log is replayed, too. The replay has no
+/// progress, because its length is unknown.
 pub(super) const CONSTANTS_ALWAYS: [(&str, &str); 2] = [
     ("/api/v1/notifications", "[]"),
     ("/api/v1/status/walreplay", r#"{"min":0,"max":0,"current":0}"#),
 ];
 
-/// An answer that is always the same.
+/// Returns constant data.
 pub(super) async fn constant(data: &'static str) -> Response {
     success(Ready(data.as_bytes().to_vec()), &[], &[])
 }
 
-/// `/api/v1/notifications/live`: nothing will ever come, which Prometheus says so to those for whom
-/// it has no place.
+/// `/api/v1/notifications/live`: 204, which Prometheus sends to subscribers over its limit.
 pub(super) async fn no_stream() -> Response {
     let mut response = axum::http::StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
@@ -75,7 +74,7 @@ pub(super) async fn target_metadata(
     Ok(constant("[]").await)
 }
 
-/// `/api/v1/targets/relabel_steps`: there is no scrape pool of any name.
+/// `/api/v1/targets/relabel_steps`: no scrape pool exists.
 pub(super) async fn relabel_steps(params: Params) -> Result<Response, ApiError> {
     let pool = params.text("scrapePool")?;
     for (name, text) in [("scrapePool", pool), ("labels", params.text("labels")?)] {
@@ -111,7 +110,7 @@ pub(super) async fn rules(
     Ok(constant(r#"{"groups":[]}"#).await)
 }
 
-/// A page of groups: there is no next one that a token could name.
+/// Checks the page of groups: no token is valid.
 fn check_page(limit: &str, token: &str) -> Result<(), ApiError> {
     let wrong = |name: &str, message: String| Err(ApiError::invalid_parameter(name, message));
     if limit.is_empty() && !token.is_empty() {

@@ -1,7 +1,7 @@
-//! The page for browsers: files of `src/ui`, which are part of the binary.
+//! Web page: files of `src/ui`, which are part of the binary.
 //!
-//! They load nothing from elsewhere, and the policy that goes with the page lets a browser see to
-//! that. All addresses in them are relative, so that a proxy may put a path in front.
+//! They load no external resources, which the content security policy of the page enforces. All URLs
+//! are relative, so that a proxy may add a prefix.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::LazyLock;
@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::router::plain;
 
-/// Where the page is; which part of it is meant is told by the script that reads the address.
-/// The paths are those of Prometheus' page, so that links to it lead to the same here.
+/// Paths of the page, whose script selects the view. They are those of Prometheus, so that links work
+/// here, too.
 pub(super) const PAGES: [&str; 11] = [
     "/",
     "/query",
@@ -29,22 +29,22 @@ pub(super) const PAGES: [&str; 11] = [
     "/alerts",
 ];
 
-/// The page, and the element that holds its title.
+/// Page, and the element of its title.
 const PAGE: &str = include_str!("../ui/index.html");
 const TITLE: &str = "<title>Tessella</title>";
 
-/// What the page may load: files of this server, and its API.
+/// Content security policy: files and API of this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'self'";
 
-/// A file as it is sent.
+/// File with its content type.
 struct File {
     name: &'static str,
     content: &'static [u8],
 }
 
-/// The files of `src/ui` that browsers ask for.
+/// Embeds files of `src/ui`.
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
         [$(File { name: $name, content: include_bytes!(concat!("../ui/", $name)) }),*]
@@ -83,11 +83,11 @@ static FILES: [File; FILE_COUNT] = files![
 ];
 const FILE_COUNT: usize = 28;
 
-/// The tag of each file, in their order.
+/// Entity tags of the files, in order.
 static TAGS: LazyLock<Vec<HeaderValue>> =
     LazyLock::new(|| FILES.iter().map(|file| tag(file.content)).collect());
 
-/// The page with the title of this server.
+/// Page with the title of this server.
 #[derive(Clone)]
 pub(super) struct Page {
     content: Bytes,
@@ -123,8 +123,8 @@ pub(super) async fn icon(headers: HeaderMap) -> Response {
     serve("favicon.svg", &headers)
 }
 
-/// A file, or that the browser has it already. Browsers ask each time: the next version of the
-/// server has the same names.
+/// Returns a file, or 304 if the browser has it. Browsers ask each time, because other versions of
+/// the server have the same names.
 fn serve(name: &str, headers: &HeaderMap) -> Response {
     let Some(index) = FILES.iter().position(|file| file.name == name) else {
         return plain(StatusCode::NOT_FOUND, "404 page not found\n");
@@ -146,14 +146,14 @@ fn send(name: &str, content: Bytes, tag: HeaderValue, headers: &HeaderMap) -> Re
     response
 }
 
-/// Whether the browser has the file that bears a tag.
+/// Returns whether the browser has the file of a tag.
 fn has(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let listed = headers.get_all(header::IF_NONE_MATCH);
     let mut known = listed.iter().filter_map(|list| list.to_str().ok()).flat_map(|l| l.split(','));
     known.any(|known| known.trim() == "*" || known.trim().as_bytes() == tag.as_bytes())
 }
 
-/// A weak one: compressed or not, the file is the same.
+/// Returns a weak tag, which is the same for compressed content.
 fn tag(content: &[u8]) -> HeaderValue {
     let mut hasher = DefaultHasher::new();
     hasher.write(content);
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(names, served);
     }
 
-    /// The text of `words.js`: each word of the catalog with what the page says about it.
+    /// Returns the text of `words.js`: each word of the catalog with its description.
     fn words() -> String {
         use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The metrics of ingest.
+//! Metrics of ingest.
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -9,7 +9,7 @@ use storage::AppendOutcome;
 use model::RejectReason;
 use wire::{Counts, Decoded, Version};
 
-/// How samples come in.
+/// Protocol of a write request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Remote write.
@@ -18,25 +18,25 @@ pub(super) enum Protocol {
     Otlp,
 }
 
-/// Upper bounds of the durations of a request's stages, in seconds.
+/// Bucket bounds for durations of the stages of a request, in seconds.
 const DURATION_BUCKETS: [f64; 11] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0];
 
-/// What ingest counts, registered with the server's other metrics.
+/// Metrics of ingest.
 #[derive(Debug, Clone)]
 pub struct IngestMetrics {
-    /// Samples that were held already.
+    /// Samples that were stored already.
     pub(super) duplicates: IntCounter,
     v1: VersionMetrics,
     v2: VersionMetrics,
     otlp: VersionMetrics,
-    /// Samples of series with invalid labels, under the name that Prometheus gives them.
+    /// Samples of series with invalid labels, under the name of Prometheus.
     invalid_labels: IntCounter,
-    /// Bytes of requests as they were sent.
+    /// Bytes of requests as sent.
     pub(super) body_bytes: IntCounter,
-    /// Bytes of requests once decompressed.
+    /// Bytes of decompressed requests.
     pub(super) message_bytes: IntCounter,
-    /// Bytes that all requests hold now.
+    /// Bytes of requests in progress.
     pub(super) inflight_bytes: IntGauge,
     pub(super) receive_seconds: Histogram,
     pub(super) decode_seconds: Histogram,
@@ -45,12 +45,12 @@ pub struct IngestMetrics {
     pub(super) self_metrics_failures: IntCounter,
 }
 
-/// What is counted for each protocol by itself.
+/// Metrics per protocol.
 #[derive(Debug, Clone)]
 struct VersionMetrics {
-    /// Samples that were acknowledged: floats, histograms.
+    /// Acknowledged samples: floats, histograms.
     samples: [IntCounter; 2],
-    /// Samples that were refused: the same for each reason.
+    /// Rejected samples by reason: floats, histograms.
     samples_rejected: [[IntCounter; 2]; RejectReason::ALL.len()],
     exemplars: IntCounter,
     exemplars_dropped: IntCounter,
@@ -59,12 +59,13 @@ struct VersionMetrics {
     metadata_rejected: IntCounter,
 }
 
-/// The values of the label `type`, as in Prometheus' own metrics.
+/// Values of the label `type`, as in Prometheus' own metrics.
 const TYPES: [&str; 2] = ["float", "histogram"];
 
 impl IngestMetrics {
-    /// Fresh metrics. Panics where the registry holds one of their names, which no input can
-    /// bring about.
+    /// Registers the metrics.
+    ///
+    /// Panics: the registry has a metric of the same name.
     pub fn new(registry: &Registry) -> IngestMetrics {
         let stages = register(
             registry,
@@ -82,7 +83,7 @@ impl IngestMetrics {
         IngestMetrics {
             duplicates: counter(
                 "tessella_remote_write_samples_duplicate_total",
-                "Acknowledged samples that were held already.",
+                "Acknowledged samples that were stored already.",
             ),
             v1: vectors.of("1"),
             v2: vectors.of("2"),
@@ -94,17 +95,17 @@ impl IngestMetrics {
             ),
             body_bytes: counter(
                 "tessella_remote_write_received_bytes_total",
-                "Bytes of requests as they were sent.",
+                "Bytes of requests as sent.",
             ),
             message_bytes: counter(
                 "tessella_remote_write_decompressed_bytes_total",
-                "Bytes of requests once decompressed.",
+                "Bytes of decompressed requests.",
             ),
             inflight_bytes: register(
                 registry,
                 IntGauge::new(
                     "tessella_remote_write_inflight_bytes",
-                    "Bytes that requests hold now.",
+                    "Bytes of requests in progress.",
                 ),
             ),
             receive_seconds: stages.with_label_values(&["receive"]),
@@ -125,7 +126,7 @@ impl IngestMetrics {
         }
     }
 
-    /// Counts what was acknowledged.
+    /// Counts acknowledged samples and exemplars.
     pub(super) fn count_written(&self, protocol: Protocol, written: Counts) {
         let [floats, histograms] = &self.of(protocol).samples;
         floats.inc_by(written.floats);
@@ -133,19 +134,19 @@ impl IngestMetrics {
         self.of(protocol).exemplars.inc_by(written.exemplars);
     }
 
-    /// Counts what became of what came beside the samples.
+    /// Counts outcomes of exemplars and metadata.
     pub(super) fn count_exemplars_and_metadata(&self, protocol: Protocol, outcome: &AppendOutcome) {
         let metrics = self.of(protocol);
         metrics.exemplars_dropped.inc_by(outcome.exemplars.dropped as u64);
         metrics.metadata.inc_by(outcome.metadata_accepted as u64);
         metrics.metadata_rejected.inc_by(outcome.metadata_dropped as u64);
-        // Of the second protocol they are among the refusals that the sender hears of.
+        // For the second protocol, `count_rejected` counts them.
         if protocol != Protocol::RemoteWrite(Version::V2) {
             metrics.exemplars_rejected.inc_by(outcome.exemplars.out_of_order as u64);
         }
     }
 
-    /// Counts what was refused or passed over.
+    /// Counts rejected and ignored entries.
     pub(super) fn count_rejected(&self, protocol: Protocol, decoded: &Decoded) {
         let metrics = self.of(protocol);
         for (reason, counts) in decoded.rejects.counts() {
@@ -167,7 +168,7 @@ impl IngestMetrics {
     }
 }
 
-/// The metrics with a label for the protocol.
+/// Metrics with a label for the protocol.
 struct Vectors {
     samples: IntCounterVec,
     samples_rejected: IntCounterVec,
@@ -187,37 +188,37 @@ impl Vectors {
             samples: vector(
                 "tessella_remote_write_samples_total",
                 &["version", "type"],
-                "Samples that were acknowledged.",
+                "Acknowledged samples.",
             ),
             samples_rejected: vector(
                 "tessella_remote_write_samples_rejected_total",
                 &["version", "type", "reason"],
-                "Samples that were refused, by reason.",
+                "Rejected samples, by reason.",
             ),
             exemplars: vector(
                 "tessella_remote_write_exemplars_total",
                 &["version"],
-                "Exemplars that were acknowledged.",
+                "Acknowledged exemplars.",
             ),
             exemplars_dropped: vector(
                 "tessella_remote_write_exemplars_dropped_total",
                 &["version"],
-                "Exemplars that were dropped: of unknown series, or too far in the future.",
+                "Dropped exemplars: of unknown series, or too far in the future.",
             ),
             exemplars_rejected: vector(
                 "tessella_remote_write_exemplars_rejected_total",
                 &["version"],
-                "Exemplars that were refused or passed over.",
+                "Rejected or ignored exemplars.",
             ),
             metadata: vector(
                 "tessella_remote_write_metadata_total",
                 &["version"],
-                "Metadata entries that were acknowledged.",
+                "Acknowledged metadata entries.",
             ),
             metadata_rejected: vector(
                 "tessella_remote_write_metadata_rejected_total",
                 &["version"],
-                "Metadata entries that were passed over, or too long.",
+                "Metadata entries that were ignored, or too long.",
             ),
         }
     }

@@ -14,7 +14,7 @@ const EXAMPLE_BYTES_MAX: usize = 512;
 /// Counts rejections and decides which of them are logged.
 #[derive(Debug, Default)]
 pub(super) struct RejectionLog {
-    /// As many as there are reasons.
+    /// One entry per reason.
     by_reason: Mutex<Vec<Unlogged>>,
 }
 

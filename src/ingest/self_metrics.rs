@@ -1,13 +1,13 @@
 //! The server's own metrics in its own store, so that a fresh start has something to query.
 //!
-//! Fewer series than `/metrics` shows:
+//! Fewer series than in `/metrics` are written:
 //!
-//! - of a histogram every second bucket, the last one and `+Inf` among them;
-//! - of histograms by HTTP handler those of [`HANDLERS`] alone;
-//! - of a counter with more than 16 series the first one and those that have counted something.
+//! - every second bucket of a histogram, including the last one and `+Inf`;
+//! - of histograms by HTTP handler, those of [`HANDLERS`] only;
+//! - of a counter with more than 16 series, the first one and those above zero.
 //!
-//! A series of a counter or histogram that is new gets a 0 at the time of the write before, so that
-//! `rate` and `increase` see what it has counted since.
+//! A new series of a counter or histogram gets a 0 at the time of the previous write, so that `rate`
+//! and `increase` include its first increase.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -21,17 +21,17 @@ use tracing::warn;
 
 use super::metrics::IngestMetrics;
 
-/// How often the metrics are written.
+/// Interval of writes.
 pub const INTERVAL: Duration = Duration::from_secs(15);
 
-/// The value of the label `job`: not the name that a scrape job of the server would have, whose
-/// series would be the same.
+/// Value of the label `job`, which differs from that of a scrape job of the server, whose series would
+/// be the same.
 pub const JOB: &str = "tessella-self";
 
 /// Label whose values are HTTP handlers.
 const HANDLER_LABEL: &str = "handler";
 
-/// HTTP handlers of which durations are written: those of queries and writes.
+/// HTTP handlers whose durations are written: queries and writes.
 const HANDLERS: [&str; 5] = [
     "/api/v1/query",
     "/api/v1/query_range",
@@ -40,7 +40,7 @@ const HANDLERS: [&str; 5] = [
     "/api/v1/otlp/v1/metrics",
 ];
 
-/// Of counters with more series than this, those that are zero are left out.
+/// Maximum number of series of a counter whose zeros are all written.
 const ZEROS_MAX: usize = 16;
 
 /// Series of the previous write.
@@ -62,7 +62,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) {
     let mut ticks = tokio::time::interval(INTERVAL);
-    // After a pause of the machine there is one write, not one for each tick missed.
+    // After a pause of the machine, one write replaces all missed ones.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::pin!(stop);
     let mut written = Written::default();
@@ -86,7 +86,7 @@ pub async fn run(
     }
 }
 
-/// Returns the samples of one write, and notes which series they are of.
+/// Returns the samples of one write, and adds their series to `written`.
 fn batch_of(
     families: &[MetricFamily],
     instance: &str,
@@ -112,11 +112,11 @@ fn batch_of(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Gauge,
-    /// They start at 0 and grow.
+    /// Starts at 0 and grows.
     Cumulative,
 }
 
-/// Returns whether a bucket of a histogram with so many bounds is written.
+/// Returns whether a bucket of a histogram with `count` bounds is written.
 fn is_bucket_written(index: usize, count: usize) -> bool {
     (count - 1 - index).is_multiple_of(2)
 }

@@ -1,28 +1,26 @@
-//! How the allocator of the C library gives memory back.
+//! Settings of the C library's allocator, and release of free memory.
 //!
-//! By default it has eight heaps for each core, and once a large buffer has been freed it takes
-//! buffers of that size from the heaps, of which only the ends go back to the system. What a seal
-//! or a query has needed for a moment would stay with the process. More heaps than cores are hardly
-//! faster, and keep half as much again. What they keep free is given back once queries have come to
-//! rest.
+//! By default it has eight heaps per core. Once a large buffer is freed, buffers of that size come
+//! from the heaps, which release only memory at their ends, so the process would keep the peak of a
+//! seal or query. More heaps than cores are hardly faster, and keep half as much again. Free memory
+//! of the heaps is released when no query runs.
 
 #![allow(unsafe_code)]
 
-/// Buffers from this size on are mapped, and unmapped when they are freed. A query over some
-/// thousands of series takes some of a MiB each: mapping these anew for every query would cost a
-/// fault for each of their pages.
+/// Minimum size of buffers that are mapped, and unmapped when they are freed. A query over thousands
+/// of series has buffers of a MiB: a mapping per query would cost a fault for each of their pages.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES_MIN: libc::c_int = 4 << 20;
 
-/// So much may be free at the end of a heap before it goes back to the system.
+/// Maximum free bytes at the end of a heap, which are released beyond it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const FREE_BYTES_MAX: libc::c_int = 16 << 20;
 
-/// Has large buffers mapped and one heap for each core. To be called once, before threads are
-/// started. What the environment sets (`MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`,
-/// `MALLOC_TRIM_THRESHOLD_`) stays.
+/// Maps large buffers, and sets one heap per core. Call it once, before threads are started. The
+/// environment (`MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`) has
+/// precedence.
 ///
-/// Does nothing where the C library is another one.
+/// Does nothing for other C libraries.
 pub fn set_up() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -34,10 +32,10 @@ pub fn set_up() {
     }
 }
 
-/// Gives what is free in all heaps back to the system. It takes a millisecond or a few.
+/// Releases free memory of all heaps to the system, within a few milliseconds.
 ///
-/// Does nothing where the C library is another one.
-pub fn give_back() {
+/// Does nothing for other C libraries.
+pub fn release() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the call takes a number, locks each heap, and only unmaps pages that are free.
     unsafe {

@@ -1,15 +1,15 @@
-//! A timer that samples the stacks of threads as they spend CPU time.
+//! Timer that samples stacks of threads by CPU time.
 //!
-//! The kernel sends `SIGPROF` to the thread that runs when the process has spent another interval
-//! of CPU time. The handler walks the stack and writes a record to a pipe, whose reader does all
-//! else. It takes no lock that anything waits for, and allocates nothing:
+//! The kernel sends `SIGPROF` to a running thread for each interval of CPU time of the process. The
+//! handler walks the stack and writes a record to a pipe; the reader does the rest. The handler
+//! waits for no lock, and allocates nothing:
 //!
 //! ```text
 //! record, in native order:  generation:4 │ frames:4 │ address:8 × frames
 //! ```
 //!
 //! A record is shorter than `PIPE_BUF`, so the kernel writes it whole or not at all. Pipe and
-//! handler stay from the first use on: a signal may arrive after the end of what it was sent for.
+//! handler stay after the first use, because a signal may arrive after the end of its profile.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::unwind::{self, FRAMES_MAX, Registers};
 
-/// Bytes of records that may wait to be read: those of a second of 30 cores at least.
+/// Size of the pipe: at least the records of 30 cores within a second.
 const PIPE_BYTES: c_int = 1 << 20;
 const RECORD_BYTES_MAX: usize = 8 * (1 + FRAMES_MAX);
 const _: () = assert!(RECORD_BYTES_MAX <= libc::PIPE_BUF);
@@ -34,23 +34,23 @@ struct Pipe {
 }
 
 static PIPE: OnceLock<Pipe> = OnceLock::new();
-/// Id of the profile under way; 0 if there is none.
+/// Id of the current profile; 0 without one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static GENERATION_LAST: AtomicU32 = AtomicU32::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// The timer while it runs. It stops when this is dropped.
+/// Running timer, stopped when it is dropped.
 #[derive(Debug)]
 pub(crate) struct CpuTimer {
     generation: u32,
 }
 
 impl CpuTimer {
-    /// Starts the timer, of which a process has one.
+    /// Starts the timer of the process.
     ///
-    /// Errors: it runs already (`ResourceBusy`); stacks cannot be walked here (`Unsupported`);
-    /// whatever the system says.
+    /// Errors: it runs already (`ResourceBusy`), stacks cannot be walked (`Unsupported`), or the system
+    /// fails.
     pub(crate) fn start(interval: Duration) -> io::Result<CpuTimer> {
         if !unwind::prepare() {
             return Err(io::Error::new(
@@ -72,14 +72,14 @@ impl CpuTimer {
         Ok(timer)
     }
 
-    /// Another handle of the pipe that the records come from.
+    /// Returns another handle of the pipe of records.
     ///
-    /// Errors: of the system, which may have none left.
+    /// Errors: the system has no handle left.
     pub(crate) fn records(&self) -> io::Result<OwnedFd> {
         pipe()?.reader.try_clone()
     }
 
-    /// What records of this timer begin with; others are late ones of those before.
+    /// First field of records of this timer; others are late records of earlier ones.
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }
@@ -92,14 +92,14 @@ impl CpuTimer {
 
 impl Drop for CpuTimer {
     fn drop(&mut self) {
-        // To stop it needs no memory and no right, so it cannot fail.
+        // Stopping needs no memory or permission, so it cannot fail.
         let _ = set_interval(Duration::ZERO);
         GENERATION.store(0, Ordering::Release);
         IS_RUNNING.store(false, Ordering::Release);
     }
 }
 
-/// The pipe of the process.
+/// Returns the pipe of the process.
 fn pipe() -> io::Result<&'static Pipe> {
     if let Some(pipe) = PIPE.get() {
         return Ok(pipe);
@@ -112,13 +112,13 @@ fn pipe() -> io::Result<&'static Pipe> {
             return Err(io::Error::last_os_error());
         }
     }
-    // SAFETY: the descriptor is open, and the call takes numbers alone. Where it is refused, the
-    // pipe is as large as pipes are.
+    // SAFETY: the descriptor is open, and the call takes numbers alone. If it fails, the
+    // pipe has its default size.
     unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
     Ok(PIPE.get_or_init(|| Pipe { reader, writer: File::from(writer) }))
 }
 
-/// Reads what was left, so that the next byte begins a record.
+/// Discards old bytes, so that the next byte starts a record.
 fn discard(reader: &OwnedFd) -> io::Result<()> {
     use std::io::Read as _;
     let mut reader = File::from(reader.try_clone()?);
@@ -139,8 +139,8 @@ fn handle_signals() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
     action.sa_sigaction = handler as libc::sighandler_t;
-    // On the stack of the thread: the one that the standard library sets aside for signals has room
-    // for little more than the registers.
+    // Uses the stack of the thread: the signal stack of the standard library has room for little more
+    // than the registers.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     // SAFETY: the action is a valid one, whose handler has the type that its flags promise, and
     // lives as long as the program.
@@ -150,7 +150,7 @@ fn handle_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Has the timer fire each time the process has spent so much CPU time; never for zero.
+/// Sets the CPU time between signals; zero disables them.
 fn set_interval(interval: Duration) -> io::Result<()> {
     let time = libc::timeval {
         tv_sec: interval.as_secs() as libc::time_t,
@@ -164,7 +164,7 @@ fn set_interval(interval: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a sample of the thread that is interrupted.
+/// Samples the interrupted thread.
 extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let generation = GENERATION.load(Ordering::Acquire);
     let Some(pipe) = PIPE.get().filter(|_| generation != 0) else { return };

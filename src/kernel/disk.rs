@@ -1,4 +1,4 @@
-//! The free bytes of a file system.
+//! Free bytes of a file system.
 
 #![allow(unsafe_code)]
 
@@ -7,9 +7,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// The bytes that an unprivileged process can still write to the file system of a path.
+/// Returns the bytes that an unprivileged process can write to the file system of a path.
 ///
-/// Errors: those of the system; a path with a NUL byte.
+/// Errors: those of the system, or a path with a NUL byte.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut figures = std::mem::MaybeUninit::<libc::statvfs>::uninit();

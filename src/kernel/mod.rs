@@ -1,4 +1,4 @@
-//! What needs `unsafe`: calls that only the C library has, the allocator, and stacks.
+//! Code that needs `unsafe`: calls of the C library, the allocator, and stacks.
 
 pub mod allocator;
 #[cfg(all(

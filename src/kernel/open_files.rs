@@ -1,15 +1,15 @@
-//! The limit of open files of the process.
+//! Limit of open files of the process.
 
 #![allow(unsafe_code)]
 
 use std::io;
 
-/// The limit before and after it was raised.
+/// Limit before and after it was raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFilesLimit {
-    /// The limit that the process was started with.
+    /// Limit at the start of the process.
     pub before: u64,
-    /// The limit from now on.
+    /// Current limit.
     pub now: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Call stacks of this process.
 //!
-//! They are walked by the unwind tables (`.eh_frame`) that every binary carries, so that no frame
-//! pointers are needed. A walk allocates nothing, waits for no lock, and reads the stack through
-//! `/proc/self/mem`, where a wrong address is an error and not a fault: it may run inside the
-//! allocator and inside a signal handler. Names of functions are found later (`profile/symbols`).
+//! A walk uses the unwind tables (`.eh_frame`) of the binary, so it needs no frame pointers. It
+//! allocates nothing, waits for no lock, and reads the stack through `/proc/self/mem`, where a wrong
+//! address is an error instead of a fault. So it may run inside the allocator and in a signal
+//! handler. `profile/symbols` finds the names of functions later.
 
 #![allow(unsafe_code)]
 
@@ -21,48 +21,48 @@ use framehop::{
     Unwinder as _, UnwinderNative,
 };
 
-/// Frames of a stack that are kept, the innermost first.
+/// Maximum number of frames of a stack, the innermost first.
 pub(crate) const FRAMES_MAX: usize = 128;
 
 /// Bytes of the stack that are read at once.
 const WINDOW_BYTES: usize = 8 << 10;
 
-/// The encoding of the address of `.eh_frame` in `.eh_frame_hdr` that all linkers write: four
-/// bytes, signed, relative to their own address.
+/// Encoding of the address of `.eh_frame` in `.eh_frame_hdr` that all linkers write: four signed
+/// bytes, relative to their own address.
 const RELATIVE_SIGNED_4: u8 = 0x1b;
 
 type Cache = CacheNative<MustNotAllocateDuringUnwind>;
 type Unwinder = UnwinderNative<&'static [u8], MustNotAllocateDuringUnwind>;
 
-/// A program or library in memory.
+/// Program or library in memory.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its file; of the kernel's part (vDSO) only a name.
+    /// Path of the file; a name for the kernel's vDSO.
     pub(crate) path: PathBuf,
-    /// Where it lies.
+    /// Addresses in memory.
     pub(crate) addresses: Range<u64>,
-    /// Difference between its addresses and those of its file.
+    /// Difference between addresses in memory and in the file.
     pub(crate) bias: u64,
 }
 
-/// The registers that a walk begins with.
+/// Registers at the start of a walk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Registers {
     pub(super) instruction: u64,
     pub(super) stack: u64,
     pub(super) frame: u64,
-    /// Where the function returns to before it has stored that.
+    /// Return address before the function has stored it.
     #[cfg(target_arch = "aarch64")]
     pub(super) link: u64,
 }
 
-/// All that a walk needs, made ahead of it.
+/// Prepared state of walks.
 struct Walker {
     modules: Vec<Module>,
     unwinder: Unwinder,
-    /// The memory of this process.
+    /// Memory of this process.
     memory: File,
-    /// One for each walk at a time.
+    /// One per concurrent walk.
     scratches: Vec<Mutex<Scratch>>,
 }
 
@@ -71,7 +71,7 @@ struct Scratch {
     window: Window,
 }
 
-/// A part of the stack.
+/// Part of the stack.
 struct Window {
     start: u64,
     len: usize,
@@ -80,28 +80,28 @@ struct Window {
 
 static WALKER: OnceLock<Option<Walker>> = OnceLock::new();
 
-/// Makes what walks need. Returns whether there can be any: without `/proc` there are none.
+/// Prepares walks. Returns `false` without `/proc`, where stacks cannot be walked.
 pub(crate) fn prepare() -> bool {
     WALKER.get_or_init(Walker::new).is_some()
 }
 
-/// Returns what lies in memory; nothing before `prepare`.
+/// Returns the modules in memory; none before `prepare`.
 pub(crate) fn modules() -> &'static [Module] {
     walker().map_or(&[], |walker| &walker.modules)
 }
 
-/// Walks the stack of the caller; returns the number of frames. Each is an address inside of the
-/// instruction that is executed or that has called.
+/// Walks the stack of the caller, and returns the number of frames. Each is an address inside the
+/// current or calling instruction.
 ///
-/// There are none before `prepare`, and none while too many threads walk at once.
+/// Returns 0 before `prepare`, and while too many threads walk.
 #[inline(never)]
 pub(crate) fn walk_here(frames: &mut [u64]) -> usize {
     let count = walk(Registers::here(), frames);
-    // So that this is no tail call, whose frame would be the callee's.
+    // Prevents a tail call, whose frame would be the callee's.
     std::hint::black_box(count)
 }
 
-/// Walks the stack that the registers are of.
+/// Walks the stack of the registers.
 pub(super) fn walk(registers: Registers, frames: &mut [u64]) -> usize {
     let Some(walker) = walker() else { return 0 };
     for scratch in &walker.scratches {
@@ -143,7 +143,7 @@ impl Walker {
         let mut count = 0;
         while let Some(frame) = frames.get_mut(count) {
             let Ok(Some(address)) = walk.next() else { break };
-            // What is nobody's code was guessed wrong.
+            // An address outside of code is a wrong guess.
             if !self.is_code(address.address_for_lookup()) {
                 break;
             }
@@ -184,7 +184,7 @@ impl Window {
 }
 
 impl Registers {
-    /// The registers at the point of the call, of a function that goes on while they are used.
+    /// Returns the registers at the call; the calling function must not return while they are used.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn here() -> Registers {
@@ -204,7 +204,7 @@ impl Registers {
         Registers { instruction, stack, frame }
     }
 
-    /// The registers at the point of the call, of a function that goes on while they are used.
+    /// Returns the registers at the call; the calling function must not return while they are used.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     fn here() -> Registers {
@@ -237,13 +237,13 @@ impl Registers {
     }
 }
 
-/// Modules that have been found so far.
+/// Modules found so far.
 struct FoundModules {
     modules: Vec<Module>,
     unwinder: Unwinder,
 }
 
-/// Adds a module to the `FoundModules` that `data` is the address of.
+/// Adds a module to the `FoundModules` at `data`.
 unsafe extern "C" fn add_module(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
@@ -284,7 +284,7 @@ unsafe extern "C" fn add_module(
     0
 }
 
-/// The addresses that a header states.
+/// Returns the addresses of a header.
 fn stated(header: &libc::Elf64_Phdr) -> Range<u64> {
     header.p_vaddr..header.p_vaddr + header.p_memsz
 }
@@ -309,7 +309,7 @@ unsafe fn tables(
     let &[1, RELATIVE_SIGNED_4, _, _, a, b, c, d, ..] = index_bytes else { return None };
     let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
     let start = (index.start + 4).checked_add_signed(distance)?;
-    // Its length is not stated: the index leads to places inside.
+    // Its length is unknown: the index points inside.
     let table = start..holding(start)?.end;
     Some(ExplicitModuleSectionInfo {
         base_svma: 0,
@@ -322,7 +322,7 @@ unsafe fn tables(
     })
 }
 
-/// The bytes at stated addresses.
+/// Returns the bytes at addresses of a header.
 ///
 /// # Safety
 ///

@@ -1,24 +1,23 @@
-//! The system's allocator, with an observer that is told of each allocation.
+//! System allocator with an observer of each allocation.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-/// An observer of allocations.
+/// Observer of allocations.
 ///
-/// Its methods run inside the allocator: they must not panic, and what they allocate comes back to
-/// them.
+/// Its methods run inside the allocator: they must not panic, and their allocations call them again.
 pub trait AllocationWatch: Sync {
-    /// Notes that `bytes` at `address` have been allocated; at 0 where the allocation has failed.
+    /// Records that `bytes` at `address` are allocated; `address` is 0 after a failure.
     fn allocated(&self, address: usize, bytes: usize);
 
-    /// Notes that what is at `address` is about to be freed.
+    /// Records that `address` is about to be freed.
     fn freed(&self, address: usize);
 }
 
-/// The system's allocator, observed.
+/// Observed system allocator.
 ///
-/// Every pointer is the system's own, with the layout that was asked for.
+/// Every pointer is the system's own, with the requested layout.
 #[derive(Debug)]
 pub struct WatchedAllocator<W>(pub W);
 
@@ -50,7 +49,7 @@ unsafe impl<W: AllocationWatch> GlobalAlloc for WatchedAllocator<W> {
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Before the call, after which another thread may own the old address.
+        // Before the call, because another thread may own the old address after it.
         self.0.freed(pointer.addr());
         // SAFETY: the caller's contract is the system's.
         let pointer = unsafe { System.realloc(pointer, layout, size) };

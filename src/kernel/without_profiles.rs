@@ -1,4 +1,4 @@
-//! Stand-ins for systems whose stacks are not walked: there are no samples.
+//! Stubs for systems where stacks cannot be walked: there are no samples.
 
 /// See `unwind.rs`.
 pub(crate) mod unwind {
@@ -7,7 +7,7 @@ pub(crate) mod unwind {
 
     pub(crate) const FRAMES_MAX: usize = 0;
 
-    /// A program or library in memory; there is none.
+    /// Program or library in memory; none exists.
     #[derive(Debug)]
     pub(crate) struct Module {
         pub(crate) path: PathBuf,
@@ -15,7 +15,7 @@ pub(crate) mod unwind {
         pub(crate) bias: u64,
     }
 
-    /// Returns that stacks cannot be walked.
+    /// Returns false: stacks cannot be walked.
     pub(crate) fn prepare() -> bool {
         false
     }
@@ -35,7 +35,7 @@ pub(crate) mod cpu_timer {
     use std::os::fd::OwnedFd;
     use std::time::Duration;
 
-    /// A running sampler; there is none.
+    /// Running timer; none exists.
     #[derive(Debug)]
     pub(crate) struct CpuTimer;
 

@@ -1,4 +1,4 @@
-//! The server's own metrics.
+//! Metrics of the server.
 
 mod process;
 mod reader;
@@ -25,26 +25,26 @@ use self::results::ResultsMetrics;
 use self::store::StoreMetrics;
 use crate::build_info::{REVISION, VERSION};
 
-/// Upper bounds of the duration histograms, in seconds.
+/// Bucket bounds of durations, in seconds.
 const DURATION_BUCKETS: [f64; 12] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 
-/// Upper bounds of the histogram of reads.
+/// Bucket bounds of reads.
 const READS_BUCKETS: [f64; 10] = [0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0, 1000.0, 10_000.0];
 
-/// Tells the figures of the store, and what it has refused of series that it has no room for.
+/// Returns figures of the store, and rejected samples of new series.
 type StoreFigures = dyn Fn() -> (StoreStats, Vec<RefusedSeries>) + Send + Sync;
 
-/// Every metric of the server, and the registry that others add theirs to.
+/// Metrics of the server, and their registry.
 pub struct Metrics {
     registry: Registry,
-    /// Held while metrics are read from elsewhere and gathered.
+    /// Held while figures are refreshed and gathered.
     gathering: Mutex<()>,
     process: ProcessMetrics,
-    /// Absent where no answers are kept.
+    /// Absent without a result cache.
     results: OnceLock<(ResultsMetrics, Arc<ResultCache>)>,
     store: StoreMetrics,
-    /// Absent where the process writes to its store.
+    /// Absent for a writer.
     reader: OnceLock<ReaderMetrics>,
     store_stats: OnceLock<Box<StoreFigures>>,
     ready: IntGauge,
@@ -65,14 +65,14 @@ pub struct Metrics {
     reload_success_seconds: Gauge,
 }
 
-/// Why a request is not let in.
+/// Reason to reject a request before its handler.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unadmitted {
-    /// It shows no password or token, or a wrong one.
+    /// The credentials are absent or wrong.
     Credentials,
-    /// More come than the rate allows.
+    /// The rate limit is exceeded.
     Rate,
-    /// Too many passwords wait to be checked.
+    /// Too many password checks wait.
     Busy,
 }
 
@@ -87,7 +87,9 @@ impl Unadmitted {
 }
 
 impl Metrics {
-    /// Fresh metrics. Panics where two of them bear one name, which no input can bring about.
+    /// Registers the metrics.
+    ///
+    /// Panics: two metrics have the same name.
     pub fn new(queries_max: usize) -> Metrics {
         let registry = Registry::new();
         let own = Own(&registry);
@@ -99,7 +101,7 @@ impl Metrics {
         build.with_label_values(&[VERSION, REVISION]).set(1);
         own.int_gauge(
             "tessella_engine_queries_concurrent_max",
-            "How many queries may run at once.",
+            "Maximum number of concurrent queries.",
         )
         .set(i64::try_from(queries_max).unwrap_or(i64::MAX));
         let metrics = Metrics {
@@ -120,13 +122,13 @@ impl Metrics {
             ),
             requests_refused: own.int_counter_vec(
                 "tessella_http_requests_refused_total",
-                "HTTP requests that the web configuration did not let in, by reason; no other \
-                 counter of requests has them.",
+                "HTTP requests that the web configuration rejected, by reason; not included in \
+                 other counters of requests.",
                 &["reason"],
             ),
             request_seconds: own.histogram_vec(
                 "tessella_http_request_duration_seconds",
-                "Time until the head of the answer is there, by handler.",
+                "Time until the head of the response, by handler.",
                 "handler",
             ),
             query_seconds: own.histogram_vec(
@@ -145,59 +147,57 @@ impl Metrics {
             ),
             query_cached_bytes: own.int_counter(
                 "tessella_engine_query_cached_bytes_total",
-                "Bytes of the store's files that queries found in the cache.",
+                "Bytes of the store's files that queries read from the cache.",
             ),
             query_failures: own.int_counter_vec(
                 "tessella_engine_query_failures_total",
-                "Queries that ended in an error, by its type.",
+                "Failed queries, by type of the error.",
                 &["type"],
             ),
-            queries_running: own.int_gauge("tessella_engine_queries", "Queries that run."),
+            queries_running: own.int_gauge("tessella_engine_queries", "Running queries."),
             queries_waiting: own
-                .int_gauge("tessella_engine_queries_waiting", "Queries that wait for their turn."),
+                .int_gauge("tessella_engine_queries_waiting", "Queries that wait for a slot."),
             query_memory: own.int_gauge(
                 "tessella_engine_query_memory_bytes",
-                "Memory that queries hold, and their answers until they are sent.",
+                "Memory of queries, including answers until they are sent.",
             ),
-            query_memory_peak: own.int_gauge(
-                "tessella_engine_query_memory_peak_bytes",
-                "The most memory that queries have held at once.",
-            ),
+            query_memory_peak: own
+                .int_gauge("tessella_engine_query_memory_peak_bytes", "Peak memory of queries."),
             reload_successful: own.int_gauge(
                 "tessella_config_last_reload_successful",
-                "Whether the configuration was read without a fault the last time.",
+                "Whether the last load of the configuration succeeded.",
             ),
             reload_success_seconds: own.gauge(
                 "tessella_config_last_reload_success_timestamp_seconds",
-                "When the configuration was last read without a fault.",
+                "Time of the last successful load of the configuration.",
             ),
             registry: registry.clone(),
         };
         metrics.config_read(true);
         for reason in [Unadmitted::Credentials, Unadmitted::Rate, Unadmitted::Busy] {
-            // There from the start on, so that the first one shows as an increase.
+            // Present from the start, so that the first one is an increase.
             metrics.requests_refused.with_label_values(&[reason.name()]);
         }
         metrics
     }
 
-    /// Where other parts of the server register theirs.
+    /// Registry, for metrics of other modules.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Counts an answered request.
+    /// Counts a request.
     pub(crate) fn request(&self, handler: &str, status: u16, elapsed: Duration) {
         self.requests.with_label_values(&[handler, &status.to_string()]).inc();
         self.request_seconds.with_label_values(&[handler]).observe(elapsed.as_secs_f64());
     }
 
-    /// Counts a request that was not let in.
+    /// Counts a rejected request.
     pub(crate) fn not_let_in(&self, reason: Unadmitted) {
         self.requests_refused.with_label_values(&[reason.name()]).inc();
     }
 
-    /// Counts a query that was answered.
+    /// Counts a successful query.
     pub(crate) fn query(&self, stats: &QueryStats, waited: Duration) {
         let slices = [
             ("queue", waited.as_secs_f64()),
@@ -214,44 +214,44 @@ impl Metrics {
         self.query_cached_bytes.inc_by(stats.object_store.cached_bytes);
     }
 
-    /// Counts a query that ended in an error.
+    /// Counts a failed query.
     pub(crate) fn query_failed(&self, error_type: &str) {
         self.query_failures.with_label_values(&[error_type]).inc();
     }
 
-    /// Notes whether the server is ready.
+    /// Sets whether the server is ready.
     pub(crate) fn set_ready(&self, is_ready: bool) {
         self.ready.set(i64::from(is_ready));
     }
 
-    /// Where the figures of the store come from, from now on.
+    /// Sets the source of the store's figures.
     pub(crate) fn watch_store(
         &self,
         stats: impl Fn() -> (StoreStats, Vec<RefusedSeries>) + Send + Sync + 'static,
     ) {
-        // There is one store in a process; a second one would change nothing.
+        // A process has one store.
         let _ = self.store_stats.set(Box::new(stats));
     }
 
-    /// Shows the figures of the answers that are kept, from now on.
+    /// Adds the metrics of the result cache.
     pub(crate) fn watch_results(&self, results: Arc<ResultCache>) {
-        // There is one cache in a process; a second one would change nothing.
+        // A process has one result cache.
         self.results.get_or_init(|| (ResultsMetrics::new(&Own(&self.registry)), results));
     }
 
-    /// Notes how many queries run and wait.
+    /// Sets the numbers of running and waiting queries.
     pub(crate) fn set_queries(&self, running: usize, waiting: usize) {
         self.queries_running.set(i64::try_from(running).unwrap_or(i64::MAX));
         self.queries_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// Notes how many bytes queries hold, and the most that they have held.
+    /// Sets memory and peak memory of queries.
     pub(crate) fn set_query_memory(&self, bytes: u64, bytes_peak: u64) {
         self.query_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         self.query_memory_peak.set(i64::try_from(bytes_peak).unwrap_or(i64::MAX));
     }
 
-    /// Notes how reading the configuration went.
+    /// Records the outcome of a load of the configuration.
     pub(crate) fn config_read(&self, is_success: bool) {
         self.reload_successful.set(i64::from(is_success));
         if is_success {
@@ -260,13 +260,13 @@ impl Metrics {
         }
     }
 
-    /// Whether the configuration was read without a fault the last time, and the Unix time in
-    /// seconds when it last was.
+    /// Returns whether the last load of the configuration succeeded, and the Unix time in seconds of
+    /// the last success.
     pub(crate) fn config_was_read(&self) -> (bool, f64) {
         (self.reload_successful.get() == 1, self.reload_success_seconds.get())
     }
 
-    /// The metrics as they stand, sorted by name.
+    /// Gathers the metrics, sorted by name.
     pub fn gather(&self) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
         self.process.refresh();
@@ -285,15 +285,15 @@ impl Metrics {
     }
 }
 
-/// Metrics in Prometheus' text format.
+/// Encodes metrics in Prometheus' text format.
 pub(crate) fn to_text(families: &[MetricFamily]) -> Result<Vec<u8>, prometheus::Error> {
     let mut text = Vec::new();
     TextEncoder::new().encode(families, &mut text)?;
     Ok(text)
 }
 
-/// Makes metrics and registers them. Names and help are constants of this crate, so that
-/// nothing here can fail but by a mistake in the source, which every start would show.
+/// Creates and registers metrics. Names and help are constants, so that only a mistake in the source
+/// can fail, at every start.
 struct Own<'a>(&'a Registry);
 
 impl Own<'_> {

@@ -1,5 +1,4 @@
-//! What the operating system knows of the process, under the names that all exporters use.
-//! Read from `/proc`; where there is none, the metrics are absent.
+//! Process metrics from `/proc`, under the usual names of exporters; absent without `/proc`.
 
 use std::fs;
 
@@ -7,10 +6,10 @@ use prometheus::{Counter, IntGauge};
 
 use super::Own;
 
-/// Ticks of the kernel's accounting a second: fixed in its interface to programs.
+/// Ticks per second of the kernel's accounting, fixed in its interface.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The metrics of the process, refreshed on each gathering.
+/// Metrics of the process, refreshed on each gathering.
 pub(super) struct ProcessMetrics {
     gauges: Option<Gauges>,
 }
@@ -24,7 +23,7 @@ struct Gauges {
     threads: IntGauge,
 }
 
-/// One reading of `/proc/self`.
+/// Reading of `/proc/self`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Reading {
     cpu_seconds: f64,

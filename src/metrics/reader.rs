@@ -1,11 +1,11 @@
-//! The figures of a reader, which follows the store of another process.
+//! Metrics of a reader, which follows the store of another process.
 
 use prometheus::{Gauge, IntCounter};
 use storage::FollowStats;
 
 use super::Own;
 
-/// The metrics of a reader, refreshed on each gathering.
+/// Metrics of a reader, refreshed on each gathering.
 pub(super) struct ReaderMetrics {
     lag_seconds: Gauge,
     steps: IntCounter,
@@ -18,19 +18,19 @@ impl ReaderMetrics {
         ReaderMetrics {
             lag_seconds: own.gauge(
                 "tessella_reader_lag_seconds",
-                "How long ago the reader last had all that the writer had acknowledged.",
+                "Time since the reader last had all acknowledged writes.",
             ),
             steps: own.int_counter(
                 "tessella_reader_steps_total",
-                "How often something that the writer has committed was taken in.",
+                "Commits of the writer that the reader has applied.",
             ),
             gaps: own.int_counter(
                 "tessella_reader_gaps_total",
-                "How often the log to be read was gone, and all was read anew.",
+                "Full reloads because the next part of the log was deleted.",
             ),
             failures: own.int_counter(
                 "tessella_reader_failures_total",
-                "How often the store could not be followed.",
+                "Failed attempts to follow the store.",
             ),
         }
     }

@@ -1,44 +1,42 @@
-//! The figures of the cache of answers.
+//! Metrics of the result cache.
 
 use engine::result_cache::ResultCacheStats;
 use prometheus::{IntCounter, IntGauge};
 
 use super::Own;
 
-/// Takes one figure out of all.
+/// Selects a figure.
 type Figure = fn(&ResultCacheStats) -> u64;
 
-/// Name, help and figure of what goes up and down.
+/// Name, help and figure of gauges.
 const GAUGES: [(&str, &str, Figure); 3] = [
-    ("tessella_result_cache_bytes", "Bytes of answers that are kept.", |s| s.bytes),
-    ("tessella_result_cache_max_bytes", "Bytes of answers that may be kept.", |s| s.bytes_max),
-    ("tessella_result_cache_entries", "Queries of which answers are kept.", |s| s.entries),
+    ("tessella_result_cache_bytes", "Bytes of the result cache.", |s| s.bytes),
+    ("tessella_result_cache_max_bytes", "Maximum bytes of the result cache.", |s| s.bytes_max),
+    ("tessella_result_cache_entries", "Queries in the result cache.", |s| s.entries),
 ];
 
-/// Name, help and figure of what only grows.
+/// Name, help and figure of counters.
 const COUNTERS: [(&str, &str, Figure); 5] = [
-    ("tessella_result_cache_hits_total", "Range queries of which every step was kept.", |s| s.hits),
+    ("tessella_result_cache_hits_total", "Range queries with all steps in the cache.", |s| s.hits),
     (
         "tessella_result_cache_partial_hits_total",
-        "Range queries of which some steps were kept.",
+        "Range queries with some steps in the cache.",
         |s| s.partial_hits,
     ),
-    (
-        "tessella_result_cache_misses_total",
-        "Range queries of which no step was kept, and now is.",
-        |s| s.misses,
-    ),
+    ("tessella_result_cache_misses_total", "Range queries without steps in the cache.", |s| {
+        s.misses
+    }),
     (
         "tessella_result_cache_invalidations_total",
-        "Times that kept steps were dropped because samples they see have changed.",
+        "Invalidations of steps because their samples have changed.",
         |s| s.invalidations,
     ),
-    ("tessella_result_cache_evictions_total", "Queries whose answers have made room.", |s| {
+    ("tessella_result_cache_evictions_total", "Queries evicted from the result cache.", |s| {
         s.evictions
     }),
 ];
 
-/// The metrics of the cache, refreshed on each gathering.
+/// Metrics of the result cache, refreshed on each gathering.
 pub(super) struct ResultsMetrics {
     gauges: Vec<(IntGauge, Figure)>,
     counters: Vec<(IntCounter, Figure)>,

@@ -1,100 +1,90 @@
-//! The figures of the store.
+//! Metrics of the store.
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 use storage::{Reader, RefusedSeries, StoreStats};
 
 use super::Own;
 
-/// Takes one figure out of all.
+/// Selects a figure.
 type Figure = fn(&StoreStats) -> u64;
 
-/// Name, help and figure of what goes up and down.
+/// Name, help and figure of gauges.
 const GAUGES: [(&str, &str, Figure); 20] = [
-    (
-        "tessella_storage_block_cache_bytes",
-        "Bytes of blocks of files that are kept in memory.",
-        |s| s.block_cache_bytes as u64,
-    ),
+    ("tessella_storage_block_cache_bytes", "Bytes of the block cache in memory.", |s| {
+        s.block_cache_bytes as u64
+    }),
     ("tessella_storage_disk_cache_bytes", "Bytes of the cache on disk.", |s| s.disk_cache_bytes),
     ("tessella_storage_head_series", "Series in the head.", |s| s.head_series as u64),
-    ("tessella_storage_active_series", "Series with samples that are not sealed.", |s| {
+    ("tessella_storage_active_series", "Series with samples in the head.", |s| {
         s.active_series as u64
     }),
-    ("tessella_storage_head_bytes", "Bytes of memory that the head takes, about.", |s| {
+    ("tessella_storage_head_bytes", "Approximate memory of the head, in bytes.", |s| {
         s.head_bytes as u64
     }),
     ("tessella_storage_queue_samples", "Samples that wait for the log.", |s| {
         s.queue_samples as u64
     }),
     ("tessella_storage_log_bytes", "Bytes of the log that are not sealed.", |s| s.log_bytes),
-    (
-        "tessella_storage_file_bytes",
-        "Bytes of the files in use; those of the write-ahead log are not among them.",
-        |s| s.file_bytes,
-    ),
+    ("tessella_storage_file_bytes", "Bytes of files in use, without the write-ahead log.", |s| {
+        s.file_bytes
+    }),
     (
         "tessella_storage_unmerged_segments",
-        "Days, and the dictionary of all, whose files are not merged into one run.",
+        "Segments that are not compacted into one sorted run.",
         |s| s.unmerged_segments as u64,
     ),
-    ("tessella_storage_partitions", "Partitions that hold something sealed.", |s| {
-        s.partitions as u64
+    ("tessella_storage_partitions", "Partitions with sealed samples.", |s| s.partitions as u64),
+    ("tessella_storage_index_cache_bytes", "Bytes of the index cache for sealed days.", |s| {
+        s.index_cache_bytes as u64
     }),
-    (
-        "tessella_storage_index_cache_bytes",
-        "Bytes of the index of sealed days that are kept in memory.",
-        |s| s.index_cache_bytes as u64,
-    ),
-    ("tessella_storage_exemplars", "Exemplars that are held.", |s| s.exemplars as u64),
-    ("tessella_storage_exemplars_max", "Exemplars that may be held.", |s| s.exemplars_max as u64),
-    ("tessella_storage_exemplar_series", "Series that have exemplars.", |s| {
-        s.exemplar_series as u64
-    }),
-    ("tessella_storage_exemplar_bytes", "Bytes that exemplars take in memory.", |s| {
+    ("tessella_storage_exemplars", "Exemplars in memory.", |s| s.exemplars as u64),
+    ("tessella_storage_exemplars_max", "Maximum number of exemplars.", |s| s.exemplars_max as u64),
+    ("tessella_storage_exemplar_series", "Series with exemplars.", |s| s.exemplar_series as u64),
+    ("tessella_storage_exemplar_bytes", "Bytes of exemplars in memory.", |s| {
         s.exemplar_bytes as u64
     }),
     ("tessella_storage_metadata_metrics", "Metrics with metadata.", |s| s.metadata_metrics as u64),
-    ("tessella_storage_metadata_bytes", "Bytes that metadata take in memory.", |s| {
+    ("tessella_storage_metadata_bytes", "Bytes of metadata in memory.", |s| {
         s.metadata_bytes as u64
     }),
-    (
-        "tessella_storage_damaged_values",
-        "Stored values of exemplars and metadata that cannot be read.",
-        |s| s.damaged_values as u64,
-    ),
-    ("tessella_storage_columns_bytes", "Bytes of decoded samples that are kept.", |s| {
+    ("tessella_storage_damaged_values", "Damaged stored values of exemplars and metadata.", |s| {
+        s.damaged_values as u64
+    }),
+    ("tessella_storage_columns_bytes", "Bytes of the cache for decoded samples.", |s| {
         s.columns_bytes as u64
     }),
-    ("tessella_storage_columns_bytes_max", "Bytes of decoded samples that may be kept.", |s| {
-        s.columns_bytes_max as u64
-    }),
+    (
+        "tessella_storage_columns_bytes_max",
+        "Maximum bytes of the cache for decoded samples.",
+        |s| s.columns_bytes_max as u64,
+    ),
 ];
 
-/// Name, help and figure of what only grows.
+/// Name, help and figure of counters.
 const COUNTERS: [(&str, &str, Figure); 33] = [
     (
         "tessella_storage_block_cache_hits_total",
-        "Look-ups of blocks and indexes of files that were in memory.",
+        "Lookups of blocks and indexes that were in memory.",
         |s| s.block_cache_hits,
     ),
     (
         "tessella_storage_block_cache_misses_total",
-        "Look-ups of blocks and indexes of files that were not in memory.",
+        "Lookups of blocks and indexes that were not in memory.",
         |s| s.block_cache_misses,
     ),
     (
         "tessella_storage_disk_cache_hits_total",
-        "Parts of files that were in the cache on disk when they were wanted.",
+        "Parts of files that were in the cache on disk.",
         |s| s.disk_cache_hits,
     ),
     (
         "tessella_storage_disk_cache_misses_total",
-        "Parts of files that had to be fetched because the cache on disk did not have them.",
+        "Parts of files that were not in the cache on disk.",
         |s| s.disk_cache_misses,
     ),
     (
         "tessella_storage_disk_cache_evicted_total",
-        "Parts of files that left the cache on disk to make room for others.",
+        "Parts of files evicted from the cache on disk.",
         |s| s.disk_cache_evicted,
     ),
     (
@@ -104,7 +94,7 @@ const COUNTERS: [(&str, &str, Figure); 33] = [
     ),
     (
         "tessella_storage_warmed_bytes_total",
-        "Bytes of blocks that were read ahead of queries after the start.",
+        "Bytes of blocks loaded by the warm-up after the start.",
         |s| s.warmed_bytes,
     ),
     ("tessella_storage_samples_appended_total", "Samples accepted.", |s| s.samples_appended),
@@ -113,10 +103,10 @@ const COUNTERS: [(&str, &str, Figure); 33] = [
         "Native histograms among the accepted samples.",
         |s| s.histograms_appended,
     ),
-    ("tessella_storage_samples_duplicate_total", "Samples that were held already.", |s| {
+    ("tessella_storage_samples_duplicate_total", "Samples that were stored already.", |s| {
         s.samples_duplicate
     }),
-    ("tessella_storage_samples_rejected_total", "Samples refused.", |s| s.samples_rejected),
+    ("tessella_storage_samples_rejected_total", "Rejected samples.", |s| s.samples_rejected),
     (
         "tessella_storage_samples_out_of_order_total",
         "Accepted samples that were older than the newest of their series.",
@@ -124,12 +114,12 @@ const COUNTERS: [(&str, &str, Figure); 33] = [
     ),
     (
         "tessella_storage_writes_stalled_total",
-        "Writes refused because the object store took none for too long.",
+        "Writes rejected because the object store accepted none in time.",
         |s| s.writes_stalled,
     ),
     (
         "tessella_storage_writes_head_full_total",
-        "Writes refused because the head took more memory than it may.",
+        "Writes rejected because head memory was full.",
         |s| s.writes_head_full,
     ),
     ("tessella_storage_log_records_total", "Records written to the log.", |s| s.log_records),
@@ -144,29 +134,28 @@ const COUNTERS: [(&str, &str, Figure); 33] = [
     }),
     (
         "tessella_storage_orphans_deleted_total",
-        "Files, and halves of such, that crashes had left and that were deleted.",
+        "Deleted files and incomplete uploads of crashed processes.",
         |s| s.orphans_deleted,
     ),
     (
         "tessella_storage_orphan_bytes_deleted_total",
-        "Bytes of files that crashes had left and that were deleted; not those of halves of \
-         uploads to an object store.",
+        "Bytes of deleted files of crashed processes, without incomplete uploads.",
         |s| s.orphan_bytes_deleted,
     ),
     (
         "tessella_storage_index_cache_hits_total",
-        "Look-ups in the index of sealed days that were answered from memory.",
+        "Lookups in the index of sealed days that were in memory.",
         |s| s.index_cache_hits,
     ),
     (
         "tessella_storage_index_cache_misses_total",
-        "Look-ups in the index of sealed days that had to read.",
+        "Lookups in the index of sealed days that were not in memory.",
         |s| s.index_cache_misses,
     ),
     ("tessella_storage_exemplars_appended_total", "Exemplars accepted.", |s| s.exemplars_appended),
     (
         "tessella_storage_exemplars_ignored_total",
-        "Exemplars that were held already, overtaken in the same write, or turned off.",
+        "Exemplars that were stored already, superseded in the same write, or disabled.",
         |s| s.exemplars_ignored,
     ),
     (
@@ -176,35 +165,33 @@ const COUNTERS: [(&str, &str, Figure); 33] = [
     ),
     (
         "tessella_storage_exemplars_out_of_order_total",
-        "Exemplars refused because they were behind the newest of their series.",
+        "Exemplars rejected because they were older than the newest of their series.",
         |s| s.exemplars_out_of_order,
     ),
     ("tessella_storage_metadata_dropped_total", "Metadata entries that were too long.", |s| {
         s.metadata_dropped
     }),
-    (
-        "tessella_storage_metadata_evicted_total",
-        "Metrics whose metadata had to go because there were too many.",
-        |s| s.metadata_evicted,
-    ),
+    ("tessella_storage_metadata_evicted_total", "Metrics whose metadata were evicted.", |s| {
+        s.metadata_evicted
+    }),
     (
         "tessella_storage_columns_hits_total",
-        "Runs of samples that were kept decoded when a query wanted them.",
+        "Runs of decoded samples that were in the cache.",
         |s| s.columns_hits,
     ),
     (
         "tessella_storage_columns_misses_total",
-        "Runs of samples that a query had to decode, and that were kept then.",
+        "Runs of samples that were decoded and added to the cache.",
         |s| s.columns_misses,
     ),
     (
         "tessella_storage_columns_evicted_total",
-        "Decoded runs of samples that were let go of to make room for others.",
+        "Runs of decoded samples evicted from the cache.",
         |s| s.columns_evicted,
     ),
 ];
 
-/// The metrics of the store, refreshed on each gathering.
+/// Metrics of the store, refreshed on each gathering.
 pub(super) struct StoreMetrics {
     newest_seconds: Gauge,
     exemplar_oldest_seconds: Gauge,
@@ -226,24 +213,24 @@ impl StoreMetrics {
             ),
             exemplar_oldest_seconds: own.gauge(
                 "tessella_storage_exemplar_oldest_timestamp_seconds",
-                "Time of the exemplar that makes room next; 0 without one.",
+                "Time of the exemplar that is removed next; 0 without one.",
             ),
             gauges: GAUGES.map(gauge).to_vec(),
             counters: COUNTERS.map(counter).to_vec(),
             reads: own.int_counter_vec(
                 "tessella_storage_object_store_reads_total",
-                "Reads (GETs) of the object store, by who makes them.",
+                "Reads (GETs) of the object store, by reader.",
                 &["reader"],
             ),
             read_bytes: own.int_counter_vec(
                 "tessella_storage_object_store_read_bytes_total",
-                "Bytes that reads of the object store fetched, by who makes them.",
+                "Bytes read from the object store, by reader.",
                 &["reader"],
             ),
             refused: own.int_counter_vec(
                 "tessella_storage_series_refused_samples_total",
-                "Samples of new series that were refused, by limit and metric; those of many more \
-                 metrics together, without a name.",
+                "Rejected samples of new series, by limit and metric; beyond the maximum of \
+                 metrics without a name.",
                 &["limit", "metric"],
             ),
         }

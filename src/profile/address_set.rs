@@ -1,20 +1,20 @@
-//! A set of addresses that is asked at each `free`, and nearly always says no.
+//! Set of addresses that is looked up at each `free`, almost always without a match.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Binary logarithm of the number of buckets.
 const BUCKETS_LOG2: u32 = 16;
 const BUCKETS: usize = 1 << BUCKETS_LOG2;
-/// Addresses that a bucket can hold. With 4,096 addresses in all, one in 25,000 finds no room.
+/// Slots of a bucket. With 4,096 addresses in all, one in 25,000 finds no slot.
 const BUCKET_SLOTS: usize = 2;
 
-/// A set of addresses, none of which is 0.
+/// Set of addresses other than 0.
 ///
-/// Looking one up takes no lock, and in general one load from the 8 KiB of `occupied`. Changes are
-/// made by one thread at a time. A thread that looks an address up that it owns sees all changes that
-/// concern it, as it has come by the address after they were made.
+/// A lookup takes no lock, and usually one load from the 8 KiB of `occupied`. One thread at a time
+/// makes changes. A thread sees all changes of an address that it owns, because it got the address
+/// after them.
 pub(super) struct AddressSet {
-    /// A bit for each bucket that holds anything.
+    /// One bit per bucket, set unless it is empty.
     occupied: [AtomicU64; BUCKETS / 64],
     buckets: [[AtomicUsize; BUCKET_SLOTS]; BUCKETS],
 }
@@ -27,7 +27,7 @@ impl AddressSet {
         }
     }
 
-    /// Returns `false` where the address is not in the set, and rarely `true` where it is not.
+    /// Returns `true` for addresses in the set, and rarely for others.
     #[inline(always)]
     pub(super) fn may_contain(&self, address: usize) -> bool {
         let bucket = bucket_of(address);
@@ -39,7 +39,7 @@ impl AddressSet {
         self.slot_with(bucket_of(address), address).is_some()
     }
 
-    /// Adds an address; returns whether there was room for it.
+    /// Adds an address. Returns `false` if its bucket is full.
     pub(super) fn insert(&self, address: usize) -> bool {
         let bucket = bucket_of(address);
         let Some(slot) = self.slot_with(bucket, 0) else { return false };
@@ -64,7 +64,8 @@ impl AddressSet {
     }
 }
 
-/// The bucket of an address: the upper bits of its product with 2^64 divided by the golden ratio.
+/// Returns the bucket of an address: the upper bits of its product with 2^64 divided by the golden
+/// ratio.
 #[inline(always)]
 fn bucket_of(address: usize) -> usize {
     let product = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -94,7 +95,7 @@ mod tests {
                 twin.remove(&address);
             } else {
                 assert!(!SET.contains(address));
-                // It may be refused, and is not there then.
+                // A full bucket rejects it.
                 if SET.insert(address) {
                     twin.insert(address);
                 }

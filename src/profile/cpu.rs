@@ -1,4 +1,4 @@
-//! Samples of where CPU time is spent, over a time.
+//! Samples of CPU time over a duration.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,9 +8,9 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::kernel::cpu_timer::CpuTimer;
 
-/// CPU time between two samples, as Go has it.
+/// CPU time between two samples, as in Go.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
-/// The most stacks that are told apart; all others are one.
+/// Maximum number of distinct stacks; further ones are counted together.
 const STACKS_MAX: usize = 16_384;
 /// Interval between checks for a stopping server.
 const STOP_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,10 +28,10 @@ pub(crate) struct CpuSamples {
     pub(crate) duration: Duration,
 }
 
-/// Takes samples for so long, or until the server stops. When the future is dropped, the timer ends.
+/// Samples for a duration, or until the server stops. Dropping the future stops the timer.
 ///
-/// Errors: samples are taken already (`ResourceBusy`), cannot be taken here (`Unsupported`), or the
-/// system has no room for the timer.
+/// Errors: sampling runs already (`ResourceBusy`), is not supported (`Unsupported`), or the system
+/// cannot start the timer.
 pub(crate) async fn sample(
     duration: Duration,
     is_stopping: impl Fn() -> bool,
@@ -56,7 +56,7 @@ pub(crate) async fn sample(
     Ok(CpuSamples { stacks: records.stacks, lost, duration })
 }
 
-/// Records of `kernel/cpu_timer`, as they are read.
+/// Reader of records of `kernel/cpu_timer`.
 struct Records {
     generation: u32,
     /// Bytes of an incomplete record.
@@ -69,7 +69,7 @@ impl Records {
         Records { generation, bytes: Vec::with_capacity(2 * READ_BYTES), stacks: HashMap::new() }
     }
 
-    /// Reads what there is.
+    /// Reads the available bytes.
     fn read(&mut self, receiver: &Receiver) -> io::Result<()> {
         loop {
             let held = self.bytes.len();
@@ -85,7 +85,7 @@ impl Records {
         }
     }
 
-    /// Counts the records that are complete.
+    /// Counts complete records.
     fn count(&mut self) {
         let mut at = 0;
         while let Some((generation, stack, bytes)) = first_record(&self.bytes[at..]) {
@@ -101,7 +101,7 @@ impl Records {
     }
 }
 
-/// The generation, the stack and the bytes of the first record, if it is complete.
+/// Returns generation, stack and length of the first record, if it is complete.
 fn first_record(bytes: &[u8]) -> Option<(u32, Vec<u64>, usize)> {
     let (generation, rest) = bytes.split_first_chunk()?;
     let (count, rest) = rest.split_first_chunk()?;

@@ -1,9 +1,9 @@
-//! Samples of what is allocated: about one for each 512 KiB, with its stack.
+//! Samples of allocations with their stacks, about one per 512 KiB.
 //!
-//! An allocation is sampled with the probability that a point falls into it, where points are thrown
-//! at the bytes of all allocations at random; it then stands for as many as it is unlikely. Between
-//! two points, an allocation costs a subtraction, and a `free` a look at a bit. Memory that C
-//! libraries allocate, and what is mapped, is not seen.
+//! Points are distributed at random over the bytes of all allocations, and an allocation with a point
+//! is sampled; its weight is the inverse of that probability. Between two points, an allocation costs
+//! a subtraction, and a `free` the check of a bit. Allocations of C libraries and mapped memory are
+//! not sampled.
 //!
 //! Source: the sampling of Go's `runtime.MemProfileRate`, and of tcmalloc.
 
@@ -20,14 +20,14 @@ use crate::kernel::watched_allocator::AllocationWatch;
 
 /// Mean distance of two points.
 pub(crate) const INTERVAL_BYTES: u64 = 512 << 10;
-/// The distance doubles with each so many samples that are in use, so that 64 GiB are 20,000.
+/// Number of samples in use at which the distance doubles again, so that 64 GiB have 20,000.
 const LIVE_DOUBLING: usize = 4_096;
-/// The most stacks that are told apart; all others are one.
+/// Maximum number of distinct stacks; further ones are counted together.
 const STACKS_MAX: usize = 8_192;
-/// Frames of a stack that are kept.
+/// Maximum number of frames of a stack.
 const FRAMES_MAX: usize = 64;
 
-/// The observer of the program's allocator.
+/// Observer of the program's allocator.
 #[derive(Debug)]
 pub struct HeapSampler;
 
@@ -52,9 +52,9 @@ impl AllocationWatch for HeapSampler {
     }
 }
 
-/// Makes what samples need; before that none are taken.
+/// Prepares sampling; before that, nothing is sampled.
 pub fn start() {
-    // Where there can be none, profiles say so.
+    // Without support, profiles state the reason.
     let _ = unwind::prepare();
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Amount {
     pub(crate) bytes: f64,
 }
 
-/// Returns what has been sampled, by stack; the empty stack stands for those beyond the limit.
+/// Returns estimates by stack; the empty stack stands for those beyond the limit.
 pub(crate) fn snapshot() -> Vec<(Vec<u64>, Totals)> {
     with_table(|table| {
         let stacks = table.stacks.iter();
@@ -82,11 +82,11 @@ pub(crate) fn snapshot() -> Vec<(Vec<u64>, Totals)> {
 
 /// Sampling countdown of a thread.
 struct Thread {
-    /// Bytes until then.
+    /// Bytes until the next point.
     left: Cell<i64>,
     /// State of the random numbers; 0 until the first.
     random: Cell<u64>,
-    /// Whether this thread is inside of this file, whose own allocations are no samples.
+    /// True while this module runs, whose own allocations are not sampled.
     is_inside: Cell<bool>,
 }
 
@@ -96,9 +96,9 @@ thread_local! {
     };
 }
 
-/// Where samples in use begin.
+/// Addresses of samples in use.
 static SAMPLED: AddressSet = AddressSet::new();
-/// The present distance, which the next points are thrown with.
+/// Mean distance of the next points.
 static INTERVAL: AtomicU64 = AtomicU64::new(INTERVAL_BYTES);
 static TABLE: Mutex<Table> = Mutex::new(Table {
     stacks: HashMap::with_hasher(BuildHasherDefault::new()),
@@ -110,12 +110,12 @@ struct Table {
     /// Positions in `totals`.
     stacks: HashMap<Box<[u64]>, usize, BuildHasherDefault<DefaultHasher>>,
     totals: Vec<Totals>,
-    /// Samples in use by address: the position in `totals`, and what each stands for.
+    /// Samples in use by address: position in `totals`, and weight.
     live: HashMap<usize, (usize, Amount), BuildHasherDefault<DefaultHasher>>,
 }
 
 impl Thread {
-    /// Samples an allocation that a point falls into, and throws the next one.
+    /// Samples an allocation that has a point, and draws the next one.
     #[cold]
     #[inline(never)]
     fn point_reached(&self, address: usize, bytes: usize) {
@@ -132,13 +132,13 @@ impl Thread {
             }
         }
         self.left.set(self.distance(interval));
-        // Where an allocation has failed, there is none.
+        // A failed allocation has no address.
         if address != 0 {
             record(address, weigh(bytes, interval));
         }
     }
 
-    /// A random distance to the next point: exponential, as points know nothing of each other.
+    /// Draws the distance to the next point: exponential, as points are independent.
     fn distance(&self, interval: u64) -> i64 {
         let random = next_random(self.random.get());
         self.random.set(random);
@@ -156,14 +156,14 @@ fn weigh(bytes: usize, interval: u64) -> Amount {
     Amount { objects: 1.0 / probability, bytes: bytes / probability }
 }
 
-/// A number that no other thread begins with, and that is not 0.
+/// Returns a seed that is not 0, and differs between threads.
 fn seed() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
     next_random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
 }
 
-/// The next state of xorshift64*; never 0 after another number.
+/// Returns the next state of xorshift64*, never 0 after another number.
 fn next_random(mut state: u64) -> u64 {
     state ^= state >> 12;
     state ^= state << 25;
@@ -181,7 +181,7 @@ fn record(address: usize, amount: Amount) {
     with_table(|table| table.add(address, &frames[..count], amount));
 }
 
-/// Forgets what was at an address, if that was sampled.
+/// Removes the sample at an address, if there is one.
 #[cold]
 #[inline(never)]
 fn freed_maybe(address: usize) {
@@ -190,8 +190,8 @@ fn freed_maybe(address: usize) {
     }
 }
 
-/// Calls something with the table; `None` where this thread has it in use, as what is allocated
-/// meanwhile was not sampled.
+/// Calls a function with the table. Returns `None` if this thread uses it already: allocations during
+/// that use are not sampled.
 fn with_table<T>(use_table: impl FnOnce(&mut Table) -> T) -> Option<T> {
     THREAD.with(|thread| {
         if thread.is_inside.replace(true) {
@@ -226,7 +226,7 @@ impl Table {
     }
 
     fn id_of(&mut self, stack: &[u64]) -> usize {
-        // The last one is that of all others.
+        // The last one stands for all others.
         let is_full = self.stacks.len() + 1 >= STACKS_MAX;
         let stack = if is_full && !self.stacks.contains_key(stack) { &[] } else { stack };
         if let Some(id) = self.stacks.get(stack) {

@@ -1,5 +1,4 @@
-//! Profiles of this process for `go tool pprof` and `promtool debug`: where CPU time is spent, and
-//! what memory was allocated for.
+//! Profiles of CPU time and memory of this process, for `go tool pprof` and `promtool debug`.
 //!
 //! ```text
 //! CPU    kernel/cpu_timer ─ pipe ─→ cpu    counts by stack ┐
@@ -7,9 +6,8 @@
 //! heap   kernel/watched_allocator → heap   bytes by stack  ┘
 //! ```
 //!
-//! Samples are addresses until a profile is written. Functions that the compiler has inlined have no
-//! frame of their own, because release builds carry symbols but no debug information. There are no
-//! profiles of locks or threads.
+//! Samples are addresses until a profile is written. Inlined functions have no own frame, because
+//! release builds have symbols but no debug information. There are no profiles of locks or threads.
 
 mod address_set;
 pub(crate) mod cpu;

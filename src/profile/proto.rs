@@ -1,4 +1,4 @@
-//! The format of profiles that `pprof` reads.
+//! Format of profiles for `pprof`.
 //!
 //! Source: `proto/profile.proto` of google/pprof, whose fields have these numbers.
 
@@ -13,7 +13,7 @@ use wire::fields::{push_bytes, push_integer, push_integers};
 use super::symbols::Symbols;
 use crate::kernel::unwind::Module;
 
-/// The name of stacks that are not told apart any more.
+/// Name of stacks beyond the limit.
 const OTHERS: &str = "[stacks beyond the limit]";
 
 /// Fields of `Profile`.
@@ -36,61 +36,61 @@ mod profile {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ValueType(pub(crate) &'static str, pub(crate) &'static str);
 
-/// A profile, before it is encoded.
+/// Profile before it is encoded.
 #[derive(Debug)]
 pub(crate) struct Profile {
     /// Types of the values of each sample.
     pub(crate) sample_types: Vec<ValueType>,
-    /// The one that is shown first.
+    /// Type that is shown first.
     pub(crate) default_sample_type: &'static str,
     /// Stacks, the innermost frame first, with their values.
     pub(crate) samples: Vec<(Vec<u64>, Vec<u64>)>,
     /// Type of the sampling period.
     pub(crate) period_type: ValueType,
     pub(crate) period: u64,
-    /// When it was finished.
+    /// End of sampling.
     pub(crate) time: SystemTime,
     /// Duration of sampling.
     pub(crate) duration: Duration,
     pub(crate) comments: Vec<String>,
 }
 
-/// Texts by position; the first one is empty.
+/// String table; the first text is empty.
 struct Strings {
     positions: HashMap<String, u64>,
     texts: Vec<String>,
 }
 
-/// Locations and functions by number, from 1 on.
+/// Locations and functions by id, from 1 on.
 #[derive(Default)]
-struct Places {
-    /// Numbers of locations by address; `None` is that of other stacks.
+struct Locations {
+    /// Ids of locations by address; `None` is that of other stacks.
     locations: HashMap<Option<u64>, u64>,
     functions: HashMap<u64, u64>,
 }
 
 impl Profile {
-    /// Encodes the profile, packed with gzip.
+    /// Encodes the profile, compressed with gzip.
     pub(crate) fn encode(&self, symbols: &Symbols, modules: &[Module]) -> Vec<u8> {
         let message = self.message(symbols, modules);
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        // A `Vec` takes all.
+        // Writing to a `Vec` cannot fail.
         packed.write_all(&message).and_then(|()| packed.finish()).expect("writing to memory")
     }
 
     fn message(&self, symbols: &Symbols, modules: &[Module]) -> Vec<u8> {
         let mut out = Vec::new();
-        let (mut strings, mut places) = (Strings::new(), Places::default());
+        let (mut strings, mut locations) = (Strings::new(), Locations::default());
         for value_type in &self.sample_types {
             push_bytes(&mut out, profile::SAMPLE_TYPE, &value_type.message(&mut strings));
         }
         for (stack, values) in &self.samples {
             let stack = stack.iter().copied().map(Some);
             let locations: Vec<u64> = if stack.len() == 0 {
-                vec![places.location(&mut out, None, symbols, modules, &mut strings)]
+                vec![locations.location(&mut out, None, symbols, modules, &mut strings)]
             } else {
                 stack
-                    .map(|at| places.location(&mut out, at, symbols, modules, &mut strings))
+                    .map(|at| locations.location(&mut out, at, symbols, modules, &mut strings))
                     .collect()
             };
             let mut sample = Vec::new();
@@ -105,7 +105,7 @@ impl Profile {
             push_integer(&mut mapping, 2, module.addresses.start);
             push_integer(&mut mapping, 3, module.addresses.end);
             push_integer(&mut mapping, 5, strings.position(&path));
-            // Its functions are named here: nobody has to look for the file.
+            // The functions are named here, so readers do not need the file.
             push_integer(&mut mapping, 7, 1);
             push_bytes(&mut out, profile::MAPPING, &mapping);
         }
@@ -155,8 +155,8 @@ impl Strings {
     }
 }
 
-impl Places {
-    /// The number of the location of an address, which is written when it is first asked for.
+impl Locations {
+    /// Returns the id of the location of an address, which is written at the first use.
     fn location(
         &mut self,
         out: &mut Vec<u8>,
@@ -192,7 +192,7 @@ impl Places {
         *self.functions.entry(name).or_insert_with(|| {
             let mut function = Vec::new();
             push_integer(&mut function, 1, number);
-            // Without the name in the symbol table, or pprof would take this one for C++ and cut it.
+            // Without the system name, because pprof would take it for C++ and shorten it.
             push_integer(&mut function, 2, name);
             push_bytes(out, profile::FUNCTION, &function);
             number

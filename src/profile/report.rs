@@ -1,4 +1,4 @@
-//! Samples as profiles: which values they have, and how they are called.
+//! Profiles of samples: values, units and names.
 
 use std::time::{Duration, SystemTime};
 
@@ -39,8 +39,8 @@ pub(crate) fn of_cpu(samples: CpuSamples) -> Vec<u8> {
     })
 }
 
-/// Writes a profile of memory: what is in use, and what has been allocated since the start. The
-/// latter is shown first where `allocated_first` says so.
+/// Writes a profile of memory in use, and of all allocations since the start; `allocated_first` shows
+/// the latter first.
 pub(crate) fn of_heap(allocated_first: bool) -> Vec<u8> {
     let snapshot = heap::snapshot();
     let symbols = Symbols::of(snapshot.iter().flat_map(|(stack, _)| stack).copied());
@@ -88,7 +88,7 @@ fn encode(profile: &Profile) -> Vec<u8> {
     profile.encode(&symbols, unwind::modules())
 }
 
-/// The stack from the function on that has asked for memory.
+/// Returns the stack from the allocating function on.
 fn without_sampling<'a>(stack: &'a [u64], symbols: &Symbols) -> &'a [u64] {
     let is_sampling = |address: &u64| {
         let name = symbols.name(*address).unwrap_or_default();

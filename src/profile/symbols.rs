@@ -1,4 +1,4 @@
-//! Names of the functions that addresses lie in, from the symbol tables of the files that were loaded.
+//! Names of functions by address, from the symbol tables of the loaded files.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use object::{Object as _, ObjectSymbol as _, ReadCache, SymbolKind};
 
 use crate::kernel::unwind::{self, Module};
 
-/// Characters of a name that are kept.
+/// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1_024;
 
 /// Names by address.
@@ -19,10 +19,9 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// Finds the names of all addresses. Held meanwhile are one symbol table at a time, without its
-    /// texts, and the names that are found.
+    /// Finds the names of all addresses, with one symbol table in memory at a time.
     ///
-    /// Where a module has no symbols, or no file, its addresses are named by it.
+    /// Addresses of a module without symbols or file have its name.
     pub(crate) fn of(addresses: impl IntoIterator<Item = u64>) -> Symbols {
         let mut addresses: Vec<u64> = addresses.into_iter().collect();
         addresses.sort_unstable();
@@ -35,7 +34,7 @@ impl Symbols {
                 continue;
             }
             let inside = &addresses[start..end];
-            // Without a file there are no symbols, and the second loop names all.
+            // Without a file, the second loop names all addresses.
             let _ = add_names(module, inside, &mut names);
             let file = module.path.file_name().unwrap_or_default().to_string_lossy();
             for address in inside {
@@ -45,13 +44,13 @@ impl Symbols {
         Symbols { names }
     }
 
-    /// The name of the function at an address; `None` for what is no code.
+    /// Returns the name of the function at an address; `None` outside of code.
     pub(crate) fn name(&self, address: u64) -> Option<&str> {
         self.names.get(&address).map(AsRef::as_ref)
     }
 }
 
-/// Adds the names of sorted addresses of a module; `None` where its file cannot be read.
+/// Adds the names of sorted addresses of a module. Returns `None` if its file cannot be read.
 fn add_names(module: &Module, addresses: &[u64], names: &mut HashMap<u64, Arc<str>>) -> Option<()> {
     let cache = ReadCache::new(File::open(&module.path).ok()?);
     let file = object::File::parse(&cache).ok()?;
@@ -65,7 +64,7 @@ fn add_names(module: &Module, addresses: &[u64], names: &mut HashMap<u64, Arc<st
         let inside = addresses[first..].iter().take_while(|address| **address < end);
         let mut name = None;
         for address in inside {
-            // Of several names of one place the first is taken.
+            // The first of several names of an address is used.
             let Entry::Vacant(entry) = names.entry(*address) else { continue };
             let name =
                 name.get_or_insert_with(|| demangled(symbol.name_bytes().unwrap_or_default()));
@@ -75,7 +74,7 @@ fn add_names(module: &Module, addresses: &[u64], names: &mut HashMap<u64, Arc<st
     Some(())
 }
 
-/// A name as it stands in the source, as far as it says that.
+/// Returns a demangled name.
 fn demangled(name: &[u8]) -> Arc<str> {
     let name = String::from_utf8_lossy(name);
     let name = format!("{:#}", rustc_demangle::demangle(&name));

@@ -1,4 +1,4 @@
-//! The files that a web configuration was read from, and whether they have changed since.
+//! Files of a web configuration, and detection of changes.
 
 use std::fs::Metadata;
 use std::io::{self, Read as _};
@@ -8,21 +8,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-/// The largest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How old a change has to be to be told from a later one by its time: clocks of files are coarse.
+/// Minimum age at which a change has another time than a later one: file times are coarse.
 const SETTLED_AGE: Duration = Duration::from_secs(2);
 
-/// Files as they were when they were read.
+/// State of files at the time they were read.
 pub(super) struct Files {
     folder: PathBuf,
     read: Vec<(PathBuf, Option<Stamp>)>,
     content: Context,
-    /// Whether one was written so shortly before it was read that it may change unnoticed.
+    /// True if a file was changed so shortly before it was read that a later change has the same time.
     is_unsettled: bool,
 }
 
-/// What tells a file from the same file after a change.
+/// Identity and times of a file, which differ after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -33,7 +33,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Of a file as it is; `None` where there is none that can be looked at.
+    /// Returns the stamp of a file; `None` if it is absent or inaccessible.
     fn of(path: &Path) -> Option<Stamp> {
         std::fs::metadata(path).ok().map(|metadata| Stamp::from(&metadata))
     }
@@ -59,23 +59,23 @@ impl From<&Metadata> for Stamp {
 }
 
 impl Files {
-    /// None yet.
+    /// Returns an empty set.
     pub(super) fn new() -> Files {
         let content = Context::new(&SHA256);
         Files { folder: PathBuf::new(), read: Vec::new(), content, is_unsettled: false }
     }
 
-    /// Relative paths are of the folder of this file from now on.
+    /// Sets the base of relative paths to the folder of a file.
     pub(super) fn set_folder(&mut self, file: &Path) {
         self.folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
     }
 
-    /// The bytes of a file.
+    /// Reads a file.
     ///
-    /// Errors: what the operating system says, or that the file is too large.
+    /// Errors: the file cannot be read, or is too large.
     pub(super) fn read(&mut self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let path = self.folder.join(path);
-        // Looked at first: what changes in between is seen as a change later.
+        // The stamp comes first, so that a change during the read is detected later.
         let stamp = Stamp::of(&path);
         self.is_unsettled |= stamp.is_none_or(|stamp| !stamp.is_settled(SystemTime::now()));
         let read = read(&path);
@@ -91,12 +91,12 @@ impl Files {
         read
     }
 
-    /// Whether one of them may have changed since it was read.
+    /// Returns whether a file may have changed since it was read.
     pub(super) fn may_have_changed(&self) -> bool {
         self.is_unsettled || self.read.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
     }
 
-    /// Whether the same files held the same.
+    /// Returns whether both sets have the same files with the same content.
     pub(super) fn are_same(&self, other: &Files) -> bool {
         let [ours, theirs] = [self, other].map(|files| files.content.clone().finish());
         ours.as_ref() == theirs.as_ref()

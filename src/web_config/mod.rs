@@ -1,8 +1,7 @@
-//! The web configuration file (`--web.config.file`): TLS, headers, users, tokens and the rate of
-//! requests.
+//! Web configuration file (`--web.config.file`): TLS, headers, users, tokens and rate limit.
 //!
-//! Its format is that of Prometheus and its exporters, and one section of our own, `tessella`.
-//! What cannot be honoured is refused with its line, never passed over.
+//! The format is that of Prometheus and its exporters, with the additional section `tessella`.
+//! Unsupported settings are errors with a line, never ignored.
 //!
 //! Source: the "Web configuration" page of Prometheus' exporter toolkit, version 0.17.
 
@@ -27,7 +26,7 @@ use crate::access::rate::RateLimit;
 use crate::config::ConfigError;
 pub(crate) use active::ActiveWebConfig;
 
-/// The headers that may be set, with the values that they may have where these are few.
+/// Headers that may be set, with their allowed values, if these are restricted.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
     ("Strict-Transport-Security", &[]),
@@ -36,22 +35,22 @@ const HEADERS: [(&str, &[&str]); 5] = [
     ("X-XSS-Protection", &[]),
 ];
 
-/// What the file says, ready for use.
+/// Parsed and validated file.
 #[derive(Debug)]
 pub(crate) struct WebConfig {
-    /// How connections are encrypted, if they are.
+    /// TLS settings; `None` for plain connections.
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// What is added to every answer that does not say it by itself.
+    /// Headers that are added to responses that lack them.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// How many requests are taken, whoever sends them.
+    /// Rate limit of all requests together.
     pub(crate) rate: Option<RateLimit>,
-    /// Who may ask.
+    /// Users with their credentials.
     pub(crate) access: Access,
 }
 
 impl WebConfig {
-    /// Goes on with what the configuration before remembers, as far as it has not changed: who has
-    /// shown a password does not wait in line again because a certificate is a new one.
+    /// Takes over verified passwords and the state of the rate limit, so that a new certificate does
+    /// not repeat the password checks.
     fn inherit(&mut self, before: &WebConfig) {
         self.access.inherit(&before.access);
         if let (Some(rate), Some(before)) = (&mut self.rate, &before.rate) {
@@ -60,7 +59,7 @@ impl WebConfig {
     }
 }
 
-/// What is wrong in the file, and where.
+/// Error at a position of the file.
 #[derive(Debug)]
 struct Fault {
     location: Location,
@@ -68,14 +67,14 @@ struct Fault {
 }
 
 impl Fault {
-    /// A fault of a field, at its value.
+    /// Returns an error of a field at the position of its value.
     fn at<T>(value: &Spanned<T>, field: &str, message: impl std::fmt::Display) -> Fault {
         Fault { location: value.referenced, message: format!("{field}: {message}") }
     }
 }
 
 impl WebConfig {
-    /// Reads the file and those that it names, and notes in `files` which these are.
+    /// Loads the file and those that it names, and adds all of them to `files`.
     fn load(path: &Path, files: &mut Files) -> Result<WebConfig, ConfigError> {
         let name = path.display().to_string();
         let bytes =
@@ -115,7 +114,7 @@ fn headers(http: &HttpSection) -> Result<Vec<(HeaderName, HeaderValue)>, Fault> 
         let allowed = HEADERS.iter().find(|(allowed, _)| allowed == name);
         let Some((_, values)) = allowed else {
             let names = HEADERS.map(|(name, _)| name).join(", ");
-            let message = format!("this header cannot be set; those that can are {names}");
+            let message = format!("this header cannot be set; allowed headers are {names}");
             return Err(Fault::at(value, &field, message));
         };
         if !(values.is_empty() || values.contains(&value.value.as_str())) {
@@ -125,7 +124,8 @@ fn headers(http: &HttpSection) -> Result<Vec<(HeaderName, HeaderValue)>, Fault> 
         if value.value.is_empty() {
             continue;
         }
-        let name = HeaderName::from_bytes(name.as_bytes()).expect("each of them is a name");
+        let name =
+            HeaderName::from_bytes(name.as_bytes()).expect("all names in the table are valid");
         match HeaderValue::from_str(&value.value) {
             Ok(header) => headers.push((name, header)),
             Err(_) => return Err(Fault::at(value, &field, "not the value of a header")),

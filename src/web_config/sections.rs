@@ -1,4 +1,4 @@
-//! The sections of the web configuration file as they are written.
+//! Sections of the web configuration file as they are written.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -15,17 +15,17 @@ use crate::access::{Access, TOKEN_BYTES_MIN, TokenDigest, User};
 use crate::config::{ConfigError, invalid};
 use crate::units::parse_go_duration;
 
-/// Values that messages of the parser repeat.
+/// Pattern of values in messages of the parser, which may be secrets.
 static REPEATED: LazyLock<Regex> = LazyLock::new(|| {
     let pattern =
         r#"(string "(?:[^"\\]|\\.)*"|(?:integer|floating point|boolean|character) `[^`]*`)"#;
     Regex::new(pattern).expect("the pattern is right")
 });
 
-/// A text, and where it stands; an empty one is as good as none.
+/// Text with its position; an empty text counts as absent.
 pub(super) type Text = Option<Spanned<String>>;
 
-/// The whole file. Unknown keys are refused.
+/// Whole file. Unknown keys are errors.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct FileText {
@@ -68,7 +68,7 @@ pub(super) struct RateSection {
     burst: Option<Spanned<u32>>,
 }
 
-/// What Prometheus has not.
+/// Section `tessella`, which Prometheus does not have.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct OwnSection {
@@ -83,15 +83,15 @@ struct TokenSection {
     file: Text,
 }
 
-/// A text that says something.
+/// Returns a text unless it is empty.
 pub(super) fn set(text: &Text) -> Option<&Spanned<String>> {
     text.as_ref().filter(|text| !text.value.is_empty())
 }
 
 impl FileText {
-    /// The sections of a text; an empty one has none.
+    /// Parses the sections of a file, which may be empty.
     ///
-    /// Errors: what is not of the form, without the values that stand there, which may be secrets.
+    /// Errors: the syntax error, without values, which may be secrets.
     pub(super) fn parse(path: &str, text: &str) -> Result<FileText, ConfigError> {
         let file: Result<Option<FileText>, _> = serde_saphyr::from_str(text);
         file.map(Option::unwrap_or_default).map_err(|error| {
@@ -103,7 +103,7 @@ impl FileText {
         })
     }
 
-    /// Who may ask.
+    /// Returns the users and tokens.
     pub(super) fn access(&self, files: &mut Files) -> Result<Access, Fault> {
         let own = self.tessella.as_ref();
         let users = self.basic_auth_users.iter().flatten();
@@ -138,7 +138,7 @@ impl FileText {
     }
 }
 
-/// A message with the key of its line in front, unless it names it.
+/// Prefixes a message with the key of its line, unless the message names it.
 fn named(text: &str, line: u64, message: &str) -> String {
     let line = usize::try_from(line).ok().and_then(|line| text.lines().nth(line.max(1) - 1));
     let key = line.and_then(|line| line.split_once(':')).map(|(key, _)| key.trim());
@@ -152,7 +152,7 @@ fn named(text: &str, line: u64, message: &str) -> String {
     }
 }
 
-/// The digest of a token, which is what is kept of it.
+/// Returns the digest of a token.
 fn digest(
     token: &Spanned<TokenSection>,
     field: &str,
@@ -180,7 +180,7 @@ fn digest(
 }
 
 impl RateSection {
-    /// The limit; none where the interval is 0.
+    /// Returns the limit; `None` for an interval of 0.
     pub(super) fn rate_limit(&self, at: &Spanned<RateSection>) -> Result<Option<RateLimit>, Fault> {
         let interval = match set(&self.interval) {
             Some(text) => parse_go_duration(&text.value)
@@ -190,7 +190,7 @@ impl RateSection {
         let burst = self.burst.as_ref().map_or(0, |burst| burst.value);
         match (interval, burst) {
             (Duration::ZERO, _) => Ok(None),
-            (_, 0) => Err(Fault::at(at, "rate_limit", "a burst of 0 refuses every request")),
+            (_, 0) => Err(Fault::at(at, "rate_limit", "a burst of 0 rejects every request")),
             (interval, burst) => Ok(Some(RateLimit::new(interval, burst))),
         }
     }

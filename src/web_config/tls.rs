@@ -1,7 +1,7 @@
-//! The section `tls_server_config`: what it says, as the TLS library takes it.
+//! Section `tls_server_config` as a configuration of the TLS library.
 //!
-//! The library has TLS 1.2 and 1.3, suites with forward secrecy that authenticate what they
-//! encrypt, and three of Go's curves. A file that asks for others is refused.
+//! The library supports TLS 1.2 and 1.3, AEAD suites with forward secrecy, and three of Go's curves.
+//! Other settings are errors.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ use super::Fault;
 use super::files::Files;
 use super::sections::{Text, TlsSection, set};
 
-/// What stands in front of each field in messages.
+/// Prefix of field names in messages.
 const SECTION: &str = "tls_server_config";
 
-/// The values of `client_auth_type`, with whether a client must have a certificate, and whether
-/// one that it has must be of the authorities.
+/// Values of `client_auth_type`: whether a client certificate is required, and whether it is verified
+/// against the authorities.
 ///
 /// Source: `ClientAuthType` of Go; `RequireClientCert` is an older name of Prometheus'.
 const CLIENT_POLICIES: [(&str, bool, bool); 5] = [
@@ -44,7 +44,7 @@ const CLIENT_POLICIES: [(&str, bool, bool); 5] = [
     ("RequireAndVerifyClientCert", true, true),
 ];
 
-/// How connections are encrypted; `None` where the section says nothing.
+/// Returns the TLS configuration; `None` for an empty section.
 pub(super) fn server_config(
     section: &Spanned<TlsSection>,
     has_http2: bool,
@@ -79,7 +79,7 @@ fn field(name: &str) -> String {
 }
 
 impl TlsSection {
-    /// Whether nothing is set.
+    /// Returns whether no field is set.
     fn is_empty(&self) -> bool {
         let texts = [
             &self.cert,
@@ -100,14 +100,14 @@ impl TlsSection {
     }
 }
 
-/// A text that stands in the file or in one that it names.
+/// PEM text, given in the configuration or in a file that it names.
 struct Pem<'a> {
     at: &'a Spanned<String>,
     field: String,
     bytes: Vec<u8>,
 }
 
-/// The text `name`, or that of the file `name_file`.
+/// Returns the text of `name`, or of the file in `name_file`.
 fn pem<'a>(
     name: &str,
     inline: &'a Text,
@@ -145,7 +145,7 @@ impl Pem<'_> {
         }
     }
 
-    /// The message does not repeat what is there instead.
+    /// The message does not repeat the text, which may be a secret.
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, Fault> {
         PrivateKeyDer::from_pem_slice(&self.bytes)
             .map_err(|_| self.fault("holds no private key in the format PEM, not encrypted"))
@@ -171,8 +171,8 @@ fn certified_key(
     })
 }
 
-/// Suites and curves. As in Go, those of TLS 1.3 are always there: `cipher_suites` is about
-/// TLS 1.2, and gives an order to both.
+/// Returns the selected suites and curves. As in Go, suites of TLS 1.3 are always enabled:
+/// `cipher_suites` selects those of TLS 1.2, and orders both.
 fn provider(tls: &TlsSection) -> Result<CryptoProvider, Fault> {
     let mut provider = aws_lc_rs::default_provider();
     if let Some(suites) = tls.cipher_suites.as_ref().filter(|suites| !suites.value.is_empty()) {
@@ -213,7 +213,7 @@ fn provider(tls: &TlsSection) -> Result<CryptoProvider, Fault> {
     Ok(provider)
 }
 
-/// A suite under its name in Go.
+/// Returns Go's name of a suite.
 fn suite_name(suite: &SupportedCipherSuite) -> String {
     suite.suite().as_str().unwrap_or_default().replace("TLS13_", "TLS_")
 }
@@ -230,15 +230,15 @@ fn without_repeats(suites: Vec<SupportedCipherSuite>) -> Vec<SupportedCipherSuit
 
 fn versions(tls: &TlsSection) -> Result<Vec<&'static SupportedProtocolVersion>, Fault> {
     let known = [("TLS12", &rustls::version::TLS12), ("TLS13", &rustls::version::TLS13)];
-    let place = |text: &Text, name: &str, default: usize| {
+    let index = |text: &Text, name: &str, default: usize| {
         let Some(text) = set(text) else { return Ok(default) };
         known.iter().position(|(known, _)| *known == text.value).ok_or_else(|| {
             let message = format!("{:?} is not among the versions: TLS12, TLS13", text.value);
             Fault::at(text, &field(name), message)
         })
     };
-    let newest = place(&tls.max_version, "max_version", 1)?;
-    let oldest = place(&tls.min_version, "min_version", 0)?;
+    let newest = index(&tls.max_version, "max_version", 1)?;
+    let oldest = index(&tls.min_version, "min_version", 0)?;
     if let Some(text) = set(&tls.min_version).filter(|_| oldest > newest) {
         return Err(Fault::at(text, &field("min_version"), "is above max_version"));
     }
@@ -277,8 +277,8 @@ fn client_verifier(
     let chain = match is_verified {
         false => None,
         true if roots.is_empty() => {
-            // Go would take the authorities of the system: whoever has a certificate of a public
-            // one would be let in.
+            // Go would use the authorities of the system, so any client with a public certificate
+            // would be accepted.
             return Err(wrong("client_ca or client_ca_file is missing".to_owned()));
         }
         true => {
@@ -289,7 +289,7 @@ fn client_verifier(
     };
     let allowed_sans = sans.map(|sans| sans.value.clone());
     Ok(Arc::new(ClientPolicy {
-        // Whoever shows no certificate has no allowed name either.
+        // A client without a certificate has no allowed name.
         is_mandatory: *is_mandatory || allowed_sans.is_some(),
         chain,
         allowed_sans,
@@ -298,15 +298,15 @@ fn client_verifier(
     }))
 }
 
-/// Which certificates of clients are accepted.
+/// Verification of client certificates.
 #[derive(Debug)]
 struct ClientPolicy {
     is_mandatory: bool,
-    /// Whoever checks the chain up to an authority, if that is wanted.
+    /// Verifies the chain up to an authority, if required.
     chain: Option<Arc<dyn ClientCertVerifier>>,
-    /// Of these names a certificate must bear one, if they are set.
+    /// Allowed names, of which a certificate must have one.
     allowed_sans: Option<Vec<String>>,
-    /// The authorities that clients are told.
+    /// Authorities that are sent to clients.
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -363,7 +363,7 @@ impl ClientCertVerifier for ClientPolicy {
     }
 }
 
-/// The alternative names of a certificate: of hosts, addresses of the net and of mail, and URIs.
+/// Returns the alternative names of a certificate: hosts, IP and mail addresses, and URIs.
 fn names_of(certificate: &CertificateDer<'_>) -> Result<Vec<String>, x509_cert::der::Error> {
     let certificate = Certificate::from_der(certificate)?;
     let extension = certificate.tbs_certificate().get_extension::<SubjectAltName>()?;

@@ -12,19 +12,19 @@ use model::Labels;
 use super::text::{push_labels, push_text, push_texts};
 use crate::query::sending::{Answered, IsLong, Sending};
 
-/// How many bytes are encoded before they are handed to the connection.
+/// Bytes that are encoded before they are sent.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Something that is written piece by piece.
+/// Value that is encoded piece by piece.
 pub(crate) trait Pieces: Send + 'static {
-    /// Appends the next piece, of bounded size; `false` once there is none left.
+    /// Appends the next piece, of bounded size. Returns `false` after the last one.
     fn push_next(&mut self, out: &mut Vec<u8>) -> bool;
 
     /// Returns the bytes that the pieces hold before any is written, about.
     fn bytes(&self) -> u64;
 }
 
-/// A list of texts.
+/// List of texts.
 pub(crate) struct TextPieces(std::vec::IntoIter<String>, bool);
 
 impl TextPieces {
@@ -43,7 +43,7 @@ impl Pieces for TextPieces {
     }
 }
 
-/// A list of label sets.
+/// List of label sets.
 pub(crate) struct LabelsPieces(std::vec::IntoIter<Labels>, bool);
 
 impl LabelsPieces {
@@ -63,7 +63,7 @@ impl Pieces for LabelsPieces {
     }
 }
 
-/// JSON that stands already.
+/// Encoded JSON.
 pub(crate) struct Ready(pub(crate) Vec<u8>);
 
 impl Pieces for Ready {
@@ -77,7 +77,7 @@ impl Pieces for Ready {
     }
 }
 
-/// Response whose body is encoded already.
+/// Returns a response with an encoded body.
 pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
     let sending = work.into_sending(bytes.len() as u64);
     if bytes.len() <= CHUNK_BYTES {
@@ -90,7 +90,7 @@ pub(crate) fn whole(bytes: Vec<u8>, work: impl Answered) -> Response {
     })
 }
 
-/// Response whose chunks are made while it is sent.
+/// Returns a response whose chunks are encoded while it is sent.
 fn long(sending: Sending, mut next: impl FnMut() -> Option<Bytes> + Send + 'static) -> Response {
     let chunks = stream::poll_fn(move |_| Poll::Ready(next().map(Ok::<Bytes, io::Error>)));
     let mut response = Response::new(Body::from_stream(sending.start(Box::pin(chunks))));
@@ -123,13 +123,13 @@ fn push_item<T>(
     }
 }
 
-/// Answers with success and data that is short.
+/// Returns a success with short data.
 pub(crate) fn success(Ready(data): Ready, warnings: &[String], infos: &[String]) -> Response {
     let body = [HEAD, &data, &tail(warnings, infos)].concat();
     json_response(StatusCode::OK, Body::from(body))
 }
 
-/// Answers with success, the data, and what is to be said about it.
+/// Returns a success with data, warnings and infos.
 pub(crate) fn answer<P: Pieces>(
     data: P,
     work: impl Answered,
@@ -156,7 +156,7 @@ fn tail(warnings: &[String], infos: &[String]) -> Vec<u8> {
     tail
 }
 
-/// Response of pieces, with what stands before and behind them, that is encoded while it is sent.
+/// Returns a response of a head, pieces and a tail, which is encoded while it is sent.
 pub(crate) fn streamed<P: Pieces>(
     first: Vec<u8>,
     data: P,
@@ -175,7 +175,7 @@ pub(crate) fn streamed<P: Pieces>(
     })
 }
 
-/// A response whose body is JSON.
+/// Returns a response with a JSON body.
 pub(crate) fn json_response(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -188,7 +188,7 @@ pub(crate) fn with_type(mut response: Response, content_type: HeaderValue) -> Re
     response
 }
 
-/// The data and what follows it.
+/// Data and tail of a response.
 struct Envelope<P> {
     data: P,
     tail: Vec<u8>,
@@ -196,7 +196,7 @@ struct Envelope<P> {
 }
 
 impl<P: Pieces> Envelope<P> {
-    /// Writes until the chunk is full or nothing is left.
+    /// Encodes until the chunk is full or the data ends.
     fn fill(&mut self, mut out: Vec<u8>) -> Vec<u8> {
         while self.data.push_next(&mut out) {
             if out.len() >= CHUNK_BYTES {

@@ -1,8 +1,7 @@
-//! JSON of the API, written by hand into byte buffers.
+//! JSON of the API, written into byte buffers.
 //!
-//! What Prometheus writes, byte for byte: it encodes label sets and samples with writers of
-//! its own (numbers in quotes, no escapes for HTML) and everything else as Go's standard
-//! library does (with them).
+//! The text is that of Prometheus, byte for byte: label sets and samples have its own writers
+//! (numbers in quotes, no HTML escapes), everything else Go's standard library (with HTML escapes).
 
 pub(crate) mod body;
 pub(crate) mod number;

@@ -1,13 +1,13 @@
 //! Numbers as Prometheus writes them.
 
-/// The most decimal digits of a shortest representation.
+/// Maximum number of decimal digits of a shortest representation.
 const DIGITS_MAX: usize = 17;
-/// The most that the value of a sample takes, without its quotes: `-0.0000012345678901234567`
-/// has 25 bytes; and some more, so that digits are written eight at a time.
+/// Maximum length of a sample value without quotes: `-0.0000012345678901234567` has 25 bytes. The
+/// rest is room for digits that are written eight at a time.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 32;
-/// Up to here, the digits of a whole number are its shortest ones.
+/// Maximum whole number whose digits are the shortest ones.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
-/// From here up to 1e16, the text of `zmij` is plain decimals.
+/// Minimum number, up to 1e16, that `zmij` writes as plain decimals.
 const SHORTEST_IS_PLAIN_MIN: f64 = 1e-5;
 
 /// Writes a time as seconds with up to three decimals: `1435781451.781`, `-0.005`.
@@ -28,9 +28,9 @@ pub(crate) fn push_timestamp(out: &mut Vec<u8>, time_ms: i64) {
     }
 }
 
-/// Writes a time as the number of its seconds, without needless zeros: `5.1`.
+/// Writes a time in seconds, without trailing zeros: `5.1`.
 ///
-/// Source: scalars and strings go through Go's own encoder of floats.
+/// Source: Go's encoder of floats, which Prometheus uses for scalars and strings.
 pub(crate) fn push_timestamp_short(out: &mut Vec<u8>, time_ms: i64) {
     let start = out.len();
     push_timestamp(out, time_ms);
@@ -51,14 +51,14 @@ pub(crate) fn push_sample_value(out: &mut Vec<u8>, value: f64) {
     out.push(b'"');
 }
 
-/// Writes the value of a sample to the front of `to`, without quotes, and gives its length:
-/// plain decimals, with an exponent below 1e-6 and from 1e21 on. What lies behind may change.
+/// Writes the value of a sample to the start of `to`, without quotes, and returns its length: plain
+/// decimals, with an exponent below 1e-6 and from 1e21 on. Later bytes may change.
 ///
 /// Source: `MarshalFloat` of Prometheus.
 #[inline]
 pub(crate) fn write_sample_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize {
     let magnitude = value.abs();
-    // Neither is true of NaN.
+    // False for NaN.
     if magnitude <= WHOLE_MAX {
         to[0] = b'-';
         let digits_at = usize::from(value.is_sign_negative());
@@ -86,7 +86,7 @@ fn write_rare_value(to: &mut [u8; SAMPLE_BYTES_MAX], value: f64) -> usize {
     text.len()
 }
 
-/// Writes a whole number below 1e16 to the front of `to`, which has room for 16 bytes, and gives
+/// Writes a whole number below 1e16 to the start of `to`, which has room for 16 bytes, and returns
 /// its length.
 #[inline]
 fn write_whole(to: &mut [u8], number: u64) -> usize {
@@ -99,12 +99,12 @@ fn write_whole(to: &mut [u8], number: u64) -> usize {
     len + 8
 }
 
-/// Writes a whole number below 1e8 without leading zeros to the front of `to`, which has room
-/// for 8 bytes, and gives its length.
+/// Writes a whole number below 1e8 without leading zeros to the start of `to`, which has room
+/// for 8 bytes, and returns its length.
 #[inline]
 fn write_short(to: &mut [u8], number: u64) -> usize {
     let digits = eight_digits(number);
-    // The last digit stays where all are zero.
+    // The last digit stays if all are zero.
     let zeros = (digits ^ ZEROS | 1 << 56).trailing_zeros() / 8;
     to[..8].copy_from_slice(&(digits >> (8 * zeros)).to_le_bytes());
     8 - zeros as usize
@@ -113,7 +113,7 @@ fn write_short(to: &mut [u8], number: u64) -> usize {
 /// Eight times the digit 0.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// The eight digits of a number below 1e8 as text, the first in the lowest byte.
+/// Returns the eight digits of a number below 1e8 as text, the first in the lowest byte.
 ///
 /// Halves, quarters and digits are split off in all lanes of a word at once; each quotient is a
 /// product with the reciprocal, exact for what the lane can hold.
@@ -127,7 +127,7 @@ fn eight_digits(number: u64) -> u64 {
     ZEROS | high | (quarters - 10 * high) << 8
 }
 
-/// Writes the value of a scalar, in quotes: plain decimals, however many.
+/// Writes the value of a scalar, in quotes: plain decimals of any length.
 ///
 /// Source: `Scalar.MarshalJSON` of Prometheus.
 pub(crate) fn push_scalar_value(out: &mut Vec<u8>, value: f64) {
@@ -136,7 +136,7 @@ pub(crate) fn push_scalar_value(out: &mut Vec<u8>, value: f64) {
     out.push(b'"');
 }
 
-/// Writes a finite number as JSON has it, without quotes; what is not finite becomes 0.
+/// Writes a finite number as JSON, without quotes; others become 0.
 ///
 /// Source: Go's `encoding/json`, "floats as ES6".
 pub(crate) fn push_number(out: &mut Vec<u8>, value: f64) {
@@ -204,7 +204,7 @@ fn push_float(out: &mut Vec<u8>, value: f64, layout: Layout) {
     }
 }
 
-/// `0.d1d2…`, scaled by ten to the power of `point`.
+/// Writes `0.d1d2…`, scaled by ten to the power of `point`.
 fn push_plain(out: &mut Vec<u8>, digits: &[u8], point: i32) {
     if point <= 0 {
         out.extend_from_slice(b"0.");
@@ -236,9 +236,9 @@ fn push_exponent(out: &mut Vec<u8>, digits: &[u8], exponent: i32, exponent_digit
     push_integer(out, u64::from(exponent.unsigned_abs()));
 }
 
-/// The fewest decimal digits that read back as the same number, without leading and trailing
-/// zeros, how many they are, and where the point stands: the number is `0.d1d2… × 10^point`.
-/// The number is positive and finite, or zero, which has one digit.
+/// Returns the fewest decimal digits that parse as the same number, without leading and trailing
+/// zeros, their count, and the point: the number is `0.d1d2… × 10^point`. It is positive and
+/// finite, or zero, which has one digit.
 fn shortest_digits(magnitude: f64) -> ([u8; DIGITS_MAX], usize, i32) {
     let mut digits = [b'0'; DIGITS_MAX];
     let mut buffer = zmij::Buffer::new();
@@ -260,7 +260,7 @@ fn shortest_digits(magnitude: f64) -> ([u8; DIGITS_MAX], usize, i32) {
             point -= 1;
         }
         if !is_leading_zero {
-            // Past the shortest digits come only zeros of a whole number.
+            // The shortest digits are followed by zeros of a whole number.
             if let Some(digit) = digits.get_mut(len) {
                 *digit = byte;
             }

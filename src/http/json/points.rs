@@ -1,4 +1,4 @@
-//! The floats of a grid: the text of each time is made once and copied to every series.
+//! Floats of a grid: the text of each time is encoded once and copied to every series.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use engine::steps::Steps;
 
 use super::number::{SAMPLE_BYTES_MAX, push_timestamp, write_sample_value};
 
-/// Of longer grids every time is printed anew, so that no more than half a MiB is held.
+/// Maximum number of cached times, which take half a MiB; longer grids encode each time again.
 const STEPS_HELD_MAX: usize = 16 << 10;
-/// The longest `,[-9223372036854775.808,"`, and some more.
+/// Maximum length of `,[-9223372036854775.808,"`, rounded up.
 const OPENING_BYTES_MAX: usize = 31;
-/// What ends a point.
+/// End of a point.
 const CLOSING: &[u8; 2] = b"\"]";
-/// The most that a point takes.
+/// Maximum length of a point.
 const POINT_BYTES_MAX: usize = OPENING_BYTES_MAX + SAMPLE_BYTES_MAX + CLOSING.len();
 
-/// The times of a grid as text.
+/// Times of a grid as text.
 pub(super) struct Times {
     steps: Steps,
-    /// One a step; none where there are too many.
+    /// One per step; empty for too many steps.
     held: Vec<Opening>,
 }
 
-/// What stands before the value of a point: `,[1435781451.781,"`.
+/// Text before the value of a point: `,[1435781451.781,"`.
 #[derive(Clone, Copy)]
 struct Opening {
     text: [u8; OPENING_BYTES_MAX],
@@ -42,7 +42,7 @@ impl Opening {
 }
 
 impl Times {
-    /// The times of some steps.
+    /// Returns the times of steps.
     pub(super) fn new(steps: Steps) -> Times {
         let held_count = if steps.count <= STEPS_HELD_MAX { steps.count } else { 0 };
         let held = (0..held_count).map(|step| Opening::new(steps.time(step))).collect();
@@ -54,10 +54,10 @@ impl Times {
         self.steps.time(step)
     }
 
-    /// Writes the points of those cells of a row that are present, a comma before each; before
-    /// the first of the row, which sets `has_points`, there is a bracket instead.
+    /// Writes the points of present cells of a row with a comma before each; the first one of the row
+    /// has a bracket instead, and sets `has_points`.
     ///
-    /// Shape: one value a step; presence one bit a step; the cells begin with a word of it.
+    /// Shape: one value and one presence bit per step; the cells start at a word of presence.
     pub(super) fn push_points(
         &self,
         out: &mut Vec<u8>,
@@ -76,7 +76,7 @@ impl Times {
                 continue;
             }
             let first_at = out.len();
-            // Points are written with room to spare, and what is left is cut off.
+            // Points are written into spare room, which is truncated later.
             out.resize(first_at + bits.count_ones() as usize * POINT_BYTES_MAX, 0);
             let mut at = first_at;
             while bits != 0 {

@@ -2,21 +2,21 @@
 
 use model::Labels;
 
-/// Writes a text in quotes as Prometheus' writer of label sets does: only quotes, backslashes
-/// and control characters are escaped.
+/// Writes a text in quotes like Prometheus' writer of label sets: only quotes, backslashes and
+/// control characters are escaped.
 #[inline]
 fn push_label_text(out: &mut Vec<u8>, text: &[u8]) {
     let is_special = |byte| matches!(byte, b'"' | b'\\' | 0..=0x1f);
     push_escaped(out, text, plain_prefix(text), is_special);
 }
 
-/// How many bytes at the front of a label's text stand for themselves, looked at by eights.
+/// Returns the number of leading bytes that need no escape, rounded down to eights.
 #[inline]
 fn plain_prefix(text: &[u8]) -> usize {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
-    // The high bit of a byte is set in all that may need care: one that is zero after it was
-    // compared, one below a space, one that is not ASCII, and perhaps others above such.
+    // Sets the high bit of bytes that may need an escape: zero after the comparison, below a space,
+    // or not ASCII, and of some bytes above these.
     let zeros = |word: u64| word.wrapping_sub(LOW);
     let needs_care = |word: u64| {
         let quote = zeros(word ^ (LOW * u64::from(b'"')));
@@ -32,10 +32,10 @@ fn plain_prefix(text: &[u8]) -> usize {
     8 * eights.take_while(is_plain).count()
 }
 
-/// Writes a text in quotes as Go's standard library does: `<`, `>`, `&` and the two line
-/// separators of Unicode are escaped as well.
+/// Writes a text in quotes like Go's standard library: `<`, `>`, `&` and the two line separators of
+/// Unicode are escaped, too.
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
-    // 0xe2 begins U+2028 and U+2029; what else it begins passes unchanged.
+    // 0xe2 starts U+2028 and U+2029; other characters that it starts stay unchanged.
     push_escaped(out, text.as_bytes(), 0, |byte| {
         matches!(byte, b'"' | b'\\' | 0..=0x1f | b'<' | b'>' | b'&' | 0xe2)
     });
@@ -67,9 +67,9 @@ pub(crate) fn push_labels(out: &mut Vec<u8>, labels: &Labels) {
     out.push(b'}');
 }
 
-/// Writes a text in quotes, of which so many bytes are known to stand for themselves. A byte that
-/// is not UTF-8 is written as what replaces such: Go's library does so too, and the writer of
-/// label sets, which writes the byte, gives no JSON.
+/// Writes a text in quotes, of which `plain` leading bytes need no escape. A byte that is not UTF-8
+/// becomes the replacement character, as in Go's library; Prometheus' writer of label sets copies
+/// the byte, which is not valid JSON.
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8], plain: usize, is_special: impl Fn(u8) -> bool) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.reserve(bytes.len() + 2);
@@ -77,7 +77,7 @@ fn push_escaped(out: &mut Vec<u8>, bytes: &[u8], plain: usize, is_special: impl 
     let mut copied = 0;
     for (at, byte) in bytes.iter().enumerate().skip(plain) {
         if *byte == 0xf4 {
-            // The stand-ins for bytes that are not UTF-8, U+10FF80 to U+10FFFF.
+            // Placeholders for bytes that are not UTF-8, U+10FF80 to U+10FFFF.
             if let Some([0xf4, 0x8f, 0xbe | 0xbf, _]) = bytes.get(at..at + 4) {
                 out.extend_from_slice(&bytes[copied..at]);
                 out.extend_from_slice(b"\\ufffd");

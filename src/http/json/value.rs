@@ -1,4 +1,4 @@
-//! The value of a query.
+//! Value of a query.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use super::number::{
 use super::points::Times;
 use super::text::{push_labels, push_text, push_texts};
 
-/// At most so many points are written in one piece; whole words of presence.
+/// Maximum number of points in a piece; whole words of presence.
 const PIECE_POINTS: usize = 512;
 
-/// What a query cost, as the API tells it.
+/// Cost of a query, as in the API.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueryCost {
-    /// The engine's figures.
+    /// Statistics of the engine.
     pub(crate) stats: engine::result::QueryStats,
-    /// Seconds spent waiting for a place.
+    /// Seconds in the queue.
     pub(crate) queue_seconds: f64,
-    /// Whether sample counts are written for each step in addition to their totals.
+    /// True to write sample counts per step in addition to their totals.
     pub(crate) is_per_step: bool,
 }
 
-/// The value of a query as the API writes it, in one piece instead of streamed.
+/// Encodes the value of a query at once instead of streaming it.
 pub fn encode_value(output: QueryOutput) -> Vec<u8> {
     let mut out = Vec::new();
     let mut pieces = ValuePieces::new(output, None);
@@ -39,24 +39,24 @@ pub fn encode_value(output: QueryOutput) -> Vec<u8> {
     out
 }
 
-/// A value with its type and, where asked for, what it cost.
+/// Value with its type and, if requested, its cost.
 pub(crate) struct ValuePieces {
     value: Value,
     cost: Option<QueryCost>,
     explained: Option<Explained>,
     step_stats: Option<StepStats>,
-    /// Which series comes next; `None` before anything is written.
+    /// Index of the next series; `None` at the start.
     series_index: Option<usize>,
-    /// Which point of it comes next.
+    /// Index of its next point.
     point_index: usize,
-    /// Whether a point of it has been written, so that a comma comes before the next.
+    /// True once a point of it is written, so that a comma precedes the next one.
     has_points: bool,
-    /// The times of a grid, from its first row on.
+    /// Times of a grid, from its first row on.
     times: Option<Times>,
 }
 
 impl ValuePieces {
-    /// Pieces of a query's answer; the cost is written where it is given.
+    /// Returns the pieces of an answer, with its cost if given.
     pub(crate) fn new(output: QueryOutput, cost: Option<QueryCost>) -> ValuePieces {
         ValuePieces {
             value: output.value,
@@ -109,7 +109,7 @@ impl Pieces for ValuePieces {
             self.series_index = Some(0);
             return true;
         };
-        // How far this piece gets in its series; `None` where the series is complete.
+        // Next point of the series after this piece; `None` at the end of the series.
         let progress = match &self.value {
             Value::Scalar { time_ms, value } => {
                 push_single(out, *time_ms, |out| push_scalar_value(out, *value));
@@ -203,9 +203,8 @@ fn push_point(out: &mut Vec<u8>, time_ms: i64, value: f64) {
     out.push(b']');
 }
 
-/// Writes a time and a histogram: count, sum, and the buckets that are not empty, each as how its
-/// bounds belong to it (0: the upper one, 1: the lower one, 2: none, 3: both), the bounds and the
-/// count.
+/// Writes a time and a histogram: count, sum, and the buckets that are not empty, each with its
+/// inclusive bounds (0: the upper one, 1: the lower one, 2: none, 3: both), the bounds and the count.
 ///
 /// Source: `MarshalHistogram` of Prometheus.
 fn push_histogram_point(out: &mut Vec<u8>, time_ms: i64, histogram: &Histogram) {
@@ -230,9 +229,8 @@ fn push_histogram_point(out: &mut Vec<u8>, time_ms: i64, histogram: &Histogram) 
     out.extend_from_slice(if has_buckets { b"]}]" } else { b"}]" });
 }
 
-/// Writes the next points of a row, first its floats, then its histograms. The cell after the
-/// last one that was written comes back, those of histograms counted after those of floats, or
-/// `None` at the end of the row.
+/// Writes the next points of a row, first its floats, then its histograms. Returns the next cell,
+/// with cells of histograms counted after those of floats, or `None` at the end of the row.
 fn push_row(
     out: &mut Vec<u8>,
     series_index: usize,
@@ -286,7 +284,7 @@ fn push_raw(
     push_points(out, series_index, &series.labels, kinds, first, has_points, push)
 }
 
-/// How many cells of a series may hold points: floats first, histograms behind `floats_end`.
+/// Number of cells of a series: floats first, histograms from `floats_end` on.
 #[derive(Clone, Copy)]
 struct Kinds {
     floats: usize,
@@ -294,8 +292,8 @@ struct Kinds {
     histograms: usize,
 }
 
-/// Writes the next cells of a series, of floats and then of histograms, each kind under its name
-/// where there is any.
+/// Writes the next cells of a series, first floats, then histograms, each kind under its name if it
+/// is present.
 fn push_points(
     out: &mut Vec<u8>,
     series_index: usize,
@@ -334,7 +332,7 @@ fn push_points(
     None
 }
 
-/// Writes what comes before a point: a comma, or the bracket before the first one.
+/// Writes the comma before a point, or the bracket before the first one.
 #[inline]
 fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
     out.push(if std::mem::replace(has_points, true) { b',' } else { b'[' });
@@ -342,11 +340,11 @@ fn push_separator(out: &mut Vec<u8>, has_points: &mut bool) {
 
 /// Writes the statistics under Prometheus' names.
 ///
-/// Of its phases only some exist here: evaluation is loading and computing, the inner part is
-/// computing, and results need no sorting of their own. Prometheus holds 16 bytes a sample,
-/// so the peak in samples is that of the memory by 16. A sample counts at each step that sees it; where
-/// that is not known, the decoded samples stand for it. Only `stats=all` lists the steps; the totals
-/// are the same without. What was read of the object store has no counterpart there.
+/// Only some of its phases exist here: evaluation is loading and computing, the inner part is
+/// computing, and results need no sorting. Prometheus holds 16 bytes per sample, so the peak in
+/// samples is the memory peak divided by 16. A sample counts at each step that sees it; if that is
+/// unknown, decoded samples are counted. Only `stats=all` lists the steps. Reads of the object store
+/// have no counterpart in Prometheus.
 fn push_cost(out: &mut Vec<u8>, cost: &QueryCost, step_stats: Option<&StepStats>) {
     let stats = &cost.stats;
     let evaluate_seconds = stats.load_seconds + stats.execute_seconds;
@@ -409,9 +407,8 @@ fn push_steps(out: &mut Vec<u8>, steps: &Steps, counts: &[u64]) {
     out.push(b']');
 }
 
-/// Writes a node of the plan and what lies below it: how many series it gave, and for how many
-/// seconds was computed for it alone and with what lies below. A node that loads series bears its
-/// matchers, the times between which it loads, in seconds, and how much that is.
+/// Writes a node of the plan with its children: the number of its series, and its seconds with and
+/// without children. A node that loads series has its matchers, time range in seconds, and volume.
 fn push_explained(out: &mut Vec<u8>, explained: &Explained) {
     out.extend_from_slice(b"{\"node\":");
     push_text(out, explained.node);
@@ -455,7 +452,7 @@ fn push_load(out: &mut Vec<u8>, load: &Load) {
         ("cachedBytes", read.cached_bytes),
     ];
     for (name, figure) in named {
-        // Something stands before each of them.
+        // Each of them follows another field.
         push_name(out, 1, name);
         push_integer(out, figure);
     }
@@ -500,7 +497,7 @@ mod tests {
         };
         let mut pieces = ValuePieces::new(output, cost);
         let mut whole = Vec::new();
-        // A new buffer each time, as where a chunk is full after each piece.
+        // A new buffer per piece, as if each piece filled a chunk.
         loop {
             let mut piece = Vec::new();
             let is_more = pieces.push_next(&mut piece);
@@ -580,7 +577,7 @@ mod tests {
     fn long_rows_are_whole_across_pieces() {
         let count = 3 * PIECE_POINTS + 7;
         let steps = Steps { start_ms: 0, step_ms: 1000, count };
-        // Nothing is present around the border of the first piece.
+        // Nothing is present around the end of the first piece.
         let mut presence = vec![u64::MAX; count.div_ceil(64)];
         presence[7..10].fill(0);
         let mut row = Row {

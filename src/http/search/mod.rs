@@ -1,5 +1,5 @@
-//! `search/metric_names`, `search/label_names` and `search/label_values`: names that fit terms, in
-//! batches, each a line of JSON, and a last line that tells whether there are more.
+//! `search/metric_names`, `search/label_names` and `search/label_values`: names that match terms,
+//! in batches of one JSON line each, and a last line that states whether there are more.
 //!
 //! Source: `web/api/v1/search.go` of Prometheus. There the endpoints need the feature `search-api`.
 
@@ -25,16 +25,16 @@ use crate::time::Time;
 use crate::units::quoted;
 use score::{Algorithm, Search};
 
-/// So many names are in an answer, and in a batch of it, where nothing else is said.
+/// Default number of names in a response, and in a batch.
 const NAMES: usize = 100;
-/// The most terms of a request.
+/// Maximum number of terms in a request.
 const TERMS_MAX: usize = 32;
-/// The longest term, in bytes: so long may a value of a label be.
+/// Maximum length of a term, in bytes: that of a label value.
 const TERM_BYTES_MAX: usize = 4096;
-/// How far back is looked where nothing else is said, in seconds.
+/// Default time range before now, in seconds.
 const LOOK_BACK_SECONDS: i64 = 3600;
 
-/// An endpoint.
+/// Search endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Endpoint {
     MetricNames,
@@ -43,7 +43,7 @@ pub(super) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Its name in paths and errors.
+    /// Name in paths and errors.
     fn name(self) -> &'static str {
         match self {
             Endpoint::MetricNames => "metric_names",
@@ -53,7 +53,7 @@ impl Endpoint {
     }
 }
 
-/// What is searched.
+/// Kind of names that are searched.
 #[derive(Clone, Copy)]
 enum Among<'a> {
     MetricNames,
@@ -62,7 +62,7 @@ enum Among<'a> {
 }
 
 impl Among<'_> {
-    /// What a name is called in the answer.
+    /// Key of a name in the response.
     fn key(self) -> &'static str {
         match self {
             Among::MetricNames | Among::LabelNames => "name",
@@ -71,16 +71,16 @@ impl Among<'_> {
     }
 }
 
-/// How names are sorted.
+/// Order of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Ascending,
     Descending,
-    /// The best first, equal ones ascending.
+    /// By descending score, equal ones ascending.
     Score,
 }
 
-/// The parameters that all three have.
+/// Parameters of all three endpoints.
 struct SearchParams {
     request: LookupRequest,
     query: MetadataQuery,
@@ -91,7 +91,7 @@ struct SearchParams {
     batch_len: usize,
 }
 
-/// A name that fits.
+/// Matching name.
 struct Fit {
     name: String,
     score: f64,
@@ -119,7 +119,7 @@ pub(super) async fn answer(
     search(&shared, wanted, among, described).await
 }
 
-/// Reads what all three have, in Prometheus' order.
+/// Parses the common parameters in Prometheus' order.
 async fn wanted(
     shared: &Shared,
     params: &Params,
@@ -150,7 +150,7 @@ async fn wanted(
     let order = order(params, terms.is_empty(), endpoint)?;
     let (limit, batch_len) = limits(params, shared.args.search_limit_max as usize)?;
     let search = Search::new(&terms, algorithm, threshold, is_case_sensitive);
-    // Sources sort ascending: the first ones are then all that is needed, and one more.
+    // Sources sort ascending, so a limit applies to the source, with one more to detect a rest.
     let is_first_ones = search.is_none() && order != Order::Descending;
     let query_limit = if is_first_ones { limit.saturating_add(1) } else { 0 };
     let query =
@@ -230,7 +230,7 @@ fn order(params: &Params, has_no_terms: bool, endpoint: &str) -> Result<Order, A
     }
 }
 
-/// How many names are wanted, in all and in a batch.
+/// Returns the maximum number of names, in all and in a batch.
 fn limits(params: &Params, limit_max: usize) -> Result<(usize, usize), ApiError> {
     let positive = |name: &str| match params.text(name)? {
         "" => Ok(None),
@@ -254,7 +254,7 @@ fn limits(params: &Params, limit_max: usize) -> Result<(usize, usize), ApiError>
     Ok((limit, positive("batch_size")?.unwrap_or(NAMES)))
 }
 
-/// A parameter that Go reads as a boolean.
+/// Parses a Boolean parameter like Go.
 fn boolean(params: &Params, name: &str, default: bool) -> Result<bool, ApiError> {
     match params.text(name)? {
         "" => Ok(default),
@@ -313,16 +313,16 @@ async fn search(
     Ok(with_type(response, HeaderValue::from_static("application/x-ndjson; charset=utf-8")))
 }
 
-/// The lines of an answer.
+/// Lines of a response.
 struct Lines {
     fits: std::vec::IntoIter<Fit>,
     key: &'static str,
     has_scores: bool,
-    /// Who knows what metrics are, where that is asked for.
+    /// Source of metadata, if requested.
     described: Option<Arc<dyn Source>>,
     batch_len: usize,
     has_more: bool,
-    /// How many names are in the line that is under way.
+    /// Names in the current line.
     in_batch: usize,
 }
 

@@ -1,24 +1,24 @@
-//! How well a name fits what is searched for: a number above 0 and up to 1, or no fit.
+//! Score of a name for search terms: above 0 and up to 1, or no match.
 //!
 //! Source: `web/api/v1/search_filters.go` and `util/strutil/{subsequence,jarowinkler}.go` of
-//! Prometheus, for what a fit is and how it is scored; sums are added in its order, so that scores
-//! are the same to the bit.
+//! Prometheus, for matches and scores; sums are added in the same order, so that scores are
+//! identical to the bit.
 
-/// How terms are compared.
+/// Algorithm that compares terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
-    /// All characters of the term come in the name, in their order.
+    /// The name has all characters of the term, in order.
     Subsequence,
-    /// The name holds the term, or is like it.
+    /// The name contains the term, or is similar.
     JaroWinkler,
 }
 
-/// What names are searched for: they fit where one of the terms does.
+/// Search terms, of which one has to match.
 #[derive(Debug)]
 pub(super) struct Search {
     terms: Vec<Term>,
     algorithm: Algorithm,
-    /// Scores below it are no fit, 0 to 1.
+    /// Minimum score of a match, 0 to 1.
     threshold: f64,
     is_case_sensitive: bool,
 }
@@ -29,11 +29,11 @@ struct Term {
     characters: Vec<char>,
 }
 
-/// What is not exact scores at most so much of what it would.
+/// Factor for matches that are not exact.
 const INEXACT_SHARE: f64 = 0.999;
 
 impl Search {
-    /// A search for some terms, of which empty ones do not count; nothing where none is left.
+    /// Returns a search for the terms that are not empty; `None` without any.
     pub(super) fn new(
         terms: &[&str],
         algorithm: Algorithm,
@@ -48,7 +48,7 @@ impl Search {
         (!terms.is_empty()).then_some(Search { terms, algorithm, threshold, is_case_sensitive })
     }
 
-    /// How well a name fits; nothing where it does not.
+    /// Returns the score of a name; `None` without a match.
     pub(super) fn score(&self, name: &str) -> Option<f64> {
         let lowered;
         let name = if self.is_case_sensitive {
@@ -88,30 +88,30 @@ impl Search {
     }
 }
 
-/// Each character in lower case; one stays one.
+/// Converts each character to one lower-case character.
 fn lower(text: &str) -> String {
     text.chars().map(|character| character.to_lowercase().next().unwrap_or(character)).collect()
 }
 
-/// 1 at the beginning, and less the later it is found, down to 0.1 at the end.
+/// Returns 1 for a match at the start, and less for later ones, down to 0.1 at the end.
 fn substring(term: &Term, name: &str) -> Option<f64> {
     let at = name.find(&term.text)?;
     if at == 0 {
         return Some(1.0);
     }
-    let place = name[..at].chars().count();
-    let place_max = name.chars().count() - term.characters.len();
-    Some(1.0 - 0.9 * place as f64 / place_max as f64)
+    let index = name[..at].chars().count();
+    let index_max = name.chars().count() - term.characters.len();
+    Some(1.0 - 0.9 * index as f64 / index_max as f64)
 }
 
-/// The best of all places where the first character of the term stands; 0 for no fit.
+/// Returns the best score over all starts of the term; 0 without a match.
 fn subsequence(term: &[char], name: &[char]) -> f64 {
     let mut best = -1.0_f64;
     for start in 0..(name.len() + 1).saturating_sub(term.len()) {
         if name[start] != term[0] {
             continue;
         }
-        // What does not fit from here does not from later on.
+        // Without a match from here, later starts have none.
         let Some(score) = subsequence_from(start, term, name) else { break };
         best = best.max(score);
     }
@@ -121,8 +121,8 @@ fn subsequence(term: &[char], name: &[char]) -> f64 {
     best / (term.len() * term.len()) as f64 * INEXACT_SHARE
 }
 
-/// Runs of characters count by the square of their lengths, and what is passed over, before and
-/// between them and half as much behind, by its share of the name.
+/// Adds squared lengths of runs, and subtracts gaps before and between them, and half of the rest,
+/// relative to the length of the name.
 fn subsequence_from(start: usize, term: &[char], name: &[char]) -> Option<f64> {
     let share = 1.0 / name.len() as f64;
     let (mut score, mut at, mut passed, mut term_at) = (0.0, start, start, 0);
@@ -145,7 +145,7 @@ fn subsequence_from(start: usize, term: &[char], name: &[char]) -> Option<f64> {
     Some(score)
 }
 
-/// The similarity of Jaro, raised for up to four characters that both begin with.
+/// Returns the Jaro similarity, raised for up to four common leading characters.
 fn jaro_winkler(term: &[char], name: &[char]) -> f64 {
     if term == name {
         return 1.0;
@@ -158,10 +158,11 @@ fn jaro_winkler(term: &[char], name: &[char]) -> f64 {
     let mut is_taken = vec![false; long.len()];
     let mut matched = Vec::new();
     for (at, character) in short.iter().enumerate() {
-        let places = at.saturating_sub(reach)..(at + reach + 1).min(long.len());
-        let free = places.into_iter().find(|place| !is_taken[*place] && long[*place] == *character);
-        if let Some(place) = free {
-            is_taken[place] = true;
+        let candidates = at.saturating_sub(reach)..(at + reach + 1).min(long.len());
+        let free =
+            candidates.into_iter().find(|index| !is_taken[*index] && long[*index] == *character);
+        if let Some(index) = free {
+            is_taken[index] = true;
             matched.push(*character);
         }
     }
