@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use crate::generate::function_rules::{FUNCTION_RULES, function_rules};
 use crate::generate::native_rules::NATIVE_RULES;
 use crate::generate::operand_rules::OPERAND_RULES;
 use crate::generate::rules::RULES;
@@ -30,10 +31,14 @@ pub struct Grammar {
 impl Grammar {
     /// A generator whose queries a seed decides.
     pub fn new(seed: u64, operands: Operands) -> Grammar {
-        let mut all: HashMap<&'static str, &[&'static str]> =
-            RULES.iter().chain(OPERAND_RULES).copied().collect();
+        let listed = |rules: &[(&'static str, &[&'static str])]| -> Vec<_> {
+            rules.iter().map(|(name, alternatives)| (*name, alternatives.to_vec())).collect()
+        };
+        let mut all: HashMap<&'static str, Vec<&'static str>> = function_rules().collect();
+        all.extend(listed(RULES));
+        all.extend(listed(OPERAND_RULES));
         if operands == Operands::Histograms {
-            all.extend(NATIVE_RULES.iter().copied());
+            all.extend(listed(NATIVE_RULES));
         }
         let mut heights: HashMap<&'static str, u32> = HashMap::new();
         let height = |heights: &HashMap<&str, u32>, text: &str| {
@@ -145,6 +150,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 
 fn is_rule(name: &str) -> bool {
     RULES.iter().chain(OPERAND_RULES).chain(NATIVE_RULES).any(|(rule, _)| *rule == name)
+        || FUNCTION_RULES.contains(&name)
 }
 
 #[cfg(test)]

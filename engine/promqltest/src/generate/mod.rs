@@ -3,6 +3,7 @@
 //! Two generators: [`Generator`] goes through the language kind by kind, on operands that fit;
 //! [`Grammar`] expands the rules of a grammar, deeper, and combines what nobody would write.
 
+mod function_rules;
 mod generator;
 mod grammar;
 mod native;

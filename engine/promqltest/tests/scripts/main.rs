@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
 mod independence;
-mod reuse;
+mod result_cache;
 mod shown;
 mod stored;
 

@@ -1,8 +1,8 @@
-//! With and without the cache of answers, every query has the same answer to the last bit: random
-//! queries over windows that move, on a store that is written to meanwhile.
+//! The result cache changes no answer by a bit: random queries over moving ranges, on a store that
+//! takes writes meanwhile.
 //!
-//! Samples come in order, late, twice, or in series that begin in the past; the store is sealed
-//! now and then. `REUSE_SEED` and `REUSE_ROUNDS` choose other histories, and longer ones.
+//! Samples arrive in order, late, twice, or in series that start in the past; the store seals now
+//! and then. `RESULT_CACHE_SEED` and `RESULT_CACHE_ROUNDS` choose other and longer histories.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const SEED: u64 = 3;
 const ROUNDS: u64 = 60;
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// What people put on dashboards.
+/// Queries as on dashboards.
 const PANELS: [&str; 18] = [
     "sum by (job) (rate(requests_total[5m]))",
     "sum(rate(requests_total[1m])) / sum(load)",
@@ -47,17 +47,17 @@ fn number_from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Samples of one series that wait to be written, in order.
+/// Samples of one series that are not written yet, in order.
 #[derive(Default)]
 struct Waiting {
     floats: Vec<(i64, f64)>,
     histograms: Vec<HistogramSample>,
-    /// Nothing of it is written before this time.
+    /// Time before which none of them is written.
     held_until_ms: i64,
 }
 
 impl Waiting {
-    /// Takes what lies up to a time.
+    /// Takes the samples up to a time.
     fn take(&mut self, until_ms: i64) -> Waiting {
         let floats = self.floats.partition_point(|(time_ms, _)| *time_ms <= until_ms);
         let histograms = self.histograms.partition_point(|s| s.timestamp_ms <= until_ms);
@@ -69,7 +69,7 @@ impl Waiting {
     }
 }
 
-/// A store that is written to as time goes on.
+/// A store that takes writes as time passes.
 struct History {
     store: Arc<Store>,
     waiting: BTreeMap<Labels, Waiting>,
@@ -103,8 +103,8 @@ impl History {
         history
     }
 
-    /// Lets time pass, and writes what has come meanwhile.
-    async fn go_on(&mut self, random: &mut Random) {
+    /// Moves the time on, and writes the samples up to it.
+    async fn advance(&mut self, random: &mut Random) {
         self.now_ms += [1_000, 15_000, 16_000, 61_000, 200_000][random.below(5) as usize];
         self.write(random).await;
         if random.one_in(4) {
@@ -123,7 +123,7 @@ impl History {
                 continue;
             }
             if random.one_in(30) {
-                // It comes late.
+                // Late samples.
                 waiting.held_until_ms = now_ms + random.below(300_000) as i64;
                 continue;
             }
@@ -141,8 +141,8 @@ impl History {
         self.store.append(batch).await.unwrap();
     }
 
-    /// Writes a time again with another value, which is taken where the first one is sealed; or a
-    /// time in between.
+    /// Writes another value at a written time, which is accepted once the first is sealed; or a
+    /// value at a time in between.
     async fn write_again(&mut self, random: &mut Random) {
         let (labels, time_ms) = &self.written[random.below(self.written.len() as u64) as usize];
         let time_ms = time_ms - random.below(3) as i64;
@@ -157,7 +157,7 @@ fn engine(result_cache_bytes_max: u64, threads: usize) -> Engine {
     Engine::new(EngineOptions { result_cache_bytes_max, threads, tile_shape, ..Default::default() })
 }
 
-/// A query and the window that it is asked over.
+/// A query, and the range that it is asked over.
 struct Panel {
     query: String,
     step_ms: i64,
@@ -171,7 +171,7 @@ impl Panel {
         Panel { query, step_ms, span_ms }
     }
 
-    /// Most often the latest window; now and then another one.
+    /// Returns most often the latest range, now and then another one.
     fn window(&self, now_ms: i64, random: &mut Random) -> (i64, i64) {
         let mut end_ms = now_ms.div_euclid(self.step_ms) * self.step_ms;
         let mut span_ms = self.span_ms;
@@ -211,16 +211,16 @@ fn panels(seed: u64, random: &mut Random) -> Vec<Panel> {
     queries.into_iter().map(|query| Panel::new(query, random)).collect()
 }
 
-/// Follows a history, and compares every answer; how often the cache has helped.
+/// Compares every answer over a history; returns the statistics of the cache.
 async fn follow(seed: u64, rounds: u64, bytes_max: u64) -> ResultCacheStats {
     let mut random = Random::new(seed);
     let mut history = History::begin(seed, &mut random).await;
     let (cached, plain) = (engine(bytes_max, 2), engine(0, 1));
     let panels = panels(seed, &mut random);
     for round in 0..rounds {
-        history.go_on(&mut random).await;
+        history.advance(&mut random).await;
         for _ in 0..24 {
-            // Half of the time what everybody looks at.
+            // Half of the queries are those of dashboards.
             let among = if random.one_in(2) { PANELS.len() } else { panels.len() };
             let panel = &panels[random.below(among as u64) as usize];
             let window = panel.window(history.now_ms, &mut random);
@@ -245,9 +245,9 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn answers_are_the_same_with_and_without_what_is_kept() {
-    let seed = number_from_env("REUSE_SEED", SEED);
-    let rounds = number_from_env("REUSE_ROUNDS", ROUNDS);
+fn the_cache_changes_no_answer() {
+    let seed = number_from_env("RESULT_CACHE_SEED", SEED);
+    let rounds = number_from_env("RESULT_CACHE_ROUNDS", ROUNDS);
     let stats = run(follow(seed, rounds, 64 << 20));
     let asked = rounds * 24;
     assert!(stats.partial_hits > asked / 8 && stats.hits > 0, "{stats:?}");
@@ -256,103 +256,112 @@ fn answers_are_the_same_with_and_without_what_is_kept() {
 }
 
 #[test]
-fn what_is_kept_makes_room_within_its_bound() {
-    let stats = run(follow(number_from_env("REUSE_SEED", SEED) + 1, 20, 60 << 10));
+fn the_cache_stays_within_its_size() {
+    let stats = run(follow(number_from_env("RESULT_CACHE_SEED", SEED) + 1, 20, 60 << 10));
     assert!(stats.evictions > 20 && stats.partial_hits > 20, "{stats:?}");
     assert!(stats.bytes <= stats.bytes_max && stats.bytes > stats.bytes_max / 4, "{stats:?}");
 }
 
-#[test]
-fn steps_that_see_what_rules_have_expired_are_not_used_again() {
-    run(async {
+/// A store with an hourly series for each name, which expires as its clock moves on.
+struct ExpiringStore {
+    store: Arc<Store>,
+    clock: Arc<ManualClock>,
+    cached: Engine,
+    plain: Engine,
+}
+
+impl ExpiringStore {
+    async fn open(
+        retention: StoreOptions,
+        names: &[&'static str],
+        days: std::ops::Range<i64>,
+    ) -> ExpiringStore {
         let clock = Arc::new(ManualClock::new(10 * DAY_MS));
-        let matchers = vec![Matcher::equal("__name__", "m")];
         let options = StoreOptions {
-            retention_rules: vec![RetentionRule { matchers, time_ms: DAY_MS }],
             retention_confirmation: Duration::ZERO,
             ahead_max_ms: None,
             clock: Arc::clone(&clock) as Arc<_>,
             background: false,
-            ..Default::default()
+            ..retention
         };
         let store = Arc::new(Store::open("memory:///", options).await.unwrap());
         let mut batch = Batch::default();
-        for name in ["m", "n"] {
-            let hours = (9 * 24..10 * 24).map(|hour| (hour * 3_600_000, hour as f64 / 3.0));
-            let labels = Labels::from_pairs([("__name__", name)]);
-            batch.push(&labels, &hours.collect::<Vec<_>>());
+        for name in names {
+            let hours = days.start * 24..days.end * 24;
+            let samples = hours.map(|hour| (hour * 3_600_000, hour as f64 / 3.0));
+            let labels = Labels::from_pairs([("__name__", *name)]);
+            batch.push(&labels, &samples.collect::<Vec<_>>());
         }
-        // So that the clock alone says how late it is.
+        // A newer sample, so that only the clock decides what is expired.
         batch.push(&Labels::from_pairs([("__name__", "late")]), &[(20 * DAY_MS, 1.0)]);
         store.append(batch).await.unwrap();
-        let (cached, plain) = (engine(1 << 20, 1), engine(0, 1));
+        ExpiringStore { store, clock, cached: engine(1 << 20, 1), plain: engine(0, 1) }
+    }
+
+    /// Returns the answer, which both engines agree on.
+    async fn ask(&self, panel: &Panel, window: (i64, i64)) -> String {
+        let source = || Arc::clone(&self.store) as Arc<dyn Source>;
+        let found = ask(&self.cached, source(), panel, window).await;
+        assert_eq!(found, ask(&self.plain, source(), panel, window).await);
+        found
+    }
+
+    async fn close(self) -> ResultCacheStats {
+        self.store.close().await.unwrap();
+        self.cached.result_cache().unwrap().stats()
+    }
+}
+
+#[test]
+fn steps_over_samples_expired_by_rules_are_invalidated() {
+    run(async {
+        let matchers = vec![Matcher::equal("__name__", "m")];
+        let retention_rules = vec![RetentionRule { matchers, time_ms: DAY_MS }];
+        let retention = StoreOptions { retention_rules, ..Default::default() };
+        let expiring = ExpiringStore::open(retention, &["m", "n"], 9..10).await;
         let panel = Panel {
             query: "sum(sum_over_time({__name__=~\"m|n\"}[3h]))".to_owned(),
             step_ms: 3_600_000,
             span_ms: DAY_MS,
         };
         for hours in 0..30 {
-            clock.set(10 * DAY_MS + hours * 3_600_000);
-            store.maintain().await.unwrap();
+            expiring.clock.set(10 * DAY_MS + hours * 3_600_000);
+            expiring.store.maintain().await.unwrap();
             for _ in 0..2 {
-                let source = || Arc::clone(&store) as Arc<dyn Source>;
-                let window = (9 * DAY_MS, 10 * DAY_MS);
-                let found = ask(&cached, source(), &panel, window).await;
-                assert_eq!(found, ask(&plain, source(), &panel, window).await, "{hours}");
+                expiring.ask(&panel, (9 * DAY_MS, 10 * DAY_MS)).await;
             }
         }
-        let stats = cached.result_cache().unwrap().stats();
+        let stats = expiring.close().await;
         let again = stats.partial_hits + stats.misses;
         assert!(stats.hits >= 30 && again >= 12, "{stats:?}");
-        store.close().await.unwrap();
     });
 }
 
 #[test]
-fn steps_that_look_beyond_the_retention_are_not_used_again() {
+fn steps_that_look_beyond_the_retention_are_invalidated() {
     run(async {
-        let clock = Arc::new(ManualClock::new(10 * DAY_MS));
-        let options = StoreOptions {
-            retention_ms: Some(2 * DAY_MS),
-            retention_confirmation: Duration::ZERO,
-            ahead_max_ms: None,
-            clock: Arc::clone(&clock) as Arc<_>,
-            background: false,
-            ..Default::default()
-        };
-        let store = Arc::new(Store::open("memory:///", options).await.unwrap());
-        let labels = Labels::from_pairs([("__name__", "m")]);
-        let mut batch = Batch::default();
-        let hours = (8 * 24..10 * 24).map(|hour| (hour * 3_600_000, hour as f64 / 3.0));
-        batch.push(&labels, &hours.collect::<Vec<_>>());
-        batch.push(&Labels::from_pairs([("__name__", "late")]), &[(20 * DAY_MS, 1.0)]);
-        store.append(batch).await.unwrap();
-        let (cached, plain) = (engine(1 << 20, 1), engine(0, 1));
+        let retention = StoreOptions { retention_ms: Some(2 * DAY_MS), ..Default::default() };
+        let expiring = ExpiringStore::open(retention, &["m"], 8..10).await;
         let panel = Panel {
             query: "sum_over_time(m[6h])".to_owned(),
             step_ms: 3_600_000,
             span_ms: 2 * DAY_MS,
         };
         let mut seen = Vec::new();
-        for (now_ms, is_maintained) in
+        for (day, is_maintained) in
             [(10, false), (10, false), (11, false), (11, true), (12, false), (10, false)]
         {
-            clock.set(now_ms * DAY_MS);
+            expiring.clock.set(day * DAY_MS);
             if is_maintained {
-                store.maintain().await.unwrap();
+                expiring.store.maintain().await.unwrap();
             }
-            let source = || Arc::clone(&store) as Arc<dyn Source>;
-            let window = (8 * DAY_MS, 10 * DAY_MS);
-            let found = ask(&cached, source(), &panel, window).await;
-            assert_eq!(found, ask(&plain, source(), &panel, window).await, "{now_ms}");
-            seen.push(found);
+            seen.push(expiring.ask(&panel, (8 * DAY_MS, 10 * DAY_MS)).await);
         }
         assert!(
             seen[0] == seen[1] && seen[0] != seen[2] && seen[3] == seen[2] && seen[4] != seen[3]
         );
-        let stats = cached.result_cache().unwrap().stats();
-        // The first steps look beyond the retention whatever the clock says.
+        let stats = expiring.close().await;
+        // The first steps look beyond the retention at any time of the clock.
         assert!(stats.partial_hits >= 3 && stats.hits == 0, "{stats:?}");
-        store.close().await.unwrap();
     });
 }
