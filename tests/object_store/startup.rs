@@ -110,7 +110,7 @@ fn errors_distinguish_wrong_buckets_and_wrong_keys() {
     let unknown = with("someone", SECRET_KEY);
     check(&url, &endpoint, &unknown, "does not know the access key", "AWS_ACCESS_KEY_ID");
     let wrong = with(ACCESS_KEY, "not-the-secret");
-    check(&url, &endpoint, &wrong, "finds the secret key wrong", "AWS_SECRET_ACCESS_KEY");
+    check(&url, &endpoint, &wrong, "rejects the secret key", "AWS_SECRET_ACCESS_KEY");
 }
 
 #[test]

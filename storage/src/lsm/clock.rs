@@ -1,9 +1,9 @@
-//! The clock of the tree, which must not be behind the newest of what the tree holds.
+//! Clock of the LSM, which never returns less than the newest stamp that the store holds.
 //!
-//! The tree stamps writes, files and compactions, and ends where a stamp is lower than one before. While a process lives
-//! its clock never goes back; the machine's may have been ahead for a while when it wrote last. A
-//! store that did not open until that time has come would be worse than stamps that are ahead, as
-//! nothing but the age of files depends on them: so the clock goes on from the newest write.
+//! SlateDB stamps writes, SSTs and compactions, and fails if a stamp is lower than an earlier one.
+//! The clock of the machine may have been ahead during an earlier write. Refusing to open the store
+//! until that time has passed would be worse than stamps that are ahead: only the ages of files
+//! depend on them. So the clock continues from the newest stamp.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use slatedb::manifest::Segment;
 use slatedb::{VersionedCompactions, VersionedManifest};
 use slatedb_common::clock::{SystemClock, SystemClockTicker};
 
-/// A clock that is set forward by so much.
+/// Clock that runs ahead of the machine's by a fixed offset.
 #[derive(Debug)]
 pub(super) struct MonotonicClock {
     machine: Arc<dyn SystemClock>,
@@ -27,7 +27,7 @@ impl MonotonicClock {
         MonotonicClock { machine, ahead_ms: AtomicI64::new(0) }
     }
 
-    /// Sets it forward to the newest stamp of the store, unless it is later already.
+    /// Advances the clock to the newest stamp of the store, if that is later.
     pub(super) fn advance_to(&self, newest_ms: Option<i64>) {
         let Some(newest_ms) = newest_ms else { return };
         let ahead_ms = newest_ms.saturating_sub(self.machine.now().timestamp_millis());
@@ -36,7 +36,7 @@ impl MonotonicClock {
             let behind = Duration::from_millis(ahead_ms.abs_diff(before_ms));
             tracing::warn!(
                 ?behind,
-                "the clock is behind what the store was written at; times of files go on from there"
+                "the clock is behind the newest stamp of the store; file times continue from that stamp"
             );
         }
     }
@@ -58,8 +58,8 @@ impl SystemClock for MonotonicClock {
     }
 }
 
-/// The newest stamp of the tree, if an error says that the clock is behind it: slatedb tells it in
-/// the text alone.
+/// Returns the newest stamp of the store, if the error is that the clock is behind it. Only the
+/// text of SlateDB's error has it.
 pub(super) fn newest_write_ms(error: &slatedb::Error) -> Option<i64> {
     let text = error.to_string();
     let (_, rest) = text.split_once("invalid clock tick")?;
@@ -67,19 +67,20 @@ pub(super) fn newest_write_ms(error: &slatedb::Error) -> Option<i64> {
     rest.split_once('`')?.0.parse().ok()
 }
 
-/// When the newest file of a tree was made.
+/// Returns the time at which the newest SST was created.
 pub(super) fn newest_sst_ms(manifest: &VersionedManifest) -> Option<i64> {
     let files = manifest.all_sst_views().map(|view| view.sst.id.value());
-    // Of what has been merged, the mark is the number of its place, which is later than its own.
-    let merged = manifest.segments().iter().filter_map(Segment::last_compacted_l0_sst_view_id);
-    let made = files.chain(merged).map(|id| id.timestamp_ms());
+    // The view id of the last compacted SST is later than the id of the SST.
+    let compacted = manifest.segments().iter().filter_map(Segment::last_compacted_l0_sst_view_id);
+    let made = files.chain(compacted).map(|id| id.timestamp_ms());
     made.max().map(u64::cast_signed)
 }
 
-/// Newest stamp of a list of compactions: the start of one, or the last heartbeat of its worker.
+/// Returns the newest stamp of the compactions: the start of one, or the last heartbeat of its
+/// worker.
 ///
-/// While the clock is behind a heartbeat, the compaction counts as running, even if the worker's process
-/// has ended: nobody finishes it, and nothing deletes the files that it has left.
+/// While the clock is behind a heartbeat, the compaction counts as running, even if the worker's
+/// process has ended. Then no process finishes it, and its files are never deleted.
 pub(super) fn newest_compaction_ms(compactions: &VersionedCompactions) -> Option<i64> {
     let stamps = compactions.recent_compactions().flat_map(|compaction| {
         let heartbeat = compaction.worker().map(|worker| worker.last_heartbeat_ms);
@@ -108,7 +109,7 @@ mod tests {
     const HOUR_MS: i64 = 3_600_000;
     const COMPACTION_INTERVAL: Duration = Duration::from_secs(60);
 
-    /// A clock that is off by some ms.
+    /// Clock with a fixed error.
     #[derive(Debug)]
     struct Off(DefaultSystemClock, Arc<AtomicI64>);
 
@@ -161,7 +162,7 @@ mod tests {
                 Store::open_at(&location, options()).await
             };
             let series = labels(&[("a", "b")]);
-            // Stamps of writes alone, then of files and compactions, too.
+            // First writes only, then SSTs and compactions, too.
             for (number, off_ms) in [10 * HOUR_MS, 3 * HOUR_MS, 0, -HOUR_MS].into_iter().enumerate()
             {
                 let store = open(off_ms).await.unwrap();
@@ -179,15 +180,15 @@ mod tests {
         });
     }
 
-    /// An object store on which some writes of compactions are not carried out.
+    /// Object store that drops some writes of compaction lists.
     #[derive(Debug)]
     struct Held {
         objects: Arc<dyn ObjectStore>,
-        /// Lists of compactions that are still written.
+        /// Number of compaction lists that are still written.
         lists_left: AtomicI64,
-        /// The first list that has not been written.
+        /// First compaction list that has not been written.
         late: Mutex<Option<(Path, PutPayload, PutOptions)>>,
-        /// Whether the late list arrives before the next manifest.
+        /// Set if the late list arrives before the next manifest.
         is_due: AtomicBool,
         has_outputs: AtomicBool,
     }
@@ -234,7 +235,7 @@ mod tests {
         Lsm::open(&location(objects, off_ms), &options).await.unwrap()
     }
 
-    /// Writes as many files of one segment as a compaction takes.
+    /// Writes as many SSTs of one segment as a compaction takes.
     async fn write_files(lsm: &Lsm) {
         for value in 0..8 {
             let mut set = WriteSet::default();
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Statuses of the compactions that have not finished.
+    /// Returns the statuses of unfinished compactions.
     async fn active(objects: &Arc<dyn ObjectStore>) -> Vec<String> {
         let path = Location::on(Arc::clone(objects)).path;
         let admin = Admin::builder(path, Arc::clone(objects)).build();

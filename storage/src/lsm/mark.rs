@@ -1,13 +1,13 @@
-//! How far a tree on a local disk has been written, noted beside it: the only thing that tells of
-//! the newest file of the write-ahead log, if that goes missing.
+//! Number of the newest durable commit of a store on a local disk. Without it, a missing newest WAL
+//! file could not be noticed.
 //!
 //! ```text
 //! P/tessella/newest:   crc32c:4 LE of the rest │ number of the newest durable commit:8 LE
 //! ```
 //!
-//! It is overwritten in place after each commit and not synced, which costs a microsecond or two.
-//! So it holds after the end of a process, and tells of an earlier commit after that of a machine:
-//! never of one that was not durable. What cannot be read of it tells nothing.
+//! The file is overwritten in place after each commit and not synced, which costs one or two
+//! microseconds. So it is exact after a crash of the process. After a crash of the machine it may
+//! name an earlier commit, but never one that was not durable. An unreadable file is ignored.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -17,12 +17,12 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::StoreError;
 
-/// The name of the file.
+/// Name of the file.
 const NAME: &str = "newest";
-/// Bytes of it.
+/// Length of the file.
 const BYTES: usize = 12;
 
-/// The mark of a tree that this process writes to.
+/// Mark of a store that this process writes to.
 #[derive(Debug)]
 pub(super) struct Mark(Mutex<MarkState>);
 
@@ -33,8 +33,8 @@ struct MarkState {
 }
 
 impl Mark {
-    /// The mark of a tree in a folder. None where it cannot be written, which is logged: then
-    /// nothing is noted.
+    /// Opens the mark in a folder. If it cannot be written, logs that and returns `None`: then no
+    /// commits are noted.
     pub(super) fn open(folder: &Path) -> Option<Mark> {
         let path = path_in(folder);
         let opened = std::fs::create_dir_all(folder).and_then(|()| {
@@ -49,7 +49,7 @@ impl Mark {
         }
     }
 
-    /// Notes a commit that is durable.
+    /// Notes a durable commit.
     pub(super) fn note(&self, commit: u64) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if commit <= state.newest {
@@ -62,7 +62,7 @@ impl Mark {
     }
 }
 
-/// The newest commit that has been noted of a tree in a folder.
+/// Returns the newest commit that was noted in a folder.
 pub(super) fn noted(folder: &Path) -> Option<u64> {
     let mut bytes = Vec::with_capacity(BYTES);
     let file = File::open(path_in(folder)).ok()?;
@@ -72,17 +72,17 @@ pub(super) fn noted(folder: &Path) -> Option<u64> {
     (crc32c::crc32c(rest) == u32::from_le_bytes(*checksum)).then_some(commit)
 }
 
-/// Compares what a tree in a folder holds with what was noted before it was read.
+/// Compares the newest commit of a store with the one that was noted before it was opened.
 ///
-/// Errors: commits are missing behind the newest that there is.
+/// Errors: later commits are missing.
 pub(super) fn check(folder: &Path, noted: Option<u64>, newest: u64) -> Result<(), StoreError> {
     let Some(noted) = noted.filter(|noted| *noted > newest) else { return Ok(()) };
     Err(StoreError::Corrupt {
         location: "the newest files of wal/".to_owned(),
         detail: format!(
-            "commits up to {noted} were durable, and the last one that is there is {newest}: files \
-             are missing or empty, or the folder is a copy that was made while a process wrote to \
-             it; delete {} to do without these commits",
+            "commits up to {noted} were durable, the last one found is {newest}: files are missing \
+             or empty, or the folder was copied while a process wrote to it; delete {} to do \
+             without these commits",
             path_in(folder).display()
         ),
     })
@@ -104,7 +104,7 @@ fn write(file: &File, commit: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A folder that is removed when it goes out of scope.
+    /// Folder that is removed on drop.
     struct Folder(PathBuf);
 
     impl Drop for Folder {

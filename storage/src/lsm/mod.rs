@@ -1,8 +1,8 @@
-//! The log-structured merge tree below everything: the only place that names slatedb.
+//! The log-structured merge tree (LSM) that holds all data. The only module that names SlateDB.
 //!
-//! Leaves to others what keys and values mean ([`crate::keys`]). Adds to slatedb: one commit
-//! that is durable when it returns, scans that read ahead, a cache, our own errors. Of [`Lsm`] here
-//! is what is written and what there is; [`open`] opens it, [`read`] reads it.
+//! The meaning of keys and values is in [`crate::keys`]. This module adds to SlateDB: commits that
+//! are durable on return, read-ahead in scans, caches, and our errors. This file has the writes and
+//! statistics of [`Lsm`]; [`open`] opens it, [`read`] reads it.
 
 mod cache;
 mod clock;
@@ -56,21 +56,21 @@ pub(crate) use testing::{
 use crate::error::StoreError;
 use crate::keys;
 
-/// Where damage lies of which slatedb tells.
+/// Location of damage that SlateDB does not name.
 pub(crate) const OBJECT_STORE: &str = "the object store";
-/// Where it lies, if it is in no file of the log.
+/// Location of damage that is in no WAL file.
 const MANIFEST_OBJECTS: &str = "the newest object below manifest/ or compactions/";
 
-/// How long is waited for files to be written out.
+/// Timeout for a flush of the memtable.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An open tree. Copies share it.
+/// Handle of an open LSM. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Lsm {
     access: Access,
     compaction_requests: compaction::schedule::CompactionRequests,
     reads: compaction::garbage::Reads,
-    /// What a crash has left; none where the tree can only be read.
+    /// Cleanup after crashes; `None` if this process only reads.
     orphans: Option<Arc<compaction::orphans::Orphans>>,
     read_timeout: Duration,
     blocks: Arc<cache::blocks::BlockCache>,
@@ -78,21 +78,21 @@ pub(crate) struct Lsm {
     disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
     counters: Arc<objects::metered::ReadCounters>,
     failures: Arc<objects::failures::Failures>,
-    /// Where commits are noted, on a local disk.
+    /// Mark of the newest commit, on a local disk.
     mark: Option<Arc<mark::Mark>>,
-    /// That this process owns the tree; none where it only reads it.
+    /// Ownership of the store; `None` if this process only reads.
     ownership: Option<Arc<owner::Ownership>>,
     idle: tracing_account::IdleDispatchers,
-    /// Who pays for reads, if not the store itself.
+    /// Account of the query that reads, if one does.
     account: Option<Arc<tracing_account::Account>>,
 }
 
-/// Who has opened the tree.
+/// Access of this process to the LSM.
 #[derive(Clone)]
 enum Access {
-    /// The one that writes to it.
+    /// The process that writes to it.
     Writer(Db),
-    /// One that reads it: always this view, or the one that is current.
+    /// A reader: of a fixed view, or of the current one.
     Reader(Option<Arc<View>>, follow::follower::CurrentView),
 }
 
@@ -108,19 +108,19 @@ impl WriteSet {
         self.batch.get_or_insert_default().put_bytes(Bytes::from(key), value.into());
     }
 
-    /// Removes a key.
+    /// Deletes a key.
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.batch.get_or_insert_default().delete(key);
     }
 }
 
 impl Lsm {
-    /// Whether the tree can only be read.
+    /// Returns whether this process only reads.
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.access, Access::Reader(..))
     }
 
-    /// The tree as it is now, and stays, where another process writes to it.
+    /// Returns a handle that stays at the current view, if another process writes.
     pub(crate) fn fixed(&self) -> Lsm {
         let access = match &self.access {
             Access::Writer(db) => Access::Writer(db.clone()),
@@ -131,7 +131,7 @@ impl Lsm {
         Lsm { access, ..self.clone() }
     }
 
-    /// The tree as it is after a step.
+    /// Returns a handle at the view of a step.
     pub(crate) fn at(&self, step: &FollowStep) -> Lsm {
         let access = match &self.access {
             Access::Writer(db) => Access::Writer(db.clone()),
@@ -142,7 +142,7 @@ impl Lsm {
         Lsm { access, ..self.clone() }
     }
 
-    /// What writes to the tree.
+    /// Returns the database for writes.
     fn db(&self) -> Result<&Db, StoreError> {
         match &self.access {
             Access::Writer(db) => Ok(db),
@@ -150,8 +150,8 @@ impl Lsm {
         }
     }
 
-    /// Why this process may no longer write to the tree, as far as that is known: within a second
-    /// or two on a local disk and after fencing, within the duration of a lease otherwise.
+    /// Returns why this process has lost the store, if that is known. A loss is noticed within two
+    /// seconds on a local disk or after fencing, otherwise within the lease duration.
     pub(crate) fn lost(&self) -> Option<StoreError> {
         let lost = self.ownership.as_ref().and_then(|ownership| ownership.standing().lost());
         lost.or_else(|| match &self.access {
@@ -160,7 +160,7 @@ impl Lsm {
         })
     }
 
-    /// Waits until this process may no longer write to the tree, and returns why.
+    /// Waits until this process has lost the store, and returns why.
     pub(crate) async fn wait_until_lost(&self) -> StoreError {
         let (Access::Writer(db), Some(ownership)) = (&self.access, &self.ownership) else {
             return std::future::pending().await;
@@ -169,7 +169,7 @@ impl Lsm {
         let fenced = async {
             match status.wait_for(is_fenced).await.is_ok() {
                 true => StoreError::Fenced,
-                // The tree has gone.
+                // The database was dropped.
                 false => std::future::pending().await,
             }
         };
@@ -186,20 +186,20 @@ impl Lsm {
         }
     }
 
-    /// The tree, with reads that count for a query and stop where it has made too many.
+    /// Returns a handle whose reads are charged to a query, and fail if its budget is exceeded.
     pub(crate) fn for_query(&self, budget: &Budget) -> Lsm {
         let account = Some(Arc::new(tracing_account::Account::new(budget.clone(), &self.idle)));
         Lsm { account, ..self.fixed() }
     }
 
-    /// Deletes what a crash has left, as far as it may go by now.
+    /// Deletes orphans of crashes, as far as they may be deleted by now.
     pub(crate) async fn collect_orphans(&self) {
         if let Some(orphans) = &self.orphans {
             orphans.collect().await;
         }
     }
 
-    /// Whether something that a crash has left is still to be deleted that no checkpoint keeps.
+    /// Returns whether orphans are left that no checkpoint references.
     #[cfg(test)]
     pub(crate) async fn has_orphans(&self) -> bool {
         match &self.orphans {
@@ -208,54 +208,54 @@ impl Lsm {
         }
     }
 
-    /// What has been deleted of what crashes had left.
+    /// Returns statistics of deleted orphans.
     pub(crate) fn orphan_stats(&self) -> OrphanStats {
         self.orphans.as_ref().map(|orphans| orphans.stats()).unwrap_or_default()
     }
 
-    /// The reads of the object store since the start, in the order of [`Reader::ALL`].
+    /// Returns the reads of the object store since the start, in the order of [`Reader::ALL`].
     pub(crate) fn read_counts(&self) -> [ReadCount; Reader::ALL.len()] {
         self.counters.counts()
     }
 
-    /// Lets go of the files of partitions before one. Their keys have been deleted.
+    /// Drops the segments of partitions before one. Their keys have been deleted.
     pub(crate) fn drop_partitions_before(&self, partition: i64) {
         self.compaction_requests.drop_partitions_before(partition);
     }
 
-    /// Merges the files of partitions from one on as those of others, since they may be written to.
+    /// Stops dropping segments of partitions from one on, as they may be written to.
     pub(crate) fn keep_partitions_from(&self, partition: i64) {
         self.compaction_requests.keep_partitions_from(partition);
     }
 
-    /// Lets go of the files of log epochs before one. No start reads them again.
+    /// Drops the segments of log epochs before one. No start reads them again.
     pub(crate) fn drop_log_before(&self, epoch: u32) {
         self.compaction_requests.drop_log_before(epoch);
     }
 
-    /// Merges the files of a partition into one run, so that what has been deleted gives its space
-    /// back. It has been written to files.
+    /// Compacts a partition into one sorted run, to free the space of deleted keys. The deletes
+    /// must have been flushed.
     pub(crate) fn compact_partition(&self, partition: i64) {
         self.compaction_requests.compact_partition(partition, self.manifest().id());
     }
 
-    /// Writes what is in memory to files of their segments.
+    /// Flushes the memtable to SSTs.
     ///
-    /// Errors: [`StoreError::Unavailable`] where the object store takes no files for a minute; the
-    /// tree goes on trying.
+    /// Errors: [`StoreError::Unavailable`] if the object store accepts no files for a minute; the
+    /// flush continues in the background.
     pub(crate) async fn flush_to_files(&self) -> Result<(), StoreError> {
         let options = FlushOptions { flush_type: FlushType::MemTable };
         match tokio::time::timeout(FLUSH_TIMEOUT, self.db()?.flush_with_options(options)).await {
             Ok(result) => result.map_err(|e| store_error(&e)),
             Err(_) => Err(StoreError::Unavailable(format!(
-                "the object store has taken no files for {} s; what is sealed stays in memory and \
+                "the object store has accepted no files for {} s; sealed data stays in memory and \
                  in the log until it does",
                 FLUSH_TIMEOUT.as_secs()
             ))),
         }
     }
 
-    /// The files of the tree, each with its segment.
+    /// Returns the SSTs, each with its segment.
     #[cfg(test)]
     pub(crate) fn files(&self) -> Vec<(Bytes, String)> {
         let manifest = self.manifest();
@@ -269,7 +269,7 @@ impl Lsm {
         files
     }
 
-    /// The segments that have files.
+    /// Returns the segments that have SSTs.
     #[cfg(test)]
     pub(crate) fn segments(&self) -> Vec<Bytes> {
         let manifest = self.manifest();
@@ -278,7 +278,7 @@ impl Lsm {
         manifest.segments().iter().filter(has_files).map(|s| s.prefix().clone()).collect()
     }
 
-    /// Bytes of the files by partition, and of all others; what is about to go does not count.
+    /// Returns the bytes of SSTs by partition, and of all others, without segments to be dropped.
     pub(crate) fn live_bytes(&self) -> (BTreeMap<i64, u64>, u64) {
         let manifest = self.manifest();
         let (mut partitions, mut others) = (BTreeMap::new(), 0);
@@ -298,8 +298,8 @@ impl Lsm {
         (partitions, others)
     }
 
-    /// Partitions, and the dictionary of all, that have more than one run of files: each is read by
-    /// itself.
+    /// Returns the number of partitions with more than one sorted run or level 0 SST, as each of
+    /// these is read separately. The dictionary counts as a partition.
     pub(crate) fn unmerged_segments(&self) -> usize {
         let manifest = self.manifest();
         let is_read = |prefix: &Bytes| {
@@ -309,19 +309,19 @@ impl Lsm {
         segments.filter(|segment| segment.l0().len() + segment.compacted().len() > 1).count()
     }
 
-    /// Bytes of the files of each partition.
+    /// Returns the bytes of SSTs of each partition.
     pub(crate) fn partition_bytes(&self) -> HashMap<i64, u64> {
         let manifest = self.manifest();
         let segments = manifest.segments().iter().filter_map(|segment| {
             let partition = keys::parse_partition(segment.prefix())?;
-            let fresh: u64 = segment.l0().iter().map(SsTableView::estimate_size).sum();
-            let merged: u64 = segment.compacted().iter().map(SortedRun::estimate_size).sum();
-            Some((partition, fresh + merged))
+            let level_0: u64 = segment.l0().iter().map(SsTableView::estimate_size).sum();
+            let runs: u64 = segment.compacted().iter().map(SortedRun::estimate_size).sum();
+            Some((partition, level_0 + runs))
         });
         segments.collect()
     }
 
-    /// Bytes of the files that hold what is here, those of the write-ahead log aside.
+    /// Returns the bytes of all SSTs, without the WAL.
     pub(crate) fn file_bytes(&self) -> u64 {
         let manifest = self.manifest();
         let mut seen = HashSet::new();
@@ -329,20 +329,20 @@ impl Lsm {
         views.map(|view| view.sst.estimate_size()).sum()
     }
 
-    /// Figures of the cache of blocks in memory.
+    /// Returns statistics of the block cache.
     pub(crate) fn block_cache_stats(&self) -> BlockCacheStats {
         self.blocks.stats()
     }
 
-    /// Figures of the cache on disk, all 0 without one.
+    /// Returns statistics of the disk cache, all 0 without one.
     pub(crate) fn disk_cache_stats(&self) -> DiskCacheStats {
         self.disk.as_ref().map(|stats| stats()).unwrap_or_default()
     }
 
-    /// Writes everything of a set or nothing; it is durable on return.
+    /// Writes all of a set or nothing; it is durable on return.
     ///
-    /// Errors: after one, whether the set has been written is not known, and the tree takes
-    /// no more writes until it is opened again.
+    /// Errors: it is unknown whether the set has been written, and no more writes are accepted
+    /// until the store is opened again.
     pub(crate) async fn commit(&self, set: WriteSet) -> Result<(), StoreError> {
         let Some(batch) = set.batch else { return Ok(()) };
         let db = self.db()?;
@@ -360,16 +360,16 @@ impl Lsm {
         Ok(())
     }
 
-    /// Why a write to the object store has failed within so long, if one has.
+    /// Returns the last error of a write to the object store, if one has failed in this period.
     pub(crate) fn write_failure(&self, within: Duration) -> Option<String> {
         self.failures.within(within)
     }
 
-    /// Writes what is in memory to its final place, and closes.
+    /// Flushes the memtable, and closes the LSM.
     pub(crate) async fn close(&self) -> Result<(), StoreError> {
         let Access::Writer(db) = &self.access else { return Ok(()) };
         let closed = db.close().await.map_err(|e| store_error(&e));
-        self.disown().await;
+        self.release_ownership().await;
         closed
     }
 
@@ -380,8 +380,8 @@ impl Lsm {
         }
     }
 
-    /// Gives the store back that this process owns.
-    pub(crate) async fn disown(&self) {
+    /// Releases the ownership of the store.
+    pub(crate) async fn release_ownership(&self) {
         if let Some(ownership) = &self.ownership {
             ownership.release().await;
         }
@@ -397,7 +397,9 @@ fn view_of(fixed: &Option<Arc<View>>, current: &follow::follower::CurrentView) -
     fixed.clone().unwrap_or_else(current)
 }
 
-/// Errors: some bytes of a manifest, which has no checksum, are such that slatedb panics.
+/// Returns an error if a future panics.
+///
+/// Manifests have no checksum in SlateDB, and some damaged bytes make it panic.
 async fn unless_it_panics<T>(
     reading: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -416,7 +418,7 @@ fn store_error(error: &slatedb::Error) -> StoreError {
     match error.kind() {
         ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced,
         ErrorKind::Closed(CloseReason::Clean) => StoreError::Closed,
-        // It has been damaged, if its files do not follow on each other.
+        // WAL files are missing.
         ErrorKind::Internal if error.to_string().contains("WAL replay") => StoreError::Corrupt {
             location: "the write-ahead log".to_owned(),
             detail: error.to_string(),

@@ -1,4 +1,4 @@
-//! Opening the tree: to write to it, or to read it beside another process that does.
+//! Opens the LSM, for writing or as a reader of another process's store.
 
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -38,14 +38,14 @@ use crate::lsm::{
 };
 use crate::options::StoreOptions;
 
-/// How long the files that a reader reads are kept where it ends without a word.
+/// Lifetime of a reader's checkpoints, after which its SSTs may be deleted if it has crashed.
 const CHECKPOINT_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// How often it is tried to open a tree that another process opens, too.
+/// Maximum number of attempts to open an LSM that another process opens at the same time.
 const BUILDS_MAX: u32 = 4;
 
 impl Lsm {
-    /// Opens or creates the tree at a location, once this process owns the store.
+    /// Opens or creates the LSM at a location, and acquires its ownership.
     pub(crate) async fn open(
         location: &Location,
         options: &StoreOptions,
@@ -62,7 +62,7 @@ impl Lsm {
         }
     }
 
-    /// Opens the tree once this process owns the store.
+    /// Opens the LSM once this process owns the store.
     async fn open_owned(
         location: &Location,
         options: &StoreOptions,
@@ -118,11 +118,12 @@ impl Lsm {
         })
     }
 
-    /// Opens the tree at a location to read it, whoever writes to it, as it is now; and what
-    /// follows it from there.
+    /// Opens the LSM at a location for reading, and returns its follower. Another process may write
+    /// to it.
     ///
-    /// With `is_pinned`, checkpoints are written to keep the files that are read. Without, nothing
-    /// is written, and a file may go while it is wanted if somebody writes to the store.
+    /// With `is_pinned`, checkpoints keep the SSTs that are read. Otherwise nothing is written, and
+    /// an SST may be deleted during a read if another process writes.
+    ///
     /// Errors: [`StoreError::NoStore`].
     pub(crate) async fn open_to_read(
         location: &Location,
@@ -139,7 +140,7 @@ impl Lsm {
         let views = ViewLocation::new(path, objects, cache, CHECKPOINT_LIFETIME, options);
         if unless_it_panics(views.newest_manifest()).await?.is_none() {
             let leftovers = Leftovers::find(&counted, &location.path, options.read_timeout).await?;
-            // They may be those of a store that has just been created.
+            // The store may have just been created.
             if let Some(leftovers) = leftovers
                 && unless_it_panics(views.newest_manifest()).await?.is_none()
             {
@@ -185,15 +186,15 @@ impl Lsm {
     }
 }
 
-/// What is between the tree and its objects.
+/// Layers between the LSM and its objects.
 struct ObjectLayers {
     counters: Arc<metered::ReadCounters>,
     failures: Arc<failures::Failures>,
-    /// What compares files before they are read, on a local disk.
+    /// Layer that verifies SSTs on their first read, on a local disk.
     verified: Option<Arc<Layered<verified::VerifiedStore>>>,
-    /// The objects, counted.
+    /// Metered object store.
     counted: Arc<dyn ObjectStore>,
-    /// The same through the cache on disk, if there is one.
+    /// The same with the disk cache, if there is one.
     objects: Arc<dyn ObjectStore>,
     disk: Option<Arc<dyn Fn() -> DiskCacheStats + Send + Sync>>,
     blocks: Arc<blocks::BlockCache>,
@@ -232,13 +233,13 @@ struct NewestState {
     compactions: Option<VersionedCompactions>,
 }
 
-/// What a tree is put together of.
+/// Inputs for opening the database.
 struct DbOpener<'a> {
     location: &'a Location,
     options: &'a StoreOptions,
-    /// What files are merged and deleted on.
+    /// Object store for compactions and garbage collection.
     counted: Arc<dyn ObjectStore>,
-    /// The same, perhaps behind a cache.
+    /// Object store for reads, with the disk cache if there is one.
     objects: Arc<dyn ObjectStore>,
     blocks: Arc<blocks::BlockCache>,
     compaction_requests: schedule::CompactionRequests,
@@ -248,8 +249,8 @@ struct DbOpener<'a> {
 }
 
 impl DbOpener<'_> {
-    /// What lies on the object store before the tree is opened, if it can be told: a start does
-    /// not fail for want of it.
+    /// Lists the candidates of orphans before the LSM is opened. A failure is logged and does not
+    /// fail the start.
     async fn look(&self) -> Option<orphans::OrphanCandidates> {
         let looking = orphans::OrphanCandidates::before_opening(self.location, &self.counted);
         let looked = tokio::time::timeout(self.options.read_timeout, looking).await;
@@ -258,12 +259,11 @@ impl DbOpener<'_> {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the object store has not answered".to_owned(),
         };
-        tracing::warn!(why, "what a crash may have left is not looked for before the next start");
+        tracing::warn!(why, "orphaned files are not looked for before the next start");
         None
     }
 
-    /// A tree that can be written to, and what of what was found before its manifest does not
-    /// name.
+    /// Opens the database, and excludes the SSTs of the manifest before from the candidates.
     async fn open(
         &self,
         found: Option<orphans::OrphanCandidates>,
@@ -292,10 +292,10 @@ impl DbOpener<'_> {
         if let Some(folder) = &folder {
             mark::check(folder, noted, db.status().durable_seq)?;
         }
-        // What another writer has added until it was fenced.
+        // Another writer may have added SSTs until it was fenced.
         self.clock.advance_to(clock::newest_sst_ms(&db.manifest()));
-        // It looks at the clock with the first write, and is of no use where that fails. So there
-        // is one that says nothing; it becomes durable with the next.
+        // SlateDB checks the clock with the first write, and cannot be used if that fails. So write
+        // a delete without effect; it becomes durable with the next commit.
         let mut nothing = WriteBatch::new();
         nothing.delete(keys::NOTHING);
         let Err(error) = db.write(nothing).await else { return Ok(db) };
@@ -307,8 +307,8 @@ impl DbOpener<'_> {
         self.build().await
     }
 
-    /// Sees to it that files and compactions are later than those before: before there can be any.
-    /// Gives the newest lists of those, if there are any.
+    /// Advances the clock to the newest SST and compaction. Returns the newest manifest and
+    /// compactions, if there are any.
     async fn advance_clock(&self) -> Result<Option<NewestState>, StoreError> {
         let objects = Arc::clone(&self.counted);
         let admin = Admin::builder(self.location.path.clone(), objects)
@@ -324,8 +324,7 @@ impl DbOpener<'_> {
         Ok(Some(NewestState { manifest, compactions }))
     }
 
-    /// A tree that has not been written to. Another process may have got ahead with the manifest in
-    /// the same moment, be it with its last request.
+    /// Builds the database, and retries if another process has written a manifest in between.
     async fn build(&self) -> Result<Db, StoreError> {
         let mut builds = 1;
         loop {
@@ -338,7 +337,7 @@ impl DbOpener<'_> {
                 }
                 Err(error) => {
                     builds += 1;
-                    tracing::warn!(%error, "another process opens the store, too; once more");
+                    tracing::warn!(%error, "another process opens the store at the same time; trying again");
                 }
             }
         }
@@ -380,8 +379,8 @@ impl DbOpener<'_> {
     }
 }
 
-/// Whether another process has written a manifest first: slatedb calls that damage, and tells it
-/// in the text alone.
+/// Returns whether another process has written the manifest first. SlateDB reports this as damage;
+/// only the text of its error tells it.
 fn is_overtaken(error: &slatedb::Error) -> bool {
     error.to_string().contains("version already exists")
 }
@@ -410,7 +409,7 @@ fn simulated(
     }
 }
 
-/// The cache on disk, where one is wanted.
+/// Opens the disk cache, if one is configured.
 fn open_disk_cache(
     location: &Location,
     objects: Arc<dyn ObjectStore>,
@@ -422,7 +421,7 @@ fn open_disk_cache(
         detail,
     };
     if !location.is_remote() {
-        return Err(invalid("it is for object stores behind a network".to_owned()));
+        return Err(invalid("it needs a remote object store".to_owned()));
     }
     let opened = DiskCache::open(objects, cache, options.sizes.cache_part_bytes);
     opened.map(Some).map_err(|error| invalid(error.to_string()))

@@ -1,5 +1,4 @@
-//! Reading keys of the tree, alone and in order: each read within a bound of time, and on the
-//! account of its query.
+//! Reads of single keys and scans, each with a timeout and charged to its query.
 
 use std::ops::Bound;
 use std::pin::pin;
@@ -15,13 +14,13 @@ use crate::lsm::compaction::garbage;
 use crate::lsm::follow::view::{MergedScan, ScanEnd, ScanStep};
 use crate::lsm::{Access, Lsm, store_error, tracing_account, view_of};
 
-/// Bytes that one request of a scan fetches, or all of its range: scans end where what is wanted
-/// does. SlateDB's default is one block.
+/// Bytes that one request of a scan fetches, or its whole range: scans end where the wanted keys
+/// do. SlateDB's default is one block.
 const READ_AHEAD_BYTES: usize = 4 << 20;
-/// Requests of one scan in flight.
+/// Maximum number of requests of one scan in flight.
 const FETCH_TASKS_MAX: usize = 3;
 impl Lsm {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let options = ReadOptions {
             durability_filter: DurabilityLevel::Memory,
@@ -45,15 +44,14 @@ impl Lsm {
         }
     }
 
-    /// The same of a key that is known to be there: the filters of files, which would be fetched to
-    /// tell those that lack it, are not asked, and a value that lies in several blocks of a file is
-    /// one read.
+    /// Returns the value of a key that is known to exist: bloom filters are not fetched, and a
+    /// value in several blocks is one read.
     pub(crate) async fn get_present(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let end = [key, &[0]].concat();
         Ok(self.scan(key, &end).await?.next().await?.map(|(_, value)| value))
     }
 
-    /// The keys that begin with a prefix, in order.
+    /// Returns the keys with a prefix, in order.
     pub(crate) async fn scan_prefix(&self, prefix: &[u8]) -> Result<Scan, StoreError> {
         let options = scan_options();
         let read = self.reads.begin();
@@ -74,7 +72,7 @@ impl Lsm {
         Ok(self.scanning(Some((iterator, read)), added))
     }
 
-    /// The keys from `start` on and before `end`, in order.
+    /// Returns the keys from `start` to before `end`, in order.
     pub(crate) async fn scan(&self, start: &[u8], end: &[u8]) -> Result<Scan, StoreError> {
         self.scan_with(start, end, &scan_options()).await
     }
@@ -107,7 +105,7 @@ impl Lsm {
         Ok(self.scanning(Some((iterator, read)), added))
     }
 
-    /// The first key from `start` on and before `end`: no more is fetched than it takes.
+    /// Returns the first key from `start` to before `end`, with as few fetched bytes as possible.
     pub(crate) async fn first(
         &self,
         start: &[u8],
@@ -126,18 +124,18 @@ impl Lsm {
     }
 }
 
-/// A scan under way.
+/// Scan in progress.
 pub(crate) struct Scan {
-    /// None where the range is empty, which slatedb takes for a mistake.
+    /// `None` if the range is empty, which SlateDB rejects.
     open: Option<(slatedb::DbIterator, garbage::Read)>,
-    /// What the log adds to a view.
+    /// Merge with the WAL rows of a view.
     added: Option<MergedScan>,
     timeout: Duration,
     account: Option<Arc<tracing_account::Account>>,
 }
 
 impl Scan {
-    /// The next key and its value.
+    /// Returns the next key and its value.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, StoreError> {
         loop {
             if let Some(added) = &mut self.added
@@ -156,7 +154,7 @@ impl Scan {
     }
 }
 
-/// Waits for a read, but not for ever: the tree repeats requests that fail without end.
+/// Waits for a read, with a timeout: SlateDB retries failed requests without end.
 async fn bounded<T>(
     limit: Duration,
     account: Option<&tracing_account::Account>,
@@ -165,18 +163,18 @@ async fn bounded<T>(
     let Some(account) = account else { return in_time(limit, read).await };
     account.check()?;
     let result = in_time(limit, account.on(read)).await;
-    // Also where nothing is read any more.
+    // Also without further reads.
     account.check()?;
     result
 }
 
-/// Waits for a read of a tree that nobody has opened yet, or that no query pays for.
+/// Waits for a read that no query pays for, with a timeout.
 pub(super) async fn in_time<T>(
     limit: Duration,
     read: impl Future<Output = Result<T, slatedb::Error>>,
 ) -> Result<T, StoreError> {
     let mut read = pin!(read);
-    // Most keys are in memory already, and cost no look at the clock.
+    // Most keys are in memory, and need no timer.
     let result = match futures::poll!(read.as_mut()) {
         Poll::Ready(result) => Ok(result),
         Poll::Pending => tokio::time::timeout(limit, read).await,

@@ -1,4 +1,4 @@
-//! What slatedb is told: sizes, ages, and which keys belong together.
+//! Settings of SlateDB: sizes, ages, and segments.
 
 use std::time::Duration;
 
@@ -12,33 +12,35 @@ use crate::keys;
 use crate::lsm::Location;
 use crate::options::StoreOptions;
 
-/// The size from which the memtable is written out. It holds little but the log, of which the head
-/// has a copy that takes a third of it.
+/// Size from which the memtable is flushed. It holds little but the log; the head has a copy of it
+/// in a third of the space.
 const MEMTABLE_BYTES: usize = 8 << 20;
-/// Bytes that are not written out yet, from which writers wait.
+/// Unflushed bytes from which writers wait.
 pub(super) const UNFLUSHED_BYTES_MAX: usize = 256 << 20;
-/// Files that are not merged yet, from which the memtable is not written out. Those of the log
-/// are never merged.
+/// Number of level 0 SSTs of a segment from which the memtable is not flushed. Those of the log are
+/// never compacted.
 const FILES_UNMERGED_MAX: usize = 1024;
-/// The same of files that hold one key of anything else. Eight are merged at once, every few seconds;
-/// a seal beside a heavy load writes some at each memtable, several a second, and should not wait.
+/// Number of level 0 SSTs with a common key from which the memtable is not flushed. Eight are
+/// compacted together every few seconds. A seal under heavy load flushes several memtables a
+/// second, and should not wait.
 const FILES_OVERLAPPING_MAX: usize = 64;
-/// How old manifests and lists of merges must be before they are deleted: longer than a process
-/// can hang and then go on, as some object stores cannot tell that it comes late.
+/// Minimum age for deleting manifests and compaction lists: longer than a process can be paused and
+/// continue, as some object stores have no other fence.
 pub(super) const MANIFEST_AGE_MIN: Duration = Duration::from_secs(20 * 60);
-/// The same for files of the write-ahead log, which nobody reads but a start.
+/// Minimum age for deleting WAL files, which only a start reads.
 pub(super) const LOG_AGE_MIN: Duration = Duration::from_secs(60);
-/// The same for all other files, beside what [`garbage`](crate::lsm::compaction::garbage) asks of them: those that are being
-/// written are not in the tree yet.
+/// Minimum age for deleting all other files, in addition to the rules of
+/// [`garbage`](crate::lsm::compaction::garbage). An SST that is being written is not in a manifest
+/// yet.
 const FILE_AGE_MIN: Duration = Duration::from_secs(60);
-/// How long the collector is kept from the files of a merge by itself. Who reads them does that
-/// by [`garbage`](crate::lsm::compaction::garbage).
+/// Lifetime of the checkpoints that compactions create.
+/// [`garbage`](crate::lsm::compaction::garbage) keeps the SSTs that are read.
 const MERGED_FILES_KEPT: Duration = Duration::from_secs(10);
 
-/// How often it is looked for merges where nothing else is set.
+/// Default interval of compactions.
 const MERGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Routes each key to its segment.
+/// Maps each key to its segment.
 pub(super) struct Segments;
 
 impl PrefixExtractor for Segments {
@@ -53,12 +55,12 @@ impl PrefixExtractor for Segments {
     }
 }
 
-/// Of merges; `interval` is how often it is looked for such.
+/// Returns the settings of compactions. `interval` is the time between checks for due compactions.
 pub(super) fn compactor_options(interval: Option<Duration>) -> CompactorOptions {
     CompactorOptions {
         poll_interval: interval.unwrap_or(MERGE_INTERVAL),
         checkpoint_lifetime: MERGED_FILES_KEPT,
-        // A merge in parts makes a file of each, and every file has an index to be read.
+        // Each subcompaction writes an SST, and each SST has an index to be read.
         worker: Some(CompactionWorkerOptions {
             max_subcompactions: 1,
             ..CompactionWorkerOptions::default()
@@ -67,14 +69,14 @@ pub(super) fn compactor_options(interval: Option<Duration>) -> CompactorOptions 
     }
 }
 
-/// What is written is found in the cache once it has been read: most of it is the log, which is
-/// read at a start alone.
+/// Returns the cache policy: data blocks are cached when they are read. Most flushed data is the
+/// log, which only a start reads.
 pub(super) fn cache_policy() -> BlockCachePolicy {
     let small = [CacheTarget::Index, CacheTarget::Filters];
     BlockCachePolicy::default().with_flush_targets(&small)
 }
 
-/// Of deleting files.
+/// Returns the settings of garbage collection.
 pub(super) fn collector_options(
     location: &Location,
     options: &StoreOptions,
@@ -99,19 +101,19 @@ pub(super) fn collector_options(
     }
 }
 
-/// Of the tree.
+/// Returns the settings of the database.
 pub(super) fn settings(options: &StoreOptions) -> Settings {
     Settings {
-        // Commits flush by themselves: a timer would only add its period to each of them.
+        // Each commit flushes: a timer would only delay it.
         flush_interval: None,
         manifest_poll_interval: options.sizes.manifest_poll_interval,
         l0_sst_size_bytes: MEMTABLE_BYTES,
         max_unflushed_bytes: UNFLUSHED_BYTES_MAX,
         l0_max_ssts: FILES_UNMERGED_MAX,
         l0_max_ssts_per_key: FILES_OVERLAPPING_MAX,
-        // Given by its builder, which knows how to drop partitions.
+        // Set by the compactor builder.
         compactor_options: None,
-        // Given by its builder, which knows what is being read.
+        // Set by the garbage collector builder.
         garbage_collector_options: None,
         object_store_max_retries: options.object_store_retries_max,
         ..Settings::default()

@@ -1,14 +1,14 @@
-//! Copies of the tree as it is at one time, each a tree of its own beside it.
+//! Snapshots of the LSM, each a complete LSM in another folder.
 //!
 //! ```text
-//! P/tessella/…                     the tree
+//! P/tessella/…                     the LSM
 //! P/snapshots/NAME/tessella/…      a copy, which is opened as P/snapshots/NAME
 //! ```
 //!
-//! A checkpoint keeps the files of one manifest from being deleted while they are copied: on a
-//! local disk as links, which take no room and no time, in a bucket by the object store. The
-//! manifest is copied last, so that half a copy is no tree. The checkpoint bears the name of the
-//! copy: what a crash has left of both is removed at the next start.
+//! A checkpoint keeps the SSTs of one manifest while they are copied: as hard links on a local
+//! disk, by the object store in a bucket. The manifest is copied last, so that an incomplete copy
+//! is no LSM. The checkpoint has the name of the snapshot: the next start removes what a crash has
+//! left of both.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -27,24 +27,24 @@ use crate::error::StoreError;
 use crate::lsm::objects::location::ROOT;
 use crate::lsm::{Location, Lsm, store_error};
 
-/// The folder of the copies.
+/// Folder of the snapshots.
 pub(super) const FOLDER: &str = "snapshots";
-/// How the names of our checkpoints begin.
+/// Prefix of the names of our checkpoints.
 const CHECKPOINT_PREFIX: &str = "snapshot ";
-/// Files that are copied at once.
+/// Maximum number of files that are copied concurrently.
 const COPIES_MAX: usize = 8;
 
-/// Where the files of a tree lie.
+/// Location of the files of an LSM.
 #[derive(Clone)]
 pub(super) struct Files {
     pub(super) object_store: Arc<dyn ObjectStore>,
     pub(super) path: ObjectPath,
-    /// The folder that `path` is below, where objects are files of a local disk.
+    /// Local folder of the object store, on a local disk.
     folder: Option<PathBuf>,
 }
 
 impl Files {
-    /// The files of a tree.
+    /// Returns the files of the LSM at a location.
     pub(super) fn of(location: &Location) -> Files {
         Files {
             object_store: Arc::clone(&location.object_store),
@@ -57,7 +57,7 @@ impl Files {
         Admin::builder(self.path.clone(), Arc::clone(&self.object_store)).build()
     }
 
-    /// Where a copy lies.
+    /// Returns the location of a snapshot.
     fn copy(&self, name: &str) -> Files {
         let mut parts: Vec<_> = self.path.parts().collect();
         parts.pop();
@@ -67,18 +67,18 @@ impl Files {
         Files { object_store, path, folder }
     }
 
-    /// Removes a copy with everything in it.
+    /// Removes a snapshot with everything in it.
     async fn remove(&self) -> Result<(), StoreError> {
         let files = self.object_store.list(Some(&self.path)).map_ok(|file| file.location);
         let deleted = self.object_store.delete_stream(files.boxed());
         deleted.try_collect::<Vec<_>>().await.map_err(|e| unavailable(&e))?;
-        // On a disk its folders are left, and links under names that no object has: a link keeps
-        // the room of a file that is deleted elsewhere.
+        // On a local disk, folders are left, and links with names that no object has. A link would
+        // keep the space of a deleted file.
         let Some(mut folder) = self.folder.clone() else { return Ok(()) };
         folder.extend(self.path.parts().map(|part| part.as_ref().to_owned()));
         let removing = tokio::task::spawn_blocking(move || {
             let removed = std::fs::remove_dir_all(&folder);
-            // What lies beside the copy is none of it, and keeps the folder.
+            // The parent folder stays if it has other files.
             let _ = folder.parent().map(std::fs::remove_dir);
             removed
         });
@@ -90,7 +90,7 @@ impl Files {
         }
     }
 
-    /// Removes checkpoints of ours, and what has been copied for them: nobody copies now.
+    /// Removes our checkpoints and their snapshots: no snapshot is in progress.
     pub(super) async fn remove_unfinished(&self, db: &slatedb::Db) -> Result<(), StoreError> {
         for checkpoint in db.manifest().checkpoints() {
             let name = checkpoint.name.as_deref().unwrap_or_default();
@@ -106,8 +106,8 @@ impl Files {
 }
 
 impl Lsm {
-    /// Copies the tree with all that has been committed. The copy may be opened; it stays if
-    /// [`Snapshot::finish`] is called.
+    /// Copies the LSM with all commits. The copy may be opened, and stays if [`Snapshot::finish`]
+    /// is called.
     pub(crate) async fn snapshot(&self, name: &str) -> Result<Snapshot, StoreError> {
         let options = CheckpointOptions {
             name: Some(format!("{CHECKPOINT_PREFIX}{name}")),
@@ -127,7 +127,7 @@ impl Lsm {
     }
 }
 
-/// A copy of the tree.
+/// Snapshot of the LSM.
 pub(crate) struct Snapshot {
     of: Files,
     files: Files,
@@ -135,19 +135,19 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The place of the copy.
+    /// Returns the location of the snapshot.
     pub(crate) fn location(&self) -> Location {
         Location::beside(Arc::clone(&self.files.object_store), self.files.path.clone())
     }
 
-    /// Lets go of the files that have been copied.
+    /// Deletes the checkpoint.
     pub(crate) async fn finish(&self) -> Result<(), StoreError> {
         let deleted = self.of.admin().delete_checkpoint(self.checkpoint.id).await;
         deleted.map_err(|e| store_error(&e))
     }
 
-    /// Removes the copy: there is an error already, so that others are for the log alone. What is
-    /// left is removed at the next start.
+    /// Removes the snapshot after an error; further errors are only logged. The next start removes
+    /// the rest.
     pub(crate) async fn give_up(&self) {
         let removed = self.files.remove().await;
         if let Err(error) = removed.and(self.finish().await) {
@@ -164,15 +164,15 @@ impl Snapshot {
             .all_sst_views()
             .map(|view| format!("compacted/{}.sst", view.sst.id.value()))
             .collect();
-        // Parts of one file count as files here.
+        // Several views may have one SST.
         names.sort_unstable();
         names.dedup();
-        // Made before they are polled: a stream that calls a closure is not seen to be `Send`.
+        // Created before they are polled: a stream that calls a closure is not seen to be `Send`.
         let copies: Vec<BoxFuture<'_, _>> =
             names.iter().map(|name| self.copy_file(name).boxed()).collect();
         stream::iter(copies).buffer_unordered(COPIES_MAX).try_collect::<Vec<_>>().await?;
         self.copy_file(&format!("manifest/{manifest_id:020}.manifest")).await?;
-        // What the checkpoints of the tree are for is not here.
+        // The copy needs no checkpoints.
         let copied = self.files.admin();
         for checkpoint in manifest.checkpoints() {
             copied.delete_checkpoint(checkpoint.id).await.map_err(|e| store_error(&e))?;

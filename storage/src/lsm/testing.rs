@@ -1,4 +1,4 @@
-//! What tests do to the files of a tree from outside.
+//! Changes to the files of an LSM from outside, for tests.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
 
@@ -16,7 +16,7 @@ fn admin(location: &Location) -> Admin {
     Admin::builder(location.path.clone(), Arc::clone(&location.object_store)).build()
 }
 
-/// Deletes every file that no manifest and no checkpoint names, however young.
+/// Deletes all files that no manifest and no checkpoint references, regardless of age.
 pub(crate) async fn collect_garbage(location: &Location) {
     let at_once = || {
         Some(GarbageCollectorDirectoryOptions {
@@ -26,7 +26,7 @@ pub(crate) async fn collect_garbage(location: &Location) {
         })
     };
     let options = GarbageCollectorOptions {
-        // A reader finds newer ones by the number of its own; they stay for 20 minutes.
+        // Readers look up newer manifests by number; they stay for 20 minutes.
         manifest_options: None,
         wal_options: at_once(),
         wal_fence_options: None,
@@ -38,7 +38,7 @@ pub(crate) async fn collect_garbage(location: &Location) {
     admin(location).run_gc_once(options).await.unwrap();
 }
 
-/// Deletes the files of merged data that the newest manifest does not name.
+/// Deletes the SSTs that the newest manifest does not reference.
 pub(crate) async fn delete_unlisted(location: &Location) {
     let manifest = admin(location).read_manifest(None).await.unwrap().unwrap();
     let listed: Vec<String> =
@@ -60,14 +60,14 @@ pub(crate) async fn end_checkpoints(location: &Location) {
     }
 }
 
-/// How many checkpoints of readers there are.
+/// Returns the number of readers' checkpoints.
 pub(crate) async fn checkpoint_count(location: &Location) -> usize {
     let all = admin(location).list_checkpoints(None).await.unwrap();
     let is_of_reader = |name: &String| name.starts_with("reader");
     all.iter().filter(|checkpoint| checkpoint.name.as_ref().is_some_and(is_of_reader)).count()
 }
 
-/// How many files of merged data there are.
+/// Returns the number of SSTs.
 pub(crate) async fn file_count(location: &Location) -> usize {
     let folder = location.path.clone().join("compacted");
     let files: Vec<_> = location.object_store.list(Some(&folder)).try_collect().await.unwrap();

@@ -1,21 +1,21 @@
 //! Workaround: the budget of a query reaches SlateDB's tasks through a `tracing` dispatcher.
 //!
 //! `docs/slatedb.md` names the upstream change that makes this unnecessary. If SlateDB no longer
-//! copies the dispatcher, every test in `storage/tests/reads.rs` fails: each compares the reads of the
-//! query with those that the object store has seen.
+//! copies the dispatcher, every test in `storage/tests/reads.rs` fails: each compares the reads of
+//! the query with those that the object store has seen.
 //!
-//! slatedb fetches the blocks of a scan in tasks of its own. Of the task that wants them one thing
-//! reaches these: its tracing dispatcher, so that what they log ends up where their user wants it.
-//! So the reads of a query are made under a dispatcher of its own, which hands everything on to the
-//! one before, and by which the requests ([`crate::lsm::objects::metered`]) and the cache below find the budget:
+//! SlateDB fetches the blocks of a scan in separate tasks. Only the `tracing` dispatcher of the
+//! caller reaches them. So the reads of a query run under a dispatcher of its own, which forwards
+//! everything to the previous one. Object store requests ([`crate::lsm::objects::metered`]) and the
+//! block cache find the budget by it:
 //!
 //! ```text
 //! query ─ Lsm::for_query ─ slatedb ─ (task) ─ BlockCache ─ Metered ─ object store
 //!            budget                              └──────────┴─ with_budget
 //! ```
 //!
-//! To make a dispatcher asks every place that logs whether it is to, so those that are not in use
-//! are kept. A query whose answer is in memory needs none.
+//! Creating a dispatcher rebuilds the interest cache of every callsite, so idle dispatchers are
+//! reused. A query that reads only from memory needs none.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -26,14 +26,14 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
-/// Dispatchers that are kept: more queries at once make some anew.
+/// Maximum number of idle dispatchers.
 const IDLE_MAX: usize = 64;
 
 /// Dispatchers that are not in use.
 #[derive(Default, Clone)]
 pub(super) struct IdleDispatchers(Arc<Mutex<Vec<Dispatch>>>);
 
-/// A query that reads, and the dispatcher under which it does, once it has read.
+/// Account of a query, and its dispatcher once it has read.
 pub(super) struct Account {
     budget: Budget,
     idle: IdleDispatchers,
@@ -41,18 +41,18 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The account of a query that has not read yet.
+    /// Creates the account of a query.
     pub(super) fn new(budget: Budget, idle: &IdleDispatchers) -> Account {
         Account { budget, idle: idle.clone(), dispatch: OnceLock::new() }
     }
 
-    /// Does something that may read, on this account.
+    /// Runs a read on this account.
     pub(super) async fn on<F: Future>(&self, read: F) -> F::Output {
         let dispatch = self.dispatch.get_or_init(|| self.idle.take(&self.budget)).clone();
         read.with_subscriber(dispatch).await
     }
 
-    /// Whether the query may read on.
+    /// Returns an error if the budget of the query is exceeded.
     pub(super) fn check(&self) -> Result<(), BudgetError> {
         self.budget.check_object_store()
     }
@@ -89,9 +89,9 @@ fn set_budget(dispatch: &Dispatch, budget: Option<Budget>) {
     }
 }
 
-/// What is said of the budget of the query for which this task works, if it works for one.
+/// Calls a function with the budget of the query that this task works for, if any.
 pub(super) fn with_budget<T>(look: impl FnOnce(&Budget) -> T) -> Option<T> {
-    // The closure of `get_default` may be called more than once, by its type.
+    // By its type, `get_default` may call the closure more than once.
     let mut look = Some(look);
     dispatcher::get_default(|dispatch| {
         let relay = dispatch.downcast_ref::<Relay>()?;
@@ -100,8 +100,8 @@ pub(super) fn with_budget<T>(look: impl FnOnce(&Budget) -> T) -> Option<T> {
     })
 }
 
-/// Hands everything on to the dispatcher before, and knows a budget. It does not tell which span
-/// one is in; the log that it hands on to keeps account of that itself.
+/// Forwards everything to the previous dispatcher, and holds a budget. It does not track the
+/// current span; the previous one does.
 struct Relay {
     next: Dispatch,
     budget: RwLock<Option<Budget>>,
@@ -122,7 +122,7 @@ impl Subscriber for Relay {
         self.next.enabled(metadata)
     }
 
-    /// What is told to the one before bounds this one, too.
+    /// Bounded by the level of the previous dispatcher.
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(LevelFilter::current())
     }
@@ -210,7 +210,7 @@ mod tests {
             let late = account.on(std::future::ready(()).map(|()| spawn())).await;
             drop(account);
             assert_eq!(count(), 1);
-            // A task that outlives its query may count for it or for nobody.
+            // A task that outlives its query may or may not count for it.
             late.await.unwrap();
             let counted = reads(&first);
             assert!(counted <= 1);

@@ -59,7 +59,7 @@ impl Store {
             match error {
                 // Nothing has been written, and nothing is to be.
                 StoreError::NewerFormat { .. } => lsm.close().await?,
-                _ => lsm.disown().await,
+                _ => lsm.release_ownership().await,
             }
         }
         opened

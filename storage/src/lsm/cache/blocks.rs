@@ -1,8 +1,8 @@
-//! Decoded blocks and indexes of the tree's files, kept in memory.
+//! Cache of decoded SST blocks and indexes in memory.
 //!
-//! Two generations instead of a list of recent use: what is read goes to the young one; once
-//! that holds half of the limit, it becomes the old one, and what was old is dropped. So each
-//! look-up costs one or two probes, and nothing is kept in order.
+//! It has two generations instead of an exact LRU list. Reads go to the young generation; once that
+//! holds half of the limit, it becomes the old one, and the previous old one is dropped. A look-up
+//! costs one or two probes, and no order is kept.
 
 use std::collections::HashMap;
 use std::mem;
@@ -14,10 +14,10 @@ use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
 
 use crate::lsm::tracing_account;
 
-/// Entries count this much beside their own bytes.
+/// Bytes that an entry counts in addition to its own.
 const ENTRY_BYTES: usize = 128;
 
-/// A bounded cache.
+/// Bounded cache of decoded blocks.
 pub(crate) struct BlockCache {
     bytes_max: usize,
     generations: Mutex<Generations>,
@@ -25,7 +25,7 @@ pub(crate) struct BlockCache {
     misses: AtomicU64,
 }
 
-/// Figures of the cache.
+/// Statistics of the block cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct BlockCacheStats {
     pub(crate) bytes: usize,
@@ -42,7 +42,7 @@ struct Generations {
 }
 
 impl BlockCache {
-    /// A cache that holds up to so many bytes.
+    /// Creates a cache of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> BlockCache {
         BlockCache {
             bytes_max,
@@ -52,7 +52,7 @@ impl BlockCache {
         }
     }
 
-    /// The figures.
+    /// Returns the statistics.
     pub(crate) fn stats(&self) -> BlockCacheStats {
         let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         BlockCacheStats {

@@ -1,4 +1,4 @@
-//! Caches of the files of the tree, in memory and on disk.
+//! Caches of SSTs, in memory and on disk.
 
 pub(in crate::lsm) mod blocks;
 pub(in crate::lsm) mod disk;

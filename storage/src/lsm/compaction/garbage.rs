@@ -28,10 +28,10 @@ use tokio::time::Instant;
 use crate::lsm::compaction::tables::{TABLES_FOLDER, is_among, names_of};
 use crate::lsm::settings::{LOG_AGE_MIN, MANIFEST_AGE_MIN};
 
-/// The folder of the write-ahead log.
+/// Folder of the WAL.
 const LOG_FOLDER: &str = "wal";
 
-/// The reads under way.
+/// Tracker of the reads in progress.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Reads(Arc<Mutex<RunningReads>>);
 
@@ -41,7 +41,7 @@ struct RunningReads {
     next: u64,
 }
 
-/// One of them, until it is dropped.
+/// Read in progress; ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Read {
     reads: Reads,
@@ -49,7 +49,7 @@ pub(crate) struct Read {
 }
 
 impl Reads {
-    /// Notes that a read begins: before it looks at the tree.
+    /// Registers a read. To be called before the read takes a manifest.
     pub(crate) fn begin(&self) -> Read {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = running.next;
@@ -58,17 +58,18 @@ impl Reads {
         Read { reads: self.clone(), number }
     }
 
-    /// The number of the next read.
+    /// Returns the number of the next read.
     pub(crate) fn next(&self) -> u64 {
         self.next_and_lowest().0
     }
 
-    /// Whether all reads before one have ended.
+    /// Returns whether all reads with a lower number have ended.
     pub(crate) fn have_ended_before(&self, number: u64) -> bool {
         self.next_and_lowest().1 >= number
     }
 
-    /// The number of the next read, and the lowest of those under way or that one.
+    /// Returns the number of the next read, and the lowest number in progress (the next one if
+    /// there is none).
     fn next_and_lowest(&self) -> (u64, u64) {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (running.next, running.numbers.first().copied().unwrap_or(running.next))
@@ -82,21 +83,21 @@ impl Drop for Read {
     }
 }
 
-/// Returns the ids of SSTs.
+/// Returns ids of SSTs.
 type TableNames = dyn Fn() -> HashSet<String> + Send;
 
-/// The SSTs that the manifest in memory references: reads that begin now use them.
+/// SSTs that the manifest in memory references: new reads use them.
 #[derive(Clone, Default)]
 pub(crate) struct CurrentTables(Arc<Mutex<Option<Box<TableNames>>>>);
 
 impl CurrentTables {
-    /// Takes the SSTs from the manifest in memory of a database from now on.
+    /// Takes the SSTs from the manifest that a database has in memory.
     pub(crate) fn follow(&self, db: &Db) {
         let status = db.subscribe();
         self.set(Box::new(move || names_of(&status.borrow().current_manifest)));
     }
 
-    /// Returns those of a manifest that references none.
+    /// Returns the tables of an empty manifest.
     #[cfg(test)]
     pub(crate) fn none() -> CurrentTables {
         let current = CurrentTables::default();
@@ -108,7 +109,7 @@ impl CurrentTables {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(names);
     }
 
-    /// Returns their ids; none before the database is open.
+    /// Returns the ids; `None` before the database is open.
     fn names(&self) -> Option<HashSet<String>> {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.as_ref().map(|names| names())
@@ -139,7 +140,7 @@ impl TablesInUse {
     pub(crate) fn allowed(&self, found: HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
         let (tables, mut allowed): (HashSet<_>, HashSet<_>) =
             found.into_iter().partition(|file| folder(&file.location) == TABLES_FOLDER);
-        // Each folder comes with a call of its own.
+        // SlateDB calls this once for each folder.
         if tables.is_empty() {
             return allowed;
         }
@@ -164,7 +165,7 @@ impl TablesInUse {
 struct Fences(Mutex<HashMap<ObjectPath, Instant>>);
 
 impl Fences {
-    /// Returns the files of a folder that may go. All of them come with each call.
+    /// Returns the files of a folder that may be deleted. Each call has all files of the folder.
     fn allowed(&self, found: &HashSet<ObjectMetadata>) -> HashSet<ObjectMetadata> {
         let now = Instant::now();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +185,7 @@ impl Fences {
     }
 }
 
-/// Name of the folder that a file is in.
+/// Returns the name of the folder that a file is in.
 fn folder(path: &ObjectPath) -> String {
     let parts: Vec<_> = path.parts().collect();
     let folder = parts.len().checked_sub(2).map(|at| parts[at].as_ref().to_owned());
@@ -195,12 +196,12 @@ fn folder(path: &ObjectPath) -> String {
 #[derive(Debug)]
 pub(crate) struct Filter {
     in_use: TablesInUse,
-    /// None on object stores that fence a writer otherwise.
+    /// `None` on object stores with conditional overwrites, which fence otherwise.
     fences: Option<Fences>,
 }
 
 impl Filter {
-    /// Keeps SSTs that reads may use. With `keeps_fences`, it also keeps files that may fence a writer.
+    /// Keeps SSTs that reads may use and, with `keeps_fences`, files that may fence a writer.
     pub(crate) fn new(reads: Reads, current: CurrentTables, keeps_fences: bool) -> Filter {
         let fences = keeps_fences.then(Fences::default);
         Filter { in_use: TablesInUse::new(reads, current), fences }
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_no_read_go_at_once() {
+    fn files_without_reads_are_deleted_at_once() {
         let reads = Reads::default();
         let unread = TablesInUse::new(reads.clone(), CurrentTables::none());
         let _read = reads.begin();

@@ -1,4 +1,4 @@
-//! Compactions of the tree, and garbage collection of its files.
+//! Compaction schedule, and garbage collection of SSTs.
 
 pub(in crate::lsm) mod garbage;
 pub(in crate::lsm) mod orphans;

@@ -1,15 +1,16 @@
-//! Which files are merged when: as slatedb would by itself, but for three kinds of segments.
+//! Compaction schedule: size-tiered as in SlateDB, with three exceptions.
 //!
-//! Those to which nothing has been added for a while, as to a day that has passed, are merged into
-//! one run: a query reads each run by itself, its index first. Those of deleted partitions and of log
-//! epochs that are sealed whole go with all their files, which are not read for it. And the log is not
-//! merged: its keys ascend, so that its files do not overlap, and it is read once, at a start, if at
-//! all. Partitions of which much has been deleted are merged whole, so that their files give the space
-//! back.
+//! - Idle segments, such as a day that has passed, are compacted into one sorted run: a query reads
+//!   each run, and its index, separately. Partitions from which much was deleted are compacted
+//!   fully, too, to free space.
+//! - Segments of deleted partitions and of sealed log epochs are dropped without reading their
+//!   SSTs.
+//! - Segments of the log are not compacted: their keys ascend, so their SSTs do not overlap, and at
+//!   most one start reads them.
 //!
-//! What is not merged must not count against what may be merged at once: slatedb would merge segments
-//! of many files first, which log epochs are, and a memtable is not written out while another segment
-//! has too many files that overlap, so that all writes would wait for a merge that never comes.
+//! Log segments must not use up the limit of concurrent compactions, and SlateDB prefers segments
+//! with many SSTs, as log epochs have. It does not flush a memtable while a segment has too many
+//! overlapping SSTs. So all writes would wait for a compaction that is never scheduled.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -28,13 +29,13 @@ use slatedb::manifest::{Segment, SortedRun};
 use crate::keys;
 use crate::lsm::clock::{self, MonotonicClock};
 
-/// Files of one log epoch, from which they are merged all the same: there is a limit to how
-/// many files a tree can have.
+/// Number of SSTs of a log epoch from which it is compacted: the number of SSTs of a store is
+/// limited.
 const LOG_FILES_MAX: usize = 256;
-/// Merges under way from which no segment is merged whole: there is time for that.
+/// Number of active compactions from which no full compaction is scheduled: these are not urgent.
 const FULL_COMPACTIONS_MAX: usize = 2;
 
-/// Which segments hold nothing that is wanted, or much that is not.
+/// Segments to drop, and partitions to compact fully.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactionRequests(Arc<RequestState>);
 
@@ -42,21 +43,21 @@ pub(crate) struct CompactionRequests(Arc<RequestState>);
 struct RequestState {
     partition: AtomicI64,
     epoch: AtomicU32,
-    /// Partitions that are to be merged whole.
+    /// Partitions to compact fully.
     full_compactions: Mutex<BTreeMap<i64, FullCompaction>>,
 }
 
-/// A partition that is to be merged whole.
+/// Requested full compaction of a partition.
 #[derive(Debug)]
 struct FullCompaction {
-    /// The first manifest that has everything that has been deleted.
+    /// First manifest with all deletions.
     manifest_id: u64,
-    /// What is being merged, once that has begun.
+    /// Inputs of the compaction, once it has been scheduled.
     sources: Vec<SourceId>,
 }
 
 impl Default for CompactionRequests {
-    /// None.
+    /// Creates requests for nothing.
     fn default() -> Self {
         CompactionRequests(Arc::new(RequestState {
             partition: AtomicI64::new(i64::MIN),
@@ -67,22 +68,22 @@ impl Default for CompactionRequests {
 }
 
 impl CompactionRequests {
-    /// Adds the partitions before one.
+    /// Requests that partitions before one are dropped.
     pub(crate) fn drop_partitions_before(&self, partition: i64) {
         self.0.partition.fetch_max(partition, Ordering::Relaxed);
     }
 
-    /// Takes the partitions from one on away again: they may be written to.
+    /// Withdraws the request for partitions from one on, as they may be written to.
     pub(crate) fn keep_partitions_from(&self, partition: i64) {
         self.0.partition.fetch_min(partition, Ordering::Relaxed);
     }
 
-    /// Adds the log epochs before one.
+    /// Requests that log epochs before one are dropped.
     pub(crate) fn drop_log_before(&self, epoch: u32) {
         self.0.epoch.fetch_max(epoch, Ordering::Relaxed);
     }
 
-    /// Merges a partition whole, as it is in a manifest or a later one.
+    /// Requests a full compaction of a partition as of a manifest.
     pub(crate) fn compact_partition(&self, partition: i64, manifest_id: u64) {
         let compaction = FullCompaction { manifest_id, sources: Vec::new() };
         self.pending().insert(partition, compaction);
@@ -92,7 +93,7 @@ impl CompactionRequests {
         self.0.full_compactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a segment holds nothing that is wanted.
+    /// Returns whether a segment is to be dropped.
     pub(crate) fn is_dropped(&self, prefix: &[u8]) -> bool {
         let partition = self.0.partition.load(Ordering::Relaxed);
         let epoch = self.0.epoch.load(Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl CompactionRequests {
     }
 }
 
-/// What decides which files are merged.
+/// Supplier of the compaction scheduler.
 pub(in crate::lsm) struct SegmentSchedulerSupplier {
     requests: CompactionRequests,
     full_compaction_after: Duration,
@@ -109,7 +110,8 @@ pub(in crate::lsm) struct SegmentSchedulerSupplier {
 }
 
 impl SegmentSchedulerSupplier {
-    /// A segment is settled once nothing has been added to it for so long.
+    /// Creates the supplier. Segments without new SSTs for `full_compaction_after` are compacted
+    /// fully.
     pub(in crate::lsm) fn new(
         requests: &CompactionRequests,
         full_compaction_after: Duration,
@@ -128,7 +130,7 @@ impl CompactionSchedulerSupplier for SegmentSchedulerSupplier {
         &self,
         options: &CompactorOptions,
     ) -> Box<dyn CompactionScheduler + Send + Sync> {
-        // It proposes all there is, of which as many are taken as may be merged at once.
+        // It proposes all compactions; `propose` limits their number.
         let all = CompactorOptions { max_concurrent_compactions: usize::MAX, ..options.clone() };
         Box::new(SegmentScheduler {
             requests: self.requests.clone(),
@@ -144,13 +146,13 @@ struct SegmentScheduler {
     requests: CompactionRequests,
     full_compaction_after: Duration,
     clock: Arc<MonotonicClock>,
-    /// How many merges may be under way at once, of those that slatedb proposes.
+    /// Maximum number of active compactions among those that SlateDB proposes.
     compactions_max: usize,
     size_tiered: Box<dyn CompactionScheduler + Send + Sync>,
 }
 
 impl SegmentScheduler {
-    /// Merges of all files of settled segments. `proposed` are those that have been proposed.
+    /// Returns full compactions of idle segments. `proposed` are the compactions proposed so far.
     fn full_compactions(
         &self,
         state: &CompactorStateView,
@@ -192,8 +194,8 @@ impl SegmentScheduler {
 
 impl CompactionScheduler for SegmentScheduler {
     fn propose(&self, state: &CompactorStateView) -> Vec<CompactionSpec> {
-        // The last list of an earlier process may arrive after the opening has looked at it. Its
-        // compactions go on here, with stamps that must not be lower.
+        // The last compaction list of an earlier process may arrive after this one has opened the
+        // LSM. Its compactions continue here, and need stamps that are not lower.
         self.clock.advance_to(state.compactions().and_then(clock::newest_compaction_ms));
         let segments = state.manifest().segments();
         let mut proposed: Vec<CompactionSpec> = segments
@@ -238,7 +240,7 @@ impl CompactionScheduler for SegmentScheduler {
             compaction.sources.clone_from(&sources);
             let is_only_runs = sources.iter().all(|s| matches!(s, SourceId::SortedRun(_)));
             proposed.push(CompactionSpec::for_segment(segment.prefix().clone(), sources, into));
-            // Runs keep their numbers, so it does not show that they have been merged.
+            // A sorted run keeps its id, so the completion of this compaction cannot be observed.
             !is_only_runs
         });
         let full = self.full_compactions(state, &proposed);
@@ -255,7 +257,7 @@ impl CompactionScheduler for SegmentScheduler {
     }
 }
 
-/// Merges under way.
+/// Returns the active compactions.
 fn active(state: &CompactorStateView) -> impl Iterator<Item = &Compaction> {
     let jobs = state.compactions().into_iter();
     jobs.flat_map(VersionedCompactions::recent_compactions).filter(|job| job.active())
@@ -269,14 +271,14 @@ fn drop_segment(segment: &Segment) -> CompactionSpec {
     CompactionSpec::drain_segment(segment.prefix().clone(), sources(segment))
 }
 
-/// All that a segment consists of, the newest first.
+/// Returns all SSTs and sorted runs of a segment, the newest first.
 fn sources(segment: &Segment) -> Vec<SourceId> {
     let newest = segment.l0().iter().map(|file| SourceId::SstView(file.id));
     let merged = segment.compacted().iter().map(|run| SourceId::SortedRun(run.id));
     newest.chain(merged).collect()
 }
 
-/// A number that no run of any segment has or is about to get.
+/// Returns an id that no sorted run has, or is about to get.
 fn unused_run(state: &CompactorStateView, proposed: &[CompactionSpec]) -> u32 {
     let manifest = state.manifest();
     let of_segments = manifest.segments().iter().flat_map(Segment::compacted);
@@ -296,7 +298,7 @@ mod tests {
     use crate::lsm::{Location, Lsm, WriteSet};
     use crate::tests::harness;
 
-    /// More than merges there may be at once.
+    /// More than the maximum of concurrent compactions.
     const EPOCHS: u32 = 6;
     const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -1,16 +1,17 @@
-//! Following a store that another process writes to: from view to view ([`crate::lsm::follow::view`]).
+//! Follows a store that another process writes to, from view to view
+//! ([`crate::lsm::follow::view`]).
 //!
 //! ```text
-//! each time      the files that the log has gained                      1 request, and 1 a file
-//! now and then   is there another manifest? if its files are others,    1 request
-//!                they are pinned, and become the base of the next view
-//! a third of a   the checkpoints of what is still read are renewed,
-//! lifetime       those of what is not are deleted
+//! each step      read new WAL files                                     1 request, and 1 a file
+//! now and then   look for a newer manifest; if its SSTs differ,         1 request
+//!                pin them as the base of the next view
+//! a third of a   renew checkpoints of bases that are read,
+//! lifetime       delete those of all others
 //! ```
 //!
-//! A reader that has been held up for long finds the next file of the log gone. What it held is in
-//! the files of the newest manifest by then, so the next view is of these, and says that there is a
-//! gap: what has changed since the view before is not known by row.
+//! A reader that was paused for long finds the next WAL file missing. Its rows are in the SSTs of
+//! the newest manifest by then. So the next view starts from that manifest and reports a gap: the
+//! changes since the previous view are not known row by row.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -25,47 +26,47 @@ use crate::lsm::follow::tail::Tail;
 use crate::lsm::follow::view::{Row, View, ViewBase, ViewLocation, WalRows};
 use crate::lsm::settings::MANIFEST_AGE_MIN;
 
-/// Bytes that the log adds to the files, from which others are looked for each time.
+/// Bytes of WAL rows from which each step looks for a newer manifest.
 const ADDED_BYTES_MAX: usize = 64 << 20;
-/// Bytes that a row takes beside its key and value.
+/// Bytes that a row takes in addition to its key and value.
 const ROW_BYTES: usize = 96;
 
-/// The view that reads begin with.
+/// View that new reads use.
 pub(in crate::lsm) type CurrentView = Arc<RwLock<Arc<View>>>;
 
-/// What follows the store.
+/// Follower of the LSM of another process.
 pub(crate) struct LsmFollower {
     location: ViewLocation,
     tail: Tail,
     current: CurrentView,
-    /// How often another manifest is looked for.
+    /// Interval between look-ups of a newer manifest.
     look_interval: Duration,
-    /// The newest view, which may not be shown yet.
+    /// Newest view, which may not be published yet.
     view: Arc<View>,
-    /// Rows that no view has yet.
+    /// Rows that are in no view yet.
     pending: Vec<Row>,
     has_gap: bool,
-    /// Rows of the log up to this one are of no use any more.
+    /// Log rows up to this sequence number are in the head, and are left out of views.
     applied_seq: u64,
     seen_manifest: u64,
-    /// When another manifest was looked for; none where one is wanted at once.
+    /// Time of the last look-up of a manifest; `None` if one is wanted at once.
     looked_at: Option<Instant>,
     renewed_at: Instant,
-    /// Bases before, as long as somebody reads them, and what keeps their files.
+    /// Earlier bases that are still read, with their checkpoints.
     bases: Vec<(Weak<ViewBase>, CheckpointCreateResult)>,
 }
 
-/// What has been committed since the step before.
+/// Commits since the previous step.
 pub(crate) struct FollowStep {
     pub(in crate::lsm) view: Arc<View>,
-    /// The rows, in the order of commits.
+    /// Rows in the order of commits.
     pub(crate) rows: Vec<Row>,
-    /// Whether the rows are not all that has changed.
+    /// Set if the rows are not all that has changed.
     pub(crate) has_gap: bool,
 }
 
 impl LsmFollower {
-    /// Follows from a base on, which is current.
+    /// Creates a follower that starts from the current view.
     pub(in crate::lsm) fn new(
         location: ViewLocation,
         current: CurrentView,
@@ -92,9 +93,9 @@ impl LsmFollower {
         }
     }
 
-    /// Reads what has been committed since; none where nothing has.
+    /// Reads new commits; returns `None` if there are none.
     ///
-    /// Errors: the object store cannot be read; what has been read comes with the next step.
+    /// Errors: the object store cannot be read. Rows read so far come with the next step.
     pub(crate) async fn advance(&mut self) -> Result<Option<FollowStep>, StoreError> {
         self.tail.read(&mut self.pending).await?;
         let is_due = self.looked_at.is_none_or(|at| at.elapsed() >= self.look_interval)
@@ -110,36 +111,36 @@ impl LsmFollower {
         Ok(Some(FollowStep { view: Arc::clone(&self.view), rows, has_gap }))
     }
 
-    /// The number of the newest commit that is there.
+    /// Returns the sequence number of the newest commit.
     pub(in crate::lsm) fn newest_commit(&self) -> u64 {
         let seqs = self.view.added.values().map(|(seq, _)| *seq);
         seqs.fold(self.view.base.manifest.last_l0_seq(), u64::max)
     }
 
-    /// The last step once more, for one that could not be taken.
+    /// Returns the last step again, for a caller that failed to apply it.
     pub(crate) fn repeat_step(&self) -> FollowStep {
         FollowStep { view: Arc::clone(&self.view), rows: Vec::new(), has_gap: true }
     }
 
-    /// Shows the view of a step to reads that begin from now on.
+    /// Makes the view of a step current for new reads.
     pub(crate) fn publish(&self, step: &FollowStep) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&step.view);
     }
 
-    /// Notes that all records of the log up to the newest view are in the head.
+    /// Notes that the head has all log records up to the newest view.
     pub(crate) fn note_applied(&mut self) {
         let seqs = self.view.added.values().map(|(seq, _)| *seq);
         self.applied_seq = seqs.fold(self.applied_seq, u64::max);
     }
 
-    /// Renews what keeps files that are read, and lets go of others.
+    /// Renews the checkpoints of SSTs that are read, and deletes all others.
     ///
-    /// Errors: the object store does not answer; the files are kept for the rest of the lifetime.
+    /// Errors: the object store does not answer; the SSTs are kept for the rest of the lifetime.
     pub(crate) async fn keep_files(&mut self) -> Result<(), StoreError> {
         let gone = self.bases.extract_if(.., |(base, _)| base.strong_count() == 0);
         for (_, checkpoint) in gone.collect::<Vec<_>>() {
             if let Err(error) = self.location.unpin(&checkpoint).await {
-                tracing::debug!(%error, "a checkpoint of this reader ends by its lifetime");
+                tracing::debug!(%error, "a checkpoint of this reader is left to expire");
             }
         }
         if self.renewed_at.elapsed() < self.location.checkpoint_lifetime / 3 {
@@ -155,34 +156,34 @@ impl LsmFollower {
             }
         }
         if is_lost {
-            tracing::warn!("the files of a view were not kept for long enough; others are taken");
+            tracing::warn!("the checkpoint of a view has expired; the newest one is used");
             self.request_base();
         }
         self.renewed_at = Instant::now();
         Ok(())
     }
 
-    /// Takes the newest files with the next step, whatever they are.
+    /// Takes a new base with the next step, even if the manifest has not changed.
     pub(crate) fn request_base(&mut self) {
         self.seen_manifest = 0;
         self.looked_at = None;
     }
 
-    /// Lets go of everything that is kept for this reader.
+    /// Deletes all checkpoints of this reader.
     pub(crate) async fn close(&mut self) {
         let current = self.view.base.checkpoint.clone();
         let before = self.bases.drain(..).map(|(_, checkpoint)| checkpoint);
         for checkpoint in before.chain(current).collect::<Vec<_>>() {
             if let Err(error) = self.location.unpin(&checkpoint).await {
-                tracing::warn!(%error, "a checkpoint of this reader ends by its lifetime");
+                tracing::warn!(%error, "a checkpoint of this reader is left to expire");
             }
         }
     }
 
-    /// Files that are to be read from now on, if they are others than before.
+    /// Returns a new base, if the newest manifest has other SSTs.
     async fn look(&mut self) -> Result<Option<ViewBase>, StoreError> {
         let must_pin = self.seen_manifest == 0;
-        // Behind a long pause the next one may have come and gone.
+        // After a long pause, the next manifest may have been created and deleted.
         let has_paused = self.looked_at.is_none_or(|at| at.elapsed() >= MANIFEST_AGE_MIN / 2);
         let may_be_new = has_paused || self.has_manifest(self.seen_manifest + 1).await?;
         if !must_pin && !may_be_new {
@@ -198,8 +199,7 @@ impl LsmFollower {
             return Ok(None);
         }
         let base = self.location.pin().await?;
-        // What was written before the files were is in them or in the log; what is in both is to
-        // be known by its rows, too.
+        // Earlier writes are in the new SSTs or in the log. Those in both are needed as rows, too.
         self.tail.read(&mut self.pending).await?;
         if base.manifest.replay_after_wal_id() >= self.tail.next {
             self.has_gap = true;
@@ -220,7 +220,7 @@ impl LsmFollower {
         }
     }
 
-    /// Makes the next view.
+    /// Creates the next view.
     fn make_view(&mut self, base: Option<ViewBase>, rows: &[Row]) {
         let base = match base {
             None => Arc::clone(&self.view.base),
@@ -259,7 +259,7 @@ impl LsmFollower {
     }
 }
 
-/// Whether two manifests list the same files.
+/// Returns whether two manifests reference the same SSTs.
 fn has_same_files(a: &VersionedManifest, b: &VersionedManifest) -> bool {
     a.last_l0_seq() == b.last_l0_seq()
         && a.l0() == b.l0()

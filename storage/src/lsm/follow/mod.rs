@@ -1,4 +1,4 @@
-//! Following a tree that another process writes to.
+//! Follower of an LSM that another process writes to.
 
 pub(in crate::lsm) mod follower;
 pub(in crate::lsm) mod tail;

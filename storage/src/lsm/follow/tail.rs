@@ -1,8 +1,8 @@
-//! The write-ahead log of a store that another process writes to, file by file as they appear.
+//! Reads the WAL of a store that another process writes to, file by file as they appear.
 //!
-//! Files are numbered without gaps, and one is there before the writer acknowledges what is in it.
-//! Each costs one request, and so does the look for one that is not there yet: what has been fetched
-//! is decoded by slatedb from memory, which would ask three times for each otherwise.
+//! Files are numbered without gaps, and a file exists before the writer acknowledges its commits.
+//! Each costs one request, and so does the look-up of a missing one. SlateDB decodes a fetched file
+//! from memory, as it would send three requests for each file otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,28 +20,28 @@ use crate::lsm::follow::view::Row;
 use crate::lsm::settings::UNFLUSHED_BYTES_MAX;
 use crate::lsm::store_error;
 
-/// Files that are asked for at once, where there are many.
+/// Maximum number of files that are fetched concurrently.
 const FILES_AT_ONCE: u64 = 16;
-/// How long one request may take.
+/// Timeout for one file.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a file, beyond which it is nobody's: a writer waits before it has so much to write.
+/// Maximum size of a file: a writer blocks before it has so many unflushed bytes.
 const FILE_BYTES_MAX: u64 = 2 * UNFLUSHED_BYTES_MAX as u64;
 
-/// The rest of the log.
+/// Unread rest of the WAL.
 pub(in crate::lsm) struct Tail {
     objects: Arc<dyn ObjectStore>,
     path: ObjectPath,
-    /// The number of the next file.
+    /// Number of the next file.
     pub(in crate::lsm) next: u64,
 }
 
 impl Tail {
-    /// The log from a file on.
+    /// Starts at the file with number `next`.
     pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, path: ObjectPath, next: u64) -> Tail {
         Tail { objects, path, next }
     }
 
-    /// Reads the files that are there, in order, until one is missing. Says how many there were.
+    /// Reads all existing files in order; returns their number.
     pub(in crate::lsm) async fn read(&mut self, rows: &mut Vec<Row>) -> Result<usize, StoreError> {
         let mut file_count = 0;
         let mut at_once = 1;
@@ -58,7 +58,7 @@ impl Tail {
         }
     }
 
-    /// The rows of a file, by commit; none where there is no such file.
+    /// Returns the rows of a file by commit; `None` if the file is missing.
     async fn fetch(&self, number: u64) -> Result<Option<Vec<Row>>, StoreError> {
         match tokio::time::timeout(REQUEST_TIMEOUT, self.fetch_and_decode(number)).await {
             Ok(result) => result,
@@ -95,13 +95,13 @@ impl Tail {
                 ValueDeletable::Value(value) => Some(value),
                 ValueDeletable::Tombstone => None,
                 ValueDeletable::Merge(_) => {
-                    let detail = "a merge, which this store never writes".to_owned();
+                    let detail = "a merge operand, which this store never writes".to_owned();
                     return Err(StoreError::Corrupt { location: path.to_string(), detail });
                 }
             };
             rows.push(Row { key: entry.key, value, seq: entry.seq });
         }
-        // In the order of commits, and within one in that of keys.
+        // By commit, and by key within a commit.
         rows.sort_by(|a, b| (a.seq, &a.key).cmp(&(b.seq, &b.key)));
         Ok(Some(rows))
     }

@@ -1,14 +1,14 @@
-//! The tree of a store that another process writes to, as it was at one time.
+//! Snapshot of an LSM that another process writes to.
 //!
 //! ```text
-//! base    the files of one manifest, pinned by a checkpoint
-//! added   the last row of each key that is in the write-ahead log and not in these files
+//! base    the SSTs of one manifest, pinned by a checkpoint
+//! added   the last row of each key that is in the WAL and not in these SSTs
 //! ```
 //!
-//! A view never changes: whoever reads through it sees all of a commit or nothing, and no file of it
-//! goes while the checkpoint holds. slatedb's own reader exchanges what it shows while it is read,
-//! gives the checkpoint before up at once, and stops for good where a look at the manifest fails; so
-//! of it only a reader of one fixed checkpoint is used.
+//! A view is immutable: readers see all of a commit or nothing, and the checkpoint keeps its SSTs.
+//! SlateDB's own reader changes its state during reads, releases the previous checkpoint at once,
+//! and stops for good if a manifest look-up fails. So only readers of one fixed checkpoint are
+//! used.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,42 +28,42 @@ use crate::lsm::settings::Segments;
 use crate::lsm::store_error;
 use crate::options::StoreOptions;
 
-/// How long one request of ours to the lists of files may take with all its repetitions.
+/// Timeout for one request to the manifest, retries included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a reader without checkpoint looks for another manifest by itself: never.
+/// Poll interval of a reader without checkpoint: never.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A key and what a commit has made of it.
+/// Key, and its value after a commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) key: Bytes,
-    /// None where it has been deleted.
+    /// `None` if it was deleted.
     pub(crate) value: Option<Bytes>,
-    /// The number of the commit.
+    /// Sequence number of the commit.
     pub(crate) seq: u64,
 }
 
-/// Rows by key.
+/// Last row of each key.
 pub(in crate::lsm) type WalRows = BTreeMap<Bytes, (u64, Option<Bytes>)>;
 
-/// The tree at one time.
+/// Snapshot of the LSM.
 pub(crate) struct View {
     pub(in crate::lsm) base: Arc<ViewBase>,
     pub(in crate::lsm) added: Arc<WalRows>,
 }
 
-/// The files of one manifest.
+/// SSTs of one manifest.
 pub(crate) struct ViewBase {
     pub(in crate::lsm) reader: DbReader,
     pub(in crate::lsm) manifest: VersionedManifest,
-    /// What keeps the files; none where nothing may be written.
+    /// Checkpoint that pins the SSTs; `None` if nothing may be written.
     pub(in crate::lsm) checkpoint: Option<CheckpointCreateResult>,
 }
 
-/// Where the tree lies, and what its readers share.
+/// Location of the LSM, and what its views share.
 #[derive(Clone)]
 pub(in crate::lsm) struct ViewLocation {
-    /// Metered, and with the cache on disk.
+    /// Metered, with the disk cache.
     pub(in crate::lsm) objects: Arc<dyn ObjectStore>,
     pub(in crate::lsm) path: ObjectPath,
     pub(in crate::lsm) cache: Arc<dyn DbCache>,
@@ -72,19 +72,19 @@ pub(in crate::lsm) struct ViewLocation {
 }
 
 impl ViewLocation {
-    /// What lists the files.
+    /// Returns a client for manifests and checkpoints.
     fn admin(&self) -> Admin {
         Admin::builder(self.path.clone(), Arc::clone(&self.objects)).build()
     }
 
-    /// The newest manifest, if there is a store.
+    /// Returns the newest manifest, if there is a store.
     pub(in crate::lsm) async fn newest_manifest(
         &self,
     ) -> Result<Option<VersionedManifest>, StoreError> {
         in_time(self.admin().read_manifest(None)).await
     }
 
-    /// The files of the newest manifest, kept by a checkpoint.
+    /// Opens the SSTs of the newest manifest, and pins them by a checkpoint.
     pub(in crate::lsm) async fn pin(&self) -> Result<ViewBase, StoreError> {
         let options = CheckpointOptions {
             lifetime: Some(self.checkpoint_lifetime),
@@ -98,14 +98,14 @@ impl ViewLocation {
                 Ok(ViewBase { reader, manifest, checkpoint: Some(created) })
             }
             Err(error) => {
-                // It ends by itself where this fails.
+                // If this fails, the checkpoint expires.
                 let _ = self.unpin(&created).await;
                 Err(error)
             }
         }
     }
 
-    /// The files of the newest manifest, kept by nothing: nothing is written.
+    /// Opens the SSTs of the newest manifest without a checkpoint: nothing is written.
     pub(in crate::lsm) async fn look(&self) -> Result<ViewBase, StoreError> {
         let reader = self.open(DbReaderMode::FollowLatest).await?;
         let manifest = reader.manifest();
@@ -115,7 +115,7 @@ impl ViewLocation {
     async fn open(&self, mode: DbReaderMode) -> Result<DbReader, StoreError> {
         let options = DbReaderOptions {
             manifest_poll_interval: NEVER,
-            // The log is read by [`crate::lsm::follow::tail`].
+            // [`crate::lsm::follow::tail`] reads the WAL.
             skip_wal_replay: true,
             object_store_max_retries: self.retries_max,
             ..DbReaderOptions::default()
@@ -129,9 +129,9 @@ impl ViewLocation {
         in_time(opening).await
     }
 
-    /// Keeps the files of a checkpoint for another lifetime.
+    /// Extends a checkpoint by another lifetime.
     ///
-    /// Errors: [`StoreError::Corrupt`] where the checkpoint has ended.
+    /// Errors: [`StoreError::Corrupt`] if the checkpoint has expired.
     pub(in crate::lsm) async fn renew(
         &self,
         pinned: &CheckpointCreateResult,
@@ -139,7 +139,7 @@ impl ViewLocation {
         in_time(self.admin().refresh_checkpoint(pinned.id, Some(self.checkpoint_lifetime))).await
     }
 
-    /// Lets go of the files of a checkpoint.
+    /// Deletes a checkpoint.
     pub(in crate::lsm) async fn unpin(
         &self,
         pinned: &CheckpointCreateResult,
@@ -149,7 +149,7 @@ impl ViewLocation {
 }
 
 impl ViewLocation {
-    /// The place of a location, with what its reads pass.
+    /// Creates a location with the layers that its reads pass.
     pub(in crate::lsm) fn new(
         path: ObjectPath,
         objects: Arc<dyn ObjectStore>,
@@ -162,7 +162,7 @@ impl ViewLocation {
     }
 }
 
-/// Waits for a request, but not for ever.
+/// Waits for a request, with a timeout.
 async fn in_time<T>(
     request: impl Future<Output = Result<T, slatedb::Error>>,
 ) -> Result<T, StoreError> {
@@ -176,53 +176,54 @@ async fn in_time<T>(
 }
 
 impl View {
-    /// A view of some files without more.
+    /// Creates a view without WAL rows.
     pub(in crate::lsm) fn of(base: ViewBase) -> View {
         View { base: Arc::new(base), added: Arc::default() }
     }
 
-    /// What the log says of a key: some where it says anything.
+    /// Returns the WAL's value of a key: `None` if the WAL does not have it, `Some(None)` if it was
+    /// deleted.
     pub(in crate::lsm) fn added(&self, key: &[u8]) -> Option<Option<Bytes>> {
         self.added.get(key).map(|(_, value)| value.clone())
     }
 }
 
-/// What the log adds to a scan.
+/// Scan that merges the WAL rows of a view with its SSTs.
 pub(in crate::lsm) struct MergedScan {
     view: Arc<View>,
     from: Bound<Bytes>,
     end: ScanEnd,
-    /// What the files have next, once it has been asked for.
+    /// Next entry of the SSTs, once it has been read.
     in_files: Option<Option<(Bytes, Bytes)>>,
 }
 
-/// Where a scan ends.
+/// End of a scan.
 pub(in crate::lsm) enum ScanEnd {
     Before(Bytes),
     AfterPrefix(Bytes),
 }
 
-/// What comes next in a scan.
+/// Next step of a scan.
 pub(in crate::lsm) enum ScanStep {
-    /// Ask the files, and hand it in.
+    /// The caller has to read the SSTs and call [`MergedScan::put`].
     Unknown,
-    /// This, or the end.
+    /// The next entry, or the end.
     Known(Option<(Bytes, Bytes)>),
 }
 
 impl MergedScan {
-    /// A scan of a view from a key on.
+    /// Creates a scan that starts at a key.
     pub(in crate::lsm) fn new(view: &Arc<View>, from: &[u8], end: ScanEnd) -> MergedScan {
         let from = Bound::Included(Bytes::copy_from_slice(from));
         MergedScan { view: Arc::clone(view), from, end, in_files: None }
     }
 
-    /// Takes in what the files have next.
+    /// Sets the next entry of the SSTs.
     pub(in crate::lsm) fn put(&mut self, in_files: Option<(Bytes, Bytes)>) {
         self.in_files = Some(in_files);
     }
 
-    /// The next key and its value.
+    /// Returns the next entry, if it is known.
     pub(in crate::lsm) fn next(&mut self) -> ScanStep {
         loop {
             let Some(in_files) = &self.in_files else { return ScanStep::Unknown };
@@ -233,7 +234,7 @@ impl MergedScan {
             };
             match in_files {
                 Some((other, _)) if other < key => return ScanStep::Known(self.take_in_files()),
-                // The later row counts.
+                // The row of the WAL is newer.
                 Some((other, _)) if other == key => self.in_files = None,
                 _ => {}
             }
@@ -248,7 +249,7 @@ impl MergedScan {
     fn take_in_files(&mut self) -> Option<(Bytes, Bytes)> {
         match self.in_files.take() {
             Some(Some(entry)) => Some(entry),
-            // The end stays the end.
+            // The end of the SSTs has been reached.
             _ => {
                 self.in_files = Some(None);
                 None

@@ -1,16 +1,16 @@
-//! An object store that puts a checksum behind each list of the tree's files: slatedb's have none,
-//! so that a flipped bit may hide a file, or give it the name of another one.
+//! Object store that adds a checksum to manifests and compaction lists. SlateDB's have none: a
+//! flipped bit could hide an SST, or reference another one.
 //!
 //! ```text
 //! manifest/NUMBER.manifest, compactions/NUMBER.compactions:
 //!   what slatedb writes │ crc32c:4 LE of the object's name and that │ "tessella"
 //! ```
 //!
-//! And it tells that a file ends before what is wanted of it: object stores answer that with errors that
-//! slatedb takes for passing ones, and repeats without end.
+//! It also reports a file that ends before a requested range. Object stores answer such a request
+//! with an error that SlateDB takes for a transient one and retries without end.
 //!
-//! Versions before this one wrote lists without it, which are taken as they are. They read those with
-//! it, since what lies behind a list is passed over. A list that was cut short lacks it too, but
+//! Earlier versions wrote manifests without checksum, which are accepted. They can read those with
+//! one, as bytes after the manifest are ignored. A truncated manifest lacks the checksum, too, but
 //! cannot be decoded.
 
 use std::sync::Arc;
@@ -28,25 +28,25 @@ use slatedb_common::retry::{NonRetryable, should_retry};
 use crate::error::StoreError;
 use crate::lsm::objects::layer::{Layer, Layered};
 
-/// Folders of objects that are lists.
+/// Folders whose objects have a checksum.
 pub(in crate::lsm) const FOLDERS: [&str; 2] = ["manifest", "compactions"];
-/// What ends a list that has a checksum.
+/// Last bytes of an object with a checksum.
 const MARK: &[u8] = b"tessella";
-/// Bytes of the checksum and the mark.
+/// Length of the checksum and the mark.
 const TRAILER_BYTES: usize = 4 + MARK.len();
 
-/// The object store.
+/// Object store that checks manifests and compaction lists.
 #[derive(Debug)]
 pub(in crate::lsm) struct Checksummed(Arc<dyn ObjectStore>);
 
 impl Checksummed {
-    /// An object store whose lists have a checksum.
+    /// Wraps an object store.
     pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>) -> Layered<Checksummed> {
         Layered(Checksummed(objects))
     }
 }
 
-/// An object is damaged.
+/// Damage of an object.
 #[derive(Debug, thiserror::Error)]
 #[error("damaged data at {object}: {detail}")]
 struct Damaged {
@@ -54,7 +54,7 @@ struct Damaged {
     detail: String,
 }
 
-/// What object is damaged, if that is why slatedb could not go on.
+/// Returns the damage of an object, if that is the cause of an error of SlateDB.
 pub(in crate::lsm) fn damage_in(error: &slatedb::Error) -> Option<StoreError> {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -67,7 +67,7 @@ pub(in crate::lsm) fn damage_in(error: &slatedb::Error) -> Option<StoreError> {
     None
 }
 
-/// The name of an object that is a list.
+/// Returns the file name of a manifest or compaction list.
 fn list_name(path: &Path) -> Option<String> {
     let mut parts: Vec<_> = path.parts().collect();
     let name = parts.pop()?;
@@ -75,13 +75,13 @@ fn list_name(path: &Path) -> Option<String> {
     FOLDERS.contains(&folder.as_ref()).then(|| name.as_ref().to_owned())
 }
 
-/// Whether a list ends as one that has a checksum; none where it cannot be read, which says nothing.
+/// Returns whether an object ends with the mark of a checksum; `None` if it cannot be read.
 pub(in crate::lsm) async fn has_checksum(
     objects: &dyn ObjectStore,
     list: &ObjectMeta,
 ) -> Option<bool> {
     let len = MARK.len() as u64;
-    // An empty one has no range to be read.
+    // A suffix range of an empty object is an error.
     if list.size < len {
         return Some(false);
     }
@@ -94,7 +94,7 @@ fn checksum(name: &str, list: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), list)
 }
 
-/// A list with its checksum.
+/// Appends the checksum and the mark.
 fn seal(name: &str, list: &PutPayload) -> PutPayload {
     let mut sealed = BytesMut::with_capacity(list.content_length() + TRAILER_BYTES);
     list.iter().for_each(|part| sealed.extend_from_slice(part));
@@ -103,7 +103,7 @@ fn seal(name: &str, list: &PutPayload) -> PutPayload {
     sealed.freeze().into()
 }
 
-/// What slatedb has written of a list.
+/// Verifies and removes the checksum.
 fn open(path: &Path, name: &str, sealed: &Bytes) -> Result<Bytes> {
     let unmarked = sealed.strip_suffix(MARK).and_then(|rest| rest.split_last_chunk::<4>());
     let Some((list, expected)) = unmarked else { return Ok(sealed.clone()) };
@@ -115,14 +115,14 @@ fn open(path: &Path, name: &str, sealed: &Bytes) -> Result<Bytes> {
     Ok(sealed.slice(..list.len()))
 }
 
-/// To read it once more is of no use.
+/// Returns an error that SlateDB does not retry.
 pub(in crate::lsm) fn damaged(path: &Path, detail: String) -> Error {
     let damaged = Damaged { object: path.to_string(), detail };
     let source = Box::new(NonRetryable(Box::new(damaged)));
     Error::Generic { store: "tessella", source }
 }
 
-/// Where a read begins.
+/// Returns the first byte of a range.
 fn start_of(range: &GetRange) -> u64 {
     match range {
         GetRange::Bounded(range) => range.start,
@@ -132,8 +132,8 @@ fn start_of(range: &GetRange) -> u64 {
 }
 
 impl Checksummed {
-    /// Why part of an object cannot be read: perhaps it ends before.
-    async fn told(&self, from: &Path, start: Option<u64>, error: Error) -> Error {
+    /// Returns the error of a failed read: damage, if the object ends before the range.
+    async fn explain(&self, from: &Path, start: Option<u64>, error: Error) -> Error {
         let Some(start) = start.filter(|_| should_retry(&error)) else { return error };
         match self.0.head(from).await {
             Ok(meta) if meta.size <= start => {
@@ -165,7 +165,7 @@ impl Layer for Checksummed {
         let start = how.range.as_ref().filter(|_| !how.head).map(start_of);
         let found = match self.0.get_opts(from, how).await {
             Ok(found) => found,
-            Err(error) => return Err(self.told(from, start, error).await),
+            Err(error) => return Err(self.explain(from, start, error).await),
         };
         let Some(name) = list_name(from).filter(|_| is_whole) else { return Ok(found) };
         let (mut meta, attributes) = (found.meta.clone(), found.attributes.clone());

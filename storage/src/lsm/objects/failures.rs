@@ -1,4 +1,4 @@
-//! Why writes to the object store fail: the tree repeats them without end and without a word.
+//! Failed writes to the object store: SlateDB retries them without end, and without a message.
 
 use std::error::Error as _;
 use std::sync::{Mutex, PoisonError};
@@ -9,16 +9,16 @@ use slatedb::object_store::path::Path;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How often failures are logged while they go on.
+/// Minimum interval between log messages of failures.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Bytes of a reason that are passed on.
+/// Maximum length of a reason.
 const REASON_BYTES_MAX: usize = 300;
 
-/// The last write that has failed.
+/// Last failed write.
 #[derive(Debug, Default)]
 pub(in crate::lsm) struct Failures {
     last: Mutex<Option<Failure>>,
-    /// Sender of the reason, where somebody wants it at once.
+    /// Receives the reason of each failure, if set.
     watched: Option<watch::Sender<Option<String>>>,
 }
 
@@ -30,12 +30,12 @@ struct Failure {
 }
 
 impl Failures {
-    /// No failures yet; the reason of each is sent.
+    /// Creates an empty record; the reason of each failure is sent to `watched`.
     pub(in crate::lsm) fn watched_by(watched: Option<watch::Sender<Option<String>>>) -> Failures {
         Failures { last: Mutex::default(), watched }
     }
 
-    /// Notes how a write has ended; what an object store answers on a condition is no failure.
+    /// Records the result of a write. A failed precondition is no failure.
     pub(in crate::lsm) fn note<T>(&self, path: &Path, result: &Result<T, Error>) {
         let Err(error) = result else { return };
         if !slatedb_common::retry::should_retry(error) {
@@ -50,20 +50,21 @@ impl Failures {
         let told = last.as_ref().map(|last| last.logged_at);
         let is_logged = told.is_some_and(|logged_at| logged_at + LOG_INTERVAL > at);
         if !is_logged {
-            tracing::warn!(%path, reason, "a write to the object store has failed; it is repeated");
+            tracing::warn!(%path, reason, "write to the object store failed; it is retried");
         }
         let logged_at = told.filter(|_| is_logged).unwrap_or(at);
         *last = Some(Failure { at, logged_at, reason });
     }
 
-    /// Why a write has failed within so long.
+    /// Returns the reason of the last failure, if it occurred within `span`.
     pub(in crate::lsm) fn within(&self, span: Duration) -> Option<String> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|last| last.at.elapsed() <= span).map(|last| last.reason.clone())
     }
 }
 
-/// What the system has said, such as `No space left on device (os error 28)`, or else the whole.
+/// Returns the operating system's error, such as `No space left on device (os error 28)`, or else
+/// the whole error.
 fn reason_of(error: &Error) -> String {
     let mut cause = error.source();
     let mut of_system = None;

@@ -1,4 +1,4 @@
-//! The files of the tree, read one by one: for those who want every byte of them.
+//! Reads SSTs and WAL files one by one, for tools that verify every byte.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -22,16 +22,17 @@ use crate::lsm::objects::layer::Layered;
 use crate::lsm::objects::verified::{VerifiedStore, difference};
 use crate::lsm::{Location, Lsm, MANIFEST_OBJECTS, OBJECT_STORE, store_error};
 
-/// Files that are looked at together.
+/// Maximum number of SSTs that are checked concurrently.
 const LOOKS_MAX: usize = 8;
-/// How long a look at one may take.
+/// Timeout for checking one SST.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Looks whether the files are those that the manifest lists: at once those that belong to no day, and
-/// on a local disk all others before they are first read ([`verified`](crate::lsm::objects::verified)). In a bucket
-/// each look is a request. What cannot be read here is an error once it is wanted.
+/// Checks that SSTs are those that the manifest references: those of no partition at once. On a
+/// local disk, all others are checked before their first read
+/// ([`verified`](crate::lsm::objects::verified)). In a bucket, each check is a request. An SST that
+/// cannot be read is reported when it is needed.
 ///
-/// Errors: one is another file, whole in itself, which may be a gap of which nothing else tells.
+/// Errors: an SST was replaced by another valid one, which would go unnoticed.
 pub(in crate::lsm) async fn check_swapped(
     objects: &Arc<dyn ObjectStore>,
     location: &Location,
@@ -65,14 +66,14 @@ pub(in crate::lsm) async fn check_swapped(
     stream::iter(looks).buffer_unordered(LOOKS_MAX).try_collect().await
 }
 
-/// Errors: a file holds other keys than the manifest says.
+/// Errors: an SST holds other keys than the manifest says.
 fn check_same(listed: &SsTableHandle, found: &SsTableInfo) -> Result<(), StoreError> {
     let Some(detail) = difference(listed, found) else { return Ok(()) };
     Err(StoreError::Corrupt { location: format!("compacted/{}.sst", listed.id.value()), detail })
 }
 
-/// The same damage with the name of the file, where slatedb has not told it: the first of the log
-/// that cannot be read, or else a list of files. Of one that was cut short it tells in many words.
+/// Names the damaged object of an error where SlateDB does not: the first damaged WAL file, or the
+/// manifest. SlateDB reports a truncated manifest as unavailable.
 pub(in crate::lsm) async fn with_name(location: &Location, error: StoreError) -> StoreError {
     match &error {
         StoreError::Corrupt { location: of, detail } if of == OBJECT_STORE => {
@@ -82,17 +83,17 @@ pub(in crate::lsm) async fn with_name(location: &Location, error: StoreError) ->
             StoreError::Corrupt { location: name, detail: detail.clone() }
         }
         StoreError::Unavailable(said) => {
-            let looking = tokio::time::timeout(LOOK_TIMEOUT, list_cut_short(location));
+            let looking = tokio::time::timeout(LOOK_TIMEOUT, truncated_manifest(location));
             let Some(name) = looking.await.ok().flatten() else { return error };
-            StoreError::Corrupt { location: name, detail: format!("it ends early: {said}") }
+            StoreError::Corrupt { location: name, detail: format!("it is truncated: {said}") }
         }
         _ => error,
     }
 }
 
-/// A newest list that has no checksum, while the one before it has; none where the object store
-/// does not answer.
-async fn list_cut_short(location: &Location) -> Option<String> {
+/// Returns the newest manifest or compaction list without checksum, if its predecessor has one.
+/// Returns `None` if the object store does not answer.
+async fn truncated_manifest(location: &Location) -> Option<String> {
     let objects = location.object_store.as_ref();
     for folder in checksummed::FOLDERS {
         let lists = objects.list(Some(&location.path.clone().join(folder)));
@@ -122,32 +123,32 @@ async fn damaged_log_file(location: &Location) -> Option<String> {
     None
 }
 
-/// A file of the tree.
+/// SST or WAL file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
-    /// Its name below the store.
+    /// Name below the folder of the store.
     pub(crate) name: String,
-    /// About how long it is.
+    /// Approximate length.
     pub(crate) bytes: u64,
     place: ObjectPlace,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ObjectPlace {
-    /// The place among the files of the manifest.
+    /// Index among the SSTs of the manifest.
     Table(usize),
-    /// The number of a file of the write-ahead log.
+    /// Number of a WAL file.
     Log(u64),
 }
 
-/// What is found in a file.
+/// Entry found in a file.
 #[derive(Debug)]
 pub(crate) enum ObjectEntry {
-    /// A key and its value.
+    /// Key and value.
     Value(Bytes, Bytes),
-    /// A key that is deleted.
+    /// Tombstone.
     Deletion,
-    /// A part of it that cannot be read.
+    /// Unreadable part of the file.
     Damage(String, StoreError),
 }
 
@@ -158,8 +159,8 @@ impl ObjectEntry {
 }
 
 impl Lsm {
-    /// How many files there are below a prefix that is a segment's, or in all for an empty one; in
-    /// how many runs; and how many bytes.
+    /// Returns the number of SSTs, of sorted runs and level 0 SSTs, and of bytes of a segment; of
+    /// all segments if the prefix is empty.
     pub(crate) fn files_of(&self, prefix: &[u8]) -> (u64, u64, u64) {
         let manifest = self.manifest();
         let (mut files, mut runs, mut bytes) = (BTreeSet::new(), 0, 0);
@@ -178,7 +179,7 @@ impl Lsm {
         (files.len() as u64, runs, bytes)
     }
 
-    /// The files of the tree as it is here.
+    /// Returns the files of the current manifest.
     pub(crate) fn objects(&self) -> Objects {
         let files = &self.files;
         let (object_store, path) = (Arc::clone(&files.object_store), files.path.clone());
@@ -186,7 +187,7 @@ impl Lsm {
     }
 }
 
-/// The files of a tree.
+/// SSTs and WAL files of a store.
 pub(crate) struct Objects {
     object_store: Arc<dyn ObjectStore>,
     path: Path,
@@ -194,7 +195,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those that the newest manifest lists: for when the tree cannot be opened.
+    /// Returns the files of the newest manifest, for an LSM that cannot be opened.
     pub(crate) async fn at(location: &Location) -> Result<Objects, StoreError> {
         let (object_store, path) = (Arc::clone(&location.object_store), location.path.clone());
         let admin = Admin::builder(path.clone(), Arc::clone(&object_store)).build();
@@ -203,8 +204,7 @@ impl Objects {
         Ok(Objects { object_store, path, manifest: manifest.ok_or_else(none)? })
     }
 
-    /// The files that the tree is made of: those of the manifest, each once, and those of the
-    /// write-ahead log that are not in them yet.
+    /// Lists the SSTs of the manifest, each once, and the WAL files that are not in them yet.
     pub(crate) async fn list(&self) -> Result<Vec<Object>, StoreError> {
         let manifest = &self.manifest;
         let mut seen = BTreeSet::new();
@@ -231,7 +231,7 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Reads a file to its end, past what cannot be read.
+    /// Reads a file to its end; unreadable parts are reported as damage.
     pub(crate) async fn read(&self, object: &Object, take: &mut (dyn FnMut(ObjectEntry) + Send)) {
         match object.place {
             ObjectPlace::Table(place) => self.read_table(place, take).await,
@@ -277,8 +277,8 @@ impl Objects {
         }
     }
 
-    /// Reads a filter, which tells what keys a file has not: slatedb's reader of single files has no
-    /// word for it. Its last four bytes are its checksum.
+    /// Verifies a bloom filter, which SlateDB's `SstReader` cannot read. Its last four bytes are
+    /// its checksum.
     async fn check_filter(&self, file: impl Display, range: Range<u64>) -> Result<(), StoreError> {
         let path = self.path.clone().join("compacted").join(format!("{file}.sst"));
         let read = self.object_store.get_range(&path, range).await;
@@ -334,7 +334,7 @@ mod tests {
     use crate::lsm::WriteSet;
     use crate::tests::harness;
 
-    /// So many keys have a filter.
+    /// Number of keys from which an SST has a filter.
     const KEYS: u32 = 2000;
 
     async fn damages(objects: &Objects) -> Vec<String> {

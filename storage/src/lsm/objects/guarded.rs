@@ -1,10 +1,9 @@
-//! An object store that takes no more writes once this process has lost the store.
+//! Object store that refuses writes once this process has lost the store.
 //!
-//! On a local disk each write is compared, before and after, with the store that was opened: the lock
-//! file, the newest manifest and the folder that is written to must still be there, and must be the
-//! same files. So nothing is acknowledged that went into a folder which is gone. On an object store,
-//! where that would be a request for each write, the lease is renewed and the manifest is looked up
-//! every so often ([`crate::lsm::owner`]).
+//! On a local disk, each write checks before and after that the lock file, the newest manifest and
+//! the target folder are still those that were opened. So no write into a deleted folder is
+//! acknowledged. On an object store this check would cost a request per write. There the lease is
+//! renewed and the manifest looked up periodically ([`crate::lsm::owner`]).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,11 +26,11 @@ use tokio::sync::watch;
 use crate::error::StoreError;
 use crate::lsm::objects::layer::{Layer, Layered};
 
-/// The folder of manifests, and how their names end.
+/// Folder and suffix of manifests.
 const MANIFESTS: &str = "manifest";
 const MANIFEST_SUFFIX: &str = ".manifest";
 
-/// Whether the store still is the one that this process has opened.
+/// State of the ownership: whether the store is still the one that this process opened.
 pub(in crate::lsm) struct Standing {
     lost: watch::Sender<Option<StoreError>>,
     /// Number of the newest manifest that this process knows; 0 before the first.
@@ -40,7 +39,7 @@ pub(in crate::lsm) struct Standing {
     local: Option<LocalFolder>,
 }
 
-/// The folder of a tree on a local disk.
+/// Folder of a store on a local disk.
 struct LocalFolder {
     path: PathBuf,
     lock: PathBuf,
@@ -53,23 +52,23 @@ struct LocalFolder {
 type FileId = (u64, u64);
 
 impl Standing {
-    /// The standing of a store on a local disk, in whose folder lies a lock file.
+    /// Creates the standing of a store on a local disk whose folder has a lock file.
     pub(in crate::lsm) fn local(folder: &Path, lock: &str) -> Standing {
         let lock = folder.join(lock);
-        // Without the lock file at this moment, it is not compared later.
+        // If the lock file is missing now, later checks ignore it.
         let lock_id = file_id(&lock).ok().flatten();
         let folders = Mutex::default();
         let local = LocalFolder { path: folder.to_owned(), lock, lock_id, folders };
         Standing { local: Some(local), ..Standing::remote() }
     }
 
-    /// The standing of any other store, which is told when it is lost.
+    /// Creates the standing of any other store; its owner calls [`Standing::lose`].
     pub(in crate::lsm) fn remote() -> Standing {
         let lost = watch::Sender::new(None);
         Standing { lost, newest_manifest: AtomicU64::new(0), local: None }
     }
 
-    /// Notes that the store is lost, and why.
+    /// Records that the store is lost, and why.
     pub(in crate::lsm) fn lose(&self, error: StoreError) {
         self.lost.send_if_modified(|lost| {
             let is_first = lost.is_none();
@@ -78,7 +77,7 @@ impl Standing {
         });
     }
 
-    /// Why the store is lost, if it is known to be.
+    /// Returns why the store is lost, if that is known.
     pub(in crate::lsm) fn lost(&self) -> Option<StoreError> {
         self.lost.borrow().clone()
     }
@@ -94,10 +93,10 @@ impl Standing {
         }
     }
 
-    /// Compares a local store with what was opened.
+    /// Compares a local store with the opened one.
     ///
-    /// Errors: [`StoreError::Lost`]; [`StoreError::Unavailable`] where the disk does not answer,
-    /// which says nothing about the store.
+    /// Errors: [`StoreError::Lost`]; [`StoreError::Unavailable`] if the disk does not answer, in
+    /// which case the store may still be owned.
     pub(in crate::lsm) fn check(&self) -> std::result::Result<(), StoreError> {
         if let Some(error) = self.lost() {
             return Err(error);
@@ -106,7 +105,7 @@ impl Standing {
         self.judge(local.missing(&self.newest_manifest))
     }
 
-    /// Looks for the newest manifest on an object store.
+    /// Looks up the newest manifest on an object store.
     ///
     /// Errors: [`StoreError::Lost`]; the object store fails.
     pub(in crate::lsm) async fn check_manifest(
@@ -125,7 +124,7 @@ impl Standing {
         }
     }
 
-    /// Turns what a look at the disk has found into a result.
+    /// Converts the result of a check on the disk.
     fn judge(&self, found: io::Result<Option<String>>) -> std::result::Result<(), StoreError> {
         match found {
             Ok(None) => Ok(()),
@@ -140,7 +139,7 @@ impl Standing {
         error
     }
 
-    /// Notes what has been written: the number of a manifest.
+    /// Records the number of a manifest that has been written.
     fn note_written(&self, path: &ObjectPath) {
         let name = path.filename().filter(|name| name.ends_with(MANIFEST_SUFFIX));
         if let Some(number) = name.and_then(manifest_number) {
@@ -148,7 +147,7 @@ impl Standing {
         }
     }
 
-    /// Compares a local store, and the folder that an object is written to.
+    /// Checks a local store, and the folder of an object to be written.
     fn check_folder_of(&self, name: &str) -> std::result::Result<(), StoreError> {
         self.check()?;
         let Some(local) = &self.local else { return Ok(()) };
@@ -157,7 +156,7 @@ impl Standing {
 }
 
 impl LocalFolder {
-    /// Returns a description of what is missing of the store, if anything is.
+    /// Returns a description of missing files, if there are any.
     ///
     /// Errors: the disk does not answer.
     fn missing(&self, newest_manifest: &AtomicU64) -> io::Result<Option<String>> {
@@ -170,15 +169,14 @@ impl LocalFolder {
         if newest == 0 || path.try_exists()? {
             return Ok(None);
         }
-        // Old ones are deleted once a reader, which this process does not know, has written others.
+        // A reader may have written newer manifests, after which old ones are deleted.
         let found = newest_manifest_in(&manifests)?.filter(|found| *found > newest);
         let Some(found) = found else { return Ok(Some(format!("{} is gone", path.display()))) };
         newest_manifest.fetch_max(found, Ordering::Relaxed);
         Ok(None)
     }
 
-    /// Returns a description of a change to a folder that has been written to before, if it is not
-    /// the same any more.
+    /// Returns a description of the change if a folder is not the one that was written to before.
     ///
     /// Errors: the disk does not answer.
     fn changed(&self, folder: &Path) -> io::Result<Option<String>> {
@@ -200,7 +198,7 @@ impl LocalFolder {
 
 /// Returns the device and inode of a file; `None` if there is none at this path.
 ///
-/// Errors: every other failure, which says nothing about the file.
+/// Errors: all other failures, after which the file may still exist.
 fn file_id(path: &Path) -> io::Result<Option<FileId>> {
     unless_absent(std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())))
 }
@@ -233,7 +231,7 @@ fn manifest_number(name: &str) -> Option<u64> {
     name.strip_suffix(MANIFEST_SUFFIX)?.parse().ok()
 }
 
-/// Creates a folder that is there after the end of the machine, too.
+/// Creates a folder that survives a crash of the machine.
 pub(in crate::lsm) fn create_folder(folder: &Path) -> io::Result<()> {
     let is_new = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
     let created: Vec<&Path> = folder.ancestors().take_while(is_new).collect();
@@ -245,11 +243,11 @@ pub(in crate::lsm) fn create_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The object store.
+/// Object store that checks the ownership.
 #[derive(Debug)]
 pub(in crate::lsm) struct Guarded {
     objects: Arc<dyn ObjectStore>,
-    /// The path of the tree.
+    /// Path of the LSM.
     path: ObjectPath,
     standing: Arc<Standing>,
 }
@@ -261,7 +259,7 @@ impl std::fmt::Debug for Standing {
 }
 
 impl Guarded {
-    /// The objects of a tree at a path.
+    /// Wraps the object store of an LSM at a path.
     pub(in crate::lsm) fn new(
         objects: Arc<dyn ObjectStore>,
         path: ObjectPath,
@@ -270,9 +268,9 @@ impl Guarded {
         Layered(Guarded { objects, path, standing })
     }
 
-    /// Errors: the store is lost; to try again is of no use.
+    /// Errors: the store is lost, which is not retried.
     fn check(&self, to: &ObjectPath) -> Result<()> {
-        // Of an object in a folder of the tree, that folder.
+        // Folder of the object, if it is in a subfolder of the LSM.
         let mut below = to.prefix_match(&self.path).into_iter().flatten();
         let folder = below.next().filter(|_| below.next().is_some());
         let folder = folder.as_ref().map(AsRef::as_ref);
@@ -286,7 +284,7 @@ impl Guarded {
 
 fn refused(error: StoreError) -> Error {
     match error {
-        // The object store does not answer for a while: SlateDB tries again.
+        // A transient failure: SlateDB retries.
         StoreError::Unavailable(_) => Error::Generic { store: "tessella", source: Box::new(error) },
         lost => {
             let source = Box::new(NonRetryable(Box::new(lost)));
@@ -319,7 +317,7 @@ impl Layer for Guarded {
         to: &ObjectPath,
         how: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        // What is uploaded counts once a manifest names it, which is a write of its own.
+        // An upload takes effect when a manifest references it, which is a separate write.
         self.check(to)?;
         self.objects.put_multipart_opts(to, how).await
     }

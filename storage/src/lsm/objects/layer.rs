@@ -1,7 +1,7 @@
-//! Object stores in front of another one: each says only what it does differently.
+//! Layers of object stores, each of which changes some requests.
 //!
-//! [`Layer`] has the requests that layers change; all others go straight to the object store below.
-//! Reads of several ranges are made of single ones, so that a layer sees them all.
+//! [`Layer`] has the requests that layers change; all others go to the innermost store. Reads of
+//! several ranges are split into single ones, so that each layer sees them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,15 +14,15 @@ use slatedb::object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
-/// What an object store does with some requests before or after the one below it.
+/// Layer over an object store.
 ///
-/// What is not written here anew is passed on as it is.
+/// Default implementations pass the request on.
 #[async_trait]
 pub(crate) trait Layer: fmt::Debug + Send + Sync + 'static {
-    /// The object store below.
+    /// Returns the object store below.
     fn below(&self) -> &dyn ObjectStore;
 
-    /// How the object store is named in texts.
+    /// Writes the name of the object store for messages.
     fn fmt_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self.below(), f)
     }
@@ -55,7 +55,7 @@ pub(crate) trait Layer: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A layer as an object store.
+/// Layer that implements [`ObjectStore`].
 pub(crate) struct Layered<L>(pub(crate) L);
 
 impl<L> Deref for Layered<L> {

@@ -1,4 +1,4 @@
-//! Files of a store without its manifest: a new store in their place would hide that samples are lost.
+//! Files of a store without manifest. Creating a new store there would hide the loss of samples.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::error::StoreError;
 use crate::lsm::compaction::orphans::unanswered;
 use crate::lsm::owner::{LEASE, LOCK};
 
-/// Folders of the tree that hold samples.
+/// Folders of the LSM that hold samples.
 const FOLDERS: [&str; 2] = ["wal", "compacted"];
-/// Files that are counted in a folder, and those that are named.
+/// Maximum number of files to count in a folder, and to name.
 const COUNTED_MAX: usize = 1000;
 const NAMED_MAX: usize = 3;
 
-/// The files that were found, by folder.
+/// Files found, by folder.
 pub(in crate::lsm) struct Leftovers(Vec<(&'static str, Vec<String>)>);
 
 impl Leftovers {
-    /// Looks for files of samples; to be called where there is no manifest.
+    /// Looks for files with samples; to be called if there is no manifest.
     pub(in crate::lsm) async fn find(
         objects: &Arc<dyn ObjectStore>,
         path: &ObjectPath,
@@ -42,7 +42,7 @@ impl Leftovers {
         Ok((!found.is_empty()).then_some(Leftovers(found)))
     }
 
-    /// The error that names them.
+    /// Returns the error that names the files.
     pub(in crate::lsm) fn refusal(mut self) -> StoreError {
         let mut text = String::new();
         for (folder, names) in &mut self.0 {
@@ -57,7 +57,7 @@ impl Leftovers {
         StoreError::Leftovers(text)
     }
 
-    /// Deletes all objects of a tree but what says who owns it.
+    /// Deletes all objects of the LSM except the lock and the lease.
     pub(in crate::lsm) async fn discard(
         objects: &Arc<dyn ObjectStore>,
         path: &ObjectPath,
@@ -71,7 +71,7 @@ impl Leftovers {
             .try_collect()
             .await
             .map_err(unavailable)?;
-        tracing::warn!(files = files.len(), "files of a store without a manifest are deleted");
+        tracing::warn!(files = files.len(), "deleting the files of a store without manifest");
         for file in files {
             objects.delete(&file).await.map_err(unavailable)?;
         }

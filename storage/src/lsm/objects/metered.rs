@@ -1,5 +1,4 @@
-//! An object store whose reads are counted, in all and for the query that makes them, and of whose
-//! failing writes is known why.
+//! Object store that counts reads, in total and per query, and records failed writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,24 +16,24 @@ use crate::lsm::objects::failures::Failures;
 use crate::lsm::objects::layer::{Layer, Layered};
 use crate::lsm::tracing_account;
 
-/// Who reads the object store.
+/// Purpose of reads of the object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
-    /// A query, or a look-up of series and labels.
+    /// Queries, and look-ups of series and labels.
     Query,
-    /// The store itself: starts, seals, deletions.
+    /// The store itself: starts, seals, deletes.
     Store,
-    /// What merges files.
+    /// Compactions.
     Merge,
-    /// Everyone, for the lists of files, and what deletes old ones.
+    /// Manifests and compaction lists for any purpose, and garbage collection.
     Manifest,
 }
 
 impl Reader {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Reader; 4] = [Reader::Query, Reader::Store, Reader::Merge, Reader::Manifest];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Reader::Query => "query",
@@ -45,16 +44,16 @@ impl Reader {
     }
 }
 
-/// Reads of the object store, and the bytes that they fetched.
+/// Number of reads of the object store, and of the bytes fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCount {
-    /// Requests.
+    /// Number of requests.
     pub reads: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Counts by reader.
+/// Counts by purpose.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters([(AtomicU64, AtomicU64); Reader::ALL.len()]);
 
@@ -65,7 +64,7 @@ impl ReadCounters {
         all_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The counts, in the order of [`Reader::ALL`].
+    /// Returns the counts, in the order of [`Reader::ALL`].
     pub(crate) fn counts(&self) -> [ReadCount; Reader::ALL.len()] {
         Reader::ALL.map(|reader| {
             let (reads, bytes) = &self.0[reader as usize];
@@ -75,7 +74,7 @@ impl ReadCounters {
     }
 }
 
-/// The object store.
+/// Object store that counts reads and records failed writes.
 #[derive(Debug)]
 pub(in crate::lsm) struct Metered {
     objects: Arc<dyn ObjectStore>,
@@ -84,7 +83,7 @@ pub(in crate::lsm) struct Metered {
 }
 
 impl Metered {
-    /// An object store whose reads are counted and whose failing writes are noted.
+    /// Wraps an object store.
     pub(in crate::lsm) fn new(
         objects: Arc<dyn ObjectStore>,
         counters: Arc<ReadCounters>,
@@ -94,7 +93,7 @@ impl Metered {
     }
 }
 
-/// An upload in parts whose failures are noted.
+/// Multipart upload whose failures are recorded.
 #[derive(Debug)]
 struct NotedUpload {
     upload: Box<dyn MultipartUpload>,

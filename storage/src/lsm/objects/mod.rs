@@ -1,4 +1,4 @@
-//! The object store below the tree: where it is, and the layers in front of it.
+//! Object store of the LSM: its location, and the layers over it.
 
 pub(in crate::lsm) mod checksummed;
 pub(in crate::lsm) mod failures;

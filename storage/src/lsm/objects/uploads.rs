@@ -1,10 +1,10 @@
-//! Uploads in parts that were begun and not finished: an S3 server keeps their parts, and has them
-//! paid for, until somebody aborts them. No listing of objects shows them.
+//! Unfinished multipart uploads: an S3 server keeps their parts, and charges for them, until they
+//! are aborted. Listings of objects do not show them.
 //!
-//! The client can begin, finish and abort them, but not list them, so that one request is made here:
-//! the client signs its URL, and it goes over the connections of the client, whatever has been set for
-//! these. Google Cloud Storage has the same by another name and is left to a
-//! rule of the bucket; Azure Blob Storage forgets parts after a week by itself.
+//! The client can start, complete and abort uploads, but not list them. This request is sent here:
+//! the client signs its URL, and it uses the client's connections with all their settings. On
+//! Google Cloud Storage, a lifecycle rule of the bucket has to abort uploads; Azure Blob Storage
+//! drops parts after a week.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,34 +23,34 @@ use slatedb::object_store::multipart::MultipartStore;
 use slatedb::object_store::path::Path as ObjectPath;
 use slatedb::object_store::signer::{SignedUrlOptions, Signer};
 
-/// Uploads that are looked at, the others with the start after the next.
+/// Maximum number of uploads; further ones are left to later starts.
 const UPLOADS_MAX: usize = 10_000;
-/// How long one request may take, and for how long its URL is good.
+/// Timeout for one request, and lifetime of its URL.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const URL_LIFETIME: Duration = Duration::from_secs(60);
-/// Bytes of an answer: 1000 uploads take less than one of them.
+/// Maximum length of a response: 1000 uploads take less than 1 MiB.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// An upload that was begun.
+/// Unfinished upload.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Upload {
     pub(crate) path: ObjectPath,
     pub(crate) id: String,
 }
 
-/// An object store that keeps parts of uploads.
+/// Object store that keeps parts of uploads.
 #[async_trait]
 pub(crate) trait Uploads: Debug + Send + Sync {
-    /// Those below a folder.
+    /// Lists the uploads below a folder.
     ///
-    /// Errors: why they cannot be listed.
+    /// Errors: the reason as text.
     async fn list(&self, folder: &ObjectPath) -> Result<Vec<Upload>, String>;
 
-    /// Forgets the parts of one.
+    /// Aborts an upload.
     async fn abort(&self, upload: &Upload) -> slatedb::object_store::Result<()>;
 }
 
-/// Connects as clients do by themselves, and tells what was connected last.
+/// Default connector that remembers its last client.
 #[derive(Debug, Clone, Default)]
 struct Connector {
     last: Arc<Mutex<Option<HttpClient>>>,
@@ -64,7 +64,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Those of a bucket.
+/// Uploads of a bucket.
 #[derive(Debug)]
 pub(in crate::lsm) struct S3Uploads {
     objects: Arc<AmazonS3>,
@@ -72,19 +72,19 @@ pub(in crate::lsm) struct S3Uploads {
 }
 
 impl S3Uploads {
-    /// Builds the client of a bucket, and what tells of its uploads.
+    /// Builds the client of a bucket, and of its uploads.
     pub(in crate::lsm) fn build(
         builder: AmazonS3Builder,
     ) -> slatedb::object_store::Result<(Arc<AmazonS3>, S3Uploads)> {
         let connector = Connector::default();
         let objects = Arc::new(builder.with_http_connector(connector.clone()).build()?);
-        // Those before are for what hands out credentials.
+        // Earlier clients are for providers of credentials.
         let last = connector.last.lock().unwrap_or_else(PoisonError::into_inner).take();
         let client = last.expect("a client has connections");
         Ok((Arc::clone(&objects), S3Uploads { objects, client }))
     }
 
-    /// One page of them, from a mark on.
+    /// Returns one page of uploads.
     async fn page(&self, folder: &ObjectPath, from: &Mark) -> Result<Page, String> {
         let query = [
             ("uploads", ""),
@@ -92,7 +92,7 @@ impl S3Uploads {
             ("key-marker", &from.key),
             ("upload-id-marker", &from.id),
         ];
-        // An empty mark is none.
+        // Empty markers are left out.
         let query =
             query.into_iter().filter(|(name, value)| *name == "uploads" || !value.is_empty());
         let options = SignedUrlOptions::new().with_query(query);
@@ -108,15 +108,15 @@ impl S3Uploads {
         while let Some(chunk) = chunks.next().await {
             body.extend_from_slice(&chunk.map_err(|error| error.to_string())?);
             if body.len() > ANSWER_BYTES_MAX {
-                return Err(format!("the answer takes more than {ANSWER_BYTES_MAX} bytes"));
+                return Err(format!("the response has more than {ANSWER_BYTES_MAX} bytes"));
             }
         }
         match status.as_u16() {
             200 => Page::parse(&body),
             403 => Err(format!(
-                "the answer is {status}: the key needs the right s3:ListBucketMultipartUploads"
+                "the response is {status}: the key needs the permission s3:ListBucketMultipartUploads"
             )),
-            _ => Err(format!("the answer is {status}")),
+            _ => Err(format!("the response is {status}")),
         }
     }
 }
@@ -127,10 +127,10 @@ impl Uploads for S3Uploads {
         let (mut uploads, mut from) = (Vec::new(), Mark::default());
         loop {
             let page = tokio::time::timeout(REQUEST_TIMEOUT, self.page(folder, &from)).await;
-            let page = page.map_err(|_| format!("no answer within {REQUEST_TIMEOUT:?}"))??;
+            let page = page.map_err(|_| format!("no response within {REQUEST_TIMEOUT:?}"))??;
             uploads.extend(page.uploads().filter(|found| found.path.prefix_matches(folder)));
             match page.next() {
-                // A mark that does not move would never end.
+                // Ends the loop if the marker does not advance.
                 Some(next) if uploads.len() < UPLOADS_MAX && next != from => from = next,
                 _ => return Ok(uploads),
             }
@@ -142,14 +142,14 @@ impl Uploads for S3Uploads {
     }
 }
 
-/// Where a page begins.
+/// Start of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Mark {
     key: String,
     id: String,
 }
 
-/// An answer to the request for them: what S3 calls a `ListMultipartUploadsResult`.
+/// Page of uploads: `ListMultipartUploadsResult` of S3.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Page {
@@ -172,14 +172,14 @@ impl Page {
         quick_xml::de::from_reader(body).map_err(|error| error.to_string())
     }
 
-    /// Where the next page begins, if there is one.
+    /// Returns the start of the next page, if there is one.
     fn next(&self) -> Option<Mark> {
         let (key, id) = (self.next_key_marker.clone(), self.next_upload_id_marker.clone());
         self.is_truncated.then_some(Mark { key, id })
     }
 
     fn uploads(&self) -> impl Iterator<Item = Upload> {
-        // What has another name is none of ours.
+        // Objects with other names are not ours.
         self.uploads.iter().filter_map(|listed| {
             let path = ObjectPath::parse(&listed.key).ok()?;
             Some(Upload { path, id: listed.upload_id.clone() })

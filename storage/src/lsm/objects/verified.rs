@@ -1,8 +1,8 @@
-//! An object store that compares a file of the tree with what the manifest says of it before it is
-//! first read: another one in its place, whole in itself, may be a gap of which nothing else tells.
+//! Object store that compares an SST with the manifest before its first read. Another valid SST in
+//! its place would go unnoticed, and hide samples.
 //!
-//! For a local disk, where it costs three small reads, once a file and start. To compare all files at
-//! a start would make that of a store of years three times as long.
+//! Used on local disks, where it costs three small reads per SST and start. Comparing all SSTs at
+//! the start would triple the start time of a store of years.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,34 +17,34 @@ use slatedb::object_store::{GetOptions, GetResult, ObjectStore, Result};
 use crate::lsm::objects::checksummed::damaged;
 use crate::lsm::objects::layer::{Layer, Layered};
 
-/// How long a look at a file may take.
+/// Timeout for the comparison of one SST.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The object store.
+/// Object store that verifies SSTs on their first read.
 #[derive(Debug)]
 pub(in crate::lsm) struct VerifiedStore {
     objects: Arc<dyn ObjectStore>,
-    /// The tree's folder.
+    /// Folder of the LSM.
     path: Path,
-    /// Files that have not been verified yet, by name.
+    /// SSTs that have not been verified yet, by name.
     unverified: Mutex<HashMap<String, SsTableHandle>>,
 }
 
 impl VerifiedStore {
-    /// An object store with a tree at a path.
+    /// Wraps the object store of an LSM at a path.
     pub(in crate::lsm) fn new(objects: Arc<dyn ObjectStore>, path: Path) -> Layered<VerifiedStore> {
         Layered(VerifiedStore { objects, path, unverified: Mutex::default() })
     }
 
-    /// Compares these files from now on.
+    /// Adds SSTs to be verified on their first read.
     pub(in crate::lsm) fn verify_on_read(&self, files: impl IntoIterator<Item = SsTableHandle>) {
         let named = files.into_iter().map(|file| (format!("{}.sst", file.id.value()), file));
         self.unverified.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
     }
 
-    /// Compares a file, if that has not been done.
+    /// Verifies an SST, if that has not been done.
     ///
-    /// Errors: it is another one. Whoever reads what cannot be read finds out by itself.
+    /// Errors: it is another SST. An unreadable one is left to the read that follows.
     async fn verify(&self, from: &Path) -> Result<()> {
         let Some(name) = from.filename() else { return Ok(()) };
         let listed = {
@@ -61,7 +61,7 @@ impl VerifiedStore {
     }
 }
 
-/// What tells that a file is another one than the manifest says.
+/// Returns the difference between the manifest's entry of an SST and the SST found.
 pub(in crate::lsm) fn difference(listed: &SsTableHandle, found: &SsTableInfo) -> Option<String> {
     let keys = |info: &SsTableInfo| (info.first_entry.clone(), info.last_entry.clone());
     let is_other = keys(&listed.info) != keys(found);

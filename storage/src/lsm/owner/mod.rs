@@ -1,12 +1,12 @@
-//! The process that owns a store: a lock on a local disk, a lease on an object store.
+//! Ownership of a store: a lock on a local disk, a lease on an object store.
 //!
 //! ```text
 //! P/tessella/lock    local disk: a file that the writer locks (flock); it holds the owner as JSON
 //! P/tessella/lease   object store: the owner as JSON, with a counter that grows with each renewal
 //! ```
 //!
-//! Neither replaces fencing, which is what keeps two writers from both being acknowledged. They keep
-//! a second writer from fencing off one that works.
+//! Neither replaces fencing, which prevents that two writers are both acknowledged. They prevent
+//! that a second writer fences off a working one.
 //!
 //! ```text
 //! lock    held by a living process        → refused: the owner has to stop
@@ -16,8 +16,8 @@
 //!         --take-over                     → taken at once, the owner is fenced off
 //! ```
 //!
-//! No clocks of two machines are compared: an observer measures how long it has seen the same bytes.
-//! Whether the store is still the one that was opened is the business of [`crate::lsm::objects::guarded`].
+//! Clocks of two machines are never compared: an observer measures how long it has seen the same
+//! bytes. [`crate::lsm::objects::guarded`] checks that the store is still the one that was opened.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -43,42 +43,43 @@ use crate::lsm::objects::guarded::{self, Standing};
 use crate::lsm::{Location, OBJECT_STORE};
 use crate::options::StoreOptions;
 
-/// Names of the lock file and of the lease object, in the folder of the tree.
+/// Names of the lock file and the lease object, in the folder of the LSM.
 pub(super) const LOCK: &str = "lock";
 pub(super) const LEASE: &str = "lease";
-/// Renewals of a lease within its duration.
+/// Number of renewals of a lease within its duration.
 const RENEWALS: u32 = 3;
-/// Looks at another owner's lease within its duration.
+/// Number of checks of another owner's lease within its duration.
 const LOOKS: u32 = 20;
 /// Interval between checks of a local store.
 const LOCAL_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes that are read of a lock or a lease.
+/// Maximum length of a lock or a lease.
 const OWNER_BYTES_MAX: u64 = 4096;
 
-/// The process that writes to a store, as its lock or lease describes it.
+/// Process that writes to a store, as described by its lock or lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Owner {
-    /// Random; of one opening of a store.
+    /// Random id of one opening of the store.
     id: String,
     pid: u32,
     host: String,
     /// Address of its HTTP server, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
-    /// When it opened the store, in RFC 3339; only shown.
+    /// Time of opening the store, in RFC 3339; for messages only.
     started: String,
-    /// Boot of the machine and namespace of process ids, where the system tells them.
+    /// Boot id of the machine and namespace of process ids, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     machine: Option<String>,
-    /// When the process began, in clock ticks since the boot: tells it from a later one with its id.
+    /// Start time of the process in clock ticks since the boot. Tells it from a later process with
+    /// its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     process_started: Option<u64>,
     renewals: u64,
 }
 
 impl Owner {
-    /// This process.
+    /// Returns the description of this process.
     fn this(address: Option<String>) -> Owner {
         let pid = std::process::id();
         let random = || RandomState::new().hash_one(pid);
@@ -103,10 +104,10 @@ impl Owner {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// Returns whether it was a process of this very machine that runs no more.
+    /// Returns whether it was a process of this machine that has ended.
     fn is_dead(&self, here: &Owner) -> bool {
         let is_here = self.machine.is_some() && self.machine == here.machine;
-        // Processes of other users may be hidden, and look dead.
+        // Processes of other users may be hidden, and look ended.
         let are_shown = || Path::new("/proc/1/stat").exists();
         is_here
             && self.host == here.host
@@ -127,7 +128,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The owner that some bytes describe, for texts.
+/// Describes the owner for messages.
 fn described(bytes: &[u8]) -> String {
     Owner::decode(bytes).map_or_else(|| "an unknown process".to_owned(), |owner| owner.to_string())
 }
@@ -144,17 +145,17 @@ fn machine() -> Option<String> {
     Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// When a process began, in clock ticks since the boot; none for one that has ended.
+/// Returns the start time of a process in clock ticks since the boot; `None` if it has ended.
 fn process_started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields are counted behind the name, which may hold spaces and parentheses: state first.
+    // The name in parentheses may hold spaces and parentheses; the state follows it.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    // A zombie runs no more.
+    // A zombie has ended.
     (!matches!(state, "Z" | "X")).then(|| fields.nth(18)?.parse().ok()).flatten()
 }
 
-/// A store that this process owns, until it is released or dropped.
+/// Ownership of a store, until it is released or dropped.
 pub(super) struct Ownership {
     held: OwnerLock,
     standing: Arc<Standing>,
@@ -162,17 +163,17 @@ pub(super) struct Ownership {
 }
 
 enum OwnerLock {
-    /// Nothing: a store in memory.
+    /// A store in memory.
     Nothing,
-    /// The lock of a local folder; none where the file system has no locks.
+    /// Lock of a local folder; `None` if the file system has no locks.
     Lock(Option<File>),
     Lease(Lease, Box<Owner>),
 }
 
 impl Ownership {
-    /// Takes a store for this process, and waits for another owner's lease where it has to.
+    /// Acquires a store for this process. Waits for another owner's lease to expire.
     ///
-    /// Errors: [`StoreError::InUse`]; the lock cannot be made, the object store does not answer.
+    /// Errors: [`StoreError::InUse`]; the lock cannot be created; the object store does not answer.
     pub(super) async fn acquire(
         location: &Location,
         options: &StoreOptions,
@@ -205,12 +206,12 @@ impl Ownership {
         Ok(Ownership { held: OwnerLock::Lease(lease, Box::new(owner)), standing, watching })
     }
 
-    /// Standing of the store.
+    /// Returns the standing of the store.
     pub(super) fn standing(&self) -> &Arc<Standing> {
         &self.standing
     }
 
-    /// Gives the store back: the next process can open it at once.
+    /// Releases the store: the next process can open it at once.
     pub(super) async fn release(&self) {
         if let Some(watching) = &self.watching {
             watching.abort();
@@ -218,7 +219,7 @@ impl Ownership {
         match &self.held {
             OwnerLock::Nothing => {}
             OwnerLock::Lock(file) => {
-                // The name of the owner is of no use any more.
+                // The owner's name is no longer true.
                 drop(file.as_ref().map(|file| file.set_len(0)));
                 self.unlock();
             }
@@ -232,7 +233,7 @@ impl Ownership {
 }
 
 impl Ownership {
-    /// Unlocks a local folder; the lock would else end with the last handle of the file.
+    /// Unlocks a local folder; otherwise the lock ends with the last handle of the file.
     pub(super) fn unlock(&self) {
         if let OwnerLock::Lock(Some(file)) = &self.held
             && let Err(error) = file.unlock()
@@ -250,7 +251,7 @@ impl Drop for Ownership {
     }
 }
 
-/// Locks a local folder; none where the file system has no locks, which is logged.
+/// Locks a local folder. If the file system has no locks, logs that and returns `None`.
 fn lock(folder: &Path, owner: &Owner) -> Result<Option<File>, StoreError> {
     let shown = folder.display();
     let unusable = |error: io::Error| StoreError::Unavailable(format!("{shown}: {error}"));
@@ -275,41 +276,41 @@ fn lock(folder: &Path, owner: &Owner) -> Result<Option<File>, StoreError> {
         file.write_all(&owner.encode())
     });
     if let Err(error) = written {
-        // The lock holds all the same; a full disk must not keep the store from being read.
-        tracing::warn!(%error, "the owner of the store cannot be noted in its lock file");
+        // The lock holds anyway; a full disk must not prevent reads of the store.
+        tracing::warn!(%error, "the owner of the store cannot be written to its lock file");
     }
     Ok(Some(file))
 }
 
-/// Looks for the store on the disk until it is lost. A disk that does not answer holds up a thread
-/// that may block.
+/// Checks the store on the disk until it is lost. A disk that does not answer blocks only a
+/// blocking thread.
 async fn watch_local(standing: Arc<Standing>) {
     while standing.lost().is_none() {
         let looked_at = Arc::clone(&standing);
-        // What it finds is noted in the standing.
+        // The standing records the result.
         let _ = tokio::task::spawn_blocking(move || looked_at.check()).await;
         tokio::time::sleep(LOCAL_INTERVAL).await;
     }
 }
 
-/// The lease of a store on an object store.
+/// Lease of a store on an object store.
 #[derive(Clone)]
 struct Lease {
     objects: Arc<dyn ObjectStore>,
-    /// The folder of the tree.
+    /// Folder of the LSM.
     folder: ObjectPath,
     is_conditional: bool,
     request_timeout: Duration,
     duration: Duration,
 }
 
-/// A lease as it was read.
+/// Lease as it was read.
 struct FoundLease {
     bytes: Bytes,
     version: UpdateVersion,
 }
 
-/// Another owner's lease as an observer has seen it.
+/// Another owner's lease as observed.
 struct Observed {
     bytes: Bytes,
     since: Instant,
@@ -317,7 +318,7 @@ struct Observed {
 }
 
 impl Lease {
-    /// Takes the lease: at once where nobody has it, else once it has expired.
+    /// Takes the lease: at once if it is free, otherwise after it has expired.
     async fn take(&self, owner: &mut Owner, take_over: bool) -> Result<(), StoreError> {
         let mut observed: Option<Observed> = None;
         loop {
@@ -331,12 +332,12 @@ impl Lease {
             if is_free {
                 if let Some(other) = other {
                     let owner = described(&other.bytes);
-                    tracing::warn!(owner, take_over, "this process takes the store over");
+                    tracing::warn!(owner, take_over, "taking over the store");
                 }
                 if self.write(owner, found.map(|found| found.version)).await? {
                     return Ok(());
                 }
-                // Another process has been faster.
+                // Another process was faster.
             } else if let Some(found) = found {
                 self.observe(found.bytes, &mut observed);
             }
@@ -348,7 +349,7 @@ impl Lease {
         observed.is_some_and(|o| o.bytes == bytes && o.since.elapsed() >= self.duration)
     }
 
-    /// Notes what another owner's lease looks like, and since when; tells of it now and then.
+    /// Records another owner's lease, and since when it is unchanged; logs it from time to time.
     fn observe(&self, bytes: Bytes, observed: &mut Option<Observed>) {
         let now = Instant::now();
         let owner = described(&bytes);
@@ -362,7 +363,7 @@ impl Lease {
                 owner,
                 seconds = self.duration.as_secs(),
                 "the store is owned by another process; this one starts once that has stopped or \
-                 has not renewed its lease for so many seconds, and at once with --take-over"
+                 has not renewed its lease for this time, and at once with --take-over"
             );
         }
         let logged_at = logged_at.filter(|_| is_logged).unwrap_or(now);
@@ -402,7 +403,7 @@ impl Lease {
             return Err(StoreError::Lost(format!("it has been taken over by {other}")));
         }
         owner.renewals += 1;
-        // Where another process has changed it meanwhile, the next renewal tells.
+        // If another process has changed it in between, the next renewal reports that.
         self.write(owner, found.map(|found| found.version)).await.map(drop)
     }
 
@@ -438,8 +439,8 @@ impl Lease {
         answered(self.request_timeout, reading).await
     }
 
-    /// Writes the lease in the place of a version of it, or of none; `false` where another process
-    /// has changed it.
+    /// Writes the lease over a version of it, or creates it. Returns `false` if another process has
+    /// changed it.
     async fn write(&self, owner: &Owner, over: Option<UpdateVersion>) -> Result<bool, StoreError> {
         let mode = match over {
             None => PutMode::Create,
@@ -473,7 +474,7 @@ impl FoundLease {
     }
 }
 
-/// Waits for the object store for a bounded time.
+/// Waits for the object store, with a timeout.
 async fn answered<T>(
     limit: Duration,
     request: impl Future<Output = Result<T, StoreError>>,

@@ -20,7 +20,7 @@ fn owner(id: &str) -> Owner {
     Owner { id: id.to_owned(), host: "elsewhere".to_owned(), ..Owner::default() }
 }
 
-/// How long it takes to take a lease, by the clock of the runtime.
+/// Returns how long taking a lease lasts, by the clock of the runtime.
 async fn time_to_take(lease: &Lease, owner: &mut Owner, take_over: bool) -> Duration {
     let started = Instant::now();
     lease.take(owner, take_over).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_dead_process_of_this_machine_is_not_waited_for() {
     let lease = lease(&harness::memory(), true);
     lease.take(&mut alive.clone(), false).await.unwrap();
     assert_eq!(time_to_take(&lease, &mut Owner::this(None), false).await, Duration::ZERO);
-    // On another machine nobody knows.
+    // Unknown on another machine.
     for elsewhere in [
         Owner { machine: Some("another boot".to_owned()), ..alive.clone() },
         Owner { host: "elsewhere".to_owned(), ..alive.clone() },
@@ -105,7 +105,7 @@ async fn an_owner_notices_that_its_lease_has_been_taken() {
         let standing = Arc::new(Standing::remote());
         let renewing =
             tokio::spawn(lease.clone().renew_forever(first.clone(), Arc::clone(&standing)));
-        // A lease that is removed by hand is written anew.
+        // A lease that was deleted by hand is written again.
         lease.objects.delete(&lease.path()).await.unwrap();
         tokio::time::sleep(DURATION).await;
         assert!(lease.read().await.unwrap().unwrap().is_of(&first));
@@ -117,7 +117,7 @@ async fn an_owner_notices_that_its_lease_has_been_taken() {
     }
 }
 
-/// A store on objects in memory with a lease, which is renewed every few milliseconds.
+/// Opens a store in memory with a lease that is renewed every few milliseconds.
 async fn open_leased(objects: &Arc<dyn ObjectStore>, take_over: bool) -> Store {
     let mut location = Location::on(Arc::clone(objects));
     location.has_lease = true;

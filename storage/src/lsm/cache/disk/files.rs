@@ -1,4 +1,4 @@
-//! The files of the cache, and which of them go first.
+//! Files of the disk cache, and their eviction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,12 +11,12 @@ use bytes::Bytes;
 
 use super::FilePart;
 
-/// Bytes in front of those of the part.
+/// Bytes of the header before those of the part.
 const HEADER_BYTES: usize = 12;
-/// What a file is called until it is whole.
+/// Suffix of a file that is not complete yet.
 const UNFINISHED: &str = "unfinished";
 
-/// The files of a folder, bounded.
+/// Cache files of a folder, bounded in bytes.
 pub(super) struct Files {
     folder: PathBuf,
     bytes_max: u64,
@@ -25,12 +25,12 @@ pub(super) struct Files {
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
-    /// Numbers files that are being written, and failures.
+    /// Number of the next incomplete file.
     unfinished: AtomicU64,
     failures: AtomicU64,
 }
 
-/// Figures of the cache.
+/// Statistics of the disk cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DiskCacheStats {
     pub(crate) bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) struct DiskCacheStats {
 #[derive(Default)]
 struct Entries {
     files: HashMap<String, FileEntry>,
-    /// Names by when they were asked for, the longest ago first.
+    /// Names by time of last use, the least recently used first.
     by_use: BTreeMap<u64, String>,
     bytes: u64,
     clock: u64,
@@ -79,7 +79,7 @@ impl Entries {
         }
     }
 
-    /// Lets go of what was asked for longest ago until no more is held.
+    /// Evicts the least recently used entries until at most `bytes_max` bytes are left.
     fn shrink(&mut self, bytes_max: u64) -> Vec<String> {
         let mut gone = Vec::new();
         while self.bytes > bytes_max
@@ -128,10 +128,10 @@ impl Files {
         Ok(files)
     }
 
-    /// A part, if it is there and whole.
+    /// Returns a part if it is cached and undamaged.
     pub(super) fn read(&self, file: &str, number: u64) -> Option<FilePart> {
         let name = part_name(file, number);
-        // Unlocked again before the file is read, which may have to be let go of.
+        // The lock is released before the file is read, as a damaged file is removed.
         let is_kept = self.entries().touch(&name);
         let part = if is_kept { self.read_part(&name) } else { None };
         let counter = if part.is_some() { &self.hits } else { &self.misses };
@@ -149,7 +149,7 @@ impl Files {
         part
     }
 
-    /// Keeps a part.
+    /// Writes a part to the cache.
     pub(super) fn write(&self, file: &str, number: u64, file_bytes: u64, bytes: &Bytes) {
         let name = part_name(file, number);
         let encoded = encode(file_bytes, bytes);
@@ -165,15 +165,15 @@ impl Files {
             }
             Err(error) => {
                 let _ = std::fs::remove_file(&unfinished);
-                // A full disk fails each time: the first is told, the others are counted.
+                // A full disk fails each write: the first failure is logged, all are counted.
                 if self.failures.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::warn!(%error, "the disk cache cannot be written");
+                    tracing::warn!(%error, "disk cache write failed");
                 }
             }
         }
     }
 
-    /// Lets go of a part.
+    /// Removes a part.
     pub(super) fn remove(&self, file: &str, number: u64) {
         self.drop_part(&part_name(file, number));
     }
@@ -190,7 +190,7 @@ impl Files {
 
     fn drop_part(&self, name: &str) {
         self.entries().remove(name);
-        // It may not have been there.
+        // The file may be missing.
         let _ = std::fs::remove_file(self.folder.join(name));
     }
 
@@ -212,7 +212,7 @@ fn part_name(file: &str, number: u64) -> String {
     format!("{file}.{number:x}")
 }
 
-/// Whether a name is one of ours.
+/// Returns whether a file name is that of a part.
 fn is_part(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(file, number)| {
         file.ends_with(".sst") && u64::from_str_radix(number, 16).is_ok()

@@ -1,16 +1,15 @@
-//! Parts of the tree's files, kept on a local disk: for object stores behind a network.
+//! Cache of SST parts on a local disk, for remote object stores.
 //!
-//! Files of the tree never change, so a part of one is right for as long as it is whole. Those that
-//! the log is written to, and all small ones that name the others, are not kept, and merges go past
-//! the cache.
+//! SSTs are immutable, so an undamaged part is always valid. WAL files, manifests and compaction
+//! lists are not cached, and compactions bypass the cache.
 //!
 //! ```text
 //! folder/name of the file.number of the part, in hexadecimal
 //!   crc32c:4 LE of the rest │ bytes of the whole file:8 LE │ bytes of the part
 //! ```
 //!
-//! What cannot be read or written, or is damaged, is fetched instead. What was asked for longest
-//! ago makes room.
+//! A part that is damaged, or cannot be read or written, is fetched instead. The least recently
+//! used parts are evicted first.
 
 mod files;
 
@@ -34,10 +33,10 @@ use files::Files;
 use crate::lsm::objects::layer::{Layer, Layered};
 use crate::options::DiskCacheOptions;
 
-/// Writes to the disk in flight; what comes beyond is not kept.
+/// Maximum number of disk writes in flight; further parts are not cached.
 const WRITES_MAX: usize = 32;
 
-/// An object store with a cache in front of it.
+/// Object store with a disk cache.
 pub(crate) struct DiskCache {
     objects: Arc<dyn ObjectStore>,
     files: Arc<Files>,
@@ -45,7 +44,7 @@ pub(crate) struct DiskCache {
     writes: Arc<Semaphore>,
 }
 
-/// A part of a file, and how long the file is.
+/// Part of an SST, and the length of the whole file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FilePart {
     file_bytes: u64,
@@ -53,8 +52,8 @@ struct FilePart {
 }
 
 impl DiskCache {
-    /// A cache in a folder, which is created; what is there is used, and must have been written
-    /// in parts of the same length.
+    /// Opens the cache in a folder, which is created if missing. Existing files must have been
+    /// written with the same `part_bytes`.
     ///
     /// Errors: the folder cannot be used.
     pub(crate) fn open(
@@ -67,13 +66,13 @@ impl DiskCache {
         Ok(Layered(DiskCache { objects, files, part_bytes, writes }))
     }
 
-    /// What tells the figures.
+    /// Returns a function that reads the statistics.
     pub(crate) fn figures(&self) -> impl Fn() -> DiskCacheStats + Send + Sync + 'static {
         let files = Arc::clone(&self.files);
         move || files.stats()
     }
 
-    /// The range of a read that may be answered from here.
+    /// Returns the range of a read that may be served from the cache, and whether it is a retry.
     fn kept_range(options: &GetOptions) -> Option<(Range<u64>, bool)> {
         let tag = ObjectStoreCallTag::from_extensions(&options.extensions)?;
         let is_unconditional = options.if_match.is_none()
@@ -95,7 +94,7 @@ impl DiskCache {
         }
     }
 
-    /// The parts from here; with `is_wrong` none, and they are let go of.
+    /// Returns the cached parts. With `is_wrong`, removes them and returns none.
     async fn parts_on_disk(
         &self,
         name: &str,
@@ -114,11 +113,11 @@ impl DiskCache {
             };
             parts.map(read).collect()
         });
-        // A read that was cut off is as good as one that finds nothing.
+        // A cancelled read counts as a miss.
         reading.await.unwrap_or_else(|_| vec![None; count])
     }
 
-    /// Keeps parts once they are written, in nobody's way.
+    /// Writes parts to the disk in the background.
     fn keep(&self, name: &str, parts: Vec<(u64, FilePart)>) {
         let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else { return };
         let (files, name) = (Arc::clone(&self.files), name.to_owned());
@@ -144,7 +143,7 @@ impl DiskCache {
         let mut found = self.parts_on_disk(name, parts, is_wrong).await;
         let known_bytes = found.iter().flatten().map(|part| part.file_bytes).next();
         if let Some(file_bytes) = known_bytes {
-            // The last parts may lie behind the end of the file.
+            // The last parts may lie after the end of the file.
             found.truncate(file_bytes.div_ceil(part_bytes).saturating_sub(first) as usize);
         }
         let missing = |part: &Option<FilePart>| part.is_none();
@@ -184,7 +183,7 @@ impl DiskCache {
     }
 }
 
-/// Fetched bytes as parts: whole ones, or the last of the file.
+/// Splits fetched bytes into whole parts; the last part of the file may be shorter.
 fn split(start: u64, bytes: &Bytes, file_bytes: u64, part_bytes: u64) -> Vec<(u64, FilePart)> {
     let mut parts = Vec::new();
     for (at, chunk) in (0..bytes.len()).step_by(part_bytes as usize).enumerate() {
@@ -198,7 +197,7 @@ fn split(start: u64, bytes: &Bytes, file_bytes: u64, part_bytes: u64) -> Vec<(u6
     parts
 }
 
-/// The wanted bytes of the parts from `first` on.
+/// Assembles the requested bytes from the parts that start at number `first`.
 fn answer(
     meta: ObjectMeta,
     wanted: Range<u64>,

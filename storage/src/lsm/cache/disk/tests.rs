@@ -9,7 +9,7 @@ use super::*;
 use crate::sizes::Sizes;
 use crate::tests::harness;
 
-/// Counts what is asked for.
+/// Object store that counts reads.
 #[derive(Debug)]
 struct Counting(InMemory, Arc<AtomicUsize>);
 
@@ -35,7 +35,7 @@ struct Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The folder may be missing already.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -66,8 +66,8 @@ impl Fixture {
         self.cache = open(objects, &self.folder, bytes_max);
     }
 
-    /// Reads, compares, and waits until what was fetched is kept. Returns how often the object
-    /// store was asked.
+    /// Reads, compares, and waits until the fetched parts are written. Returns the number of reads
+    /// of the object store.
     async fn read(&self, range: Range<u64>, retry: Option<RetryReason>) -> usize {
         let asked = self.asked.load(Ordering::SeqCst);
         let mut tag = ObjectStoreCallTag::new(TableStoreKind::Main, SstType::Compacted);
@@ -140,7 +140,7 @@ fn parts_outlive_the_process_and_damaged_ones_are_fetched() {
         for wrong in [Vec::new(), whole[..20].to_vec(), flipped(5), flipped(30)] {
             std::fs::write(&file, &wrong).unwrap();
             assert_eq!(fixture.read(0..200, None).await, 1);
-            assert_eq!(fixture.read(0..200, None).await, 0, "it has been written anew");
+            assert_eq!(fixture.read(0..200, None).await, 0, "it has been written again");
         }
         std::fs::remove_file(&file).unwrap();
         assert_eq!(fixture.read(0..200, None).await, 1);

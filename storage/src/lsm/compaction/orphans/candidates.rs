@@ -1,4 +1,4 @@
-//! What lies on the object store before the tree is opened, and what of it is of no use.
+//! Objects that exist before the LSM is opened, and those of them that may be orphans.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -18,52 +18,51 @@ use crate::lsm::compaction::tables::{TABLE_SUFFIX, TABLES_FOLDER, is_among, name
 use crate::lsm::objects::location::{CHECK_FOLDER, Location};
 use crate::lsm::objects::uploads::Upload;
 
-/// How the names of all files of the tree end.
+/// Suffixes of the file names of the LSM.
 const SUFFIXES: [&str; 3] = [TABLE_SUFFIX, ".manifest", ".compactions"];
-/// Files of one kind that are looked at, beside those that are in use; the others with the start
-/// after the next.
+/// Maximum number of candidates of each kind; further ones are left to later starts.
 const FOUND_MAX: usize = 100_000;
-/// How deep below the tree's folder files lie.
+/// Maximum depth of files below the folder of the LSM.
 const FOLDER_DEPTH_MAX: usize = 3;
 
-/// What lies on the object store before the tree is opened.
+/// Objects that may be orphans, as listed before the LSM is opened.
 #[derive(Default)]
 pub(in crate::lsm) struct OrphanCandidates {
-    /// What is to be deleted.
+    /// Candidates that have not been tried, or may be tried again.
     pub(super) orphans: HashSet<Orphan>,
-    /// What could not be, until all else is.
+    /// Candidates whose deletion failed; tried again after all others.
     pub(super) failed: HashSet<Orphan>,
-    /// Files that a checkpoint kept at the last look.
+    /// SSTs that a checkpoint referenced at the last check.
     pub(super) pinned: HashSet<Orphan>,
-    /// Who wrote and who merged then.
+    /// Epochs of the writer and the compactor before the LSM is opened.
     writer_epoch: u64,
     pub(super) compactor_epoch: u64,
-    /// Merges that went on then.
+    /// Ids of the compactions that were active then.
     compactions: HashSet<String>,
 }
 
-/// Something that may be of no use.
+/// Object that may be an orphan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Orphan {
-    /// A file of the tree.
+    /// SST.
     Table(ObjectMetadata),
-    /// What a look at the object store has left.
+    /// Object of an earlier preflight check.
     Check(ObjectMetadata),
     Staged(StagedFile),
     Upload(Upload),
 }
 
-/// Half a file on a local disk.
+/// Incomplete file on a local disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StagedFile {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
-    /// When it was written to last.
+    /// Time of the last write.
     modified: Option<SystemTime>,
 }
 
 impl OrphanCandidates {
-    /// Lists what there is: before the tree is opened, and before its manifest is read.
+    /// Lists the candidates. To be called before the manifest is read and the LSM is opened.
     pub(in crate::lsm) async fn before_opening(
         location: &Location,
         objects: &Arc<dyn ObjectStore>,
@@ -76,7 +75,7 @@ impl OrphanCandidates {
                 Some(uploads) => uploads.list(&tables_folder).await.unwrap_or_else(|error| {
                     tracing::warn!(
                         error,
-                        "unfinished uploads cannot be listed; a rule of the bucket can delete them"
+                        "unfinished uploads cannot be listed; a lifecycle rule of the bucket can delete them"
                     );
                     Vec::new()
                 }),
@@ -98,8 +97,8 @@ impl OrphanCandidates {
         Ok(OrphanCandidates { orphans: orphans.collect(), ..OrphanCandidates::default() })
     }
 
-    /// The same without what a manifest names. It was read behind the listing, and the list of compactions
-    /// behind it.
+    /// Excludes the SSTs that a manifest references, and notes who wrote it. The manifest must have
+    /// been read after the listing, and the compactions after the manifest.
     pub(in crate::lsm) fn exclude_referenced_by(
         mut self,
         manifest: &VersionedManifest,
@@ -112,7 +111,7 @@ impl OrphanCandidates {
         self
     }
 
-    /// Leaves out what a manifest names.
+    /// Excludes the SSTs that a manifest references.
     pub(super) fn exclude_referenced(&mut self, manifest: &VersionedManifest) {
         let named = names_of(manifest);
         self.orphans.retain(|orphan| match orphan {
@@ -121,14 +120,15 @@ impl OrphanCandidates {
         });
     }
 
-    /// Sets aside the files that checkpoints keep, by their numbers.
+    /// Moves the SSTs with these ids, which checkpoints reference, to `pinned`.
     pub(super) fn set_pinned(&mut self, names: &HashSet<String>) {
         let is_pinned =
             |orphan: &Orphan| matches!(orphan, Orphan::Table(file) if is_among(file, names));
         self.pinned.extend(self.orphans.extract_if(is_pinned));
     }
 
-    /// Whether whoever made it names nothing any more.
+    /// Returns whether the processes that wrote the candidates are fenced, and their compactions
+    /// have ended.
     pub(super) fn is_fenced(
         &self,
         manifest: &VersionedManifest,
@@ -139,7 +139,7 @@ impl OrphanCandidates {
             && !active(compactions).any(|compaction| self.compactions.contains(&compaction))
     }
 
-    /// Files that no merge on a list has made.
+    /// Returns the SSTs that no listed compaction has written.
     pub(super) fn not_in_compaction(
         &self,
         compactions: Option<&VersionedCompactions>,
@@ -159,14 +159,14 @@ impl OrphanCandidates {
         self.has_only_pinned() && self.pinned.is_empty()
     }
 
-    /// Whether nothing is left but files that a checkpoint keeps.
+    /// Returns whether only SSTs that checkpoints reference are left.
     pub(super) fn has_only_pinned(&self) -> bool {
         self.orphans.is_empty() && self.failed.is_empty()
     }
 }
 
 impl StagedFile {
-    /// The file at a path, if it is there.
+    /// Returns the file at a path, if there is one.
     pub(super) fn at(path: PathBuf) -> Option<StagedFile> {
         let metadata = std::fs::symlink_metadata(&path).ok().filter(Metadata::is_file)?;
         Some(StagedFile { path, bytes: metadata.len(), modified: metadata.modified().ok() })
@@ -181,8 +181,8 @@ async fn list(
     files.try_collect().await.map_err(|error| unavailable(&error))
 }
 
-/// The files of merged data, up to some number that the manifest does not name: where there are so
-/// many that most are in use, it is read in the middle of the listing.
+/// Lists up to `found_max` SSTs. If there are more, the manifest is read during the listing, and
+/// the SSTs that it references are left out.
 async fn list_tables(
     location: &Location,
     objects: &Arc<dyn ObjectStore>,
@@ -224,7 +224,7 @@ fn metadata_of(file: ObjectMeta) -> ObjectMetadata {
     }
 }
 
-/// Halves of files below a folder of a local disk.
+/// Lists incomplete files below a folder of a local disk.
 async fn list_staged(folder: Option<PathBuf>) -> Vec<StagedFile> {
     let Some(folder) = folder else { return Vec::new() };
     let walking = tokio::task::spawn_blocking(move || {
@@ -247,8 +247,8 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<StagedFile>) {
     }
 }
 
-/// Whether a file bears the name that the object store of a local disk gives to a file of the tree
-/// until it is whole: no object can have it.
+/// Returns whether a file name is that of an incomplete file of the LSM: `LocalFileSystem` writes
+/// to `NAME#1` first, and no object can have this name.
 fn is_staged(name: &str) -> bool {
     name.rsplit_once('#').is_some_and(|(name, number)| {
         SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
@@ -261,7 +261,7 @@ fn listed(compactions: Option<&VersionedCompactions>) -> impl Iterator<Item = &C
     compactions.into_iter().flat_map(VersionedCompactions::recent_compactions)
 }
 
-/// The numbers of compactions that go on.
+/// Returns the ids of active compactions.
 fn active(compactions: Option<&VersionedCompactions>) -> impl Iterator<Item = String> {
     listed(compactions)
         .filter(|compaction| compaction.active())
@@ -297,7 +297,7 @@ mod tests {
             let location = Location::on(Arc::clone(&objects));
             let admin = Admin::builder(location.path.clone(), Arc::clone(&objects)).build();
             let named = names_of(&admin.read_manifest(None).await.unwrap().unwrap());
-            // A compaction may have left files that the manifest does not name any more.
+            // A compaction may have left SSTs that the manifest no longer references.
             for file in list(&*objects, &location.path.clone().join(TABLES_FOLDER)).await.unwrap() {
                 if !is_among(&file, &named) {
                     objects.delete(&file.location).await.unwrap();
@@ -305,7 +305,7 @@ mod tests {
             }
             let in_use = named.len();
             assert!(in_use > 3);
-            // Their names come after those of all that is in use.
+            // Ids after those of all SSTs in use.
             let orphan = |number: u8| {
                 ObjectPath::from(format!(
                     "tessella/compacted/7{}.sst",

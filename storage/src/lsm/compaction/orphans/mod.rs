@@ -1,37 +1,36 @@
-//! What a crash has left on the object store, and nobody else deletes.
+//! Cleanup of objects that a crash has left, and that SlateDB does not delete.
 //!
-//! slatedb deletes a file that no manifest names once a later merge has finished and a later file
-//! has been written, which may never be; and it does not know files that are none yet. So a start
-//! notes what is there before it opens the tree, and deletes of that what can be of no use:
-//!
-//! ```text
-//! compacted/ID.sst      written, but a crash came before the manifest that was to name it
-//! compacted/ID.sst      half of an upload in parts, which an object store keeps aside
-//! …/NAME#1              half a file on a local disk, under the name until it is whole
-//! check/NAME            of a look whether the object store can be used
-//! ```
-//!
-//! No clock of any machine tells what may go, but the order of things:
+//! SlateDB deletes an unreferenced SST only after a later compaction has finished and a later SST
+//! has been written, which may never happen. It does not know incomplete files at all. So a start
+//! lists what exists before it opens the LSM, and later deletes what cannot be in use:
 //!
 //! ```text
-//! look      list what is there; then read the manifest, then the list of compactions
-//! open      the manifest says that there is another writer, and another that compactions
-//! …         once it says both: whoever made what was listed is known to the manifest of the look,
-//!           so it has been fenced; and once none of the compactions of the look goes on: so nobody
-//!           names anything of it any more
-//! collect   at least a minute later: what neither the newest manifest names, nor one that a
-//!           checkpoint keeps, nor a merge that has just ended
+//! compacted/ID.sst      written, but the crash came before a manifest referenced it
+//! compacted/ID.sst      unfinished multipart upload
+//! …/NAME#1              incomplete file on a local disk
+//! check/NAME            object of a preflight check
 //! ```
 //!
-//! A file that only a checkpoint keeps is waited for. slatedb writes a checkpoint of some seconds with
-//! each merge, which stays in the manifest for minutes; after a crash nobody else may delete what was
-//! merged.
+//! The order of events decides what may be deleted, not a clock:
 //!
-//! Files that were named for a short while between the look and the opening may be read here: they go
-//! as [`garbage`](crate::lsm::compaction::garbage) says.
+//! ```text
+//! list      list the objects; then read the manifest, then the compactions
+//! open      a manifest with newer epochs of the writer and the compactor is written
+//! wait      until both epochs are newer, and no compaction from before is active: the
+//!           processes that wrote the listed objects are fenced, and no longer reference them
+//! collect   at least a minute later: what is not referenced by the newest manifest, by the
+//!           manifest of a checkpoint, or by a compaction that has just ended
+//! ```
 //!
-//! Whoever collects does other things as well, so it is done in rounds of bounded length. What cannot
-//! be deleted keeps nothing else from it: it is tried again behind the rest.
+//! An SST that only a checkpoint references is deleted after the checkpoint has ended. SlateDB
+//! writes a checkpoint of some seconds for each compaction, which stays in the manifest for
+//! minutes. After a crash, no other process would delete the inputs of the compaction.
+//!
+//! SSTs that were referenced between the listing and the opening may be read by this process: they
+//! are deleted by the rules of [`garbage`](crate::lsm::compaction::garbage).
+//!
+//! Rounds have a limited duration, as the caller has other work. A failed deletion does not block
+//! the others: it is tried again after them.
 
 mod candidates;
 
@@ -58,29 +57,29 @@ use crate::options::StoreOptions;
 pub(in crate::lsm) use candidates::OrphanCandidates;
 use candidates::{Orphan, StagedFile, unavailable};
 
-/// Things that are deleted at once, and how long a round of them may take: the next request is not
-/// waited for.
+/// Maximum number of deletions in flight, and of the duration of a round. Requests in flight are
+/// not awaited after it.
 const DELETES_MAX: usize = 8;
 const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What has been deleted of it.
+/// Statistics of deleted orphans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OrphanStats {
-    /// Files, and halves of such.
+    /// Deleted files, incomplete ones and uploads included.
     pub(crate) files: u64,
-    /// Their bytes, as far as they are known.
+    /// Bytes of the files; 0 for uploads.
     pub(crate) bytes: u64,
 }
 
-/// What a round has done.
+/// Result of a round.
 #[derive(Default)]
 struct Round {
     done: usize,
-    /// Why something has stayed: the first error.
+    /// First error of a deletion.
     error: Option<StoreError>,
 }
 
-/// What a crash has left, until it has been deleted.
+/// Cleanup of orphans; it has nothing to do once all are deleted.
 pub(in crate::lsm) struct Orphans {
     object_store: Arc<dyn ObjectStore>,
     path: ObjectPath,
@@ -88,16 +87,16 @@ pub(in crate::lsm) struct Orphans {
     in_use: TablesInUse,
     request_timeout: Duration,
     age_min: Duration,
-    /// Maximum number of things that are tried in a round.
+    /// Maximum number of deletions in a round.
     per_round: usize,
-    /// None once there is nothing left.
+    /// `None` once nothing is left.
     leftover: Mutex<Option<(OrphanCandidates, Instant)>>,
     files: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Orphans {
-    /// What is to be deleted of what was found, `orphan_age_min` from now on at the earliest.
+    /// Creates the cleanup. It begins `orphan_age_min` from now at the earliest.
     pub(in crate::lsm) fn new(
         location: &Location,
         objects: Arc<dyn ObjectStore>,
@@ -120,7 +119,7 @@ impl Orphans {
         }
     }
 
-    /// What has been deleted since the start.
+    /// Returns the number of files deleted since the start.
     pub(in crate::lsm) fn stats(&self) -> OrphanStats {
         OrphanStats {
             files: self.files.load(Ordering::Relaxed),
@@ -128,7 +127,8 @@ impl Orphans {
         }
     }
 
-    /// Deletes some of what may go by now. What fails is tried again after all else, and another while.
+    /// Deletes some of the orphans that may be deleted by now. Failed deletions are tried again
+    /// after the others, and after another wait.
     pub(in crate::lsm) async fn collect(&self) {
         let mut leftover = self.leftover.lock().await;
         let Some((found, since)) = leftover.as_mut() else { return };
@@ -141,7 +141,7 @@ impl Orphans {
             round.error = Some(error);
         }
         if let Some(error) = &round.error {
-            tracing::warn!(%error, "what a crash has left cannot be deleted; it is tried again");
+            tracing::warn!(%error, "orphaned files cannot be deleted; the next round tries again");
         }
         let has_stayed = !found.failed.is_empty() || !found.pinned.is_empty();
         if round.done == 0 && (round.error.is_some() || has_stayed) {
@@ -151,14 +151,14 @@ impl Orphans {
         let OrphanStats { files, bytes } = self.stats();
         if files > before.files {
             let (files, bytes) = (files - before.files, bytes - before.bytes);
-            tracing::info!(files, bytes, "what a crash had left has been deleted");
+            tracing::info!(files, bytes, "orphaned files have been deleted");
         }
         if found.is_empty() {
             *leftover = None;
         }
     }
 
-    /// Whether something is still to be deleted that no checkpoint keeps.
+    /// Returns whether orphans are left that no checkpoint references.
     #[cfg(test)]
     pub(in crate::lsm) async fn is_waiting(&self) -> bool {
         let leftover = self.leftover.lock().await;
@@ -172,7 +172,7 @@ impl Orphans {
     ) -> Result<(), StoreError> {
         let admin = Admin::builder(self.path.clone(), Arc::clone(&self.object_store)).build();
         let limit = self.request_timeout;
-        // In this order: a merge leaves the list once the manifest names what it has made.
+        // Compactions first: one leaves the list once the manifest references its output.
         let compactions = in_time(limit, admin.read_compactions(None)).await?;
         let newest = in_time(limit, admin.read_manifest(None)).await?;
         let newest = newest.ok_or_else(|| missing("the newest manifest"))?;
@@ -199,7 +199,7 @@ impl Orphans {
         Ok(())
     }
 
-    /// Deletes what there is time for, and takes it off what was found.
+    /// Deletes orphans until the time is over, and removes them from the candidates.
     async fn delete_all(
         &self,
         tried: Vec<Orphan>,
@@ -231,14 +231,14 @@ impl Orphans {
         }
     }
 
-    /// Deletes one orphan; there is no error where it has gone already.
+    /// Deletes one orphan. It is no error if it does not exist.
     async fn delete(&self, orphan: &Orphan) -> Result<(), StoreError> {
         let (deleted, bytes) = match orphan {
             Orphan::Table(file) | Orphan::Check(file) => {
                 (self.object_store.delete(&file.location).await, file.size)
             }
             Orphan::Staged(file) => return self.delete_staged(file.clone()).await,
-            // How much has been uploaded is not known.
+            // The size of an upload is not known.
             Orphan::Upload(upload) => match &self.uploads {
                 Some(uploads) => (uploads.abort(upload).await, 0),
                 None => return Ok(()),
@@ -252,7 +252,7 @@ impl Orphans {
         Ok(())
     }
 
-    /// Deletes half a file, unless somebody has gone on with it since.
+    /// Deletes an incomplete file, unless it has changed since.
     async fn delete_staged(&self, staged: StagedFile) -> Result<(), StoreError> {
         let bytes = staged.bytes;
         let deleting = tokio::task::spawn_blocking(move || {
@@ -295,7 +295,7 @@ mod tests {
     use crate::sizes::Sizes;
     use crate::tests::harness::{self, batch, labels, open};
 
-    /// Something that a crash might have left.
+    /// Orphan that a crash might have left.
     const ORPHAN: &str = "tessella/compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst";
 
     async fn found(location: &Location) -> OrphanCandidates {
@@ -323,7 +323,7 @@ mod tests {
         location.object_store.head(&ObjectPath::from(ORPHAN)).await.is_ok()
     }
 
-    /// A store with a file that no manifest names.
+    /// Opens a store with an unreferenced SST.
     async fn store_with_orphan() -> (Location, Store) {
         let objects = harness::memory();
         let store = open(&objects).await.unwrap();
@@ -334,7 +334,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(120);
 
-    /// Waits until the process that has opened a store last is the only one that compactions.
+    /// Waits until the process that opened a store last is the only one that compacts.
     async fn collect_once_fenced(orphans: &Orphans) {
         let started = Instant::now();
         loop {
@@ -351,7 +351,7 @@ mod tests {
     fn nothing_goes_before_whoever_wrote_it_has_been_fenced() {
         harness::run(async {
             let (location, writer) = store_with_orphan().await;
-            // The compactor of the writer has begun once there is a list of compactions.
+            // The compactor of the writer has started once there is a compaction list.
             let reads = Reads::default();
             let looked = loop {
                 let found = found(&location).await;
@@ -393,7 +393,7 @@ mod tests {
         });
     }
 
-    /// Uploads, of which some cannot be aborted, and how often each has been tried.
+    /// Uploads of which some cannot be aborted, with the number of attempts of each.
     #[derive(Debug)]
     struct Stubborn {
         uploads: Vec<Upload>,
@@ -430,7 +430,7 @@ mod tests {
                 id: number.to_string(),
             };
             let per_round = Sizes::small().orphans_per_round;
-            // More than a round has room for, and more than those that can go.
+            // More than fit into a round, and more than can be deleted.
             let is_refused = |upload: &Upload| upload.id.len() > 1;
             let stubborn = Arc::new(Stubborn {
                 uploads: (0..2 * per_round + 10).map(upload).collect(),

@@ -1,4 +1,4 @@
-//! Where a store lies: a path or a URL, resolved to an object store.
+//! Location of a store: a path or URL, resolved to an object store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,39 +22,39 @@ use super::preflight;
 use super::uploads::Uploads;
 use remote::{Kind, Remote};
 
-/// The folder of the tree under the store's path.
+/// Folder of the LSM below the path of the store.
 pub(in crate::lsm) const ROOT: &str = "tessella";
-/// The folder, under that of the tree, of objects that a look at the object store makes.
+/// Folder of preflight objects, below that of the LSM.
 pub(in crate::lsm) const CHECK_FOLDER: &str = "check";
 
-/// How often files of no use are looked for, and on a local disk.
+/// Intervals of garbage collection, remote and on a local disk.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(60);
 const LOCAL_GARBAGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where a store lies.
+/// Location of a store.
 pub(crate) struct Location {
-    /// What holds the objects.
+    /// Object store.
     pub(crate) object_store: Arc<dyn ObjectStore>,
-    /// The path of the tree in it.
+    /// Path of the LSM in it.
     pub(crate) path: ObjectPath,
-    /// Whether an object can be overwritten only if it is unchanged.
+    /// Whether the object store supports conditional overwrites (If-Match).
     pub(crate) has_conditional_overwrite: bool,
-    /// How often files of no use are looked for: on an object store each look costs a request.
+    /// Interval of garbage collection, each run of which costs requests.
     pub(crate) garbage_interval: Duration,
-    /// The store's folder on a local disk.
+    /// Folder of the store on a local disk.
     folder: Option<PathBuf>,
-    /// What keeps halves of uploads, where it says which.
+    /// Multipart uploads, if the object store can list them.
     pub(crate) uploads: Option<Arc<dyn Uploads>>,
-    /// What is behind a network, and its URL as it may be shown.
+    /// Remote object store, and its URL without credentials.
     remote: Option<(Remote, String)>,
-    /// Whether a lease says which process writes to it.
+    /// Whether a lease names the process that writes.
     pub(crate) has_lease: bool,
-    /// What a simulation decides of the tree.
+    /// Clock and seed of a simulation.
     #[cfg(test)]
     pub(crate) simulated: Option<Simulated>,
 }
 
-/// What is otherwise the machine's to say, so that a run can be repeated.
+/// Sources of nondeterminism that a simulation replaces.
 #[cfg(test)]
 #[derive(Debug, Clone)]
 pub(crate) struct Simulated {
@@ -62,12 +62,12 @@ pub(crate) struct Simulated {
     pub(crate) seed: u64,
 }
 
-/// Objects in memory that outlive the stores on them, as a bucket outlives a process.
+/// Objects in memory that outlive the stores on them, like a bucket.
 #[derive(Debug, Clone)]
 pub struct SharedMemory(Arc<dyn ObjectStore>);
 
 impl Default for SharedMemory {
-    /// Empty.
+    /// Creates an empty one.
     fn default() -> Self {
         SharedMemory(Arc::new(InMemory::new()))
     }
@@ -78,20 +78,20 @@ impl SharedMemory {
         Location::on(Arc::clone(&self.0))
     }
 
-    /// The objects of a copy that [`Store::snapshot`](crate::Store::snapshot) has made, by its name.
+    /// Returns the objects of a snapshot made by [`Store::snapshot`](crate::Store::snapshot).
     pub fn snapshot(&self, name: &str) -> SharedMemory {
         let copy = ObjectPath::from(crate::lsm::SNAPSHOTS_FOLDER).join(name);
         SharedMemory(Arc::new(PrefixStore::new(Arc::clone(&self.0), copy)))
     }
 
-    /// The same objects, but each read takes so long more, as over a network.
+    /// Returns the same objects with a delay on each read, like a network.
     pub fn delayed(&self, delay: Duration) -> SharedMemory {
         let config = ThrottleConfig { wait_get_per_call: delay, ..ThrottleConfig::default() };
         SharedMemory(Arc::new(ThrottledStore::new(Arc::clone(&self.0), config)))
     }
 }
 
-/// The folder that a URL of a store names, if it is one on a local disk. It may not exist.
+/// Returns the folder of a URL on a local disk. It may not exist.
 pub fn local_folder(url: &str) -> Option<PathBuf> {
     match url.split_once("://") {
         None if url.is_empty() => None,
@@ -102,24 +102,25 @@ pub fn local_folder(url: &str) -> Option<PathBuf> {
 }
 
 impl Location {
-    /// Resolves a plain path, `file:///path`, `memory:///`, or `s3://bucket/prefix`, `gs://…` and
-    /// `az://…` alike.
+    /// Resolves a plain path, `file:///path`, `memory:///`, `s3://bucket/prefix`, `gs://…` or
+    /// `az://…`.
     ///
-    /// A local folder is created. An object store is not asked yet ([`Location::check`]).
-    /// Errors: a URL of another kind, or a place that cannot be used.
+    /// A local folder is created. A remote object store is not accessed yet ([`Location::check`]).
+    ///
+    /// Errors: the URL has another scheme, or the folder cannot be used.
     pub(crate) fn parse(url: &str, options: &RemoteOptions) -> Result<Location, StoreError> {
         Location::parse_with(url, options, Location::local)
     }
 
-    /// The same for a place that is only read: a local folder is not created.
+    /// Resolves a URL for reading: a local folder is not created.
     ///
-    /// Errors: [`StoreError::NoStore`] where there is none, too.
+    /// Errors: also [`StoreError::NoStore`] if there is no folder.
     pub(crate) fn find(url: &str, options: &RemoteOptions) -> Result<Location, StoreError> {
         let mut missing = None;
         let found = Location::parse_with(url, options, |path| {
             if !path.is_dir() {
                 missing =
-                    Some(StoreError::NoStore(format!("there is no folder {}", path.display())));
+                    Some(StoreError::NoStore(format!("folder {} does not exist", path.display())));
             }
             Location::existing(path)
         });
@@ -147,32 +148,32 @@ impl Location {
             Some((scheme, rest)) => match Kind::of_scheme(scheme) {
                 Some(kind) => Location::remote(kind, &shown, rest, options).map_err(invalid),
                 None => Err(invalid(format!(
-                    "unknown scheme {scheme:?}; known are a plain path, file, memory, s3, gs and az"
+                    "unknown scheme {scheme:?}; use a plain path, file, memory, s3, gs or az"
                 ))),
             },
         }
     }
 
-    /// The folder of the tree on a local disk.
+    /// Returns the folder of the LSM on a local disk.
     pub(in crate::lsm) fn lsm_folder(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(ROOT))
     }
 
-    /// Whether it is behind a network.
+    /// Returns whether the object store is remote.
     pub(crate) fn is_remote(&self) -> bool {
         self.remote.is_some()
     }
 
-    /// The folder of some of its objects, where they are files of a local disk.
+    /// Returns the local folder of an object path, on a local disk.
     pub(in crate::lsm) fn folder_of(&self, path: &ObjectPath) -> Option<PathBuf> {
         let mut folder = self.folder.clone()?;
         folder.extend(path.parts().map(|part| part.as_ref().to_owned()));
         Some(folder)
     }
 
-    /// Looks whether an object store can be read; nothing is written to it.
+    /// Checks that a remote object store can be read. Writes nothing.
     ///
-    /// Errors: what is wrong, and what can be done.
+    /// Errors: the problem, and advice.
     pub(crate) async fn check_readable(&self) -> Result<(), StoreError> {
         let Some((remote, _)) = &self.remote else { return Ok(()) };
         let checked =
@@ -180,10 +181,11 @@ impl Location {
         checked.map_err(|found| self.problem(found))
     }
 
-    /// Looks whether an object store can be used, and what it can do.
+    /// Checks that a remote object store can be used, and detects its features.
     ///
-    /// Takes some requests, and 20 s at most; nothing on a local disk or in memory.
-    /// Errors: what is wrong, and what can be done.
+    /// Takes some requests, and at most 20 s; nothing on a local disk or in memory.
+    ///
+    /// Errors: the problem, and advice.
     pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
         let Some((remote, _)) = &self.remote else { return Ok(()) };
         let checked = preflight::check(self.object_store.as_ref(), &self.path, remote).await;
@@ -204,12 +206,12 @@ impl Location {
         }
     }
 
-    /// A store in memory, empty.
+    /// Returns an empty store in memory.
     pub(crate) fn memory() -> Location {
         Location::on(Arc::new(InMemory::new()))
     }
 
-    /// A store on an object store.
+    /// Returns a store on an object store.
     pub(crate) fn on(object_store: Arc<dyn ObjectStore>) -> Location {
         Location {
             object_store: Arc::new(Checksummed::new(object_store)),
@@ -225,7 +227,7 @@ impl Location {
         }
     }
 
-    /// Another store at a path of the same object store.
+    /// Returns another store on the same object store.
     pub(in crate::lsm) fn beside(object_store: Arc<dyn ObjectStore>, path: ObjectPath) -> Location {
         Location { object_store, path, has_conditional_overwrite: false, ..Location::memory() }
     }
@@ -262,7 +264,7 @@ impl Location {
     }
 }
 
-/// The path of a file URL, `%41` and the like resolved.
+/// Decodes the path of a file URL, such as `%41`.
 fn decoded_path(path: &str) -> Result<PathBuf, String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();

@@ -1,7 +1,7 @@
-//! Object stores behind a network: their clients, and the words to talk of them.
+//! Clients of remote object stores, and the terms that messages use for them.
 //!
-//! A client repeats a request a few times within seconds, so that a failure is told of soon; what
-//! is worth more patience is repeated by the tree ([`crate::StoreOptions::object_store_retries_max`]).
+//! A client retries a request a few times within seconds, so that failures are reported soon. The
+//! LSM retries for longer ([`crate::StoreOptions::object_store_retries_max`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use slatedb::object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryCo
 use crate::lsm::objects::uploads::{S3Uploads, Uploads};
 use crate::remote::{AzureOptions, GcsOptions, RemoteOptions, S3Options};
 
-/// How often a client repeats a request, and for how long.
+/// Maximum number of retries of a client, and their total time.
 const RETRIES_MAX: usize = 2;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What kind of object store.
+/// Kind of a remote object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lsm) enum Kind {
     S3,
@@ -27,18 +27,18 @@ pub(in crate::lsm) enum Kind {
     Azure,
 }
 
-/// An object store behind a network.
+/// Remote object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::lsm) struct Remote {
     pub(in crate::lsm) kind: Kind,
-    /// The bucket's name.
+    /// Name of the bucket.
     pub(in crate::lsm) bucket: String,
-    /// The server that was named, where one was.
+    /// Configured endpoint, if any.
     pub(in crate::lsm) endpoint: Option<String>,
 }
 
 impl Kind {
-    /// The kind of a URL's scheme.
+    /// Returns the kind for a URL scheme.
     pub(in crate::lsm) fn of_scheme(scheme: &str) -> Option<Kind> {
         match scheme {
             "s3" => Some(Kind::S3),
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// What it calls a bucket.
+    /// Returns the term for a bucket.
     pub(in crate::lsm) fn bucket(self) -> &'static str {
         match self {
             Kind::S3 | Kind::Gcs => "bucket",
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// What a server of the kind is called.
+    /// Returns the term for a server.
     pub(in crate::lsm) fn server(self) -> &'static str {
         match self {
             Kind::S3 => "an S3 server",
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// What sets the server.
+    /// Returns the settings of the endpoint.
     pub(in crate::lsm) fn endpoint_setting(self) -> &'static str {
         match self {
             Kind::S3 => "--storage.s3.endpoint (or AWS_ENDPOINT_URL)",
@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// What sets the credentials.
+    /// Returns the settings of the credentials.
     pub(in crate::lsm) fn credentials_setting(self) -> &'static str {
         match self {
             Kind::S3 => {
@@ -97,7 +97,7 @@ impl Kind {
         }
     }
 
-    /// What the holder of a key must be allowed.
+    /// Returns the permissions that a key needs.
     pub(in crate::lsm) fn rights(self) -> &'static str {
         match self {
             Kind::S3 => "s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket",
@@ -107,15 +107,15 @@ impl Kind {
     }
 }
 
-/// A client of an object store, and what it says of uploads in parts, if anything.
+/// Client of an object store, and of its multipart uploads if it can list them.
 pub(in crate::lsm) struct Client {
     pub(in crate::lsm) objects: Arc<dyn ObjectStore>,
     pub(in crate::lsm) uploads: Option<Arc<dyn Uploads>>,
-    /// The server that was named, where one was.
+    /// Configured endpoint, if any.
     endpoint: Option<String>,
 }
 
-/// The client of a URL, the path in its bucket, and what to call it.
+/// Returns the client of a URL, the path in its bucket, and its description.
 pub(in crate::lsm) fn connect(
     kind: Kind,
     rest: &str,
@@ -124,7 +124,11 @@ pub(in crate::lsm) fn connect(
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let scheme = kind.scheme();
     if bucket.is_empty() {
-        return Err(format!("it names no {}: {scheme}://{}/prefix", kind.bucket(), kind.bucket()));
+        return Err(format!(
+            "the {} is missing: {scheme}://{}/prefix",
+            kind.bucket(),
+            kind.bucket()
+        ));
     }
     if bucket.contains('@') {
         let settings = kind.credentials_setting();
@@ -147,7 +151,7 @@ fn s3(bucket: &str, options: &S3Options) -> Result<Client, String> {
     s3_from(AmazonS3Builder::from_env(), bucket, options)
 }
 
-/// The client of settings of the environment and others, which go before them.
+/// Returns the client of settings; these take precedence over the environment.
 fn s3_from(
     environment: AmazonS3Builder,
     bucket: &str,
@@ -269,14 +273,13 @@ fn check_http(
 ) -> Result<(), String> {
     match endpoint {
         Some(endpoint) if endpoint.starts_with("http://") && !is_allowed => Err(format!(
-            "the endpoint {endpoint} is without TLS: set {flag} (or {variable}=true) to use it \
-             all the same"
+            "the endpoint {endpoint} does not use TLS: set {flag} (or {variable}=true) to allow it"
         )),
         _ => Ok(()),
     }
 }
 
-/// The endpoint with the bucket in front of its host.
+/// Returns the endpoint with the bucket before its host.
 fn in_front(bucket: &str, endpoint: &str) -> String {
     match endpoint.split_once("://") {
         Some((scheme, host)) if !host.starts_with(&format!("{bucket}.")) => {
@@ -286,7 +289,7 @@ fn in_front(bucket: &str, endpoint: &str) -> String {
     }
 }
 
-/// The text of an error about settings, without what the setting is.
+/// Returns the text of an error about settings, without the name of the object store.
 fn mended(error: &slatedb::object_store::Error) -> String {
     match error {
         slatedb::object_store::Error::Generic { source, .. } => source.to_string(),
@@ -320,7 +323,7 @@ mod tests {
         for (status, body, expected) in [
             ("200 OK", listing, Ok(1)),
             ("403 Forbidden", "", Err("s3:ListBucketMultipartUploads")),
-            ("500 Internal Server Error", "", Err("the answer is 500 Internal Server Error")),
+            ("500 Internal Server Error", "", Err("the response is 500 Internal Server Error")),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let proxy = format!("http://{}", listener.local_addr().unwrap());
@@ -368,8 +371,8 @@ mod tests {
     fn wrong_urls_and_endpoints_are_named() {
         let none = RemoteOptions::default();
         for (kind, rest, options, expected) in [
-            (Kind::S3, "", &none, "names no bucket: s3://bucket/prefix"),
-            (Kind::Azure, "/x", &none, "names no container: az://container/prefix"),
+            (Kind::S3, "", &none, "the bucket is missing: s3://bucket/prefix"),
+            (Kind::Azure, "/x", &none, "the container is missing: az://container/prefix"),
             (Kind::S3, "key:hush@bucket", &none, "credentials do not belong in it"),
             (Kind::Gcs, "bucket?x=1", &none, "expected gs://bucket/prefix and nothing else"),
             (Kind::S3, "bucket", &s3_at("localhost:9000"), "is not a URL such as"),

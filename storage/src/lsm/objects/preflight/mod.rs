@@ -1,14 +1,14 @@
-//! The look at an object store before a store is opened on it.
+//! Checks of an object store before a store is opened on it.
 //!
 //! ```text
-//! put if absent     reachable? the right server, bucket, key, region? may it write?
-//! put if absent     refused now, or two servers would write to one store without noticing
-//! put if unchanged  refused with a wrong tag, taken with the right one; may be missing
-//! get, list, delete may it?
+//! put if absent     checks the endpoint, bucket, key, region and the right to write
+//! put if absent     must fail now, or two servers could write to one store unnoticed
+//! put if unchanged  must fail with a wrong tag and succeed with the right one; optional
+//! get, list, delete checks the rights
 //! ```
 //!
-//! The tree has endless patience with requests that fail, so what cannot succeed is found here,
-//! and told in a sentence that says what to do.
+//! The LSM retries failed requests without end. So errors that cannot pass are detected here, and
+//! reported with advice.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,12 @@ use slatedb::object_store::{
 use crate::lsm::objects::location::CHECK_FOLDER;
 use crate::lsm::objects::location::remote::{Kind, Remote};
 
-/// How long the whole look may take.
+/// Timeout for all checks together.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of a server's own words that are passed on.
+/// Maximum length of a server's message.
 const DETAIL_BYTES_MAX: usize = 200;
 
-/// Who is asked for credentials where none are set.
+/// Hosts that provide credentials if none are set.
 const CREDENTIAL_HOSTS: [&str; 6] = [
     "169.254.169.254",
     "169.254.170.2",
@@ -39,21 +39,21 @@ const CREDENTIAL_HOSTS: [&str; 6] = [
     "https://sts.",
 ];
 
-/// What is wrong with an object store, and what can be done.
+/// Problem of an object store, and advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) problem: String,
     pub(crate) advice: String,
 }
 
-/// What an object store can do beside what it must.
+/// Optional features of an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lsm) struct Abilities {
-    /// Overwrite an object only if it is unchanged.
+    /// Conditional overwrites (If-Match).
     pub(in crate::lsm) has_conditional_overwrite: bool,
 }
 
-/// Looks at an object store, in a folder of its own.
+/// Checks an object store, in a folder of its own.
 pub(in crate::lsm) async fn check(
     objects: &dyn ObjectStore,
     folder: &ObjectPath,
@@ -62,7 +62,7 @@ pub(in crate::lsm) async fn check(
     check_within(objects, folder, remote, CHECK_TIMEOUT).await
 }
 
-/// Looks whether an object store lets its objects be listed, which is what readers do first.
+/// Checks that objects can be listed, which is the first request of readers.
 pub(in crate::lsm) async fn check_readable(
     objects: &dyn ObjectStore,
     folder: &ObjectPath,
@@ -89,7 +89,7 @@ async fn check_within(
     }
 }
 
-/// A name that no other look uses.
+/// Returns a name that no other check uses.
 fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Look<'_> {
         let first = self.put("first", PutMode::Create).await;
         let version = match first {
             Ok(version) => Some(version),
-            // The answer to an attempt before has been lost.
+            // The response to an earlier attempt was lost.
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => None,
             Err(error) => return Err(self.problem(&error, "write")),
         };
@@ -118,7 +118,7 @@ impl Look<'_> {
             tracing::warn!(
                 %problem,
                 %advice,
-                "the object store may not give back the room of what is deleted"
+                "deleted data may keep its space in the object store"
             );
         }
         result
@@ -145,9 +145,8 @@ impl Look<'_> {
         match read {
             Ok(bytes) if bytes.as_ref() == b"first" => {}
             Ok(_) => {
-                return Err(self.unconditional(
-                    "has refused to overwrite an object and overwritten it all the same",
-                ));
+                return Err(self
+                    .unconditional("has refused to overwrite an object, but has overwritten it"));
             }
             Err(error) => return Err(self.problem(&error, "read")),
         }
@@ -157,14 +156,14 @@ impl Look<'_> {
         let has_conditional_overwrite = self.overwrites_unchanged(version).await;
         if !has_conditional_overwrite {
             tracing::warn!(
-                "the object store does not overwrite objects on the condition that they are \
-                 unchanged (If-Match); files of no use are kept a little longer for it"
+                "the object store does not support conditional overwrites (If-Match); unreferenced \
+                 files are kept longer"
             );
         }
         Ok(Abilities { has_conditional_overwrite })
     }
 
-    /// Whether an object is overwritten if it is unchanged, and only then.
+    /// Returns whether conditional overwrites work.
     async fn overwrites_unchanged(&self, version: Option<UpdateVersion>) -> bool {
         let Some(version) = version else { return false };
         let unchanged = self.put("third", PutMode::Update(version.clone())).await;
@@ -199,7 +198,7 @@ impl Look<'_> {
         format!("check {setting}, the network, and that the server is running")
     }
 
-    /// What an error means, of a request that was to do something.
+    /// Returns the problem that an error of a request means.
     fn problem(&self, error: &Error, what: &str) -> Problem {
         let kind = self.remote.kind;
         let said = ErrorText::of(error);
@@ -207,7 +206,7 @@ impl Look<'_> {
         let credentials = kind.credentials_setting();
         if said.is_about_credentials {
             return of(
-                format!("cannot be asked, as no credentials could be had ({})", said.detail),
+                format!("cannot be accessed, as there are no credentials ({})", said.detail),
                 format!("set {credentials}"),
             );
         }
@@ -220,23 +219,20 @@ impl Look<'_> {
             Some("NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
                 return of(
                     format!("has no {} {:?}", kind.bucket(), self.remote.bucket),
-                    format!("create the {}, or mend --storage.url", kind.bucket()),
+                    format!("create the {}, or fix --storage.url", kind.bucket()),
                 );
             }
             Some("InvalidAccessKeyId" | "XAdminUserNotFound" | "InvalidToken" | "ExpiredToken") => {
-                return of(
-                    "does not know the access key".to_owned(),
-                    format!("mend {credentials}"),
-                );
+                return of("does not know the access key".to_owned(), format!("fix {credentials}"));
             }
             Some(
                 "SignatureDoesNotMatch" | "AuthenticationFailed" | "InvalidAuthenticationInfo",
             ) => {
-                return of("finds the secret key wrong".to_owned(), format!("mend {credentials}"));
+                return of("rejects the secret key".to_owned(), format!("fix {credentials}"));
             }
             Some("RequestTimeTooSkewed") => {
                 return of(
-                    "finds the clock of this machine wrong".to_owned(),
+                    "rejects the clock of this machine".to_owned(),
                     "set the clock".to_owned(),
                 );
             }
@@ -265,7 +261,7 @@ impl Look<'_> {
             ),
             None => of(format!("cannot be reached ({})", said.detail), self.endpoint_advice()),
             Some(401 | 403) => of(
-                format!("does not let the holder of this key {what} ({})", said.detail),
+                format!("denies this key the right to {what} ({})", said.detail),
                 format!(
                     "grant {} on {} {:?}, or use another key ({})",
                     kind.rights(),
@@ -276,7 +272,7 @@ impl Look<'_> {
             ),
             Some(404) if said.code.is_none() && kind != Kind::S3 => of(
                 format!("has no {} {:?} ({})", kind.bucket(), self.remote.bucket, said.detail),
-                format!("create the {}, or mend --storage.url", kind.bucket()),
+                format!("create the {}, or fix --storage.url", kind.bucket()),
             ),
             Some(300..=499) if said.code.is_none() => of(
                 format!("does not answer as {} does ({})", kind.server(), said.detail),
@@ -294,14 +290,14 @@ impl Look<'_> {
     }
 }
 
-/// What an error says.
+/// Parsed text of an error.
 #[derive(Debug, Default)]
 struct ErrorText {
     status: Option<u16>,
-    /// The code in the answer.
+    /// Error code in the response.
     code: Option<String>,
     is_bare_redirect: bool,
-    /// Whether it is not the object store that was asked, but who gives credentials.
+    /// Whether the error comes from a provider of credentials.
     is_about_credentials: bool,
     detail: String,
 }
@@ -322,7 +318,7 @@ impl ErrorText {
                 format!("status {status}, {code}: {}", message.unwrap_or("no message"))
             }
             (None, Some(status)) => format!("status {status}"),
-            _ if is_bare_redirect => "it redirects without saying where to".to_owned(),
+            _ if is_bare_redirect => "it redirects without a location".to_owned(),
             _ => innermost(error),
         };
         ErrorText {
@@ -339,14 +335,14 @@ impl ErrorText {
     }
 }
 
-/// What stands between two texts, of a sensible length.
+/// Returns the text between two others, if it is not empty or too long.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     let rest = &text[text.find(start)? + start.len()..];
     let found = &rest[..rest.find(end)?];
     (!found.is_empty() && found.len() <= DETAIL_BYTES_MAX).then_some(found)
 }
 
-/// The cause behind all causes.
+/// Returns the innermost cause.
 fn innermost(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut is_timeout = false;

@@ -7,7 +7,7 @@ use slatedb::object_store::{PutOptions, PutResult, Result};
 use super::*;
 use crate::lsm::{Layer, Layered};
 
-/// How an object store deals with conditions.
+/// Behavior of an object store on conditional writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Conditions {
     Kept,
@@ -88,7 +88,7 @@ fn conditions_are_found_out_and_nothing_is_left() {
 }
 
 #[test]
-fn errors_are_told_apart() {
+fn errors_are_distinguished() {
     let objects = InMemory::new();
     let remote = remote();
     let look = Look { objects: &objects, remote: &remote, object: ObjectPath::from("x") };
@@ -107,13 +107,13 @@ fn errors_are_told_apart() {
     for (error, problem, advice) in [
         (coded("404 Not Found", "NoSuchBucket"), "has no bucket \"bkt\"", "create the bucket"),
         (coded("403 Forbidden", "InvalidAccessKeyId"), "does not know the access key", "AWS_"),
-        (coded("403 Forbidden", "SignatureDoesNotMatch"), "finds the secret key wrong", "AWS_"),
+        (coded("403 Forbidden", "SignatureDoesNotMatch"), "rejects the secret key", "AWS_"),
         (
             coded("403 Forbidden", "AccessDenied"),
-            "does not let the holder of this key write (status 403, AccessDenied: so it is)",
+            "denies this key the right to write (status 403, AccessDenied: so it is)",
             "grant s3:GetObject, s3:PutObject",
         ),
-        (coded("403 Forbidden", "RequestTimeTooSkewed"), "finds the clock", "set the clock"),
+        (coded("403 Forbidden", "RequestTimeTooSkewed"), "rejects the clock", "set the clock"),
         (
             coded("400 Bad Request", "AuthorizationHeaderMalformed"),
             "expects another region",
@@ -130,7 +130,7 @@ fn errors_are_told_apart() {
         (plain("connection refused"), "cannot be reached (connection refused)", "endpoint"),
         (
             plain("Error performing PUT http://169.254.169.254/latest/api/token"),
-            "cannot be asked, as no credentials could be had",
+            "cannot be accessed, as there are no credentials",
             "AWS_ACCESS_KEY_ID",
         ),
     ] {
