@@ -270,7 +270,7 @@ mod tests {
         live(async {
             let _lsm = open(&objects, &Arc::new(AtomicI64::new(10 * HOUR_MS))).await;
             tokio::time::sleep(2 * COMPACTION_INTERVAL).await;
-            assert_eq!(active(&objects).await, ["RunningReads"]);
+            assert_eq!(active(&objects).await, ["Running"]);
         });
         held.has_outputs.store(true, Ordering::SeqCst);
         live(async {

@@ -294,9 +294,9 @@ mod tests {
             ("file://relative", "absolute path"),
             ("file:///%zz", "hexadecimal"),
             ("memory:///x", "no path"),
-            ("s3://", "no bucket"),
-            ("gs://", "no bucket"),
-            ("az://", "no container"),
+            ("s3://", "the bucket is missing"),
+            ("gs://", "the bucket is missing"),
+            ("az://", "the container is missing"),
             ("/dev/null/x", "cannot create"),
         ] {
             let error = Location::parse(url, &RemoteOptions::default())
