@@ -1,4 +1,4 @@
-//! One key and its value: whether they are what a writer writes.
+//! Verification of one key and its value.
 
 use crate::block;
 use crate::chunk::{Decoder, HistogramDecoder, frames};
@@ -13,7 +13,7 @@ use crate::value;
 
 use model::{Advance, SampleBatch};
 
-/// Checks key and value, every checksum, and every sample of a block or a record.
+/// Verifies key, value, all checksums, and all samples of a block or a record.
 pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
     let corrupt = |detail: &str| value::corrupt(key, detail);
     match key.first() {
@@ -23,7 +23,7 @@ pub(super) fn entry(key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
         }
         Some(b'd') => {
             keys::parse_dictionary_pair(key).ok_or_else(|| corrupt("malformed key"))?;
-            if bytes.is_empty() { Ok(()) } else { Err(corrupt("a value where none is written")) }
+            if bytes.is_empty() { Ok(()) } else { Err(corrupt("the value is not empty")) }
         }
         Some(b'm') => meta::check_entry(key, bytes),
         Some(b'n') => metadata::check_entry(key, bytes),
@@ -66,7 +66,7 @@ fn samples(
     for frame in frames(&bytes[range.clone()]) {
         let (offset, header) = frame.map_err(|error| error.to_string())?;
         let at = |error: crate::chunk::ChunkError| format!("frame at {offset}: {error}");
-        // Decoders load whole words: what follows the frame is padding, or another one.
+        // Decoders load whole words: the bytes after the frame are padding, or another frame.
         let frame = &bytes[range.start + offset..];
         header.verify(frame).map_err(at)?;
         let mut found = 0;

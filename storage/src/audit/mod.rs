@@ -1,14 +1,13 @@
-//! What is in a store, and whether all of it is right: the business of tools, and of nobody who
-//! serves.
+//! Survey and verification of a store, for tools only.
 //!
 //! ```text
-//! survey   what the store says of itself, and the frames of every block by their headers
-//! verify   objects     every file that is wanted: filter, index, each block, each key and value
+//! survey   metadata of the store, and the frames of every block by their headers
+//! verify   objects     every SST and WAL file: filter, index, each block, each key and value
 //!          partitions  every block that is listed, decoded; the index against the blocks
 //!          log         records in their order
 //! ```
 //!
-//! Nothing is written, and whoever writes to the store goes on.
+//! Nothing is written, and another process may write to the store at the same time.
 
 mod check;
 mod objects;
@@ -27,15 +26,15 @@ pub use survey::{LogSurvey, StoreSurvey, TombstoneSurvey, survey};
 pub(crate) use verify::verify_at;
 pub use verify::{Damage, Verified, verify};
 
-/// How far a tool has come: bytes read, and bytes in all, about.
+/// Callback for the progress of a tool: bytes read, and approximate bytes in total.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
 
-/// A tree as it is now, and what keeps its files.
+/// LSM at one time, and the follower that keeps its SSTs.
 struct Opened {
     lsm: Lsm,
-    /// Where nobody writes to the store, its files stay by themselves, and nothing is written.
+    /// `None` if no process writes to the store: then SSTs are not deleted, and nothing is written.
     keeping: Option<LsmFollower>,
-    /// Ids in a page of the forward index.
+    /// Number of ids in a page of the forward index.
     page_ids: u32,
 }
 
@@ -50,15 +49,15 @@ impl Opened {
         Ok(Opened { lsm: lsm.fixed(), keeping: Some(following), page_ids })
     }
 
-    /// Sees to it that the files stay for some more minutes.
+    /// Keeps the SSTs for some more minutes.
     async fn keep(&mut self) {
         if let Some(following) = &mut self.keeping {
-            // What goes all the same is missed when it is read.
+            // An SST that is deleted anyway is reported when it is read.
             let _ = following.keep_files().await;
         }
     }
 
-    /// Lets go of the files.
+    /// Releases the SSTs.
     async fn close(self) {
         let Opened { lsm, mut keeping, .. } = self;
         drop(lsm);

@@ -1,12 +1,12 @@
-//! Every file of the tree, block by block.
+//! Verification of SSTs and WAL files, block by block.
 
 use super::check;
 use super::verify::{Damage, OnDamage, Verified};
 use super::{OnProgress, Opened};
 use crate::lsm::{ObjectEntry, Objects};
 
-/// Reads every file that the tree is made of, and checks every key and value in it. Gives about how
-/// many bytes that were.
+/// Reads all SSTs and WAL files, and verifies each key and value. Returns the approximate number of
+/// bytes.
 pub(super) async fn verify(
     objects: &Objects,
     mut opened: Option<&mut Opened>,
@@ -44,7 +44,7 @@ pub(super) async fn verify(
         }
         verified.objects += 1;
         done += object.bytes;
-        // All of it is read twice: here as it lies, then as the tree hands it over.
+        // All data is read twice: here by file, then through the LSM.
         on_progress(done, 2 * total);
     }
     total

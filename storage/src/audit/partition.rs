@@ -1,4 +1,4 @@
-//! One partition: what its blocks hold, and whether its index says the same.
+//! Survey and verification of one partition: its blocks, and its index against them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,60 +14,60 @@ use crate::keys;
 use crate::lsm::Lsm;
 use crate::window::{PARTITION_MS, PARTITION_WINDOWS, WINDOW_MS};
 
-/// How much is read.
+/// Depth of the survey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// What frames say of themselves.
+    /// Frame headers.
     Headers,
     /// The index as well, against the blocks.
     Everything { page_ids: u32 },
 }
 
-/// What frames of one encoding hold.
+/// Frames of one encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodingSurvey {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Samples in them.
+    /// Number of samples.
     pub samples: u64,
-    /// Their bytes.
+    /// Bytes of the frames.
     pub bytes: u64,
 }
 
-/// A day.
+/// Survey of a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartitionSurvey {
     /// Its first ms since the epoch.
     pub start_ms: i64,
-    /// The times of its samples, if it has some.
+    /// Times of its samples, if it has any.
     pub times_ms: Option<TimeRange>,
-    /// Series that are registered.
+    /// Number of registered series.
     pub series: u32,
-    /// Of these, the ones of which cleaning has left nothing.
+    /// Number of registered series that cleaning has removed.
     pub series_gone: u64,
-    /// What its blocks hold, by the names of encodings.
+    /// Frames of its blocks, by the names of encodings.
     pub encodings: BTreeMap<&'static str, EncodingSurvey>,
-    /// Blocks of series that are listed, and their bytes.
+    /// Number of listed blocks, and their bytes.
     pub blocks: u64,
     /// See `blocks`.
     pub block_bytes: u64,
-    /// Blocks that no directory lists: what a seal that was cut off has left, or what cleaning
-    /// leaves to selections under way.
+    /// Blocks that no directory lists: left by an interrupted seal, or by cleaning for selections
+    /// in progress.
     pub blocks_unlisted: u64,
-    /// Runs of all metrics and windows: what was sealed of each at a time.
+    /// Runs of all metrics and windows: the samples that were sealed together.
     pub runs: u64,
-    /// Of these, the ones that are beside another of the same metric and window.
+    /// Runs of a metric and window that has an earlier run.
     pub runs_unmerged: u64,
-    /// Files, and runs of files, which are read one by one.
+    /// Number of SSTs, and of sorted runs and level 0 SSTs, which are read separately.
     pub files: u64,
     /// See `files`.
     pub file_runs: u64,
-    /// Bytes of the files.
+    /// Bytes of the SSTs.
     pub file_bytes: u64,
 }
 
 impl PartitionSurvey {
-    /// Samples of all encodings.
+    /// Returns the number of samples of all encodings.
     pub fn samples(&self) -> u64 {
         self.encodings.values().map(|of| of.samples).sum()
     }
@@ -82,12 +82,12 @@ fn encoding_name(encoding: Encoding) -> &'static str {
     }
 }
 
-/// Where a block stands: metric, place of the window and run, as in the key of its directory.
+/// Place of a block: metric, index of the window and run, as in the key of its directory.
 type RunPlace = (u64, u8, u32);
 
 /// Reads a partition.
 ///
-/// Errors: the tree cannot be read on.
+/// Errors: the LSM cannot be read.
 pub(super) async fn walk(
     lsm: &Lsm,
     number: i64,
@@ -113,7 +113,7 @@ pub(super) async fn walk(
         for entry in entries.values() {
             let window = number * PARTITION_WINDOWS + i64::from(window);
             let key = keys::block(metric, window, run, entry.first_id);
-            on_damage(Damage::in_lsm(&key, "the block is listed, and there is none"));
+            on_damage(Damage::in_lsm(&key, "the block is listed, but missing"));
         }
     }
     if matches!(depth, Depth::Everything { .. }) {
@@ -122,7 +122,7 @@ pub(super) async fn walk(
     Ok(survey)
 }
 
-/// The labels of every id.
+/// Returns the labels of all ids.
 async fn forward(
     lsm: &Lsm,
     number: i64,
@@ -134,13 +134,13 @@ async fn forward(
     let mut scan = lsm.scan_prefix(&keys::forward(number)).await?;
     while let Some((key, bytes)) = scan.next().await? {
         let page = keys::parse_forward_page(&key).unwrap_or(u32::MAX);
-        // What cannot be decoded has been told with its file.
+        // Undecodable values were reported with their file.
         let labels = block::decode_page(&key, &bytes).unwrap_or_default();
         let first = page.saturating_mul(page_ids) as usize;
         if first != all.len() {
             on_damage(Damage::in_lsm(&key, format!("the page before ends at id {}", all.len())));
         }
-        // Ids whose page is gone have none, and nothing is said of what names them.
+        // Ids of a missing page have no labels; references to them are not reported.
         if all.len() < first && first < series_count as usize {
             all.resize(first, Labels::default());
         }
@@ -153,7 +153,7 @@ async fn forward(
     Ok(all)
 }
 
-/// The blocks that directories list.
+/// Returns the blocks that directories list.
 async fn directories(
     lsm: &Lsm,
     number: i64,
@@ -177,7 +177,7 @@ async fn directories(
     Ok(listed)
 }
 
-/// Reads the blocks, and takes those out of the lists that they are in.
+/// Reads the blocks, and removes them from the listed ones.
 async fn blocks(
     lsm: &Lsm,
     number: i64,
@@ -207,7 +207,7 @@ async fn blocks(
         }
         for (id, _) in series {
             match labels.get(id as usize) {
-                // Its page is missing, which has been told.
+                // Its missing page was reported.
                 None if id < survey.series => {}
                 None => {
                     let detail = format!("series {id} is not registered");
@@ -225,7 +225,7 @@ async fn blocks(
     Ok(())
 }
 
-/// Counts a block, and checks it against what its directory says.
+/// Counts a block, and checks it against its directory entry.
 fn block(
     bytes: &[u8],
     key: &[u8],
@@ -237,7 +237,7 @@ fn block(
     if entry.bytes as usize != bytes.len() {
         return Err(format!("{} bytes are listed, {} found", entry.bytes, bytes.len()));
     }
-    // What cannot be decoded has been told with its file.
+    // Undecodable values were reported with their file.
     let Ok(series) = block::decode_block(key, bytes) else { return Ok(()) };
     let ids = (series.first().map(|s| s.0), series.last().map(|s| s.0));
     if ids != (Some(entry.first_id), Some(entry.last_id)) {
@@ -270,8 +270,8 @@ fn block(
     Ok(())
 }
 
-/// Checks that postings say of every series what its labels are, and nothing else; and that the
-/// dictionary of all partitions has each pair.
+/// Checks that the postings match the labels of every series, and that the dictionary has each
+/// label pair.
 async fn postings(
     lsm: &Lsm,
     number: i64,
@@ -292,7 +292,7 @@ async fn postings(
             if let Some((name, value)) = &pair {
                 let entry = keys::dictionary_entry(name, value, number);
                 if lsm.get(&entry).await?.is_none() {
-                    let detail = "the dictionary does not have the partition under this pair";
+                    let detail = "the dictionary lacks the partition for this label pair";
                     on_damage(Damage::in_lsm(&entry, detail));
                 }
             }
@@ -301,12 +301,12 @@ async fn postings(
         let Some((name, value)) = &pair_before else { continue };
         for id in &ids {
             let of = labels.get(id as usize);
-            // Its page is missing, which has been told.
+            // Its missing page was reported.
             if of.map_or(id < series_count, Labels::is_empty) {
                 continue;
             }
             if of.is_none_or(|labels| labels.get(name) != value) || !of_pair.insert(id) {
-                let detail = format!("series {id} is filed here and does not belong here");
+                let detail = format!("series {id} is in the postings of another label pair");
                 on_damage(Damage::in_lsm(&key, detail));
                 continue;
             }
@@ -318,7 +318,7 @@ async fn postings(
         if found != labels.len() {
             let key = keys::postings(number);
             let detail = format!(
-                "series {id}, {labels}, has {} labels and is filed under {found}",
+                "series {id}, {labels}, has {} labels, but postings under {found}",
                 labels.len()
             );
             on_damage(Damage::in_lsm(&key, detail));

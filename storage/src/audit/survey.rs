@@ -1,4 +1,4 @@
-//! What is in a store.
+//! Survey of the contents of a store.
 
 use std::collections::BTreeMap;
 
@@ -15,70 +15,70 @@ use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
 use crate::window::window_of;
 
-/// What a store holds.
+/// Contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreSurvey {
-    /// In which format it is.
+    /// Version of the format.
     pub format: u32,
-    /// Who writes to it, or was killed while it did.
+    /// Process that writes to it, or crashed while it did.
     pub owner: Option<String>,
-    /// Its days, the earliest first.
+    /// Partitions, the earliest first.
     pub partitions: Vec<PartitionSurvey>,
-    /// What is not sealed.
+    /// Unsealed records.
     pub log: LogSurvey,
     /// Deletes, the earliest first.
     pub tombstones: Vec<TombstoneSurvey>,
-    /// Commits that exemplars came with.
+    /// Number of commits with exemplars.
     pub exemplar_entries: u64,
-    /// Metrics of which something is known.
+    /// Number of metrics with metadata.
     pub metrics_described: u64,
-    /// Names under which tools have noted something.
+    /// Names of the notes of tools.
     pub notes: Vec<String>,
-    /// Files of everything, the write-ahead log aside, and their bytes.
+    /// Number of SSTs, without the WAL, and their bytes.
     pub files: u64,
     /// See `files`.
     pub file_bytes: u64,
-    /// Damages that were passed over; a verification names them.
+    /// Number of damages that were skipped; a verification names them.
     pub damages: u64,
 }
 
-/// The tail of the log: what the next start reads.
+/// Records that the next start replays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogSurvey {
-    /// The first epoch whose records count, and the next that is given out.
+    /// First epoch whose records count, and the next one to be assigned.
     pub first_epoch: u32,
     /// See `first_epoch`.
     pub next_epoch: u32,
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of the records.
     pub bytes: u64,
-    /// Samples in them that are not sealed.
+    /// Number of samples that are not sealed.
     pub samples: u64,
-    /// Series in them.
+    /// Number of series.
     pub series: u64,
-    /// The times of the samples that are not sealed, if there are some.
+    /// Times of the unsealed samples, if there are any.
     pub times_ms: Option<TimeRange>,
 }
 
 /// A delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TombstoneSurvey {
-    /// The log epoch up to which it covers what was written.
+    /// Last log epoch that it covers.
     pub epoch: u32,
-    /// First time that is deleted.
+    /// First deleted time.
     pub start_ms: i64,
-    /// Last time.
+    /// Last deleted time.
     pub end_ms: i64,
-    /// Of which series, as PromQL writes it.
+    /// Selectors of the series, in PromQL.
     pub selectors: Vec<String>,
-    /// Whether its samples are out of the files.
+    /// Set if the samples have been removed from the blocks.
     pub is_cleaned: bool,
 }
 
-/// Looks through the store at a URL.
+/// Surveys the store at a URL.
 ///
-/// Errors: there is none, it cannot be read, or what it says of itself is damaged.
+/// Errors: there is no store, it cannot be read, or its metadata is damaged.
 pub async fn survey(
     url: &str,
     options: &StoreOptions,
@@ -177,7 +177,7 @@ async fn log(
     while let Some((key, bytes)) = scan.next().await? {
         let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), Columns::decode(&bytes))
         else {
-            on_damage(Damage::in_lsm(&key, "the record cannot be read"));
+            on_damage(Damage::in_lsm(&key, "the record cannot be decoded"));
             continue;
         };
         survey.records += 1;
@@ -194,7 +194,7 @@ async fn log(
             survey.times_ms = Some(survey.times_ms.map_or(time, |times| times.join(time)));
         }
     }
-    // Each epoch defines its series anew.
+    // Each epoch defines its series again.
     survey.series = series.values().copied().max().unwrap_or(0);
     Ok(survey)
 }

@@ -1,4 +1,4 @@
-//! Whether everything in a store is right.
+//! Verification of everything in a store.
 
 use super::partition::{self, Depth};
 use super::{OnProgress, Opened, objects};
@@ -9,36 +9,36 @@ use crate::lsm::{Location, Lsm, Objects};
 use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
 
-/// What is wrong, and where.
+/// Damage, and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The file, and where in it; none where what is wrong lies between keys.
+    /// File and location in it; `None` if the damage is between keys.
     pub object: Option<String>,
-    /// The key.
+    /// Key.
     pub key: Option<String>,
-    /// What was expected and what was found.
+    /// Expected and found data.
     pub detail: String,
 }
 
-/// Is told of each damage.
+/// Callback for each damage.
 pub(super) type OnDamage<'a> = &'a mut (dyn FnMut(Damage) + Send);
 
-/// How much has been read.
+/// Amount of verified data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Files.
+    /// Number of files.
     pub objects: u64,
-    /// Keys in them, deletions included; a key may be in several.
+    /// Number of keys in them, tombstones included; a key may be in several files.
     pub entries: u64,
     /// Bytes of keys and values.
     pub entry_bytes: u64,
-    /// Series of all partitions.
+    /// Number of series of all partitions.
     pub series: u64,
-    /// Samples in blocks that are listed.
+    /// Number of samples in listed blocks.
     pub samples: u64,
-    /// Records of the log that count.
+    /// Number of log records that count.
     pub log_records: u64,
-    /// Damages.
+    /// Number of damages.
     pub damages: u64,
 }
 
@@ -56,12 +56,12 @@ impl Damage {
         Damage { object: Some(object.to_owned()), key, detail }
     }
 
-    /// Between keys of the tree as it is read.
+    /// Creates damage between keys of the LSM.
     pub(super) fn in_lsm(key: &[u8], detail: impl Into<String>) -> Damage {
         Damage { object: None, key: Some(keys::printable(key)), detail: detail.into() }
     }
 
-    /// Of reading the tree.
+    /// Creates damage from an error of reading the LSM.
     pub(super) fn of_error(error: &StoreError) -> Damage {
         match error {
             StoreError::Corrupt { location, detail } => {
@@ -72,7 +72,7 @@ impl Damage {
     }
 }
 
-/// Reads the store at a URL to the last byte, and tells of each damage.
+/// Verifies the store at a URL to the last byte, and reports each damage.
 ///
 /// Errors: there is no store, or its object store does not answer.
 pub async fn verify(
@@ -108,7 +108,7 @@ pub(crate) async fn verify_at(
             opened.close().await;
         }
         Err(error @ StoreError::Corrupt { .. }) => {
-            // What is in files may be right all the same.
+            // The files may be undamaged.
             count(Damage::of_object("the manifest, or the write-ahead log", &error));
             if let Ok(files) = Objects::at(location).await {
                 objects::verify(&files, None, &mut verified, on_progress, &mut count).await;
@@ -121,7 +121,7 @@ pub(crate) async fn verify_at(
     Ok(verified)
 }
 
-/// Checks what the tree says against itself.
+/// Verifies the contents of the LSM against each other.
 async fn verify_lsm(
     opened: &mut Opened,
     total: u64,
@@ -153,8 +153,8 @@ async fn verify_lsm(
     }
 }
 
-/// Checks that records are numbered without a gap, that none is missing that the last start has
-/// seen, and that each names series that are defined.
+/// Checks that records have consecutive numbers, that all records of the last start exist, and that
+/// they refer to defined series.
 async fn log(
     lsm: &Lsm,
     meta: &Meta,
@@ -178,7 +178,7 @@ async fn log(
         }
         expected.1 = sequence + 1;
         missing.retain(|(of, count)| *of != epoch || expected.1 < *count);
-        // What cannot be decoded has been told with its file.
+        // Undecodable values were reported with their file.
         let Ok(columns) = Columns::decode(&bytes) else { continue };
         verified.log_records += 1;
         if columns.first_ref != expected.2 {
@@ -187,7 +187,7 @@ async fn log(
         }
         expected.2 = columns.first_ref.saturating_add(columns.definitions.len() as u32);
         if columns.runs.iter().any(|run| run.reference >= expected.2) {
-            on_damage(Damage::in_lsm(&key, "samples of a series that is not defined"));
+            on_damage(Damage::in_lsm(&key, "samples of an undefined series"));
         }
     }
     for (epoch, count) in missing {

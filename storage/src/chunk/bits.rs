@@ -1,10 +1,10 @@
-//! Bits into bytes, eight at a time, and back: the sink that `tsz::StdEncoder` seals into, and
-//! the loads of our decoders.
+//! Bit streams, processed eight bytes at a time: the sink for `tsz::StdEncoder`, and the loads of
+//! our decoders.
 
 use tsz::Bit;
 use tsz::stream::Write;
 
-/// How many bits an 8-byte load at any bit offset gives at least.
+/// Minimum number of valid bits of an 8-byte load at any bit offset.
 pub(super) const LOADED_BITS: u32 = 57;
 
 /// Bits that do not fill eight bytes yet, highest first.
@@ -40,16 +40,16 @@ impl PendingBits {
         self.word = if over == 0 { 0 } else { bits << self.free };
     }
 
-    /// Writes what is left; zero bits fill its last byte.
+    /// Writes the remaining bits; zero bits fill the last byte.
     pub(super) fn close(self, out: &mut Vec<u8>) {
         let byte_count = (64 - self.free).div_ceil(8) as usize;
         out.extend_from_slice(&self.word.to_be_bytes()[..byte_count]);
     }
 }
 
-/// A writer of bits, highest first, that appends to the caller's bytes.
+/// Writer of bits, highest first, that appends to the caller's bytes.
 ///
-/// `tsz::stream::BufferedWriter` gives the same bytes, but touches each bit on its own.
+/// `tsz::stream::BufferedWriter` writes the same bytes, but handles each bit separately.
 pub(super) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     pending: PendingBits,
@@ -78,14 +78,14 @@ impl Write for BitWriter<'_> {
         self.pending.push(bits, count, self.out);
     }
 
-    /// Writes what is left. The bytes are in the caller's vector, so the box is empty.
+    /// Writes the remaining bits. The bytes are in the caller's vector, so the box is empty.
     fn close(self) -> Box<[u8]> {
         self.pending.close(self.out);
         Box::default()
     }
 }
 
-/// The bits from `bit` on, at the top of a word; at least [`LOADED_BITS`] of them.
+/// Loads the bits from `bit` on to the top of a word; at least [`LOADED_BITS`] of them.
 #[inline(always)]
 pub(super) fn load(bytes: &[u8], bit: usize) -> u64 {
     let at = bit / 8;
@@ -96,7 +96,7 @@ pub(super) fn load(bytes: &[u8], bit: usize) -> u64 {
     word << (bit % 8)
 }
 
-/// Eight bytes of which the last ones may lie beyond the end: those are 0.
+/// Loads eight bytes; those after the end are 0.
 #[cold]
 #[inline(never)]
 fn load_tail(bytes: &[u8], at: usize) -> u64 {
@@ -108,7 +108,7 @@ fn load_tail(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(eight)
 }
 
-/// `count` bits, 1 to 64, from `bit` on.
+/// Reads `count` bits, 1 to 64, from `bit` on.
 #[inline]
 pub(super) fn read_bits(bytes: &[u8], bit: usize, count: u32) -> u64 {
     if count <= LOADED_BITS {
@@ -118,7 +118,7 @@ pub(super) fn read_bits(bytes: &[u8], bit: usize, count: u32) -> u64 {
     }
 }
 
-/// More bits than one load gives.
+/// Reads more bits than one load has.
 #[inline(never)]
 pub(super) fn read_wide(bytes: &[u8], bit: usize, count: u32) -> u64 {
     let high = load(bytes, bit) >> (64 - LOADED_BITS);
@@ -153,7 +153,7 @@ mod tests {
                     }
                     _ => {
                         writer.write_bits(bits, count);
-                        // The bitwise one shifts by 64 when asked for nothing.
+                        // The reference implementation shifts by 64 for a count of 0.
                         if count > 0 {
                             oracle.write_bits(bits, count);
                         }

@@ -1,8 +1,9 @@
-//! The decoder of the hot path: the bits of `tsz::StdDecoder`, a batch at a time.
+//! Decoder of the hot path: the bits of `tsz::StdDecoder`, a batch at a time.
 //!
-//! One 8-byte load covers a timestamp and the head of a value (36 + 14 bits of at least 57),
-//! and mostly the value's significant bits as well. An if-chain beats a table here: a predicted
-//! branch tells the CPU how far to advance before the bits have arrived, a table does not.
+//! One 8-byte load covers a timestamp and the head of a value (36 + 14 bits of at least 57), and
+//! mostly the value's significant bits as well. An if-chain is faster than a table here: a
+//! predicted branch gives the CPU the next bit position before the bits have arrived, a table does
+//! not.
 
 use model::{Advance, SampleBatch};
 
@@ -12,25 +13,27 @@ use super::frame::{Encoding, FrameHeader};
 use super::packed::Packed;
 use super::starts::{self, StartsReader};
 
-/// Length of the mark that ends a stream: `1111`, then 32 zero bits.
+/// Length of the end marker of a stream: `1111`, then 32 zero bits.
 pub(super) const END_MARKER_BITS: usize = 36;
 const END_MARKER: u64 = 0b1111 << 32;
-/// How many samples are passed over at a time.
+/// Number of samples that are skipped at a time.
 const SKIPPED_LEN: usize = 64;
-/// Start of the stream, control bit and first delta: the first value follows.
+/// Bit offset of the first value, after the start of the stream, the control bit and the first
+/// delta.
 const FIRST_VALUE_BIT: usize = 64 + 1 + 14;
 
-/// A forward-only reader of one chunk of floats, resumed at ever later bounds.
+/// Forward-only reader of one chunk of floats, resumed at increasing bounds.
 ///
-/// It holds some registers and a reference; only starts make it allocate, once.
-/// Invariant: the samples that it gives strictly ascend, whatever the bytes are.
+/// It holds some registers and a reference; it allocates only for start timestamps, once.
+///
+/// Invariant: the returned samples strictly ascend, for any bytes.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     floats: Floats<'a>,
     starts: Option<Box<StartsReader<'a>>>,
 }
 
-/// The reader of times and values, by their encoding.
+/// Reader of times and values, by encoding.
 #[derive(Debug, Clone)]
 enum Floats<'a> {
     Gorilla(Gorilla<'a>),
@@ -69,14 +72,14 @@ impl Floats<'_> {
     }
 }
 
-/// The reader of times and values.
+/// Reader of Gorilla-encoded times and values.
 #[derive(Debug, Clone)]
 struct Gorilla<'a> {
-    /// The frame, and whatever lies behind it.
+    /// The frame, and possibly more bytes after it.
     bytes: &'a [u8],
-    /// Where the next sample begins, in bits from the start of the frame.
+    /// Bit offset of the next sample from the start of the frame.
     bit: usize,
-    /// Where the payload ends, in bits.
+    /// End of the payload, in bits.
     end_bit: usize,
     state: DecoderState,
     /// Time of the first sample.
@@ -87,18 +90,18 @@ struct Gorilla<'a> {
     remaining: u32,
 }
 
-/// What the bits of a sample are relative to: the sample before it.
+/// State of the sample before, which the bits of the next are relative to.
 #[derive(Debug, Clone, Copy)]
 struct DecoderState {
-    /// Time since the first sample of the chunk: never more than its span.
+    /// Time since the first sample of the chunk; at most its span.
     offset_ms: u64,
-    /// Never more than the span either, so that their sum does not overflow.
+    /// At most the span, so that the sum of both does not overflow.
     delta_ms: u64,
     value_bits: u64,
     window: Window,
 }
 
-/// Where the bits of a xor stand that a value stores; all others are 0.
+/// Position of the xor bits that a value stores; all others are 0.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     mask: u64,
@@ -114,7 +117,7 @@ impl Window {
         Window { mask, leading, significant }
     }
 
-    /// The xor whose significant bits stand at the top of a word.
+    /// Moves the significant bits of a xor from the top of a word to their position.
     #[inline(always)]
     fn place(self, word: u64) -> u64 {
         word >> self.leading & self.mask
@@ -126,18 +129,17 @@ impl Window {
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder of the frame at the start of `bytes`, once its header and its checksum
-    /// have been found good.
+    /// Opens the frame at the start of `bytes`, and verifies its header and checksum.
     ///
-    /// `bytes` may go on behind the frame, and should do so for
-    /// [`CHUNK_PADDING_BYTES`](super::CHUNK_PADDING_BYTES): what stands there is never used.
+    /// `bytes` may continue after the frame, and should do so for
+    /// [`CHUNK_PADDING_BYTES`](super::CHUNK_PADDING_BYTES); their content does not matter.
     pub fn open(bytes: &'a [u8]) -> Result<Decoder<'a>, ChunkError> {
         let header = FrameHeader::read(bytes)?;
         header.verify(bytes)?;
         Decoder::new(bytes, &header)
     }
 
-    /// A decoder of a frame whose checksum the caller has verified, or does not care for.
+    /// Opens a frame whose checksum the caller has verified, or does not need.
     pub fn new(bytes: &'a [u8], header: &FrameHeader) -> Result<Decoder<'a>, ChunkError> {
         if bytes.len() < header.frame_len() {
             let (expected, found) = (header.frame_len(), bytes.len());
@@ -161,10 +163,10 @@ impl<'a> Decoder<'a> {
         Ok(Decoder { floats: Floats::Gorilla(Gorilla::new(bytes, header, end)?), starts })
     }
 
-    /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or
-    /// the bound is reached. Bounds never decrease.
+    /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or the
+    /// bound is reached. Bounds never decrease.
     ///
-    /// Errors: the payload is not what its header says. The batch is then as it was.
+    /// Errors: the payload does not match its header. The batch is unchanged then.
     pub fn next_batch(
         &mut self,
         until_ms: i64,
@@ -187,7 +189,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Appends all samples, leaving out their starts.
+    /// Appends all samples without their start timestamps.
     ///
     /// Errors: as for [`Decoder::next_batch`].
     pub fn read_all(
@@ -205,7 +207,7 @@ impl<'a> Decoder<'a> {
         taken.map(drop)
     }
 
-    /// Times, values and starts; nothing of them where one is damaged.
+    /// Appends times, values and start timestamps, or nothing if one is damaged.
     #[cold]
     fn next_with_starts(
         &mut self,
@@ -230,7 +232,7 @@ impl<'a> Decoder<'a> {
         result
     }
 
-    /// Goes back to where it stood, so that asking again fails again.
+    /// Restores an earlier state, so that the next call fails again.
     fn restore(&mut self, floats: Floats<'a>, starts: Option<StartsReader<'a>>) {
         self.floats = floats;
         self.starts = starts.map(Box::new);
@@ -247,9 +249,9 @@ impl<'a> Decoder<'a> {
             .map_err(|detail| self.floats.damaged(detail))
     }
 
-    /// Passes over the samples with `timestamp < start_ms`, without keeping them.
+    /// Skips the samples with `timestamp < start_ms`.
     ///
-    /// A selection that begins inside a chunk starts with this.
+    /// Selections that begin inside a chunk start with this.
     pub fn skip_before(&mut self, start_ms: i64) -> Result<(), ChunkError> {
         let Some(until_ms) = start_ms.checked_sub(1) else { return Ok(()) };
         let (mut timestamps, mut values) = ([0; SKIPPED_LEN], [0.0; SKIPPED_LEN]);
@@ -269,14 +271,14 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Samples that have not been handed over or passed over yet.
+    /// Returns the number of samples that have been neither returned nor skipped.
     pub fn remaining(&self) -> usize {
         self.floats.remaining() as usize
     }
 }
 
 impl<'a> Gorilla<'a> {
-    /// A reader of the payload that ends at a byte of the frame.
+    /// Creates a reader of the payload that ends at a byte of the frame.
     fn new(
         bytes: &'a [u8],
         header: &FrameHeader,
@@ -304,10 +306,9 @@ impl<'a> Gorilla<'a> {
         }
     }
 
-    /// Decodes samples that are not later than `until_ms`, as many as there is room for.
-    /// Returns how many.
+    /// Decodes as many samples up to `until_ms` as fit, and returns their number.
     ///
-    /// After an error the decoder stands where it stood, so that asking again fails again.
+    /// After an error the state is unchanged, so that the next call fails again.
     fn run(
         &mut self,
         until_ms: i64,
@@ -359,7 +360,7 @@ impl<'a> Gorilla<'a> {
         Ok(taken)
     }
 
-    /// [`Gorilla::run`] for the samples after the first of the chunk.
+    /// Like [`Gorilla::run`], for the samples after the first of the chunk.
     ///
     /// ```text
     /// repeat: load 8 bytes at the sample's first bit
@@ -435,7 +436,8 @@ impl<'a> Gorilla<'a> {
         if bit + END_MARKER_BITS > self.end_bit {
             return Err(self.damaged_at("the payload ends early", taken, bit));
         }
-        // Each change of the delta is checked where it is read; this is the one without any.
+        // Changes of the delta are checked where they are read; this checks a delta that never
+        // changes.
         if taken > 0 && state.delta_ms == 0 {
             return Err(self.damaged_at("time does not ascend", taken, bit));
         }
@@ -444,7 +446,7 @@ impl<'a> Gorilla<'a> {
         Ok(taken)
     }
 
-    /// What must follow the last sample.
+    /// Checks the end of the stream after the last sample.
     fn check_end(&self) -> Result<(), ChunkError> {
         if self.state.offset_ms != self.span_ms {
             return Err(self.damaged("the last time is not the header's"));
@@ -475,7 +477,7 @@ impl<'a> Gorilla<'a> {
     }
 }
 
-/// The delta of deltas at the top of a word that begins with 1, and how many bits it takes.
+/// Returns the delta of deltas at the top of a word that begins with 1, and its length in bits.
 #[inline(always)]
 fn read_delta_of_deltas(word: u64) -> (i64, u32) {
     if word >> 62 == 0b10 {
@@ -489,8 +491,8 @@ fn read_delta_of_deltas(word: u64) -> (i64, u32) {
     }
 }
 
-/// The topmost `count` bits as a signed number of which 2ⁿ⁻¹ is positive: shifted down by
-/// one, it is a plain two's complement number.
+/// Returns the topmost `count` bits as a signed number where 2ⁿ⁻¹ is positive: minus one, it is a
+/// two's complement number.
 #[inline(always)]
 fn sign_extended(word: u64, count: u32) -> i64 {
     let unused = 64 - count;

@@ -1,4 +1,4 @@
-//! Sealing samples into frames.
+//! Encodes samples to frames.
 
 use tsz::{DataPoint, Encode, StdEncoder};
 
@@ -6,7 +6,7 @@ use super::bits::BitWriter;
 use super::frame::{self, Encoding};
 use super::{CHUNK_SAMPLES_MAX, ordered_bits, starts};
 
-/// Samples of a chunk with starts, which take more bytes each.
+/// Maximum number of samples of a chunk with start timestamps, which take more bytes each.
 const STARTS_SAMPLES_MAX: usize = 1 << 14;
 
 /// Appends samples to `out` as frames, one after the other; returns how many frames.
@@ -22,9 +22,8 @@ pub fn encode(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> usize {
     encode_pieces(timestamps, values, &[], out)
 }
 
-/// The same with the time since when the counter of each sample counts, 0 where that is not
-/// known. `starts` may be shorter: what is missing is 0. Where a frame has none, it is the one
-/// that [`encode`] gives.
+/// Encodes samples with the start timestamps of their counters; 0 stands for an unknown start.
+/// `starts` may be shorter: missing ones are 0. Frames without any start are those of [`encode`].
 pub fn encode_with_starts(
     timestamps: &[i64],
     values: &[f64],
@@ -49,12 +48,12 @@ fn encode_pieces(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut V
     frame_count
 }
 
-/// How many of the samples one chunk can hold: at least one, if there is any.
+/// Returns the number of samples that fit into one chunk: at least one, if there is any.
 fn piece_len(timestamps: &[i64], len_max: usize) -> usize {
     let mut delta_before = 0;
     for (index, pair) in timestamps.windows(2).enumerate() {
         assert!(pair[0] < pair[1], "times ascend: {} before {}", pair[0], pair[1]);
-        // With a span that fits, no difference below can overflow.
+        // If the span fits, no difference below can overflow.
         let span = pair[1].checked_sub(timestamps[0]);
         if span.is_none() || index + 1 == len_max {
             return index + 1;
@@ -68,9 +67,9 @@ fn piece_len(timestamps: &[i64], len_max: usize) -> usize {
     timestamps.len()
 }
 
-/// Whether the format gives a delta of deltas back as it was.
+/// Returns whether the format can represent a delta of deltas.
 ///
-/// It is kept in 32 bits, of which exactly 2³¹ reads as positive; 0 has a form of its own.
+/// It has 32 bits, where exactly 2³¹ reads as positive; 0 has a separate encoding.
 #[inline]
 pub(super) fn is_held(delta_of_deltas: i64) -> bool {
     const MAX: i64 = 1 << 31;
@@ -93,8 +92,8 @@ fn encode_frame(timestamps: &[i64], values: &[f64], starts: &[i64], out: &mut Ve
     });
 }
 
-/// Appends one frame, if there is a sample. The header's length is known only when the payload is:
-/// so the payload is written behind room for the longest header, and moved up to the real one.
+/// Appends one frame, if there is a sample. The length of the header depends on that of the
+/// payload. So the payload is written after space for the longest header, and then moved.
 pub(super) fn write_frame(
     encoding: Encoding,
     timestamps: &[i64],

@@ -1,56 +1,56 @@
-//! What is wrong with the bytes of a chunk.
+//! Errors of damaged chunks.
 
 use model::SourceError;
 
-/// What is wrong with the bytes of a chunk. Offsets count from the start of its frame.
+/// Damage of a chunk. Offsets count from the start of its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     /// The bytes end before the frame does.
     #[error("frame needs {expected} bytes, found {found}")]
     Truncated {
-        /// How many bytes the frame needs at least.
+        /// Minimum length of the frame.
         expected: usize,
-        /// How many there are.
+        /// Available bytes.
         found: usize,
     },
-    /// No codec has this tag.
+    /// The tag is of no known codec.
     #[error("unknown chunk encoding {tag}")]
     UnknownEncoding {
-        /// The first byte of the frame.
+        /// First byte of the frame.
         tag: u8,
     },
-    /// A field of the header cannot be.
+    /// A field of the header has an impossible value.
     #[error("{field} in the chunk header is invalid: {found}")]
     Header {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         found: u64,
     },
-    /// The bytes are not those that were written.
+    /// The bytes do not match the checksum.
     #[error("chunk checksum {found:#010x} differs from the stored {expected:#010x}")]
     Checksum {
-        /// What the frame says.
+        /// Stored checksum.
         expected: u32,
-        /// What its bytes give.
+        /// Computed checksum.
         found: u32,
     },
-    /// The payload is not a stream of the samples that the header announces.
+    /// The payload does not match the header.
     #[error("{detail} at sample {sample_index}, bit {bit} of the chunk")]
     Payload {
-        /// What is wrong.
+        /// Description of the damage.
         detail: &'static str,
-        /// Samples before it.
+        /// Number of valid samples before the damage.
         sample_index: u32,
-        /// Where the reader stood.
+        /// Bit offset of the damage.
         bit: usize,
     },
 }
 
 impl ChunkError {
-    /// The error that a reader of series hands on.
+    /// Converts to an error of a series.
     ///
-    /// `location` is what the caller knows of the place: key, block, offset of the frame.
+    /// `location` describes the chunk: key, block, offset of the frame.
     pub fn at(self, series: impl Into<String>, location: impl Into<String>) -> SourceError {
         SourceError::Corrupt {
             series: series.into(),

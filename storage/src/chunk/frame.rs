@@ -1,39 +1,39 @@
-//! The frame around a payload: what it says of itself, and whether it is whole.
+//! Frame around a payload: header and checksum.
 
 use super::{CHUNK_SAMPLES_MAX, ChunkError, from_ordered_bits, packed, starts};
 
-/// The longest header: a tag, a count, a span and a length.
+/// Length of the longest header: tag, count, span and payload length.
 pub(super) const HEADER_BYTES_MAX: usize = 1 + 3 + 9 + 3;
-/// The checksum behind the payload.
+/// Length of the checksum after the payload.
 const CHECKSUM_BYTES: usize = 4;
-/// Payloads are shorter than this: see [`CHUNK_SAMPLES_MAX`].
+/// Limit of the payload length: see [`CHUNK_SAMPLES_MAX`].
 const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
 /// Start, control bit, first delta, first value and end marker of a Gorilla payload.
 const GORILLA_FIXED_BITS: usize = 64 + 1 + 14 + 64 + super::decode::END_MARKER_BITS;
-/// Start, mark of the time before, and control of the first sample of a histogram payload.
+/// Start, flag of the time before, and control of the first sample of a histogram payload.
 const HISTOGRAM_FIXED_BITS: usize = 64 + 1 + 10;
 
-/// How a payload is encoded: the tag of its frame.
+/// Encoding of a payload: the tag of its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
     /// Float samples in the bit format of the `tsz` crate.
     Gorilla = 1,
-    /// The same, and behind it since when the counter of each sample counts.
+    /// Gorilla, followed by a column of start timestamps.
     GorillaStarts = 2,
-    /// Float samples of which the regular part is said once.
+    /// Float samples whose regular part is stored once.
     Packed = 3,
     /// Native histograms.
     Histograms = 16,
 }
 
 impl Encoding {
-    /// Whether the samples are native histograms.
+    /// Returns whether the samples are native histograms.
     pub fn is_histograms(self) -> bool {
         self == Encoding::Histograms
     }
 
-    /// The least bits of a payload of so many samples.
+    /// Returns the minimum length of a payload of `count` samples, in bits.
     fn payload_bits_min(self, count: usize) -> usize {
         let gorilla = GORILLA_FIXED_BITS + 2 * (count - 1);
         match self {
@@ -45,33 +45,33 @@ impl Encoding {
     }
 }
 
-/// What a frame says of itself.
+/// Decoded header of a frame.
 ///
-/// Invariant: `min_ms <= max_ms`, `1 <= count <= CHUNK_SAMPLES_MAX`, and the payload is long
-/// enough for the count.
+/// Invariant: `min_ms <= max_ms`, `1 <= count <= CHUNK_SAMPLES_MAX`, and the payload is long enough
+/// for the count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// How the payload is encoded.
+    /// Encoding of the payload.
     pub encoding: Encoding,
-    /// How many samples there are.
+    /// Number of samples.
     pub count: u32,
     /// Time of the first sample, ms since the epoch.
     pub min_ms: i64,
     /// Time of the last sample.
     pub max_ms: i64,
-    /// Where the payload begins.
+    /// Offset of the payload.
     payload_start: u32,
-    /// Its length.
+    /// Length of the payload.
     payload_len: u32,
 }
 
 impl FrameHeader {
-    /// Reads what the frame at the start of `bytes` says of itself, without decoding.
+    /// Reads the header of the frame at the start of `bytes`.
     ///
-    /// The checksum is not looked at: [`FrameHeader::verify`] does that, and so does
+    /// Does not verify the checksum, unlike [`FrameHeader::verify`] and
     /// [`Decoder::open`](super::Decoder::open).
     ///
-    /// Errors: the frame is cut short, or a field cannot be.
+    /// Errors: the frame is truncated, or a field has an impossible value.
     pub fn read(bytes: &[u8]) -> Result<FrameHeader, ChunkError> {
         let mut at = 0;
         let encoding = match bytes.first() {
@@ -119,26 +119,25 @@ impl FrameHeader {
         })
     }
 
-    /// How many bytes the whole frame has: the next one begins there.
+    /// Returns the length of the frame, which is the offset of the next one.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.payload_end() + CHECKSUM_BYTES
     }
 
-    /// Where the payload begins.
+    /// Returns the offset of the payload.
     #[inline]
     pub fn payload_start(&self) -> usize {
         self.payload_start as usize
     }
 
-    /// Where the payload ends.
+    /// Returns the end of the payload.
     #[inline]
     pub fn payload_end(&self) -> usize {
         (self.payload_start + self.payload_len) as usize
     }
 
-    /// Compares the checksum of the frame at the start of `bytes`: those that the header was
-    /// read from.
+    /// Verifies the checksum of the frame at the start of `bytes`, from which the header was read.
     pub fn verify(&self, bytes: &[u8]) -> Result<(), ChunkError> {
         let truncated = ChunkError::Truncated { expected: self.frame_len(), found: bytes.len() };
         let (body, rest) = bytes.split_at_checked(self.payload_end()).ok_or(truncated)?;
@@ -152,7 +151,7 @@ impl FrameHeader {
     }
 }
 
-/// The frames that stand end to end in `bytes`: each with its offset. Ends after an error.
+/// Returns the adjacent frames in `bytes`, each with its offset. Ends after an error.
 pub fn frames(bytes: &[u8]) -> Frames<'_> {
     Frames { bytes, offset: 0 }
 }

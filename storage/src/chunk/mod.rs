@@ -1,7 +1,7 @@
 //! Chunks: an encoded run of one series, framed so that it stands alone.
 //!
-//! Which samples go into one chunk is the head's decision, and where its bytes lie the
-//! LSM's; the bits of it are decided here and nowhere else.
+//! The head decides on the samples of a chunk, and the LSM on its location; this module alone
+//! defines its bits.
 //!
 //! # The frame
 //!
@@ -22,7 +22,7 @@
 //!   bytes, big-endian, sign bit flipped (so bytes sort as times do).
 //! - *crc32c* covers every byte of the frame before it.
 //!
-//! A frame of 120 samples at 15 s costs 11 bytes beside its payload.
+//! A frame of 120 samples at 15 s takes 11 bytes in addition to its payload.
 //!
 //! # The Gorilla payload
 //!
@@ -46,8 +46,9 @@
 //!
 //! # Packed floats, starts and histograms
 //!
-//! The head writes Gorilla, a seal packs what is shorter then ([`packed`]). Since when a counter counts stands in a column behind the Gorilla payload ([`starts`]).
-//! Histograms have a payload of their own ([`histogram`]).
+//! The head writes Gorilla; a seal packs the frames that get shorter ([`packed`]). The start
+//! timestamps of counters are in a column after the Gorilla payload ([`starts`]). Histograms have
+//! a separate payload ([`histogram`]).
 
 mod bits;
 mod decode;
@@ -67,20 +68,20 @@ pub use frame::{Encoding, FrameHeader, Frames, frames};
 pub use histogram::{HistogramBefore, HistogramDecoder, HistogramEncoder, encode_histograms};
 pub use packed::encode_packed;
 
-/// The most samples in one chunk: its payload stays below 1 MiB whatever the samples are.
+/// Maximum number of samples in a chunk: its payload stays below 1 MiB.
 pub const CHUNK_SAMPLES_MAX: usize = 1 << 16;
 
-/// How many bytes behind a frame make every 8-byte load of the [`Decoder`] a plain one.
-/// Fewer are safe too: the last loads are then assembled byte by byte.
+/// Number of bytes after a frame that make each 8-byte load of the [`Decoder`] a plain one. With
+/// fewer, the last loads are assembled byte by byte.
 pub const CHUNK_PADDING_BYTES: usize = 16;
 
-/// A time as the unsigned number that sorts in the same way.
+/// Returns a time as an unsigned number in the same order.
 #[inline]
 fn ordered_bits(timestamp_ms: i64) -> u64 {
     timestamp_ms as u64 ^ 1 << 63
 }
 
-/// The time behind [`ordered_bits`].
+/// Inverts [`ordered_bits`].
 #[inline]
 fn from_ordered_bits(bits: u64) -> i64 {
     (bits ^ 1 << 63) as i64

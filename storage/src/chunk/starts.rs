@@ -1,6 +1,6 @@
-//! The column of starts: since when the counter of each float of a chunk counts.
+//! Column of the start timestamps of the floats of a chunk.
 //!
-//! It stands behind the Gorilla payload, in runs, and its length behind it:
+//! It follows the Gorilla payload, in runs, and ends with its length:
 //!
 //! ```text
 //! Gorilla payload │ ( samples × 4 + rule │ data of the rule ) × runs │ bytes of the runs:3 LE
@@ -11,12 +11,12 @@
 //!      3  each its own                           zigzag(time − start) × samples
 //! ```
 //!
-//! Everything without a width is a LEB128 varint. The runs hold as many samples as the chunk.
+//! Fields without a width are LEB128 varints. The runs hold as many samples as the chunk.
 
 use super::ChunkError;
 use crate::varint::{push_varint, take_varint, unzigzag, zigzag};
 
-/// What gives the length of the column.
+/// Size of the column's length field.
 pub(super) const LENGTH_BYTES: usize = 3;
 
 const UNKNOWN: u64 = 0;
@@ -24,11 +24,11 @@ const ONE: u64 = 1;
 const TIME_BEFORE: u64 = 2;
 const OWN: u64 = 3;
 
-/// Appends the column of the samples of one chunk; missing starts are 0.
+/// Appends the column of one chunk; missing start timestamps are 0.
 pub(super) fn write(timestamps: &[i64], starts: &[i64], out: &mut Vec<u8>) {
     let column_start = out.len();
     let start_of = |at: usize| starts.get(at).copied().unwrap_or(0);
-    // The rule that a run would begin with here, and how far it reaches.
+    // Rule of a run that begins here, and its length.
     let run_at = |at: usize| {
         let run = |is_held: &dyn Fn(usize) -> bool| {
             (at..timestamps.len()).take_while(|at| is_held(*at)).count()
@@ -70,8 +70,8 @@ pub(super) fn write(timestamps: &[i64], starts: &[i64], out: &mut Vec<u8>) {
     out.extend_from_slice(&len.to_le_bytes()[..LENGTH_BYTES]);
 }
 
-/// Where the Gorilla payload of a frame ends, and the column behind it. `frame` ends where the
-/// whole payload does.
+/// Returns the end of the Gorilla payload of a frame, and the column after it. `frame` ends with
+/// the whole payload.
 pub(super) fn split(frame: &[u8], payload_start: usize) -> Result<(usize, &[u8]), ChunkError> {
     let (rest, length) = frame.split_last_chunk::<LENGTH_BYTES>().unwrap_or((frame, &[0xff; 3]));
     let len = u32::from_le_bytes([length[0], length[1], length[2], 0]);
@@ -81,14 +81,14 @@ pub(super) fn split(frame: &[u8], payload_start: usize) -> Result<(usize, &[u8])
     }
 }
 
-/// A reader of the column, a batch at a time.
+/// Reader of the column, a batch at a time.
 #[derive(Debug, Clone)]
 pub(super) struct StartsReader<'a> {
     rest: &'a [u8],
     rule: u64,
-    /// Samples of the run to come.
+    /// Remaining samples of the run.
     run_left: u64,
-    /// The start of a run with one.
+    /// Start timestamp of a run of rule 1.
     start_ms: i64,
     min_ms: i64,
     time_before_ms: i64,
@@ -106,7 +106,7 @@ impl<'a> StartsReader<'a> {
         }
     }
 
-    /// Gives the starts of the next samples, one a time.
+    /// Reads the start timestamp of each of the next samples.
     pub(super) fn read(
         &mut self,
         timestamps: &[i64],
@@ -137,7 +137,7 @@ impl<'a> StartsReader<'a> {
         Ok(())
     }
 
-    /// What must follow the last sample: nothing.
+    /// Checks that nothing follows the last sample.
     pub(super) fn check_end(&self) -> Result<(), &'static str> {
         if self.run_left > 0 || !self.rest.is_empty() {
             return Err("starts follow the last sample");

@@ -11,7 +11,7 @@ use super::*;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Times of every kind: where they begin, and the distances between them.
+/// Times of many kinds of starts and distances.
 fn timestamps(len_max: usize) -> impl Strategy<Value = Vec<i64>> {
     let start = prop_oneof![
         4 => 1_500_000_000_000i64..1_900_000_000_000,
@@ -61,7 +61,7 @@ fn value_bits() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Samples with runs of equal values among the others.
+/// Samples with runs of equal values.
 fn samples(len_max: usize) -> impl Strategy<Value = (Vec<i64>, Vec<f64>)> {
     let runs = prop::collection::vec((value_bits(), 1usize..8), 1..len_max);
     (timestamps(len_max), runs).prop_map(|(times, runs)| {
@@ -81,7 +81,7 @@ fn encoder() -> impl Strategy<Value = Encoder> {
     prop_oneof![Just(encode as Encoder), Just(encode_packed as Encoder)]
 }
 
-/// One frame, the longest that the samples begin with.
+/// Returns the first frame of the samples.
 fn first_frame(encode: Encoder, times: &[i64], values: &[f64]) -> (Vec<u8>, Vec<i64>, Vec<f64>) {
     let mut bytes = Vec::new();
     encode(times, values, &mut bytes);
@@ -149,7 +149,7 @@ fn check_round_trip(times: &[i64], values: &[f64]) {
         let expected = (times.to_vec(), bits_of(values));
         assert_eq!(read_with_tsz(payload), expected);
         assert_eq!(read_all(&mut Decoder::open(frame).unwrap()).unwrap(), expected);
-        // What lies behind a frame makes no difference.
+        // Bytes after a frame make no difference.
         assert_eq!(read_all(&mut Decoder::open(&bytes[offset..]).unwrap()).unwrap(), expected);
         at += count;
         found += 1;
@@ -229,7 +229,7 @@ proptest! {
         let (mut bytes, _, _) = first_frame(encoder, &times, &values);
         let at = at.index(bytes.len());
         bytes[at] ^= change;
-        // A changed length may reach into what follows.
+        // A changed length may reach into the bytes after the frame.
         bytes.extend_from_slice(&[0xa5; 40]);
         prop_assert!(Decoder::open(&bytes).is_err());
     }
@@ -246,7 +246,7 @@ proptest! {
         prop_assert!(Decoder::open(bytes).is_err());
     }
 
-    /// Damage that the checksum does not show: an error, or as many samples as announced.
+    /// With a valid checksum, damage causes an error or the announced number of samples.
     #[test]
     fn damage_under_a_good_checksum_stays_bounded(
         encoder in encoder(),
@@ -293,7 +293,7 @@ proptest! {
         }
     }
 
-    /// The rule for cutting is what the crate does, not what we think that it does.
+    /// Chunks are cut by the behavior of the crate, not by our assumptions.
     #[test]
     fn held_is_what_tsz_gives_back(
         delta_before in prop_oneof![1i64..1 << 31, Just(1i64), Just(1i64 << 31)],
@@ -438,7 +438,7 @@ fn errors_name_what_was_found() {
     );
 }
 
-/// A frame with a good checksum around a payload that our own encoder would not write.
+/// Builds a frame with a valid checksum around a payload that our encoder would not write.
 fn framed(payload: &[u8], count: usize, span_ms: u64) -> Vec<u8> {
     let mut header = [0; frame::HEADER_BYTES_MAX];
     let len = frame::write_header(&mut header, Encoding::Gorilla, count, span_ms, payload.len());

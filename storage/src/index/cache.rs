@@ -1,9 +1,9 @@
-//! What is known of sealed partitions, kept in memory from query to query.
+//! Cache of the indexes of sealed partitions.
 //!
-//! Facts are kept by partition and state: whoever asks gets those of the partition as it is, and
-//! a change (a registration, a published run, the retention) puts others in their place. Who
-//! still holds the old ones may go on with them: they say what was true when they were given.
-//! Once there are too many bytes, the partitions that were asked for longest ago go whole.
+//! There is one index per partition and state. A change (a registration, a published run, the
+//! retention) replaces it; readers of the old one may continue, as it stays valid for the state
+//! that they began with. If the cache is full, it evicts the least recently used partitions as a
+//! whole.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,23 +15,23 @@ use roaring::RoaringBitmap;
 use super::partition::PartitionIndex;
 use crate::sizes::Sizes;
 
-/// The facts of partitions, bounded.
+/// Bounded cache of partition indexes.
 pub(crate) struct IndexCache {
-    /// 0 keeps nothing.
+    /// 0 disables the cache.
     bytes_max: usize,
     sizes: Sizes,
     entries: Mutex<Entries>,
     usage: Arc<Usage>,
 }
 
-/// How often something was known already.
+/// Counters of cache hits and misses.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// Figures of the cache.
+/// Statistics of the index cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct IndexCacheStats {
     pub(crate) bytes: usize,
@@ -42,9 +42,9 @@ pub(crate) struct IndexCacheStats {
 #[derive(Default)]
 struct Entries {
     partitions: HashMap<i64, IndexEntry, RandomState>,
-    /// Ids of which nothing is left, by partition: those of few partitions, and never let go of.
+    /// Deleted ids by partition. There are few such partitions, and they are never evicted.
     gone: HashMap<i64, Arc<RoaringBitmap>, RandomState>,
-    /// Goes on with each look-up.
+    /// Increments with each look-up.
     clock: u64,
 }
 
@@ -54,25 +54,25 @@ struct IndexEntry {
 }
 
 impl Usage {
-    /// Counts something that was known.
+    /// Counts a hit.
     pub(crate) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts something that had to be read.
+    /// Counts a miss.
     pub(crate) fn miss(&self) {
         self.misses.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl IndexCache {
-    /// A cache that keeps up to so many bytes.
+    /// Creates a cache of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize, sizes: Sizes) -> IndexCache {
         IndexCache { bytes_max, sizes, entries: Mutex::default(), usage: Arc::default() }
     }
 
-    /// The facts of a partition with so many series. The list of partitions is locked meanwhile,
-    /// so that the number is the latest.
+    /// Returns the index of a partition with `series_count` series. The caller locks the list of
+    /// partitions, so that the count is current.
     pub(crate) fn partition(&self, partition: i64, series_count: u32) -> Arc<PartitionIndex> {
         let mut entries = self.entries();
         entries.clock += 1;
@@ -101,7 +101,7 @@ impl IndexCache {
         index
     }
 
-    /// Notes that runs of a partition have been published.
+    /// Invalidates the runs of a partition, as new ones have been published.
     pub(crate) fn invalidate_runs(&self, partition: i64) {
         let mut entries = self.entries();
         if let Some(entry) = entries.partitions.get_mut(&partition) {
@@ -109,31 +109,31 @@ impl IndexCache {
         }
     }
 
-    /// Sets of which ids of a partition nothing is left.
+    /// Sets the deleted ids of a partition.
     pub(crate) fn set_gone(&self, partition: i64, gone: RoaringBitmap) {
         let mut entries = self.entries();
         entries.gone.insert(partition, Arc::new(gone));
         entries.partitions.remove(&partition);
     }
 
-    /// Whether there are ids of a partition of which nothing is left.
+    /// Returns whether a partition has deleted ids.
     pub(crate) fn has_gone(&self, partition: i64) -> bool {
         self.entries().gone.contains_key(&partition)
     }
 
-    /// Forgets a partition: it is deleted.
+    /// Removes a deleted partition.
     pub(crate) fn remove(&self, partition: i64) {
         let mut entries = self.entries();
         entries.partitions.remove(&partition);
         entries.gone.remove(&partition);
     }
 
-    /// Whether more would make some of it go.
+    /// Returns whether an insertion would evict.
     pub(crate) fn is_full(&self) -> bool {
         self.entries().bytes() >= self.bytes_max
     }
 
-    /// Makes room where facts have grown too large.
+    /// Evicts partitions until the indexes fit.
     pub(crate) fn trim(&self) {
         let mut entries = self.entries();
         let mut bytes = entries.bytes();
@@ -146,7 +146,7 @@ impl IndexCache {
         }
     }
 
-    /// The figures.
+    /// Returns the statistics.
     pub(crate) fn stats(&self) -> IndexCacheStats {
         IndexCacheStats {
             bytes: self.entries().bytes(),
@@ -202,9 +202,9 @@ mod tests {
         let before = cache.partition(1, 9);
         before.note_none(&Matcher::equal("a", "b"));
         cache.invalidate_runs(1);
-        assert!(known(&cache, 1), "a run says nothing of postings");
+        assert!(known(&cache, 1), "runs do not change postings");
         assert!(!cache.partition(1, 10).knows(&Matcher::equal("a", "b")));
-        assert!(before.knows(&Matcher::equal("a", "b")), "who holds index goes on with them");
+        assert!(before.knows(&Matcher::equal("a", "b")), "readers of the old index may continue");
         cache.remove(1);
         assert!(!known(&cache, 1));
     }

@@ -1,8 +1,8 @@
-//! Small sets of ids.
+//! Compact sets of series ids.
 
 use roaring::RoaringBitmap;
 
-/// A set of ids; most label pairs that are many have one id each.
+/// Set of ids. Most label pairs of high cardinality have one id each.
 #[derive(Debug)]
 pub(crate) enum Ids {
     One(u32),
@@ -10,7 +10,7 @@ pub(crate) enum Ids {
 }
 
 impl Ids {
-    /// The ids of a bitmap that has some.
+    /// Returns the ids of a non-empty bitmap.
     pub(crate) fn of(bitmap: RoaringBitmap) -> Ids {
         match (bitmap.len(), bitmap.min()) {
             (1, Some(only)) => Ids::One(only),
@@ -40,7 +40,7 @@ impl Ids {
         }
     }
 
-    /// Removes an id; whether none is left.
+    /// Removes an id; returns whether the set is empty then.
     pub(crate) fn remove(&mut self, id: u32) -> bool {
         match self {
             Ids::One(only) => *only == id,
@@ -51,7 +51,7 @@ impl Ids {
         }
     }
 
-    /// Adds the ids to a set.
+    /// Adds the ids to a bitmap.
     pub(crate) fn add_to(&self, union: &mut RoaringBitmap) {
         match self {
             Ids::One(id) => {
@@ -61,7 +61,7 @@ impl Ids {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of ids.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Ids::One(_) => 1,
@@ -69,7 +69,7 @@ impl Ids {
         }
     }
 
-    /// Whether any of the ids is in a set.
+    /// Returns whether any of the ids is in a bitmap.
     pub(crate) fn intersects(&self, others: &RoaringBitmap) -> bool {
         match self {
             Ids::One(id) => others.contains(*id),
@@ -77,7 +77,7 @@ impl Ids {
         }
     }
 
-    /// Bytes beside the value itself.
+    /// Returns the bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Ids::One(_) => 0,
@@ -86,7 +86,7 @@ impl Ids {
     }
 }
 
-/// About how many bytes a bitmap takes in memory.
+/// Returns the approximate size of a bitmap in memory.
 pub(crate) fn bitmap_bytes(ids: &RoaringBitmap) -> usize {
     64 + 2 * ids.serialized_size()
 }

@@ -1,4 +1,4 @@
-//! Postings in memory: those of the head.
+//! Postings of the head, in memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,25 +11,25 @@ use smol_str::SmolStr;
 use super::ids::Ids;
 use super::{Lookup, Term, combine, term, wants};
 
-/// Matching a value is so much more work than touching a byte of it.
+/// Work of matching a value, in bytes touched.
 const MATCH_WORK: usize = 256;
 
 /// Postings of each label pair.
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
     all: RoaringBitmap,
-    /// Short values lie in the tree itself: to list them is to walk through its nodes, where a place
-    /// of its own for each would be a cache miss.
+    /// `SmolStr` keeps short values inside the B-tree nodes, so that listing them causes no cache
+    /// misses.
     names: BTreeMap<Box<str>, BTreeMap<SmolStr, Ids>>,
-    /// Bytes of the values, of their ids and of what the tree adds to each.
+    /// Bytes of the values, their ids and the nodes.
     bytes: usize,
 }
 
-/// Bytes of a value in the tree, a fuller node and the allocator included.
+/// Bytes of a value in the B-tree, with the share of its node and of the allocator.
 const VALUE_BYTES: usize = 80;
-/// What a longer one takes elsewhere, beside its own bytes.
+/// Bytes of a long value on the heap, in addition to its own.
 const LONG_VALUE_BYTES: usize = 32;
-/// Bytes of an id among others; two mostly, and more where they lie apart.
+/// Bytes of an id in a bitmap: mostly two, more in sparse ones.
 const ID_BYTES: usize = 4;
 
 fn value_bytes(value: &SmolStr) -> usize {
@@ -37,7 +37,7 @@ fn value_bytes(value: &SmolStr) -> usize {
 }
 
 impl LabelIndex {
-    /// Files a series under its labels.
+    /// Adds a series to the postings of its labels.
     pub(crate) fn insert(&mut self, id: u32, labels: &Labels) {
         self.all.insert(id);
         for (name, value) in labels.iter() {
@@ -74,14 +74,14 @@ impl LabelIndex {
         }
     }
 
-    /// About how many bytes it takes in memory.
+    /// Returns the approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The ids that pass every matcher.
+    /// Returns the ids that pass all matchers.
     ///
-    /// Errors: those of the watch.
+    /// Errors: those of the checkpoint.
     pub(crate) fn select(
         &self,
         matchers: &[Matcher],
@@ -95,17 +95,17 @@ impl LabelIndex {
         Ok(combine(|| self.all.clone(), &terms))
     }
 
-    /// The names of all labels, in order.
+    /// Returns the names of all labels, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(|name| &**name)
     }
 
-    /// The values of a label in order, with the ids of each.
+    /// Returns the values of a label in order, with the ids of each.
     pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = (&str, &Ids)> {
         self.names.get(name).into_iter().flatten().map(|(value, ids)| (value.as_str(), ids))
     }
 
-    /// How many values a label has.
+    /// Returns the number of values of a label.
     pub(crate) fn value_count(&self, name: &str) -> usize {
         self.names.get(name).map_or(0, BTreeMap::len)
     }

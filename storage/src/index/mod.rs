@@ -1,9 +1,9 @@
-//! From matchers to series: postings of the head in memory ([`labels`]), those of partitions in
-//! the tree, of which what was read is kept ([`partition`], [`cache`]).
+//! Resolution of matchers to series: postings of the head in memory ([`labels`]), those of
+//! partitions in the LSM with a cache ([`partition`], [`cache`]).
 //!
-//! Each matcher becomes one term, a set of ids to keep or to drop, and the terms are
-//! combined. A matcher that the empty value passes drops the series whose value fails it, so
-//! that series without the label stay; any other keeps the series whose value passes.
+//! Each matcher becomes one term, a set of ids to keep or to drop, and the terms are combined. A
+//! matcher that the empty value passes drops the series whose value fails it, so that series
+//! without the label stay; any other keeps the series whose value passes.
 //!
 //! Source: `PostingsForMatchers` in `tsdb/querier.go` of Prometheus, for what is selected.
 
@@ -25,30 +25,31 @@ pub(crate) use labels::LabelIndex;
 pub(crate) use partition::{decode_postings, encode_postings};
 pub(crate) use prune::prune;
 
-/// Labels in memory, which others share.
+/// Labels in memory that can be shared.
 pub(crate) trait KnownLabels: Sync {
-    /// Returns labels by their packed bytes, if they are known.
+    /// Returns shared labels by their packed bytes, if they are in memory.
     fn labels_of(&self, labels: &[u8]) -> Option<Labels>;
 }
 
-/// What becomes of the series that a matcher's term names.
+/// Effect of a matcher's term on its series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term {
-    /// Only they stay.
+    /// Only these stay.
     Keep,
-    /// They go.
+    /// These are removed.
     Drop,
 }
 
-/// Which values of a label a term needs.
+/// Values of a label that a term needs.
 pub(crate) enum Lookup<'a> {
-    /// These.
+    /// Exactly these.
     Values(Vec<&'a str>),
-    /// Those with this prefix that pass [`wants`].
+    /// All with this prefix that pass [`wants`].
     Prefix(&'a str),
 }
 
-/// The term of a matcher, and the values that it needs; none if it excludes nothing.
+/// Returns the term of a matcher, and the values that it needs; `None` if the matcher excludes
+/// nothing.
 pub(crate) fn term(matcher: &Matcher) -> Option<(Term, Lookup<'_>)> {
     if matcher.matches_everything() {
         return None;
@@ -67,17 +68,17 @@ pub(crate) fn term(matcher: &Matcher) -> Option<(Term, Lookup<'_>)> {
     Some((Term::Drop, lookup))
 }
 
-/// Whether any of the matchers excludes something.
+/// Returns whether any of the matchers excludes something.
 pub(crate) fn is_restricted(matchers: &[Matcher]) -> bool {
     matchers.iter().any(|matcher| term(matcher).is_some())
 }
 
-/// Whether the series with a value of the matcher's label belong to its term.
+/// Returns whether series with a value of the label belong to the matcher's term.
 pub(crate) fn wants(matcher: &Matcher, term: Term, value: &str) -> bool {
     matcher.matches(value) == (term == Term::Keep)
 }
 
-/// The ids that all terms together select.
+/// Combines all terms to the selected ids.
 pub(crate) fn combine<I: Deref<Target = RoaringBitmap>>(
     all: impl FnOnce() -> RoaringBitmap,
     terms: &[(Term, I)],

@@ -1,9 +1,9 @@
-//! What is known of one sealed partition: postings, results of matchers, labels and runs, each
-//! read from the tree when it is first asked for.
+//! Index of one sealed partition: postings, results of matchers, labels and runs, each read from
+//! the LSM on first use.
 //!
-//! Ids of a partition are only ever added, and facts are those of the first `series_count`: what
-//! the tree has grown by meanwhile is left out, so it does not matter when they were read.
-//! Everything is verified when it is read, and nothing is kept of what is damaged.
+//! Ids of a partition are only ever added, and the index covers the first `series_count`: later
+//! ones are left out, so the time of the read does not matter. All data is verified when it is
+//! read, and damaged data is not kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,27 +31,27 @@ use crate::parallel::breather::Breather;
 use crate::sizes::Sizes;
 use crate::value;
 
-/// Reads of one partition in flight.
+/// Maximum number of reads of one partition in flight.
 const READS_MAX: usize = 8;
-/// A range is read whole once it is wanted by more than one part in so many.
+/// A range is read as a whole if more than one of this many parts is wanted.
 const RANGE_SHARE: usize = 8;
-/// All values of a label are read at once where so many times the wanted ones are more than the
-/// series: a scan of its own costs as much as so many keys.
+/// All values of a label are read at once if the wanted ones, times this, exceed the series: a
+/// separate scan costs as much as this many keys.
 const VALUES_SHARE: usize = 16;
-/// PartitionIndex count this much beside their own bytes.
+/// Bytes that an entry counts in addition to its own.
 const ENTRY_BYTES: usize = 96;
 
-/// The facts of a partition in one state.
+/// Index of a partition in one state.
 #[derive(Clone)]
 pub(crate) struct PartitionIndex {
     /// Days since the epoch.
     pub(crate) number: i64,
-    /// Registered series: ids count from 0.
+    /// Number of registered series: ids start at 0.
     pub(crate) series_count: u32,
-    /// Ids of which nothing is left: they are nobody's any more.
+    /// Deleted ids, which are not used again.
     pub(crate) gone: Arc<RoaringBitmap>,
     index: Arc<IndexContents>,
-    /// What is known of its runs.
+    /// Runs of each metric.
     pub(crate) runs: Arc<RunIndex>,
     pub(super) sizes: Sizes,
     usage: Arc<Usage>,
@@ -60,9 +60,9 @@ pub(crate) struct PartitionIndex {
 /// Postings and labels.
 struct IndexContents {
     bytes: AtomicUsize,
-    /// The names of all labels.
+    /// Names of all labels.
     names: Mutex<Option<Arc<[Box<str>]>>>,
-    /// All values of a label.
+    /// Values of each label.
     values: Mutex<HashMap<Box<str>, Arc<LabelValues>, RandomState>>,
     results: Mutex<Results>,
     /// Pages of the forward index.
@@ -70,21 +70,21 @@ struct IndexContents {
     order: OnceLock<Order>,
 }
 
-/// How ids and labels are ordered. Series that are registered together have ids in the order of
-/// their labels.
+/// Relation of the order of ids to that of labels. Series that are registered together have ids in
+/// the order of their labels.
 #[derive(Clone)]
 pub(crate) enum Order {
-    /// The same way.
+    /// Ids are in the order of labels.
     ById,
-    /// The place of each id.
+    /// Rank of each id.
     Ranks(Arc<[u32]>),
 }
 
-/// The values of one label in order, with the ids of each.
+/// Values of one label in order, with the ids of each.
 pub(crate) type LabelValues = [(SmolStr, Ids)];
 
 impl PartitionIndex {
-    /// Nothing yet of a partition.
+    /// Creates an empty index.
     pub(crate) fn new(
         number: i64,
         series_count: u32,
@@ -97,7 +97,7 @@ impl PartitionIndex {
         PartitionIndex { number, series_count, gone, index, runs: Arc::default(), sizes, usage }
     }
 
-    /// The facts of the partition with more series: full pages stay what they are.
+    /// Returns the index with more series; full pages stay valid.
     pub(crate) fn with_series_count(&self, series_count: u32) -> PartitionIndex {
         let index = IndexContents::new(self.results_max());
         let mut pages = lock(&self.index.pages).clone();
@@ -109,22 +109,22 @@ impl PartitionIndex {
         PartitionIndex { series_count, index, runs, ..self.clone() }
     }
 
-    /// The facts of the partition with runs that are not known yet.
+    /// Returns the index without the runs.
     pub(crate) fn with_other_runs(&self) -> PartitionIndex {
         PartitionIndex { runs: Arc::default(), ..self.clone() }
     }
 
-    /// Whether what is found is kept for the next query.
+    /// Returns whether results are kept for later queries.
     pub(crate) fn is_cached(&self) -> bool {
         self.results_max() > 0
     }
 
-    /// Bytes that are held.
+    /// Returns the bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.index.bytes.load(Ordering::Relaxed) + self.runs.bytes()
     }
 
-    /// Counts whether something was known.
+    /// Counts a hit or a miss.
     pub(super) fn count_lookup(&self, is_known: bool) {
         if is_known {
             self.usage.hit();
@@ -133,7 +133,7 @@ impl PartitionIndex {
         }
     }
 
-    /// The ids of the series that pass every matcher.
+    /// Returns the ids of the series that pass all matchers.
     pub(crate) async fn resolve(
         &self,
         lsm: &Lsm,
@@ -154,18 +154,18 @@ impl PartitionIndex {
         Ok(ids)
     }
 
-    /// Whether it is known which series a matcher's term names.
+    /// Returns whether the ids of a matcher's term are known.
     pub(super) fn knows(&self, matcher: &Matcher) -> bool {
         self.result(MatcherRef::of(matcher)).is_some()
             || self.known_values(matcher.name()).is_some()
     }
 
-    /// Notes that a matcher's term names no series.
+    /// Records that a matcher's term has no ids.
     pub(super) fn note_none(&self, matcher: &Matcher) {
         self.keep_result(MatcherRef::of(matcher), RoaringBitmap::new());
     }
 
-    /// The ids of a matcher's term.
+    /// Returns the ids of a matcher's term.
     async fn ids(
         &self,
         lsm: &Lsm,
@@ -194,7 +194,7 @@ impl PartitionIndex {
         }
     }
 
-    /// The ids under any of some values of a label.
+    /// Returns the ids with any of some values of a label.
     pub(super) async fn ids_of_values(
         &self,
         lsm: &Lsm,
@@ -216,7 +216,7 @@ impl PartitionIndex {
         Ok(union)
     }
 
-    /// The ids of one label pair.
+    /// Returns the ids of one label pair.
     async fn ids_of_pair(
         &self,
         lsm: &Lsm,
@@ -245,7 +245,7 @@ impl PartitionIndex {
         Ok(self.keep_result(key, ids))
     }
 
-    /// The ids under the values with a prefix that a matcher's term wants.
+    /// Returns the ids of a matcher's term among the values with a prefix.
     async fn ids_of_prefix(
         &self,
         lsm: &Lsm,
@@ -286,7 +286,7 @@ impl PartitionIndex {
         Ok(union)
     }
 
-    /// All values of a label, in order.
+    /// Returns all values of a label, in order.
     pub(crate) async fn label_values(
         &self,
         lsm: &Lsm,
@@ -323,7 +323,7 @@ impl PartitionIndex {
         Ok(table)
     }
 
-    /// The names of all labels, in order.
+    /// Returns the names of all labels, in order.
     pub(crate) async fn names(
         &self,
         lsm: &Lsm,
@@ -337,7 +337,7 @@ impl PartitionIndex {
         let mut names: Vec<Box<str>> = Vec::new();
         let mut start = keys::postings(self.number);
         let end = keys::postings_end(self.number);
-        // A scan for each name: it may have any number of values.
+        // One scan per name, as a name may have any number of values.
         while let Some((key, bytes)) = lsm.first(&start, &end).await? {
             breather.work(1).await?;
             let (name, _) = parse_postings(&key)?;
@@ -375,7 +375,7 @@ impl PartitionIndex {
         ids
     }
 
-    /// Changes the results of matchers, and counts what that adds or frees.
+    /// Changes the results of matchers, and accounts for the bytes.
     fn keep(&self, change: impl FnOnce(&mut Results)) {
         let mut results = lock(&self.index.results);
         let before = results.bytes();
@@ -388,7 +388,7 @@ impl PartitionIndex {
         lock(&self.index.results).bytes_max()
     }
 
-    /// The series that pass every matcher.
+    /// Returns the series that pass all matchers.
     pub(crate) async fn series(
         &self,
         lsm: &Lsm,
@@ -407,7 +407,7 @@ impl PartitionIndex {
         Ok(series)
     }
 
-    /// The labels of some ids, ascending by id; shared with those that are known already.
+    /// Returns the labels of some ids, ascending by id; shared with labels in memory.
     pub(crate) async fn labels_of(
         &self,
         lsm: &Lsm,
@@ -420,7 +420,7 @@ impl PartitionIndex {
         {
             let known = lock(&self.index.pages);
             for id in ids {
-                // A division for each page, not for each id.
+                // One division per page, not per id.
                 if pages.last().is_none_or(|(last, _)| id - last * page_ids >= page_ids) {
                     let page = id / page_ids;
                     pages.push((page, known.get(page as usize).cloned().flatten()));
@@ -448,12 +448,12 @@ impl PartitionIndex {
         Ok(found)
     }
 
-    /// Whether [`PartitionIndex::order`] is known.
+    /// Returns whether [`PartitionIndex::order`] is known.
     pub(crate) fn has_order(&self) -> bool {
         self.index.order.get().is_some()
     }
 
-    /// The order of the labels, once all of them are known. It takes a while at first.
+    /// Returns the order of the labels, once all of them are known. The first call sorts them.
     pub(crate) fn order(&self) -> Option<Order> {
         if let Some(order) = self.index.order.get() {
             return Some(order.clone());
@@ -556,7 +556,7 @@ fn order_of(labels: &[&Labels]) -> Order {
         return Order::ById;
     }
     let mut ids: Vec<u32> = (0..labels.len() as u32).collect();
-    // Few runs are in order each, which this finds.
+    // The ids consist of a few sorted runs, which the sort detects.
     ids.sort_by_key(|id| labels[*id as usize]);
     let mut ranks = vec![0; ids.len()];
     for (rank, id) in ids.iter().enumerate() {
@@ -565,7 +565,7 @@ fn order_of(labels: &[&Labels]) -> Order {
     Order::Ranks(ranks.into())
 }
 
-/// Bytes of a page, those that are shared included, and of the order of its ids.
+/// Returns the bytes of a page, including shared labels and the order of its ids.
 fn page_bytes(page: &[Labels]) -> usize {
     let labels_bytes = |labels: &Labels| labels.as_bytes().len() + size_of::<Labels>() + 20;
     ENTRY_BYTES + page.iter().map(labels_bytes).sum::<usize>()
@@ -575,14 +575,14 @@ fn parse_postings(key: &[u8]) -> Result<(String, String), StoreError> {
     keys::parse_postings(key).ok_or_else(|| value::corrupt(key, "malformed postings key"))
 }
 
-/// The value of a postings key.
+/// Encodes the value of a postings key.
 pub(crate) fn encode_postings(key: &[u8], ids: &RoaringBitmap) -> Vec<u8> {
     let mut body = Vec::with_capacity(ids.serialized_size());
     ids.serialize_into(&mut body).expect("a vector takes every byte");
     value::encode(key, &body)
 }
 
-/// The ids of a postings value.
+/// Decodes the value of a postings key.
 pub(crate) fn decode_postings(key: &[u8], bytes: &[u8]) -> Result<RoaringBitmap, StoreError> {
     let body = value::decode(key, bytes)?;
     RoaringBitmap::deserialize_from(body).map_err(|e| value::corrupt(key, e.to_string()))

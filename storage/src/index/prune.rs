@@ -1,11 +1,11 @@
-//! Leaving partitions out that hold nothing of what is asked for, by the dictionary of all.
+//! Excludes partitions without matching series, by the dictionary of label pairs.
 //!
 //! ```text
-//! name="value"   the partitions of the pair: a range of the dictionary each
-//! name=~"regex"  all values of the label, each of which is matched once, and their partitions
+//! name="value"   the partitions of the pair: one range of the dictionary
+//! name=~"regex"  all values of the label, each matched once, and their partitions
 //! ```
 //!
-//! What is found is kept with the facts of the partitions, so that these are not asked again.
+//! The results are kept in the partition indexes, so that these need no read for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::value;
 
-/// Partitions that are asked at once.
+/// Maximum number of partitions that are read concurrently.
 const PARTITIONS_AT_ONCE: usize = 16;
-/// Values that match, from which they are not looked up one by one if more than one value in so
-/// many does.
+/// Number of matching values from which they are not looked up one by one, if more than one of
+/// `MATCHING_SHARE` values matches.
 const MATCHING_MAX: usize = 1024;
 const MATCHING_SHARE: usize = 8;
-/// Entries of partitions that are not asked for, from which the dictionary is left where they are
-/// more than so many times the others.
+/// Number of entries of other partitions from which the scan is given up, if they are
+/// `BESIDE_SHARE` times the wanted ones.
 const BESIDE_MAX: usize = 4096;
 const BESIDE_SHARE: usize = 3;
-/// Values that match, each counted in every partition.
+/// Maximum number of matching values, counted per partition.
 const FOUND_MAX: usize = 1 << 18;
 
-/// Of some partitions those that can hold series which pass every matcher, by the dictionary.
-/// Of which that is known without it are left to what is known.
+/// Returns the partitions that may hold series which pass all matchers. If the index of a partition
+/// knows the result of a matcher, that is used instead of the dictionary.
 pub(crate) async fn prune(
     lsm: &Lsm,
     mut partitions: Vec<Arc<PartitionIndex>>,
@@ -46,7 +46,7 @@ pub(crate) async fn prune(
     budget: &Budget,
 ) -> Result<Vec<Arc<PartitionIndex>>, SourceError> {
     let mut breather = Breather::new(budget);
-    // What names values first: it leaves fewer partitions to the others.
+    // Matchers of exact values first: they leave fewer partitions to the others.
     let kept = |matcher| match term(matcher) {
         Some((Term::Keep, lookup)) => Some((matcher, lookup)),
         _ => None,
@@ -83,7 +83,7 @@ pub(crate) async fn prune(
     Ok(partitions)
 }
 
-/// The partitions that hold any of some values of a label.
+/// Returns the partitions that hold any of some values of a label.
 async fn partitions_of(
     lsm: &Lsm,
     matcher: &Matcher,
@@ -103,8 +103,8 @@ async fn partitions_of(
     Ok(holding)
 }
 
-/// The values that match in each of some partitions of which that is not known; nothing where they
-/// are too many, or the dictionary is mostly of other partitions.
+/// Returns the matching values in each partition that does not know them; `None` if there are too
+/// many, or most entries are of other partitions.
 async fn matching(
     lsm: &Lsm,
     partitions: &[Arc<PartitionIndex>],
@@ -149,7 +149,7 @@ async fn matching(
     Ok(Some(found))
 }
 
-/// Has each of some partitions note the series with the values that match there.
+/// Records the series with the matching values in each partition.
 async fn note(
     lsm: &Lsm,
     partitions: &[Arc<PartitionIndex>],
@@ -166,12 +166,12 @@ async fn note(
 }
 
 impl PartitionIndex {
-    /// Whether it is known that a matcher's term names no series.
+    /// Returns whether a matcher's term is known to have no ids.
     fn knows_none(&self, matcher: &Matcher) -> bool {
         self.result(MatcherRef::of(matcher)).is_some_and(|ids| ids.is_empty())
     }
 
-    /// Finds the series that a matcher's term names, all of which have one of some values.
+    /// Finds and records the series of a matcher's term by their values.
     async fn note_values(
         &self,
         lsm: &Lsm,

@@ -1,7 +1,7 @@
-//! What matchers came down to in one partition: the ids of each, and the series of all together.
+//! Results of matchers in one partition: the ids of each, and the series of whole selections.
 //!
-//! Everything counts against one bound. What passes it sends all others away: dashboards ask for
-//! the same again, and soon have it back.
+//! All results share one limit. When it is exceeded, all are dropped: dashboards repeat their
+//! queries, and refill the cache soon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use roaring::RoaringBitmap;
 use super::ids::bitmap_bytes;
 use crate::keys;
 
-/// Results count this much beside their own bytes.
+/// Bytes that a result counts in addition to its own.
 const RESULT_BYTES: usize = 96;
 
-/// The results of one partition.
+/// Results of matchers in one partition.
 pub(super) struct Results {
     bytes_max: usize,
     bytes: usize,
@@ -25,16 +25,16 @@ pub(super) struct Results {
     of_selections: HashMap<Box<[MatcherKey]>, Arc<Resolved>, RandomState>,
 }
 
-/// The series that pass all matchers of a selection.
+/// Series that pass all matchers of a selection.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
     /// Ascending by id.
     pub(crate) labels: Arc<Vec<(u32, Labels)>>,
-    /// The ids of each metric, by the hash of its name.
+    /// Ids of each metric, by the hash of its name.
     pub(crate) metrics: BTreeMap<u64, RoaringBitmap>,
 }
 
-/// What a matcher is known by: without its expression, which may be large once compiled.
+/// Key of a matcher: without its compiled expression, which may be large.
 #[derive(Hash, PartialEq, Eq)]
 struct MatcherKey {
     op: MatchOp,
@@ -42,7 +42,7 @@ struct MatcherKey {
     value: Box<str>,
 }
 
-/// The same, borrowed.
+/// Borrowed [`MatcherKey`].
 #[derive(Hash, Clone, Copy)]
 pub(super) struct MatcherRef<'a> {
     pub(super) op: MatchOp,
@@ -50,12 +50,12 @@ pub(super) struct MatcherRef<'a> {
     pub(super) value: &'a str,
 }
 
-/// The matchers of a selection, in its order.
+/// Matchers of a selection, in its order.
 #[derive(Hash)]
 struct SelectionRef<'a>(Vec<MatcherRef<'a>>);
 
 impl Results {
-    /// Nothing yet of what may take so many bytes.
+    /// Creates an empty cache of at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Results {
         Results {
             bytes_max,
@@ -65,17 +65,17 @@ impl Results {
         }
     }
 
-    /// What all may take.
+    /// Returns the limit.
     pub(super) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// What all take.
+    /// Returns the bytes of all results.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The ids of a matcher's term.
+    /// Returns the ids of a matcher's term.
     pub(super) fn ids(&self, matcher: MatcherRef<'_>) -> Option<Arc<RoaringBitmap>> {
         self.of_matchers.get(&matcher).cloned()
     }
@@ -88,7 +88,7 @@ impl Results {
         }
     }
 
-    /// The series of a selection.
+    /// Returns the series of a selection.
     pub(super) fn series(&self, matchers: &[Matcher]) -> Option<Arc<Resolved>> {
         self.of_selections.get(&SelectionRef::of(matchers)).cloned()
     }
@@ -103,7 +103,7 @@ impl Results {
         }
     }
 
-    /// Sends all away where there is no room left; whether there is room then.
+    /// Drops all results if the limit would be exceeded; returns whether the new one fits then.
     fn make_room(&mut self, bytes: usize) -> bool {
         if self.bytes + bytes > self.bytes_max {
             self.of_matchers.clear();
@@ -115,23 +115,23 @@ impl Results {
 }
 
 impl Resolved {
-    /// Series, ascending by id.
+    /// Creates the result from series, ascending by id.
     pub(crate) fn new(labels: Vec<(u32, Labels)>) -> Resolved {
         let metrics = by_metric(&labels);
         Resolved { labels: Arc::new(labels), metrics }
     }
 
-    /// Bytes that it takes; the labels themselves are those of the index.
+    /// Returns the size in memory; the labels themselves are those of the index.
     fn bytes(&self) -> usize {
         let metrics = self.metrics.values().map(|ids| RESULT_BYTES + bitmap_bytes(ids));
         RESULT_BYTES + size_of_val(&self.labels[..]) + metrics.sum::<usize>()
     }
 }
 
-/// The ids of each metric, by the hash of its name.
+/// Returns the ids of each metric, by the hash of its name.
 fn by_metric(labels: &[(u32, Labels)]) -> BTreeMap<u64, RoaringBitmap> {
     let mut metrics: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    // Most series follow others of their metric.
+    // Series of a metric are mostly adjacent.
     for run in labels.chunk_by(|(_, a), (_, b)| a.metric_name() == b.metric_name()) {
         let hash = keys::metric_hash(run[0].1.metric_name());
         metrics.entry(hash).or_default().extend(run.iter().map(|(id, _)| id));

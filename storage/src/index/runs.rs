@@ -1,4 +1,4 @@
-//! What is known of the runs of one partition: which blocks each metric has.
+//! Runs of one partition: the blocks of each metric.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::lsm::Lsm;
 use crate::value;
 use crate::window::PARTITION_WINDOWS;
 
-/// A metric and a run count this much beside their blocks.
+/// Bytes that a metric or a run counts in addition to its blocks.
 const RUN_BYTES: usize = 64;
 
-/// A run of a metric: what was sealed of a window at a time.
+/// Run of a metric: the samples of one window that were sealed together.
 #[derive(Debug, Clone)]
 pub(crate) struct MetricRun {
     /// Windows since the epoch.
@@ -38,12 +38,12 @@ pub(crate) struct RunIndex {
 #[derive(Default)]
 struct Metrics {
     runs: HashMap<u64, Arc<[MetricRun]>, RandomState>,
-    /// Whether a metric that is not listed has no run.
+    /// Set if metrics that are not listed have no runs.
     is_whole: bool,
 }
 
 impl RunIndex {
-    /// Bytes that are held.
+    /// Returns the bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -60,7 +60,7 @@ impl RunIndex {
         metrics.is_whole |= is_whole;
     }
 
-    /// The runs of some metrics, as far as they are known.
+    /// Returns the known runs of some metrics.
     fn known(&self, wanted: &[u64]) -> Vec<Option<Arc<[MetricRun]>>> {
         let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |metric| {
@@ -72,7 +72,7 @@ impl RunIndex {
 }
 
 impl PartitionIndex {
-    /// The runs of each of some metrics, in the order of their windows, the earlier run first.
+    /// Returns the runs of some metrics, ordered by window, the earlier run first.
     pub(crate) async fn runs_of(
         &self,
         lsm: &Lsm,

@@ -1,7 +1,7 @@
-//! The samples of a sealed partition: from its run directories to the parts of each series.
+//! Samples of a sealed partition: from its run directories to the parts of each series.
 //!
-//! A block whose wanted series are all kept as columns is not read at all. One that is read
-//! gives each series a place for its column, which is filled when the series is decoded.
+//! If all wanted series of a block are cached as columns, the block is not read. Otherwise each of
+//! its series gets a place for its column, which is filled when the series is decoded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::samples::part::{Frame, Part, Parts, Run};
 use crate::sizes::Sizes;
 use crate::value;
 
-/// Reads of one partition in flight.
+/// Maximum number of reads of one partition in flight.
 const READS_MAX: usize = 8;
-/// A range is read whole once it is wanted by more than one part in so many.
+/// A range is read as a whole if more than one of this many parts is wanted.
 const RANGE_SHARE: usize = 8;
-/// Taking a block apart is so much work, in series.
+/// Work of decoding a block, in series.
 const BLOCK_WORK: usize = 16;
-/// Columns lie anywhere in memory: they are asked for so many series ahead.
+/// Number of series that columns are prefetched ahead.
 const COLUMNS_AHEAD: usize = 8;
-/// Longer runs are decoded anew each time, a frame at a time: their columns would be large.
+/// Maximum length of a column. Longer runs are decoded for each query, one frame at a time.
 const COLUMN_LEN_MAX: usize = 1 << 14;
 
-/// The blocks of one run of one metric.
+/// Blocks of one run of one metric.
 pub(crate) struct WantedRun {
     pub(crate) window: i64,
     pub(crate) run: u32,
@@ -42,27 +42,27 @@ pub(crate) struct WantedRun {
     pub(crate) entries: Vec<(BlockEntry, Want)>,
 }
 
-/// What is wanted of a block.
+/// Requested data of a block.
 pub(crate) enum Want {
-    /// Nothing.
+    /// None.
     Nothing,
     /// Its bytes.
     Bytes,
-    /// Nothing but these columns, each with the place of its series.
+    /// Only these cached columns, each with the index of its series.
     Columns(Vec<(usize, Arc<KeptColumn>)>),
 }
 
-/// Where samples are looked for.
+/// Source of blocks.
 pub(crate) struct BlockSource<'a> {
     pub(crate) lsm: &'a Lsm,
     pub(crate) columns: &'a ColumnCache,
     pub(crate) sizes: &'a Sizes,
-    /// What has been deleted of the series.
+    /// Deleted times of the series.
     pub(crate) masks: &'a Masks,
 }
 
 impl BlockSource<'_> {
-    /// Adds what is not deleted of the parts of a series in a run.
+    /// Adds the parts of a series in a run, without deleted samples.
     fn push(
         &self,
         parts: Parts,
@@ -84,9 +84,9 @@ impl BlockSource<'_> {
     }
 }
 
-/// The parts of some series in a range, the earlier write first.
+/// Loads the parts of some series in a range, the earlier write first.
 ///
-/// `labels` ascend by id; `charge` is told of bytes before they are read.
+/// `labels` ascend by id; `charge` is called before bytes are read.
 pub(crate) async fn load(
     place: &BlockSource<'_>,
     mut runs: Vec<(u64, Vec<WantedRun>)>,
@@ -95,7 +95,7 @@ pub(crate) async fn load(
     charge: &mut (dyn FnMut(usize) -> Result<(), SourceError> + Send),
     breather: &mut Breather,
 ) -> Result<Vec<Parts>, SourceError> {
-    // What is deleted lies on columns too.
+    // Columns also hold deleted samples.
     if place.masks.is_empty()
         && let Some(kept) = all_kept(place, &runs, labels, range).await?
     {
@@ -166,7 +166,7 @@ pub(crate) async fn load(
     Ok(parts)
 }
 
-/// The parts of some series, and what they count.
+/// Parts of some series, and their sizes.
 #[derive(Default)]
 struct KeptParts {
     parts: Vec<Parts>,
@@ -174,7 +174,7 @@ struct KeptParts {
     column_count: usize,
 }
 
-/// The parts of all series, where each of them is kept as a column; none otherwise.
+/// Returns the parts of all series, if all of them are cached as columns.
 async fn all_kept(
     place: &BlockSource<'_>,
     runs: &[(u64, Vec<WantedRun>)],
@@ -208,7 +208,7 @@ async fn all_kept(
     Ok(Some(all))
 }
 
-/// The parts of the series of a share, from the slots of blocks in the order of their writing.
+/// Returns the parts of a share of the series, from the slots of blocks in the order of writing.
 fn kept_of_share(
     blocks: &[Arc<BlockSlots>],
     labels: &[(u32, Labels)],
@@ -228,8 +228,8 @@ fn kept_of_share(
     Some(kept)
 }
 
-/// The columns of all wanted series of a block, each with the place of its series; none if one
-/// is missing.
+/// Returns the cached columns of all wanted series of a block, each with the index of its series;
+/// `None` if one is missing.
 fn kept_columns(
     slots: &BlockSlots,
     labels: &[(u32, Labels)],
@@ -252,7 +252,7 @@ fn kept_columns(
     Some(kept)
 }
 
-/// A block that has been read.
+/// A block that was read.
 struct ReadBlock<'a> {
     key: Bytes,
     bytes: Bytes,
@@ -262,7 +262,7 @@ struct ReadBlock<'a> {
 }
 
 impl ReadBlock<'_> {
-    /// Adds what the block holds of the wanted series to their parts.
+    /// Adds the parts of the wanted series of the block.
     ///
     /// Errors: damaged bytes.
     fn push_parts(
@@ -292,12 +292,13 @@ impl ReadBlock<'_> {
         Ok(())
     }
 
-    /// Splits the frames of a series that stand end to end, and keeps those in the range; or
-    /// keeps them all together, where they are floats and at least half of them is wanted.
+    /// Splits the adjacent frames of a series, and keeps those in the range. Keeps all frames as
+    /// one run if they are floats and at least half of them are wanted.
     ///
-    /// The checksum of a frame that is kept is verified by its decoder; one that its header puts
-    /// outside of the range is verified here, or a damaged header would hide samples.
-    /// Errors: damaged frames, naming the series.
+    /// The decoder verifies the checksums of kept frames. Frames outside of the range are verified
+    /// here, as a damaged header would hide samples.
+    ///
+    /// Errors: damaged frames, with the series.
     fn push_frames(
         &self,
         labels: &Labels,
@@ -341,8 +342,8 @@ impl ReadBlock<'_> {
     }
 }
 
-/// First and last time and number of the samples, where frames can be kept as one column and it
-/// is worth it.
+/// Returns the first and last time and the number of samples, if the frames fit one column and
+/// enough of them are wanted.
 fn run_of(
     headers: &[(usize, FrameHeader)],
     is_wanted: impl Fn(&FrameHeader) -> bool,
@@ -361,7 +362,7 @@ fn run_of(
     is_kept.then_some((first.min_ms, last.max_ms, sample_count))
 }
 
-/// The wanted blocks of one metric, in the order of their keys.
+/// Reads the wanted blocks of one metric, in the order of their keys.
 async fn read_blocks(
     lsm: &Lsm,
     metric: u64,
@@ -400,7 +401,7 @@ async fn read_blocks(
                     blocks.push((found, bytes));
                     break;
                 }
-                // A block that is not wanted, or of a seal that did not finish.
+                // An unwanted block, or one of an unfinished seal.
                 Some((found, _)) if found < *key => {}
                 _ => return Err(value::corrupt(key, "block is missing")),
             }

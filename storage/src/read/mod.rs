@@ -1,7 +1,7 @@
-//! Reading: a selection is resolved and loaded here, then read synchronously.
+//! Reads: a selection is resolved and loaded here, then read synchronously.
 //!
-//! The head is copied first and the tree read after it: what is sealed in between is seen
-//! twice, which the cursor merges into one, and never missed.
+//! The head is copied first and the LSM read after it. So samples that are sealed in between are
+//! seen twice, which the cursor merges, and never missed.
 
 pub(crate) mod blocks;
 pub(crate) mod names;

@@ -1,7 +1,7 @@
-//! Names and values of labels, from postings: no label set is made for them.
+//! Names and values of labels, from postings, without building label sets.
 //!
-//! As in Prometheus, time is told by what the index covers: series of a day that overlaps the
-//! range count, and those of the head if it holds anything near.
+//! As in Prometheus, the time range selects by the coverage of the index: series of a partition
+//! that overlaps the range, and those of the head if it has samples near.
 
 use std::cmp::Ordering;
 
@@ -15,14 +15,14 @@ use crate::index::{Ids, is_restricted, prune};
 use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 
-/// Bytes that a text counts beside its own.
+/// Bytes that a text counts in addition to its own.
 const TEXT_BYTES: usize = 32;
-/// Merging a text is so much more work than touching a byte.
+/// Work of merging a text, in bytes touched.
 const TEXT_WORK: usize = 64;
-/// Up to so many series, their labels are looked at and not all postings.
+/// Maximum number of series for which labels are read instead of all postings.
 const LABELS_MAX: u64 = 1024;
 
-/// What is listed.
+/// Kind of the listed texts.
 #[derive(Clone, Copy)]
 enum ListedNames<'a> {
     Names,
@@ -30,7 +30,7 @@ enum ListedNames<'a> {
     Values(&'a str),
 }
 
-/// The names of the labels of matching series, sorted.
+/// Returns the sorted label names of matching series.
 pub(crate) async fn label_names(
     core: &Core,
     pin: &Pin,
@@ -40,7 +40,7 @@ pub(crate) async fn label_names(
     list(core, pin, ListedNames::Names, query, budget).await
 }
 
-/// The values of a label among matching series, sorted.
+/// Returns the sorted values of a label among matching series.
 pub(crate) async fn label_values(
     core: &Core,
     pin: &Pin,
@@ -88,7 +88,7 @@ async fn list(
     Ok(union.texts)
 }
 
-/// The matching series of one partition.
+/// Matching series of one partition.
 struct Sealed<'a> {
     core: &'a Core,
     lsm: &'a Lsm,
@@ -118,7 +118,7 @@ impl Sealed<'_> {
             return Ok(());
         }
         let ids = self.index.resolve(lsm, self.matchers, breather).await?;
-        // Where series are fewer than values, their labels are looked at instead.
+        // If there are fewer series than values, read the labels of the series.
         let are_few = ids.len() <= LABELS_MAX
             || match wanted {
                 ListedNames::Names => false,
@@ -161,7 +161,7 @@ impl Sealed<'_> {
 }
 
 impl ListedNames<'_> {
-    /// Adds what is wanted of a label set.
+    /// Adds the requested texts of a label set.
     fn push_of<'l>(self, labels: &'l Labels, texts: &mut Vec<&'l str>) {
         match self {
             ListedNames::Names => texts.extend(labels.iter().map(|(name, _)| name)),
@@ -172,7 +172,7 @@ impl ListedNames<'_> {
     }
 }
 
-/// Texts in order, each once, at most so many: the first of all.
+/// Sorted, distinct texts up to a limit.
 struct Union {
     texts: Vec<String>,
     limit: usize,
@@ -181,7 +181,7 @@ struct Union {
 }
 
 impl Union {
-    /// Adds texts, given in order, each once.
+    /// Adds sorted, distinct texts.
     ///
     /// Errors: those of the budget.
     fn add_own(&mut self, sorted: Vec<String>) -> Result<(), BudgetError> {
@@ -194,8 +194,7 @@ impl Union {
         Ok(())
     }
 
-    /// Whether all of the texts, given in order, are there. What one place has, the next mostly
-    /// has as well.
+    /// Returns whether all of the sorted texts are known. Partitions mostly have the same ones.
     fn has_all<'t>(&mut self, sorted: impl Iterator<Item = &'t str>) -> Result<bool, BudgetError> {
         let mut known = self.texts.iter();
         for text in sorted {
@@ -208,7 +207,7 @@ impl Union {
         Ok(true)
     }
 
-    /// Adds texts, given in order.
+    /// Adds sorted texts.
     ///
     /// Errors: those of the budget.
     fn add<'t>(

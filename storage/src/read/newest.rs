@@ -1,4 +1,4 @@
-//! The newest samples of series, where the head has each of them at hand.
+//! Newest samples of series that the head has in memory.
 
 use model::{Advance, Cursor, Labels, SampleBatch, SeriesSet, SourceError};
 use roaring::RoaringBitmap;
@@ -9,21 +9,21 @@ use super::set::Charge;
 use crate::head::series::{HeadSeries, NONE};
 use crate::samples::part::{Part, TailRoom};
 
-/// A series and its newest sample.
+/// Series with its newest sample.
 pub(super) type Newest = (Labels, NewestSample);
 
-/// The newest sample of a series of the head, and what the series is known as where it is sealed.
+/// Newest sample of a series of the head, and the id of the series in its partition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewestSample {
     timestamp_ms: i64,
     value: f64,
-    /// The partition of the id; no other fits 32 bits.
+    /// Partition of the id, which fits 32 bits.
     partition: i32,
     id: u32,
 }
 
 impl NewestSample {
-    /// The newest float of a series.
+    /// Creates the newest float of a series.
     #[inline]
     pub(super) fn new(series: &HeadSeries, timestamp_ms: i64, value: f64) -> NewestSample {
         let partition = i32::try_from(series.partition);
@@ -32,7 +32,7 @@ impl NewestSample {
     }
 }
 
-/// The ids in a partition of those series whose newest sample is later than a time.
+/// Returns the ids in a partition of series whose newest sample is later than a time.
 pub(super) fn ids_after(newest: &[Newest], partition: i64, time_ms: i64) -> RoaringBitmap {
     let is_known = |sample: &&NewestSample| {
         sample.id != NONE
@@ -44,12 +44,12 @@ pub(super) fn ids_after(newest: &[Newest], partition: i64, time_ms: i64) -> Roar
     ids.sort_unstable();
     ids.dedup();
     let mut bitmap = RoaringBitmap::new();
-    // They ascend.
+    // The ids ascend.
     let _ = bitmap.append(ids);
     bitmap
 }
 
-/// The same as what is found of series that have more.
+/// Converts to the form of series with more samples.
 pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
     let mut room = TailRoom::default();
     let mut found: Vec<FoundSeries> = newest
@@ -66,7 +66,7 @@ pub(super) fn found(newest: Vec<Newest>) -> Vec<FoundSeries> {
 /// Series with one float each, sorted by labels.
 pub(super) struct NewestSet {
     pub(super) series: Vec<Newest>,
-    /// What has been charged for them, given back in the end.
+    /// Memory charge, released on drop.
     pub(super) _charge: Charge,
 }
 
@@ -97,7 +97,7 @@ impl SeriesSet for NewestSet {
     }
 }
 
-/// One float, until it has been handed over.
+/// Cursor over one float.
 struct NewestCursor(Option<(i64, f64)>);
 
 impl Cursor for NewestCursor {

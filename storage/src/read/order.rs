@@ -1,7 +1,7 @@
-//! What has been found in the head and in partitions, as one set in order.
+//! Merge of the series of the head and of partitions to one sorted set.
 //!
-//! Each list is in order already, and most series of one are in the next as well, with the same
-//! label set in memory: then nothing is compared but where it lies.
+//! Each list is sorted already, and most series of one are in the next as well, with the same label
+//! set in memory: then only pointers are compared.
 
 use std::cmp::Ordering;
 
@@ -12,13 +12,13 @@ use crate::samples::cursor::SeriesParts;
 use crate::samples::part::{Part, Parts};
 use crate::sizes::Sizes;
 
-/// Putting a part in its place is so much more work than touching a byte.
+/// Work of placing a part, in bytes touched.
 const PART_WORK: usize = 64;
 
-/// What parts refer to lies anywhere in memory: it is asked for so many series ahead.
+/// Number of series that the data of parts is prefetched ahead.
 pub(super) const PARTS_AHEAD: usize = 8;
 
-/// The parts of one series that have been found.
+/// Series with its parts.
 pub(super) type FoundSeries = (Labels, Parts);
 
 /// Series sorted by labels, each label set once.
@@ -28,8 +28,7 @@ pub(super) struct Ordered {
     pub(super) encoded_bytes: usize,
 }
 
-/// Makes one set of lists that are in order each. Of two that have a series, the parts of the
-/// earlier list come first.
+/// Merges sorted lists. If two have a series, the parts of the earlier list come first.
 ///
 /// Errors: a frame whose header cannot be read; those of the budget.
 pub(super) async fn order(
@@ -51,8 +50,7 @@ pub(super) async fn order(
     Ok(all)
 }
 
-/// Cuts lists that are in order each at the same labels, into so many shares of about as many
-/// series; less where there are too few.
+/// Splits sorted lists at common labels, into at most `share_count` shares of about equal size.
 fn split(mut lists: Vec<Vec<FoundSeries>>, share_count: usize) -> Vec<Vec<Vec<FoundSeries>>> {
     let mut shares = Vec::with_capacity(share_count);
     for share in (1..share_count).rev() {
@@ -94,9 +92,9 @@ fn order_share(
     Ok(Ordered { series, encoded_bytes })
 }
 
-/// One list of lists that are in order each.
+/// Merges sorted lists to one.
 ///
-/// Errors: those of the watch.
+/// Errors: those of the checkpoint.
 pub(super) fn merge(
     mut lists: Vec<Vec<FoundSeries>>,
     watch: &mut Checkpoint,

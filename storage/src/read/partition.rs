@@ -1,4 +1,4 @@
-//! Reading a partition: from matchers to ids, to labels, to the frames in its blocks.
+//! Reads of a partition: from matchers to ids, to labels, to the frames in its blocks.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -24,24 +24,23 @@ use crate::parallel::shares::apart;
 use crate::samples::part::Parts;
 use crate::window::window_of;
 
-/// What has been loaded of a partition.
+/// Loaded data of a partition.
 pub(crate) struct Loaded {
-    /// Series with their frames, the earlier write first, by labels.
+    /// Series by labels, with their frames, the earlier write first.
     pub(crate) series: Vec<(Labels, Parts)>,
 }
 
-/// So small a part of all series is put in order by comparing them.
+/// Share of all series below which they are sorted by comparing labels.
 const ORDER_SHARE: usize = 8;
-/// The directories of so many metrics are looked at before their series.
+/// Maximum number of metrics whose directories are read before their series.
 const METRICS_LOOKED_AT: usize = 4096;
 
-/// Gives, by the latest time of what is sealed in the range, the ids of series of which nothing
-/// is wanted.
+/// Returns the ids of unwanted series, given the latest sealed time in the range.
 pub(crate) type Unwanted<'a> = dyn Fn(i64) -> RoaringBitmap + Sync + 'a;
 
-/// Loads what a partition holds of the series that match and are wanted, in a range of time.
+/// Loads the wanted, matching series of a partition in a time range.
 ///
-/// `charge` is told of the bytes of the blocks before they are read.
+/// `charge` is called before the bytes of blocks are read.
 pub(crate) async fn load(
     core: &Core,
     wanted: &PartitionSelection<'_>,
@@ -82,7 +81,7 @@ pub(crate) async fn load(
     Ok(Loaded { series: in_order(core, index, found, budget).await? })
 }
 
-/// What a partition holds of some series, given by id, in a range of time and its windows.
+/// Loads the parts of some series in a time range and its windows.
 async fn load_parts(
     place: &BlockSource<'_>,
     index: &PartitionIndex,
@@ -96,7 +95,7 @@ async fn load_parts(
     blocks::load(place, runs, &resolved.labels, range, charge, breather).await
 }
 
-/// What has been deleted of some series.
+/// Returns the deleted times of some series.
 async fn masks_of(
     lsm: &Lsm,
     index: &PartitionIndex,
@@ -112,9 +111,9 @@ async fn masks_of(
     Masks::of(lsm, index, tombstones, range, &ids, breather).await
 }
 
-/// The latest time of the blocks of a partition that may hold samples of matching series in a range
-/// of time, as far as the directories of their metrics tell; the greatest where these are not
-/// looked at, none where there are no such blocks. Most queries want what is newer than all of it.
+/// Returns the latest time of the blocks that may hold matching samples in a range, by the
+/// directories of their metrics. Returns `i64::MAX` if these are not read, and `None` if there are
+/// no such blocks. Most queries need only newer samples.
 async fn latest_of(
     lsm: &Lsm,
     index: &PartitionIndex,
@@ -143,7 +142,7 @@ async fn latest_of(
     Ok(times.max())
 }
 
-/// Puts series of a partition, given by id, in the order of their labels.
+/// Sorts series of a partition by labels.
 async fn in_order<T>(
     core: &Core,
     index: &Arc<PartitionIndex>,
@@ -165,7 +164,7 @@ async fn in_order<T>(
     Ok(found.into_iter().map(|(_, series)| series).collect())
 }
 
-/// Series of a partition that are wanted.
+/// Wanted series of a partition.
 #[derive(Clone, Copy)]
 pub(crate) struct PartitionSelection<'a> {
     pub(crate) lsm: &'a Lsm,
@@ -175,11 +174,11 @@ pub(crate) struct PartitionSelection<'a> {
     pub(crate) range: TimeRange,
 }
 
-/// The labels of the series of a partition that match, in order; without those of which
-/// something has been deleted, and nothing is left in the range.
+/// Returns the sorted labels of the matching series of a partition, without series whose samples in
+/// the range are all deleted.
 ///
-/// Source: chunks that tombstones cover are passed over in `blockBaseSeriesSet` of
-/// `tsdb/querier.go` of Prometheus, and series without any other.
+/// Source: chunks that tombstones cover are skipped in `blockBaseSeriesSet` of `tsdb/querier.go` of
+/// Prometheus, and series without any other.
 pub(crate) async fn matching_labels(
     core: &Core,
     wanted: &PartitionSelection<'_>,
@@ -192,7 +191,7 @@ pub(crate) async fn matching_labels(
     let masks = masks_of(lsm, index, tombstones, range, labels, &mut breather).await?;
     let mut without = RoaringBitmap::new();
     if !masks.is_empty() {
-        // Of samples that are looked at here and let go of.
+        // For samples that are only checked here.
         let mut of_samples = Charge::new(budget);
         let charge = &mut |bytes| of_samples.add(bytes).map_err(SourceError::from);
         charge(masks.bytes())?;
@@ -215,7 +214,7 @@ pub(crate) async fn matching_labels(
     Ok(in_order.into_iter().map(|(labels, ())| labels).collect())
 }
 
-/// The order of a partition; it takes a while to find.
+/// Returns the label order of a partition; the first call takes a while.
 async fn order_of(index: &Arc<PartitionIndex>) -> Result<Option<Order>, SourceError> {
     if index.has_order() {
         return Ok(index.order());
@@ -224,7 +223,7 @@ async fn order_of(index: &Arc<PartitionIndex>) -> Result<Option<Order>, SourceEr
     apart(move || index.order()).await
 }
 
-/// The runs of each metric that lie in the windows, with the blocks that hold wanted ids.
+/// Returns the runs of each metric in the windows, with the blocks that hold wanted ids.
 async fn wanted_runs(
     lsm: &Lsm,
     index: &PartitionIndex,

@@ -1,4 +1,4 @@
-//! Resolving and loading of a selection.
+//! Resolves and loads a selection.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,36 +22,36 @@ use crate::lsm::{OBJECT_STORE, Read};
 use crate::parallel::shares::{apart, in_shares};
 use crate::samples::part::{Part, Parts, TailRoom};
 
-/// Bytes that a series counts beside its samples.
+/// Bytes that a series counts in addition to its samples.
 pub(super) const SERIES_BYTES: usize = 128;
-/// Partitions that are loaded at once. Most of it is waiting for the object store.
+/// Maximum number of partitions that are loaded concurrently. Most of the time is spent waiting for
+/// the object store.
 const PARTITIONS_AT_ONCE: usize = 16;
-/// Series that are visited, copied and charged for together.
+/// Number of series that are visited, copied and charged together.
 const VISITED_AT_ONCE: usize = 64;
 
-/// What a selection holds on to until it has loaded everything: nothing that it sees is deleted
-/// meanwhile.
+/// Guard of a selection until it has loaded everything: visible data is not deleted before.
 pub(crate) struct Pin {
-    /// The earliest time that is shown to it.
+    /// Earliest visible time.
     pub(super) visible_min_ms: i64,
     _read: Read,
 }
 
 impl Pin {
-    /// Holds on to what is shown now.
+    /// Guards the data that is visible now.
     pub(crate) fn new(core: &Core) -> Pin {
-        // In this order: what the border hides may go once all who began before have ended.
+        // In this order: hidden data may be deleted once all earlier selections have ended.
         let read = core.selections.begin();
         Pin { visible_min_ms: core.visible_min_ms(), _read: read }
     }
 
-    /// Returns the part of a range of time that is shown; it may be empty.
+    /// Returns the visible part of a time range; it may be empty.
     pub(super) fn visible(&self, times: TimeRange) -> TimeRange {
         TimeRange::new(times.start_ms.max(self.visible_min_ms), times.end_ms)
     }
 }
 
-/// Whether a read has found a file of the tree missing, or damaged.
+/// Returns whether a read has found an SST missing or damaged.
 pub(crate) fn is_lost<T>(read: &Result<T, SourceError>) -> bool {
     matches!(read, Err(SourceError::Corrupt { location, .. }) if location == OBJECT_STORE)
 }
@@ -64,7 +64,7 @@ pub(crate) async fn select(
 ) -> Result<Arc<dyn SeriesSet>, SourceError> {
     let range = pin.visible(selection.times);
     let TimeRange { start_ms, end_ms } = range;
-    // Before the head: what a delete takes from that later, it masks later too.
+    // Before the head: a delete masks samples before it removes them from the head.
     let tombstones = core.tombstones.all();
     let mut charge = Charge::new(budget);
     let InHead { found, newest } = select_head(core, selection, range, &mut charge, budget).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn select(
         budget.charge_series(newest.len() as u64)?;
         return Ok(Arc::new(NewestSet { series: newest, _charge: charge }));
     }
-    // Last: the earlier partition comes before the later one, and what is sealed before the head.
+    // The order of writing: earlier partitions first, the head last.
     lists.push(found);
     lists.push(newest::found(newest));
     let Ordered { series, encoded_bytes } =
@@ -101,8 +101,8 @@ pub(crate) async fn select(
     Ok(Arc::new(LoadedSet { series, start_ms, end_ms, columns, encoded_bytes, _charge: charge }))
 }
 
-/// Loads what a partition holds of a selection, and what that takes. Of series whose `newest`
-/// sample is later than all that is sealed in the range, nothing is wanted.
+/// Loads a partition for a selection, and returns its memory charge. Series whose `newest` sample
+/// is later than all sealed ones in the range are unwanted.
 async fn load_partition(
     core: &Arc<Core>,
     wanted: PartitionSelection<'_>,
@@ -117,7 +117,7 @@ async fn load_partition(
     Ok((loaded.series, charge))
 }
 
-/// The series of the head that match, in the order of their labels as far as it is known.
+/// Returns the matching series of the head, sorted by labels as far as their order is known.
 pub(super) async fn matching_in_order(
     core: &Arc<Core>,
     matchers: &[Matcher],
@@ -131,20 +131,20 @@ pub(super) async fn matching_in_order(
     apart(move || core.head.ordered(matching)).await
 }
 
-/// Puts series in the order of their labels.
+/// Sorts series by labels.
 fn in_order<T>(series: Vec<(Labels, T)>, budget: &Budget) -> Result<Vec<(Labels, T)>, BudgetError> {
     let weight = |(labels, _): &(Labels, T)| labels.as_bytes().len();
     sort_by(series, &mut Checkpoint::new(budget), weight, |a, b| a.0.cmp(&b.0))
 }
 
-/// What the head holds of some series, each list sorted by labels.
+/// Series of the head, each list sorted by labels.
 struct InHead {
     found: Vec<FoundSeries>,
-    /// Series of which no other sample matters.
+    /// Series of which only the newest sample matters.
     newest: Vec<Newest>,
 }
 
-/// Copies what the head holds of the series that match.
+/// Copies the matching series of the head.
 async fn select_head(
     core: &Arc<Core>,
     selection: &Selection,
@@ -172,7 +172,7 @@ async fn select_head(
     Ok(InHead { found, newest })
 }
 
-/// Copies what the head holds of some of the series that match, by their places among them.
+/// Copies some of the matching series of the head, by index.
 fn visit_head(
     core: &Core,
     matching: &Matching,
@@ -221,7 +221,7 @@ fn visit_head(
     Ok((in_head, charge))
 }
 
-/// Appends a list to another one, which mostly is empty.
+/// Appends a list to another one, which is mostly empty.
 fn append<T>(list: &mut Vec<T>, mut more: Vec<T>) {
     if list.is_empty() {
         *list = more;

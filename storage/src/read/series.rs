@@ -1,4 +1,4 @@
-//! The label sets of series.
+//! Label sets of series.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::index::prune;
 use crate::parallel::breather::Breather;
 use crate::samples::part::Parts;
 
-/// Series of the head that are visited before other tasks may run.
+/// Number of series of the head that are visited before other tasks may run.
 const VISITED_AT_ONCE: usize = 256;
 
-/// The label sets that pass any of the selectors, sorted, each once, at most so many.
+/// Returns the sorted, distinct label sets that pass any of the selectors, up to the limit.
 pub(crate) async fn series(
     core: &Arc<Core>,
     pin: &Pin,
@@ -52,7 +52,7 @@ pub(crate) async fn series(
         }
     }
     core.index.trim();
-    // The first so many of each list are all that can be among the first of all.
+    // The first `limit` of each list contain the first `limit` of all.
     let lists = lists.into_iter().map(|list| list.into_iter().take(limit).map(bare).collect());
     let merged = merge(lists.collect(), &mut Checkpoint::new(budget))?;
     Ok(merged.into_iter().take(limit).map(|(labels, _)| labels).collect())
@@ -62,7 +62,7 @@ fn bare(labels: Labels) -> FoundSeries {
     (labels, Parts::new())
 }
 
-/// The label sets of matching series of the head that may hold something in the range.
+/// Returns the label sets of matching series of the head that may have samples in the range.
 async fn of_head(
     core: &Arc<Core>,
     matchers: &[Matcher],

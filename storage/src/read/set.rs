@@ -1,4 +1,4 @@
-//! The loaded series of one selection.
+//! Loaded series of one selection.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ pub(crate) struct LoadedSet {
     pub(crate) series: Vec<(Labels, SeriesParts)>,
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
-    /// Keeps what is decoded.
+    /// Caches decoded columns.
     pub(crate) columns: Arc<ColumnCache>,
-    /// Bytes of the samples that are held.
+    /// Bytes of the samples.
     pub(crate) encoded_bytes: usize,
-    /// What has been charged for them, given back in the end.
+    /// Memory charge, released on drop.
     pub(crate) _charge: Charge,
 }
 
 impl Drop for LoadedSet {
-    /// Lets go of one series after the other: labels and columns are shared, and lie anywhere.
+    /// Drops one series at a time and prefetches the next: labels and columns are scattered in
+    /// memory.
     fn drop(&mut self) {
         let mut rest = std::mem::take(&mut self.series).into_iter();
         loop {
@@ -37,25 +38,25 @@ impl Drop for LoadedSet {
     }
 }
 
-/// Memory that counts as used while this lives.
+/// Charge of memory to a budget, released on drop.
 pub(crate) struct Charge {
     budget: Budget,
     bytes: u64,
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// Creates an empty charge.
     pub(crate) fn new(budget: &Budget) -> Charge {
         Charge { budget: budget.clone(), bytes: 0 }
     }
 
-    /// Counts bytes that are about to be held.
+    /// Charges bytes that are about to be allocated.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), model::BudgetError> {
         self.bytes += bytes as u64;
         self.budget.charge_memory(bytes as u64)
     }
 
-    /// Takes over what another one of the same budget has counted.
+    /// Takes over another charge of the same budget.
     pub(crate) fn absorb(&mut self, mut other: Charge) {
         self.bytes += std::mem::take(&mut other.bytes);
     }

@@ -1,8 +1,7 @@
-//! Reading what queries will ask for first, after a start: the index and the blocks of the last
-//! days.
+//! Warm-up after a start: reads the index and the blocks of the last days into the caches.
 //!
-//! Nobody waits for it, and it keeps nobody from anything but a few requests to the object store.
-//! The newest day comes first, its index before its blocks, whose bytes go to the caches below.
+//! It runs in the background and sends only a few requests at a time. The newest day comes first,
+//! and its index before its blocks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,9 +17,9 @@ use crate::lsm::Lsm;
 use crate::parallel::breather::Breather;
 use crate::window::{partition_end_ms, partition_of_window, window_of};
 
-/// Warms the caches with the days of a span of time up to now.
+/// Warms the caches with the partitions of a time span up to now.
 ///
-/// Errors are logged: queries will meet them again.
+/// Errors are logged: queries will get them again.
 pub(crate) async fn warm_up(core: Arc<Core>, span_ms: i64) {
     let started = Instant::now();
     let start_ms = core.options.clock.now_ms().saturating_sub(span_ms);
@@ -30,7 +29,7 @@ pub(crate) async fn warm_up(core: Arc<Core>, span_ms: i64) {
     let mut bytes_left = block_bytes_max(&core);
     for day in days.iter().rev() {
         if let Err(error) = warm_day(&core, *day, &mut bytes_left).await {
-            tracing::error!(day, %error, "a day cannot be read ahead of queries");
+            tracing::error!(day, %error, "cache warm-up of a day failed");
         }
         core.index.trim();
         if bytes_left == 0 {
@@ -45,9 +44,9 @@ pub(crate) async fn warm_up(core: Arc<Core>, span_ms: i64) {
     );
 }
 
-/// Reads a day ahead, unless it has been deleted meanwhile.
+/// Warms the caches with a day, unless it has been deleted.
 async fn warm_day(core: &Arc<Core>, day: i64, bytes_left: &mut u64) -> Result<(), SourceError> {
-    // As a selection does: what is deleted of the index stays until it has been read.
+    // Like a selection, keeps deleted parts of the index until it has been read.
     let pin = Pin::new(core);
     if partition_end_ms(day) <= pin.visible_min_ms {
         return Ok(());
@@ -60,7 +59,7 @@ async fn warm_day(core: &Arc<Core>, day: i64, bytes_left: &mut u64) -> Result<()
     warm_blocks(core, &lsm, index, bytes_left).await
 }
 
-/// So many bytes of blocks stay in the caches: of the one in memory, what is young.
+/// Returns the bytes of blocks that stay in the caches: of the block cache, its young generation.
 fn block_bytes_max(core: &Core) -> u64 {
     let disk = core.options.disk_cache.as_ref().map_or(0, |cache| cache.bytes_max);
     disk.max(core.options.cache_bytes_max as u64) / 2
@@ -88,7 +87,7 @@ async fn warm_index(core: &Core, lsm: &Lsm, index: &PartitionIndex) -> Result<()
     Ok(())
 }
 
-/// Reads the blocks of a day, as many as the caches hold.
+/// Reads the blocks of a day until the caches are full.
 async fn warm_blocks(
     core: &Core,
     lsm: &Lsm,

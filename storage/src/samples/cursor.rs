@@ -1,5 +1,4 @@
-//! The cursor of one series over its parts: a chain where they follow one another, a merge
-//! where they overlap.
+//! Cursor over the parts of one series: chained if they are disjoint, merged if they overlap.
 //!
 //! ```text
 //! parts, by time    [ a ][ b ]   [ c      ][ d ]
@@ -7,13 +6,13 @@
 //! groups            [ a ][ b ] [ c + e    ][ d ]
 //! ```
 //!
-//! Parts that overlap form a group, which is decoded whole and merged when the cursor comes to
-//! it: parts lie in one window of two hours each, and so do groups but for those at a border
-//! that was written twice. A group of one part is decoded batch by batch straight into the
-//! caller's batch. Of two samples of one time the later write wins.
+//! Parts that overlap form a group, which is decoded as a whole and merged when the cursor reaches
+//! it. A part lies in one window of two hours, and so does a group, except at a boundary that was
+//! written twice. A group of one part is decoded batch by batch into the caller's batch. Of two
+//! samples with the same time, the later write wins.
 //!
-//! A histogram that says that its counter was not reset says so of the histogram that was before
-//! it when it came. Where another one is before it now, nothing is known any more.
+//! A histogram's hint that the counter was not reset refers to the histogram before it at the time
+//! of writing. If another one precedes it now, the hint becomes unknown.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -33,17 +32,17 @@ use super::scratch::Scratch;
 use crate::chunk::{ChunkError, Decoder, Encoding, HistogramBefore, HistogramDecoder};
 use crate::keys;
 
-/// The parts of one series.
+/// Parts of one series.
 pub(crate) struct SeriesParts {
     /// Sorted by their first time.
     parts: Parts,
-    /// Of each, its place in the order of writing; none where parts follow one another.
+    /// Order of writing of each part; `None` if all parts are disjoint.
     ranks: Option<Vec<u32>>,
     has_histograms: bool,
 }
 
 impl SeriesParts {
-    /// The parts of a series that lie in a range, given in the order of their writing.
+    /// Creates the parts of a series in a range, given in the order of writing.
     ///
     /// Errors: a frame whose header cannot be read.
     pub(crate) fn new(
@@ -83,22 +82,22 @@ impl SeriesParts {
         Ok(SeriesParts { parts, ranks: Some(ranks), has_histograms })
     }
 
-    /// Has the columns among the parts brought nearer.
+    /// Prefetches the columns of the parts.
     pub(crate) fn fetch(&self) {
         self.parts.iter().for_each(Part::fetch);
     }
 
-    /// The same of their first samples, once the columns are at hand.
+    /// Prefetches the first samples, once the columns are in the CPU cache.
     pub(crate) fn fetch_samples(&self) {
         self.parts.iter().for_each(Part::fetch_samples);
     }
 
-    /// Whether any part is of histograms, by the tags of the frames.
+    /// Returns whether any part has histograms, by the tags of the frames.
     pub(crate) fn has_histograms(&self) -> bool {
         self.has_histograms
     }
 
-    /// The histogram that the first one says something of; see [`Decided`].
+    /// Returns the histogram that the hint of the first one refers to; see [`Decided`].
     pub(crate) fn first_before(&self) -> Option<HistogramBefore> {
         match self.parts.iter().find(|part| part.is_histograms())? {
             Part::Frame(frame) => HistogramDecoder::open(&frame.bytes).ok()?.before(),
@@ -107,37 +106,37 @@ impl SeriesParts {
         }
     }
 
-    /// Whether there is nothing.
+    /// Returns whether there are no parts.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Earliest and latest time.
+    /// Returns the earliest and latest time.
     pub(crate) fn times(&self) -> Option<TimeRange> {
         self.parts.iter().map(Part::times).reduce(TimeRange::join)
     }
 
-    /// Whether no two parts overlap.
+    /// Returns whether no two parts overlap.
     pub(crate) fn is_chain(&self) -> bool {
         self.parts.windows(2).all(|pair| pair[0].times().end_ms < pair[1].times().start_ms)
     }
 
-    /// The parts, by their first time.
+    /// Returns the parts by their first time.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter()
     }
 
-    /// Samples of all parts.
+    /// Returns the number of samples of all parts.
     pub(crate) fn sample_count(&self) -> usize {
         self.parts.iter().map(Part::sample_count).sum()
     }
 
-    /// Bytes of all parts.
+    /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(Part::bytes).sum()
     }
 
-    /// One past the last part of the group that begins at `start`.
+    /// Returns the index after the last part of the group that begins at `start`.
     fn group_end(&self, start: usize) -> usize {
         let mut end = start + 1;
         if self.ranks.is_none() {
@@ -151,31 +150,31 @@ impl SeriesParts {
         end
     }
 
-    /// The parts of a group with their places in the order of writing.
+    /// Returns the parts of a group with their order of writing.
     fn ranked(&self, group: Range<usize>) -> impl Iterator<Item = (u32, &Part)> {
         let rank = |at: usize| self.ranks.as_ref().map_or(at as u32, |ranks| ranks[at]);
         group.map(move |at| (rank(at), &self.parts[at]))
     }
 }
 
-/// A cursor over the parts of one series.
+/// Cursor over the parts of one series.
 pub(crate) struct PartsCursor<'a> {
     labels: &'a model::Labels,
     parts: &'a SeriesParts,
     start_ms: i64,
     end_ms: i64,
-    /// Keeps what is decoded.
+    /// Caches decoded columns.
     columns: Option<&'a ColumnCache>,
-    /// Where floats matter, if not everywhere.
+    /// Ranges of steps that the caller reads, if not everything.
     windows: Option<StepRanges>,
-    /// The next part that has not been opened.
+    /// Next part that has not been opened.
     next: usize,
     open: Open<'a>,
-    /// The last histogram that was handed over.
+    /// Last histogram that was handed over.
     last_histogram: Option<HistogramSample>,
 }
 
-/// The group that is being read.
+/// Group that is being read.
 enum Open<'a> {
     None,
     Frame { decoder: Decoder<'a>, part: usize },
@@ -187,11 +186,11 @@ enum Open<'a> {
     Mixed { samples: Vec<MixedSample>, at: usize },
 }
 
-/// A column that is being read.
+/// Column that is being read.
 enum OpenColumn<'a> {
-    /// Of the set that the cursor reads.
+    /// From the loaded set.
     Loaded(&'a KeptColumn),
-    /// Decoded just now.
+    /// Decoded by this cursor.
     Now(Arc<KeptColumn>),
 }
 
@@ -210,12 +209,12 @@ impl Deref for OpenColumn<'_> {
 struct OpenHistograms<'a> {
     decoder: HistogramDecoder<'a>,
     part: usize,
-    /// Whether the next sample is the first of its frame.
+    /// Set if the next sample is the first of its frame.
     is_first: bool,
 }
 
 impl<'a> PartsCursor<'a> {
-    /// A cursor at the start of a range.
+    /// Creates a cursor at the start of a range.
     pub(crate) fn new(
         labels: &'a model::Labels,
         parts: &'a SeriesParts,
@@ -238,7 +237,7 @@ impl<'a> PartsCursor<'a> {
         }
     }
 
-    /// Opens the next group; there is one.
+    /// Opens the next group, which must exist.
     fn open_next(&mut self) -> Result<(), SourceError> {
         let first = self.next;
         let end = self.parts.group_end(first);
@@ -308,7 +307,7 @@ impl<'a> PartsCursor<'a> {
         Open::Column { column, at }
     }
 
-    /// The floats of overlapping parts in order, each time once.
+    /// Merges the floats of overlapping parts in order, each time once.
     fn merge(&self, group: Range<usize>) -> Result<Floats, SourceError> {
         let mut in_order_of_writing: Vec<(u32, &Part)> = self.parts.ranked(group).collect();
         in_order_of_writing.sort_by_key(|(rank, _)| *rank);
@@ -329,7 +328,7 @@ impl<'a> PartsCursor<'a> {
         Ok(sorted_later_wins(&all))
     }
 
-    /// The same where there are histograms among them.
+    /// Merges overlapping parts with histograms among them.
     fn merge_mixed(&self, group: Range<usize>) -> Result<Vec<MixedSample>, SourceError> {
         let mut all: Vec<Mixed> = Vec::new();
         let mut scratch = Scratch::new();
@@ -409,7 +408,7 @@ impl<'a> PartsCursor<'a> {
         error.at(self.labels.to_string(), location(key))
     }
 
-    /// The next histograms of a frame.
+    /// Reads the next histograms of a frame.
     fn next_histograms(
         &mut self,
         until_ms: i64,
@@ -447,7 +446,7 @@ impl Cursor for PartsCursor<'_> {
     ) -> Result<Advance, SourceError> {
         let until_ms = until_ms.min(self.end_ms);
         loop {
-            // Floats do not look at how many histograms there are.
+            // The float readers do not check the number of histograms.
             if batch.histograms.len() >= HISTOGRAM_BATCH_LEN {
                 return Ok(Advance::Full);
             }
@@ -482,7 +481,7 @@ impl Cursor for PartsCursor<'_> {
 }
 
 impl PartsCursor<'_> {
-    /// The next samples of the group that is open.
+    /// Reads the next samples of the open group.
     #[inline]
     fn read_open(
         &mut self,
@@ -509,7 +508,7 @@ impl PartsCursor<'_> {
             Open::Raw { rest, starts } => {
                 let mut taken = 1;
                 while taken > 0 {
-                    // Without windows there is one look at most, and one more that finds nothing.
+                    // Without windows, one iteration takes all, and a second one ends the loop.
                     let (passed, end_ms) = seen(rest, until_ms, self.windows.as_ref());
                     *rest = &rest[passed..];
                     *starts = starts.get(passed..).unwrap_or_default();
@@ -553,9 +552,9 @@ impl PartsCursor<'_> {
         })
     }
 
-    /// Whether the next part is to be opened: not a frame of plain floats that lies in a gap of
-    /// the windows. What is decoded to be kept is decoded whole all the same, or its block would
-    /// have to be read by each query.
+    /// Returns whether the next part must be opened. A frame of plain floats that lies in a gap of
+    /// the windows is skipped. Runs are always decoded whole for the cache; otherwise each query
+    /// would have to read their blocks.
     fn is_seen(&self, next: &Part) -> bool {
         let (Some(windows), None, Part::Frame(frame)) = (&self.windows, &self.parts.ranks, next)
         else {
@@ -570,7 +569,7 @@ impl PartsCursor<'_> {
         !may_be_passed
     }
 
-    /// At the end of the range there is nothing to come, whatever the parts still hold.
+    /// At the end of the range the cursor ends, even if the parts have more samples.
     fn reached(&self, until_ms: i64) -> Advance {
         if until_ms >= self.end_ms { Advance::End } else { Advance::Reached }
     }

@@ -1,22 +1,22 @@
-//! A histogram with the decision on its hint.
+//! Histogram with the final reset hint.
 
 use model::{Histogram, HistogramSample};
 
 use crate::chunk::HistogramBefore;
 
-/// A histogram that has been accepted.
+/// Histogram that has been accepted.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
-    /// Canonical, with the hint that holds.
+    /// Canonical, with the final hint.
     pub(crate) sample: HistogramSample,
-    /// The histogram that the hint was decided against, where it says that the counter went on.
+    /// Histogram that the hint refers to, if it states that the counter was not reset.
     pub(crate) before: Option<HistogramBefore>,
 }
 
-/// Whether two histograms differ in their hints at most.
+/// Returns whether two histograms differ at most in their hints.
 ///
 /// Source: `Histogram.Equals` in `model/histogram/histogram.go` of Prometheus, by which its head
-/// tells duplicates.
+/// detects duplicates.
 pub(crate) fn has_same_value(a: &Histogram, b: &Histogram) -> bool {
     if a.reset_hint == b.reset_hint {
         return a == b;

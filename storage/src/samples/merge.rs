@@ -1,4 +1,4 @@
-//! Merging floats and histograms of overlapping parts, and what remains of reset hints then.
+//! Merge of floats and histograms of overlapping parts, with the effect on reset hints.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use model::{Advance, Histogram, HistogramSample, ResetHint, SampleBatch};
 use super::decided::{Decided, has_same_value};
 use crate::chunk::{ChunkError, HistogramBefore, HistogramDecoder};
 
-/// A sample of either kind.
+/// Float or histogram sample.
 #[derive(Debug, Clone)]
 pub(super) enum MixedSample {
-    /// A float.
+    /// Float sample.
     Float { timestamp_ms: i64, value: f64, start_ms: i64 },
-    /// A histogram.
+    /// Histogram sample.
     Histogram(HistogramSample),
 }
 
-/// A sample that is to be merged with others.
+/// Sample to be merged.
 pub(super) struct Mixed {
     pub(super) sample: MixedSample,
-    /// The order of writing of its part.
+    /// Order of writing of its part.
     rank: u32,
     /// See [`Decided`].
     before: Option<HistogramBefore>,
 }
 
 impl MixedSample {
-    /// Its time.
+    /// Returns the time of the sample.
     pub(super) fn timestamp_ms(&self) -> i64 {
         match self {
             MixedSample::Float { timestamp_ms, .. } => *timestamp_ms,
@@ -34,7 +34,7 @@ impl MixedSample {
         }
     }
 
-    /// Adds the sample to a batch that has room for it.
+    /// Adds the sample to a batch that has space for it.
     pub(super) fn push_to(&self, batch: &mut SampleBatch) {
         match self {
             MixedSample::Float { timestamp_ms, value, start_ms } => {
@@ -60,7 +60,7 @@ impl Mixed {
         self.sample.timestamp_ms()
     }
 
-    /// Whether another sample is the same histogram, but for what is known of a reset.
+    /// Returns whether another sample is the same histogram, except for its reset hint.
     fn is_repeated_by(&self, other: &Mixed) -> bool {
         let is_gauge = |sample: &HistogramSample| sample.histogram.reset_hint == ResetHint::Gauge;
         match (&self.sample, &other.sample) {
@@ -74,7 +74,7 @@ impl Mixed {
     }
 }
 
-/// The histograms of a frame, each with the one that its hint was decided against.
+/// Decodes the histograms of a frame, each with the one that its hint refers to.
 pub(super) fn decode(bytes: &[u8], mut push: impl FnMut(Decided)) -> Result<(), ChunkError> {
     let mut decoder = HistogramDecoder::open(bytes)?;
     let mut before = decoder.before();
@@ -92,8 +92,8 @@ pub(super) fn decode(bytes: &[u8], mut push: impl FnMut(Decided)) -> Result<(), 
     }
 }
 
-/// Takes back the hint of a histogram that was decided against another one than that which is
-/// before it now. Without one before it there is nothing to be wrong about.
+/// Resets the hint of a histogram to unknown if it refers to another histogram than the current
+/// predecessor. Without a predecessor, the hint stays.
 pub(super) fn take_back(
     histogram: &mut Arc<Histogram>,
     before: Option<HistogramBefore>,
@@ -107,14 +107,13 @@ pub(super) fn take_back(
     }
 }
 
-/// The samples in order, each time once: the later write wins. `last` is the histogram before
-/// them.
+/// Sorts samples, each time once: the later write wins. `last` is the histogram before them.
 pub(super) fn resolve(mut all: Vec<Mixed>, last: Option<&HistogramSample>) -> Vec<MixedSample> {
     all.sort_by_key(|mixed| (mixed.timestamp_ms(), mixed.rank));
     let mut merged: Vec<Mixed> = Vec::with_capacity(all.len());
     for mixed in all {
         match merged.last_mut() {
-            // Written twice: what the first knows of the one before it still holds.
+            // Written twice: the first one's hint still holds.
             Some(last) if last.is_repeated_by(&mixed) => {}
             Some(last) if last.timestamp_ms() == mixed.timestamp_ms() => *last = mixed,
             _ => merged.push(mixed),

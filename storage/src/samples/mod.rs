@@ -1,4 +1,4 @@
-//! Samples in memory, as the head, blocks and readers exchange them: frames and tails of a series
+//! Samples in memory, as passed between head, blocks and queries: frames and tails of a series
 //! ([`part`]), merged by one cursor ([`cursor`]), and decoded once for many queries ([`columns`]).
 
 pub(crate) mod columns;

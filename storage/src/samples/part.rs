@@ -1,5 +1,4 @@
-//! Samples of a series as they are handed to those who read: encoded or decoded, of the head or of
-//! blocks.
+//! Parts of a series for readers: encoded or decoded, from the head or from blocks.
 
 use std::sync::Arc;
 
@@ -10,64 +9,64 @@ use smallvec::SmallVec;
 use super::columns::{ColumnPlace, KeptColumn};
 use crate::chunk::{ChunkError, FrameHeader};
 
-/// A run of samples that ascends: what a cursor reads. Small, for there are many.
+/// Ascending samples of a series, as read by a cursor. Small, as there are many.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// One encoded frame.
+    /// Encoded frame.
     Frame(Box<Frame>),
-    /// Frames of floats that have a place for what they decode to.
+    /// Encoded frames of floats with a place for their column.
     Run(Box<Run>),
-    /// What such frames were decoded to before.
+    /// Column of such frames.
     Column(Arc<KeptColumn>),
-    /// Decoded floats without starts; at least one.
+    /// Decoded floats without start timestamps; at least one.
     Tail(Tail),
     /// Decoded floats; at least one.
     Floats(Box<Floats>),
-    /// Late histograms, at least one; of none is known whether its counter was reset.
+    /// Late histograms with unknown reset hint; at least one.
     Histograms(Vec<HistogramSample>),
 }
 
-/// The parts of one series: mostly few, of which none is made room for on the heap.
+/// Parts of one series; mostly few, which need no heap.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 
-/// One encoded frame, and where it comes from.
+/// Encoded frame, and its origin.
 #[derive(Debug, Clone)]
 pub(crate) struct Frame {
-    /// The frame, and maybe more behind it.
+    /// The frame, and possibly more bytes after it.
     pub(crate) bytes: Bytes,
-    /// The start of the block's key, or none for the head.
+    /// Prefix of the block's key; `None` for the head.
     pub(crate) key: Option<Bytes>,
-    /// What its header says.
+    /// Decoded header.
     pub(crate) header: Result<FrameHeader, ChunkError>,
 }
 
-/// Frames of floats without starts, times ascending.
+/// Frames of floats without start timestamps, times ascending.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    /// The first samples, decoded before; frames may hold some of them again.
+    /// First samples, decoded earlier; frames may repeat some of them.
     pub(crate) before: Option<Arc<KeptColumn>>,
-    /// The frames, each alone or some end to end.
+    /// Single frames, or several frames end to end.
     pub(crate) frames: Vec<Bytes>,
-    /// The start of the block's key, or none for the head.
+    /// Prefix of the block's key; `None` for the head.
     pub(crate) key: Option<Bytes>,
-    /// Where the column is kept once there is one.
+    /// Place of the column once it is decoded.
     pub(crate) place: ColumnPlace,
-    /// Samples of all of it, at most.
+    /// Maximum number of samples.
     pub(crate) sample_count: usize,
-    /// Earliest and latest time, as the headers say.
+    /// Earliest and latest time by the headers.
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
 }
 
 impl Frame {
-    /// A frame of the head, or of a block.
+    /// Creates a frame of the head or of a block.
     pub(crate) fn new(bytes: Bytes, key: Option<Bytes>) -> Frame {
         let header = FrameHeader::read(&bytes);
         Frame { bytes, key, header }
     }
 }
 
-/// Some floats of many that were copied together.
+/// Slice of floats that were copied together with others.
 #[derive(Debug, Clone)]
 pub(crate) struct Tail {
     all: Arc<Vec<(i64, f64)>>,
@@ -75,15 +74,15 @@ pub(crate) struct Tail {
     end: u32,
 }
 
-/// Where the tails of some series are copied to, so that all of them take one allocation.
+/// Buffer to which the tails of many series are copied, so that they share one allocation.
 #[derive(Debug, Default)]
 pub(crate) struct TailRoom {
     samples: Vec<(i64, f64)>,
-    /// Stands for the samples in tails that are not settled.
+    /// Placeholder in tails until [`TailRoom::settle`].
     pending: Arc<Vec<(i64, f64)>>,
 }
 
-/// Decoded floats and the starts of the first of them: what is missing is 0.
+/// Decoded floats, and start timestamps of the first of them; missing ones are 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Floats {
     pub(crate) samples: Vec<(i64, f64)>,
@@ -91,7 +90,7 @@ pub(crate) struct Floats {
 }
 
 impl Part {
-    /// Bytes that it holds.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Part::Frame(frame) => frame.bytes.len(),
@@ -103,7 +102,7 @@ impl Part {
         }
     }
 
-    /// Has a column brought nearer; all else is here, or is decoded.
+    /// Prefetches a column.
     #[inline]
     pub(crate) fn fetch(&self) {
         if let Part::Column(column) = self {
@@ -111,7 +110,7 @@ impl Part {
         }
     }
 
-    /// Has the first samples of a column, which is at hand, brought nearer.
+    /// Prefetches the first samples of a column that is in the CPU cache.
     #[inline]
     pub(crate) fn fetch_samples(&self) {
         if let Part::Column(column) = self {
@@ -119,7 +118,7 @@ impl Part {
         }
     }
 
-    /// Samples in it, at most; 0 for a frame that cannot be read.
+    /// Returns the maximum number of samples; 0 for an unreadable frame.
     pub(crate) fn sample_count(&self) -> usize {
         match self {
             Part::Frame(frame) => frame.header.as_ref().map_or(0, |h| h.count as usize),
@@ -131,7 +130,7 @@ impl Part {
         }
     }
 
-    /// Earliest and latest time; 0 for what cannot be read.
+    /// Returns the earliest and latest time; 0 if unreadable.
     #[inline]
     pub(crate) fn times(&self) -> TimeRange {
         match self {
@@ -150,7 +149,7 @@ impl Part {
         }
     }
 
-    /// Whether it is of histograms, by the tag of a frame.
+    /// Returns whether it has histograms, by the tag of a frame.
     #[inline]
     pub(crate) fn is_histograms(&self) -> bool {
         match self {
@@ -161,7 +160,7 @@ impl Part {
     }
 }
 
-/// First and last time; 0 where there is nothing.
+/// Returns the first and last time; 0 if there are none.
 fn times_of(samples: &[(i64, f64)]) -> TimeRange {
     match (samples.first(), samples.last()) {
         (Some((min_ms, _)), Some((max_ms, _))) => TimeRange::new(*min_ms, *max_ms),
@@ -170,7 +169,7 @@ fn times_of(samples: &[(i64, f64)]) -> TimeRange {
 }
 
 impl Tail {
-    /// The floats; none before they are settled.
+    /// Returns the floats; empty before [`TailRoom::settle`].
     #[inline]
     pub(crate) fn samples(&self) -> &[(i64, f64)] {
         self.all.get(self.start as usize..self.end as usize).unwrap_or_default()
@@ -178,14 +177,14 @@ impl Tail {
 }
 
 impl TailRoom {
-    /// A copy of floats, which is there once it is settled.
+    /// Copies floats; the tail is filled by [`TailRoom::settle`].
     pub(crate) fn copy(&mut self, samples: &[(i64, f64)]) -> Tail {
         let start = self.samples.len() as u32;
         self.samples.extend_from_slice(samples);
         Tail { all: Arc::clone(&self.pending), start, end: self.samples.len() as u32 }
     }
 
-    /// Settles all tails that were copied since the last time.
+    /// Fills all tails that were copied since the last call.
     pub(crate) fn settle<'a>(&mut self, parts: impl Iterator<Item = &'a mut Part>) {
         let all = Arc::new(std::mem::take(&mut self.samples));
         for part in parts {
@@ -196,7 +195,7 @@ impl TailRoom {
     }
 }
 
-/// Bytes that a histogram takes in memory, shared ones included.
+/// Returns the size of a histogram in memory, shared data included.
 pub(crate) fn histogram_bytes(sample: &HistogramSample) -> usize {
     let histogram = &sample.histogram;
     size_of::<HistogramSample>()
@@ -205,7 +204,7 @@ pub(crate) fn histogram_bytes(sample: &HistogramSample) -> usize {
         + size_of_val(&*histogram.custom_bounds)
 }
 
-/// Adds the starts of samples behind so many others, if there are any.
+/// Appends start timestamps after those of `sample_count` samples, if there are any.
 pub(crate) fn push_starts(starts: &mut Vec<i64>, sample_count: usize, more: &[i64]) {
     if !more.is_empty() {
         starts.resize(sample_count, 0);
@@ -213,7 +212,7 @@ pub(crate) fn push_starts(starts: &mut Vec<i64>, sample_count: usize, more: &[i6
     }
 }
 
-/// Sorts floats by time; of one time the last given stays.
+/// Sorts floats by time; of equal times the last one stays.
 pub(crate) fn sorted_later_wins(floats: &Floats) -> Floats {
     let samples = &floats.samples;
     let mut order: Vec<usize> = (0..samples.len()).collect();

@@ -1,11 +1,11 @@
-//! Handing over floats that are decoded already.
+//! Hands over floats that are already decoded.
 
 use model::{SampleBatch, StepRanges};
 
 use super::part::push_starts;
 
-/// How many of the next samples up to a bound no window sees, and up to when those behind them
-/// are seen.
+/// Returns the number of next samples up to a bound that lie in no window, and the end of the
+/// window of the samples after them.
 #[inline]
 pub(super) fn seen(
     samples: &[(i64, f64)],
@@ -23,7 +23,8 @@ pub(super) fn seen(
     (passed, window.1.min(until_ms))
 }
 
-/// Appends samples and their starts up to a bound to a batch, until it is full; how many.
+/// Appends samples and their start timestamps up to a bound to a batch, until it is full. Returns
+/// their number.
 pub(super) fn push_samples(
     samples: &[(i64, f64)],
     starts: &[i64],

@@ -1,4 +1,4 @@
-//! Decoding the frames of a run to a column.
+//! Decodes the frames of a run to a column.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::columns::{Column, ColumnCache, KeptColumn};
 use super::part::Run;
 use crate::chunk::{self, ChunkError, Decoder};
 
-/// What the frames of a run decode to, kept for who comes next.
+/// Returns the column of a run, and caches it for later queries.
 pub(super) fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColumn>, ChunkError> {
     match run.place.column() {
         Some(column) if column.max_ms() >= run.max_ms => Ok(column),
@@ -15,7 +15,7 @@ pub(super) fn column_of(run: &Run, columns: &ColumnCache) -> Result<Arc<KeptColu
     }
 }
 
-/// The samples of a run.
+/// Decodes the samples of a run.
 pub(super) fn decoded(run: &Run) -> Result<Column, ChunkError> {
     type Decoded = (Vec<i64>, Vec<f64>);
     thread_local! {

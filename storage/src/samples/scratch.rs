@@ -1,4 +1,4 @@
-//! Floats between decoding and encoding, in memory that is used again and again.
+//! Reusable buffers for decoding and encoding floats.
 
 use bytes::Bytes;
 use model::SampleBatch;
@@ -6,22 +6,22 @@ use model::SampleBatch;
 use super::part::push_starts;
 use crate::chunk::{self, ChunkError, Decoder, Encoding};
 
-/// Room for decoding floats that is used again and again.
+/// Reusable buffers for floats.
 pub(crate) struct Scratch {
     batch: Box<SampleBatch>,
     /// Decoded times.
     pub(crate) timestamps: Vec<i64>,
     /// Decoded values.
     pub(crate) values: Vec<f64>,
-    /// Starts of the first of them; what is missing is 0.
+    /// Start timestamps of the first of them; missing ones are 0.
     pub(crate) starts: Vec<i64>,
     bytes: Vec<u8>,
-    /// Bytes that series have grown by since this was taken.
+    /// Bytes that series have grown by since the buffers were taken.
     pub(crate) grown_bytes: usize,
 }
 
 impl Scratch {
-    /// Empty room.
+    /// Creates empty buffers.
     pub(crate) fn new() -> Scratch {
         Scratch {
             batch: SampleBatch::new(),
@@ -33,14 +33,14 @@ impl Scratch {
         }
     }
 
-    /// Forgets the samples.
+    /// Removes the samples.
     pub(crate) fn clear(&mut self) {
         self.timestamps.clear();
         self.values.clear();
         self.starts.clear();
     }
 
-    /// Decodes one frame of floats behind what is there already.
+    /// Decodes a frame of floats, and appends its samples.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(), ChunkError> {
         let mut decoder = Decoder::open(bytes)?;
         loop {
@@ -56,15 +56,15 @@ impl Scratch {
         }
     }
 
-    /// The samples as one frame: they lie in one window, so one frame holds them.
+    /// Encodes the samples as one frame; they must lie in one window.
     pub(crate) fn encode(&mut self) -> Bytes {
         self.bytes.clear();
         chunk::encode_with_starts(&self.timestamps, &self.values, &self.starts, &mut self.bytes);
         Bytes::copy_from_slice(&self.bytes)
     }
 
-    /// The samples of frames that stand end to end, packed; none if there is anything else than
-    /// floats without starts among them, or something that cannot be read.
+    /// Packs the samples of frames that stand end to end. Returns `None` for anything but floats
+    /// without start timestamps, and for damaged frames.
     pub(crate) fn pack(&mut self, frames: &[u8]) -> Option<&[u8]> {
         self.clear();
         for frame in chunk::frames(frames) {

@@ -1,21 +1,21 @@
-//! One column of a histogram chunk: what the next number is relative to.
+//! Columns of a histogram chunk: predictors of the next number.
 //!
-//! Both coders are adaptive: encoder and decoder change the state of a column in the same way
-//! after each number, so that nothing of it is written.
+//! Both coders are adaptive: encoder and decoder update the state of a column in the same way after
+//! each number, so the state is not stored.
 
 /// Fractional bits of the two running means.
 const FRACTION_BITS: u32 = 4;
-/// By the age of a column, the share of the newest number in the means: 2⁻ˢ.
+/// Weight 2⁻ˢ of the newest number in the means, by the age of a column.
 const SHIFTS: [u32; 16] = [0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4];
-/// Counts are below this.
+/// Exclusive upper bound of counts.
 pub(super) const COUNT_LIMIT: i64 = 1 << 53;
-/// Codes of numbers within that bound are below this.
+/// Exclusive upper bound of the codes of such counts.
 const CODE_LIMIT: u64 = 1 << 58;
 
-/// A column of whole numbers that mostly grow at a steady rate.
+/// Column of whole numbers that mostly grow at a steady rate.
 ///
-/// A number is stored as what its growth differs from the mean growth, in a Rice code whose
-/// parameter follows the mean of these differences.
+/// A number is stored as the difference of its growth from the mean growth, in a Rice code. The
+/// parameter of the code follows the mean of these differences.
 ///
 /// Invariant: `0 <= value < COUNT_LIMIT`, so that no step below overflows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,20 +23,20 @@ pub(super) struct IntegerColumn {
     pub(super) value: i64,
     /// Mean growth, with [`FRACTION_BITS`].
     rate: i64,
-    /// Mean of the numbers that were coded, with [`FRACTION_BITS`].
+    /// Mean of the coded numbers, with [`FRACTION_BITS`].
     spread: i64,
-    /// Numbers so far, up to the last of [`SHIFTS`]; 0 for a column that begins.
+    /// Number of values so far, up to the length of [`SHIFTS`]; 0 for a new column.
     age: u32,
 }
 
 impl IntegerColumn {
-    /// Whether there is no number before.
+    /// Returns whether the column has no value yet.
     #[inline]
     pub(super) fn is_fresh(&self) -> bool {
         self.age == 0
     }
 
-    /// Takes the first number.
+    /// Sets the first value.
     pub(super) fn begin(&mut self, value: i64) {
         let bits = 64 - value.leading_zeros();
         *self = IntegerColumn { value, rate: 0, spread: 1 << FRACTION_BITS << (bits / 3), age: 1 };
@@ -45,45 +45,45 @@ impl IntegerColumn {
         }
     }
 
-    /// How many low bits the Rice code stores plainly: the whole part of log₂ of the mean.
+    /// Returns the parameter of the Rice code, its number of plain low bits: ⌊log₂⌋ of the mean.
     #[inline(always)]
     pub(super) fn parameter(&self) -> u32 {
         64 - (self.spread >> (FRACTION_BITS + 1)).leading_zeros()
     }
 
-    /// The growth that is expected.
+    /// Returns the expected growth.
     #[inline(always)]
     fn expected(&self) -> i64 {
         (self.rate + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS
     }
 
-    /// The code of the next number, of which is known that it is not below the last one.
+    /// Returns the code of the next value, which must not be lower than the last one.
     #[inline(always)]
     pub(super) fn rising_code(&self, value: i64) -> u64 {
         let (growth, expected) = (value - self.value, self.expected().max(0));
         if growth <= 2 * expected { fold(growth - expected) } else { growth as u64 }
     }
 
-    /// The growth behind [`IntegerColumn::rising_code`].
+    /// Returns the growth of a [`IntegerColumn::rising_code`].
     #[inline(always)]
     pub(super) fn rising_growth(&self, code: u64) -> i64 {
         let expected = self.expected().max(0);
         if code <= 2 * expected as u64 { expected + unfold(code) } else { code as i64 }
     }
 
-    /// The code of any next number.
+    /// Returns the code of any next value.
     #[inline(always)]
     pub(super) fn signed_code(&self, value: i64) -> u64 {
         fold(value - self.value - self.expected())
     }
 
-    /// The growth behind [`IntegerColumn::signed_code`].
+    /// Returns the growth of a [`IntegerColumn::signed_code`].
     #[inline(always)]
     pub(super) fn signed_growth(&self, code: u64) -> i64 {
         unfold(code).wrapping_add(self.expected())
     }
 
-    /// Goes on to the next number. False if it is out of bounds: then nothing has changed.
+    /// Advances to the next value. Returns false, without a change, if it is out of range.
     #[inline(always)]
     pub(super) fn advance(&mut self, growth: i64, code: u64) -> bool {
         let value = self.value.wrapping_add(growth);
@@ -96,7 +96,7 @@ impl IntegerColumn {
             self.rate += ((growth << FRACTION_BITS) - self.rate) >> shift;
             self.spread += (((code as i64) << FRACTION_BITS) - self.spread) >> shift;
         } else {
-            // What counts events differs from its mean by about the root of it.
+            // Counts of events deviate from their mean by about its square root.
             let bits = 64 - growth.unsigned_abs().leading_zeros();
             self.rate = growth << FRACTION_BITS;
             self.spread = if bits == 0 { 0 } else { 1 << FRACTION_BITS << (bits / 2) };
@@ -106,19 +106,19 @@ impl IntegerColumn {
     }
 }
 
-/// A signed number as an unsigned one: small ones stay small.
+/// Maps a signed number to an unsigned one (zigzag): small ones stay small.
 #[inline(always)]
 pub(super) fn fold(number: i64) -> u64 {
     (number << 1 ^ number >> 63) as u64
 }
 
-/// The number behind [`fold`].
+/// Inverts [`fold`].
 #[inline(always)]
 pub(super) fn unfold(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// A column of floats, each stored as its xor with the one before.
+/// Column of floats, each stored as its xor with the one before.
 ///
 /// Invariant: `leading + significant <= 64`; `significant` is 0 before the first window.
 #[derive(Debug, Clone, Copy, Default)]

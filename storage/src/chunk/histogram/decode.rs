@@ -1,4 +1,4 @@
-//! Frames into histograms, a batch at a time.
+//! Decodes frames to histograms, a batch at a time.
 
 use std::sync::Arc;
 
@@ -14,37 +14,38 @@ use crate::chunk::ChunkError;
 use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::{Encoding, FrameHeader};
 
-/// A forward-only reader of one chunk of histograms, resumed at ever later bounds.
+/// Forward-only reader of one chunk of histograms, resumed at increasing bounds.
 ///
-/// It keeps a state for each bucket and the last histogram that it gave, no more.
-/// Invariant: the samples that it gives strictly ascend, whatever the bytes are; what it
-/// allocates for a histogram is at most a column of 32 bytes and a count of 8 for each bit of it.
+/// It keeps a state for each bucket and the last histogram.
+///
+/// Invariant: the returned samples strictly ascend, for any bytes. A histogram allocates at most a
+/// column of 32 bytes and a count of 8 bytes for each of its bits.
 #[derive(Debug, Clone)]
 pub struct HistogramDecoder<'a> {
     bits: Bits<'a>,
     state: HistogramState,
-    /// The last sample, unless it has been passed over.
+    /// Last sample, unless it was skipped.
     last: Option<Arc<Histogram>>,
     before: Option<HistogramBefore>,
-    /// Time of the next sample, if there is one; it has been read already.
+    /// Time of the next sample, if there is one.
     next_ms: i64,
     max_ms: i64,
     count: u32,
     remaining: u32,
-    /// What was wrong with the bytes: it stays wrong.
+    /// Damage found; later calls return it again.
     failed: Option<ChunkError>,
 }
 
 impl<'a> HistogramDecoder<'a> {
-    /// A decoder of the frame at the start of `bytes`, once its header and its checksum have
-    /// been found good. What follows the frame is never used.
+    /// Opens the frame at the start of `bytes`, and verifies its header and checksum. Bytes after
+    /// the frame are never used.
     pub fn open(bytes: &'a [u8]) -> Result<HistogramDecoder<'a>, ChunkError> {
         let header = FrameHeader::read(bytes)?;
         header.verify(bytes)?;
         HistogramDecoder::new(bytes, &header)
     }
 
-    /// A decoder of a frame whose checksum the caller has verified, or does not care for.
+    /// Opens a frame whose checksum the caller has verified, or does not need.
     pub fn new(bytes: &'a [u8], header: &FrameHeader) -> Result<HistogramDecoder<'a>, ChunkError> {
         if bytes.len() < header.frame_len() {
             let (expected, found) = (header.frame_len(), bytes.len());
@@ -84,21 +85,21 @@ impl<'a> HistogramDecoder<'a> {
         Ok(decoder)
     }
 
-    /// The histogram that the hint of the first sample was decided against.
+    /// Returns the histogram that the hint of the first sample refers to.
     pub fn before(&self) -> Option<HistogramBefore> {
         self.before
     }
 
-    /// Samples that have not been handed over or passed over yet.
+    /// Returns the number of samples that have been neither returned nor skipped.
     pub fn remaining(&self) -> usize {
         self.remaining as usize
     }
 
-    /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or
-    /// the bound is reached. Bounds never decrease.
+    /// Appends the next samples with `timestamp <= until_ms` to `batch`, until it is full or the
+    /// bound is reached. Bounds never decrease.
     ///
-    /// Errors: the payload is not what its header says. Samples before the place are in the
-    /// batch; asking again fails again.
+    /// Errors: the payload does not match its header. Earlier samples are in the batch; the next
+    /// call fails again.
     pub fn next_batch(
         &mut self,
         until_ms: i64,
@@ -120,7 +121,7 @@ impl<'a> HistogramDecoder<'a> {
         })
     }
 
-    /// The next sample. There must be one.
+    /// Returns the next sample, which must exist.
     fn next_sample(&mut self) -> Result<HistogramSample, ChunkError> {
         let is_same = self.step()?;
         let histogram = match &self.last {
@@ -135,8 +136,8 @@ impl<'a> HistogramDecoder<'a> {
         })
     }
 
-    /// Passes over the samples with `timestamp < start_ms`, without making histograms of them.
-    /// Returns whether there was one.
+    /// Skips the samples with `timestamp < start_ms` without creating histograms. Returns whether
+    /// there was one.
     pub fn skip_before(&mut self, start_ms: i64) -> Result<bool, ChunkError> {
         let remaining = self.remaining;
         while self.remaining > 0 && self.next_ms < start_ms {
@@ -147,7 +148,7 @@ impl<'a> HistogramDecoder<'a> {
         Ok(self.remaining < remaining)
     }
 
-    /// Goes on to the next sample; whether its histogram is that of the sample before.
+    /// Advances to the next sample; returns whether its histogram equals the one before.
     fn step(&mut self) -> Result<bool, ChunkError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -186,7 +187,7 @@ impl<'a> HistogramDecoder<'a> {
         Ok(())
     }
 
-    /// Everything of a sample but its time.
+    /// Reads a sample without its time.
     fn read_body(&mut self, time_before_ms: i64) -> Result<bool, &'static str> {
         let (bits, state) = (&mut self.bits, &mut self.state);
         let is_first = self.remaining == self.count;
@@ -211,7 +212,7 @@ impl<'a> HistogramDecoder<'a> {
         Ok(false)
     }
 
-    /// What must follow the last sample.
+    /// Checks the end of the payload after the last sample.
     fn check_end(&self) -> Result<(), ChunkError> {
         if self.state.time_ms != self.max_ms {
             return Err(self.damaged("the last time is not the header's"));
@@ -232,7 +233,7 @@ impl<'a> HistogramDecoder<'a> {
     }
 }
 
-/// Reads what is new of a sample.
+/// Reads the control of a sample that differs from the one before.
 fn read_control(
     bits: &mut Bits<'_>,
     state: &mut HistogramState,
@@ -308,13 +309,13 @@ fn read_layout(bits: &mut Bits<'_>, before: &Layout) -> Result<Layout, &'static 
             _ => f64::from_bits(bits.take(64)),
         });
     }
-    // Samples of one chunk share their bounds even where their buckets change.
+    // Samples of one chunk share their bounds even if their buckets change.
     let custom_bounds: Arc<[f64]> = if same_bits(&custom_bounds, &before.custom_bounds) {
         Arc::clone(&before.custom_bounds)
     } else {
         custom_bounds.into()
     };
-    // Each column takes a bit at least, right behind this.
+    // Each column takes at least one bit.
     if (positive_len + negative_len) as u64 > bits.left() {
         return Err("a histogram has more buckets than bits");
     }
@@ -379,7 +380,7 @@ fn read_values(
     }
 }
 
-/// One number of each column. The hot loop: a load, a count of zeros and two shifts a bucket.
+/// Reads one number of each column. Hot loop: a load, a count of zeros and two shifts per bucket.
 fn read_integers<const IS_SIGNED: bool>(
     bits: &mut Bits<'_>,
     state: &mut HistogramState,
@@ -403,7 +404,7 @@ fn read_integers<const IS_SIGNED: bool>(
 }
 
 impl HistogramState {
-    /// The histogram of the last sample.
+    /// Returns the histogram of the last sample.
     fn histogram(&self) -> Histogram {
         if self.is_stale {
             return Histogram { reset_hint: self.hint, sum: stale_nan(), ..Histogram::default() };
@@ -443,8 +444,8 @@ impl HistogramState {
     }
 }
 
-/// A reader of bits. Past the end it reads on, into what follows or zeros: who reads a bounded
-/// number of times looks at the place afterwards.
+/// Reader of bits. After the end it reads the following bytes or zeros; callers that read a limited
+/// number of times check the position afterwards.
 #[derive(Debug, Clone)]
 struct Bits<'a> {
     bytes: &'a [u8],
@@ -453,12 +454,12 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// Bits up to the end.
+    /// Returns the number of remaining bits.
     fn left(&self) -> u64 {
         self.end_bit.saturating_sub(self.bit) as u64
     }
 
-    /// The next bits, 1 to 64.
+    /// Reads the next bits, 1 to 64.
     #[inline]
     fn take(&mut self, count: u32) -> u64 {
         let taken = read_bits(self.bytes, self.bit, count);
@@ -477,7 +478,7 @@ impl Bits<'_> {
         let zeros = word.leading_zeros();
         if zeros < ESCAPE_ZEROS && zeros + 1 + parameter <= LOADED_BITS {
             self.bit += (zeros + 1 + parameter) as usize;
-            // Two shifts, since one by 64 is none.
+            // Two shifts, since a shift by 64 is not possible.
             let low = word << (zeros + 1) >> 1 >> (63 - parameter);
             return u64::from(zeros) << parameter | low;
         }

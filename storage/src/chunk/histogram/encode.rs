@@ -1,4 +1,4 @@
-//! Histograms into frames, one sample after the other.
+//! Encodes histograms to frames, one sample at a time.
 
 use model::{Histogram, HistogramSample, ResetHint};
 
@@ -10,7 +10,7 @@ use crate::chunk::bits::PendingBits;
 use crate::chunk::frame::{self, Encoding};
 use crate::chunk::{CHUNK_SAMPLES_MAX, ordered_bits};
 
-/// A frame of histograms that still grows.
+/// Frame of histograms that is still growing.
 #[derive(Debug, Clone)]
 pub struct HistogramEncoder {
     sink: Sink,
@@ -20,8 +20,8 @@ pub struct HistogramEncoder {
 }
 
 impl HistogramEncoder {
-    /// A frame that begins with a sample. Its hint was decided against the histogram `before`;
-    /// `None` if there was none.
+    /// Creates a frame that begins with a sample. Its hint refers to the histogram `before`, if
+    /// there was one.
     ///
     /// Panics: the histogram is not [storable](is_storable).
     pub fn new(sample: &HistogramSample, before: Option<HistogramBefore>) -> HistogramEncoder {
@@ -45,7 +45,7 @@ impl HistogramEncoder {
         encoder
     }
 
-    /// Adds a sample, unless the frame is full: then it returns false.
+    /// Adds a sample; returns false if the frame is full.
     ///
     /// Panics: the sample is not later than the one before, or not [storable](is_storable).
     pub fn push(&mut self, sample: &HistogramSample) -> bool {
@@ -69,28 +69,28 @@ impl HistogramEncoder {
         true
     }
 
-    /// How many samples there are, at least one.
+    /// Returns the number of samples, at least one.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Time of the first sample.
+    /// Returns the time of the first sample.
     pub fn min_ms(&self) -> i64 {
         self.min_ms
     }
 
-    /// Time of the last sample.
+    /// Returns the time of the last sample.
     pub fn max_ms(&self) -> i64 {
         self.state.time_ms
     }
 
-    /// About how many bytes the payload has.
+    /// Returns the approximate length of the payload.
     pub fn payload_bytes(&self) -> usize {
         self.sink.bytes.len()
     }
 
-    /// Appends the frame as it is now; more samples may follow all the same.
+    /// Appends the current frame; more samples may be added later.
     pub fn finish(&self, out: &mut Vec<u8>) {
         let frame_start = out.len();
         let mut header = [0; frame::HEADER_BYTES_MAX];
@@ -110,10 +110,10 @@ impl HistogramEncoder {
         out.extend_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Everything of a sample but its time.
+    /// Writes a sample without its time.
     fn push_body(&mut self, sample: &HistogramSample, time_before_ms: i64) {
         let histogram = &*sample.histogram;
-        assert!(is_storable(histogram), "checked by whoever appends");
+        assert!(is_storable(histogram), "callers of append check it");
         self.count += 1;
         let (sink, state) = (&mut self.sink, &mut self.state);
         let start_rule = start_rule(state, sample, time_before_ms);
@@ -179,7 +179,7 @@ pub fn encode_histograms(
     frame_count
 }
 
-/// What of a sample does not simply go on.
+/// Changes of a sample that the columns do not express.
 struct Change {
     mode: Mode,
     layout: Option<Layout>,
@@ -188,7 +188,7 @@ struct Change {
 
 fn change_of(state: &HistogramState, histogram: &Histogram) -> Change {
     let is_integer = has_integer_counts(histogram);
-    // A whole number is a float too: one fraction does not make two changes.
+    // Whole numbers fit a layout of floats: one fraction does not cause two changes.
     let is_kind_held = state.layout.is_integer <= is_integer;
     let layout =
         (!is_kind_held || !state.layout.fits(histogram)).then(|| Layout::of(histogram, is_integer));
@@ -198,7 +198,7 @@ fn change_of(state: &HistogramState, histogram: &Histogram) -> Change {
     }
     let excess = excess_of(histogram);
     let excess = (excess != state.excess).then_some(excess);
-    // Which columns go on is known once they have been carried over; a fall is rare then.
+    // A new layout first carries the columns over; falling counts are rare then.
     let falls = match &layout {
         None => falls(&state.integers, histogram),
         Some(layout) => falls(&layout.carry(&state.layout, &state.integers), histogram),
@@ -219,7 +219,7 @@ fn excess_of(histogram: &Histogram) -> i64 {
     whole(&histogram.count).wrapping_sub(total)
 }
 
-/// The counts in the order of the columns, where the columns are integers.
+/// Returns the counts in the order of integer columns.
 fn integer_counts(histogram: &Histogram) -> impl Iterator<Item = i64> {
     std::iter::once(&histogram.zero_count)
         .chain(&histogram.positive_counts)
@@ -227,7 +227,7 @@ fn integer_counts(histogram: &Histogram) -> impl Iterator<Item = i64> {
         .map(|count| integer(*count).unwrap_or_default())
 }
 
-/// The same where they are floats.
+/// Returns the counts in the order of float columns.
 fn float_counts(histogram: &Histogram) -> impl Iterator<Item = f64> {
     [histogram.count, histogram.zero_count]
         .into_iter()
@@ -239,13 +239,13 @@ fn falls(columns: &[IntegerColumn], histogram: &Histogram) -> bool {
     columns.iter().zip(integer_counts(histogram)).any(|(column, count)| count < column.value)
 }
 
-/// Whether a histogram is a staleness marker and nothing else.
+/// Returns whether a histogram is nothing but a staleness marker.
 fn is_stale_marker(histogram: &Histogram) -> bool {
     histogram.is_stale()
         && Histogram { reset_hint: histogram.reset_hint, ..Histogram::stale() }.identical(histogram)
 }
 
-/// Whether a sample is that before, whose hint is known to be the same.
+/// Returns whether a sample with the same hint equals the one before.
 fn is_unchanged(state: &HistogramState, histogram: &Histogram, is_stale_marker: bool) -> bool {
     if is_stale_marker || state.is_stale {
         return is_stale_marker && state.is_stale;
@@ -337,7 +337,7 @@ fn push_values(sink: &mut Sink, state: &mut HistogramState, histogram: &Histogra
     }
 }
 
-/// Where the bits go.
+/// Sink of the encoded bits.
 #[derive(Debug, Clone)]
 struct Sink {
     bytes: Vec<u8>,
@@ -360,7 +360,7 @@ impl Sink {
     fn push_code(&mut self, code: u64, parameter: u32) {
         let zeros = code >> parameter;
         if zeros < u64::from(ESCAPE_ZEROS) {
-            // The mark and the low bits in one go.
+            // Writes the stop bit and the low bits together.
             let low = code & ((1 << parameter) - 1);
             self.push(0, zeros as u32);
             self.push(1 << parameter | low, parameter + 1);
@@ -451,7 +451,7 @@ fn threshold_code(threshold: f64) -> u64 {
     if is_power && (1..THRESHOLD_ANY as i64).contains(&code) { code as u64 } else { THRESHOLD_ANY }
 }
 
-/// A bound as whole thousandths, if that gives its bits back.
+/// Returns a bound as whole thousandths, if that reproduces its bits.
 fn thousandths(bound: f64) -> Option<u64> {
     let number = integer((bound * 1000.0).round())?;
     (number as f64 / 1000.0).to_bits().eq(&bound.to_bits()).then_some(number as u64)

@@ -1,4 +1,4 @@
-//! Where the buckets of a histogram are: what samples of one chunk mostly share.
+//! Bucket layout of a histogram, which most samples of a chunk share.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 pub use model::histogram::HISTOGRAM_BUCKETS_MAX;
 use model::{Histogram, Span};
 
-/// Counts are whole numbers below this where they are stored as such.
+/// Exclusive upper bound of counts that are stored as whole numbers.
 const INTEGER_LIMIT: f64 = (1_u64 << 53) as f64;
 
-/// What the columns of a chunk stand for.
+/// Meaning of the columns of a chunk.
 ///
-/// Invariant: the spans are those that [`canonical_spans`] gives, and their lengths add up to
-/// the number of buckets of each side.
+/// Invariant: the spans are those that [`canonical_spans`] returns, and their lengths add up to the
+/// number of buckets of each side.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
-    /// Whether counts are stored as whole numbers.
+    /// Set if counts are stored as whole numbers.
     pub(super) is_integer: bool,
     pub(super) schema: i8,
     pub(super) zero_threshold: f64,
@@ -27,7 +27,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The layout of no buckets, whole numbers.
+    /// Returns a layout without buckets, for whole numbers.
     pub(super) fn empty() -> Layout {
         Layout {
             is_integer: true,
@@ -41,7 +41,7 @@ impl Layout {
         }
     }
 
-    /// The layout of a histogram.
+    /// Returns the layout of a histogram.
     pub(super) fn of(histogram: &Histogram, is_integer: bool) -> Layout {
         Layout {
             is_integer,
@@ -55,14 +55,14 @@ impl Layout {
         }
     }
 
-    /// Whether the counts of a histogram stand for the same buckets.
+    /// Returns whether a histogram has the same buckets.
     pub(super) fn fits(&self, histogram: &Histogram) -> bool {
         self.has_scale_of(histogram.schema, histogram.zero_threshold, &histogram.custom_bounds)
             && self.positive_spans == *canonical_spans(&histogram.positive_spans)
             && self.negative_spans == *canonical_spans(&histogram.negative_spans)
     }
 
-    /// Whether buckets of the same index are the same.
+    /// Returns whether buckets with the same index have the same bounds.
     fn has_scale_of(&self, schema: i8, zero_threshold: f64, custom_bounds: &Arc<[f64]>) -> bool {
         self.schema == schema
             && self.zero_threshold.to_bits() == zero_threshold.to_bits()
@@ -70,19 +70,19 @@ impl Layout {
                 || same_bits(&self.custom_bounds, custom_bounds))
     }
 
-    /// How many columns stand before those of the buckets: those of the zero bucket and, where
-    /// it does not follow from the others, of the count.
+    /// Returns the number of columns before the buckets: the zero bucket and, for floats, the
+    /// count.
     pub(super) fn leading_columns(&self) -> usize {
         if self.is_integer { 1 } else { 2 }
     }
 
-    /// How many columns there are.
+    /// Returns the number of columns.
     pub(super) fn column_count(&self) -> usize {
         self.leading_columns() + self.positive_len + self.negative_len
     }
 
-    /// The columns for this layout out of those for the one before: buckets that both have go
-    /// on, all others begin anew.
+    /// Maps the columns of the previous layout to this one: common buckets keep their columns, new
+    /// ones start empty.
     pub(super) fn carry<C: Copy + Default>(&self, before: &Layout, columns: &[C]) -> Vec<C> {
         let mut carried = vec![C::default(); self.column_count()];
         let is_same_scale = self.is_integer == before.is_integer
@@ -114,7 +114,7 @@ impl Layout {
     }
 }
 
-/// The index of each bucket, ascending but for spans that overlap.
+/// Returns the index of each bucket, ascending except for overlapping spans.
 fn bucket_indices(spans: &[Span]) -> impl Iterator<Item = i64> {
     let mut next = 0_i64;
     spans.iter().flat_map(move |span| {
@@ -124,8 +124,7 @@ fn bucket_indices(spans: &[Span]) -> impl Iterator<Item = i64> {
     })
 }
 
-/// The spans without empty ones, and without any that continue the one before: the same buckets
-/// in the fewest spans.
+/// Removes empty spans, and joins adjacent ones: the same buckets in the fewest spans.
 pub(crate) fn canonical_spans(spans: &[Span]) -> Cow<'_, [Span]> {
     let is_canonical =
         spans.iter().enumerate().all(|(at, span)| span.length > 0 && (at == 0 || span.offset != 0));
@@ -148,8 +147,8 @@ pub(crate) fn canonical_spans(spans: &[Span]) -> Cow<'_, [Span]> {
     Cow::Owned(merged)
 }
 
-/// Whether a chunk can hold a histogram: its spans add up to its counts, and there are no more
-/// than [`HISTOGRAM_BUCKETS_MAX`].
+/// Returns whether a chunk can hold a histogram: its spans match its counts, and there are at most
+/// [`HISTOGRAM_BUCKETS_MAX`].
 pub fn is_storable(histogram: &Histogram) -> bool {
     let adds_up = |spans: &[Span], counts: &[f64]| {
         spans.iter().map(|span| u64::from(span.length)).sum::<u64>() == counts.len() as u64
@@ -160,7 +159,7 @@ pub fn is_storable(histogram: &Histogram) -> bool {
         && adds_up(&histogram.negative_spans, &histogram.negative_counts)
 }
 
-/// Whether all counts are whole numbers that can be stored as such.
+/// Returns whether all counts can be stored as whole numbers.
 pub(super) fn has_integer_counts(histogram: &Histogram) -> bool {
     integer(histogram.count).is_some()
         && integer(histogram.zero_count).is_some()
@@ -168,7 +167,7 @@ pub(super) fn has_integer_counts(histogram: &Histogram) -> bool {
         && histogram.negative_counts.iter().all(|count| integer(*count).is_some())
 }
 
-/// A count as a whole number, if that gives its bits back.
+/// Returns a count as a whole number, if that reproduces its bits.
 #[inline]
 pub(super) fn integer(count: f64) -> Option<i64> {
     let whole = count as i64;

@@ -1,8 +1,8 @@
-//! Histograms in a frame: the payload behind tag 16.
+//! Histogram frames: the payload of tag 16.
 //!
-//! Each sample is relative to the one before it, so that most cost what their observations do:
-//! a bucket nobody hit takes one bit. Layouts are written where they change, which buckets
-//! that appear do not interrupt: the columns of the others go on.
+//! Each sample is relative to the one before it, so that its size depends on its observations:
+//! an unchanged bucket takes one bit. Layouts are written where they change; common buckets keep
+//! their columns then.
 //!
 //! ```text
 //! min time:64 │ before │ sample × count │ 0…0
@@ -81,25 +81,25 @@ pub use layout::{HISTOGRAM_BUCKETS_MAX, is_storable};
 use column::{FloatColumn, IntegerColumn};
 use layout::Layout;
 
-/// Bytes of payload from which a frame takes no further sample.
+/// Payload length from which a frame takes no more samples.
 const PAYLOAD_BYTES_FULL: usize = 1 << 18;
-/// Zeros in front of a number that is not in Rice code.
+/// Number of zeros before a number that is not in Rice code.
 const ESCAPE_ZEROS: u32 = 16;
-/// The code of a zero threshold that is not a power of two; and what 2⁰ has.
+/// Code of a zero threshold that is not a power of two, and code of 2⁰.
 const THRESHOLD_ANY: u64 = 255;
 const THRESHOLD_ONE: i64 = 243;
 
-/// A histogram that the hint of a later one was decided against.
+/// Histogram that the hint of a later one refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistogramBefore {
-    /// Its time.
+    /// Time of the histogram.
     pub timestamp_ms: i64,
-    /// A checksum of its value: later writes may replace it.
+    /// Checksum of its value, as later writes may replace it.
     pub fingerprint: u32,
 }
 
 impl HistogramBefore {
-    /// A sample as the one before another.
+    /// Returns the reference to a sample.
     pub fn of(sample: &HistogramSample) -> HistogramBefore {
         HistogramBefore {
             timestamp_ms: sample.timestamp_ms,
@@ -108,7 +108,7 @@ impl HistogramBefore {
     }
 }
 
-/// A checksum of what tells whether a counter goes on, and of the sum.
+/// Returns a checksum of all data that decides on counter resets, and of the sum.
 fn fingerprint(histogram: &Histogram) -> u32 {
     let mut sum = crc32c::crc32c(&histogram.schema.to_le_bytes());
     let mut add = |bytes: &[u8]| sum = crc32c::crc32c_append(sum, bytes);
@@ -131,33 +131,33 @@ fn fingerprint(histogram: &Histogram) -> u32 {
     sum
 }
 
-/// How the counts of a sample go on from those before.
+/// Relation of the counts of a sample to those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// No count falls.
     Rising = 0,
     /// Counts may fall.
     Signed = 1,
-    /// Counts begin at 0 again.
+    /// Counts start at 0 again.
     FromZero = 2,
-    /// There are none: the sample is a staleness marker.
+    /// No counts: the sample is a staleness marker.
     Stale = 3,
 }
 
-/// How the start of a sample follows from the sample before.
+/// Relation of a start timestamp to the sample before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartRule {
-    /// It is not known.
+    /// Unknown.
     Unknown = 0,
-    /// It is the same.
+    /// Same as before.
     Same = 1,
-    /// It is the time of the sample before.
+    /// Time of the sample before.
     TimeBefore = 2,
-    /// It is written.
+    /// Stored with the sample.
     Written = 3,
 }
 
-/// What a sample is relative to. Encoder and decoder hold the same.
+/// State that the next sample is relative to; the same in encoder and decoder.
 #[derive(Debug, Clone)]
 struct HistogramState {
     time_ms: i64,
@@ -166,15 +166,15 @@ struct HistogramState {
     start_rule: StartRule,
     hint: ResetHint,
     is_signed: bool,
-    /// Whether the last sample was a staleness marker.
+    /// Set if the last sample was a staleness marker.
     is_stale: bool,
-    /// The count less those of all buckets.
+    /// Count minus the sum of all buckets.
     excess: i64,
     sum: FloatColumn,
     layout: Layout,
-    /// One a column, where the layout has integers.
+    /// One per column, if the layout has integers.
     integers: Vec<IntegerColumn>,
-    /// One a column, where it has not.
+    /// One per column, if the layout has floats.
     floats: Vec<FloatColumn>,
 }
 
@@ -196,7 +196,7 @@ impl HistogramState {
         }
     }
 
-    /// The start that a rule gives; `time_before_ms` is that of the sample before.
+    /// Returns the start timestamp by a rule; `time_before_ms` is the time of the sample before.
     fn start_by(&self, rule: StartRule, time_before_ms: i64) -> i64 {
         match rule {
             StartRule::Unknown => 0,

@@ -11,7 +11,7 @@ use super::layout::{HISTOGRAM_BUCKETS_MAX, canonical_spans};
 use super::*;
 use crate::chunk::{self, ChunkError, Decoder, FrameHeader, frames};
 
-/// What one sample of a random series does to the one before.
+/// Change of a random series from one sample to the next.
 #[derive(Debug, Clone)]
 enum Step {
     Grow(Vec<u32>),
@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The counts of both sides and where they are; spans come from it.
+/// Counts of both sides by bucket index, from which spans are built.
 #[derive(Debug, Clone, Default)]
 struct Model {
     sides: [std::collections::BTreeMap<i32, f64>; 2],
@@ -278,7 +278,7 @@ proptest! {
         prop_assert!(HistogramDecoder::open(&damaged).is_err());
     }
 
-    /// Damage that the checksum does not show: an error, or as many samples as announced.
+    /// With a valid checksum, damage causes an error or the announced number of samples.
     #[test]
     fn damage_under_a_good_checksum_stays_bounded(
         samples in samples(60),
@@ -374,7 +374,7 @@ proptest! {
     }
 }
 
-/// A frame with a good checksum around any payload.
+/// Builds a frame with a valid checksum around any payload.
 fn framed(payload: &[u8], count: usize, span_ms: u64) -> Vec<u8> {
     let mut header = [0; chunk::frame::HEADER_BYTES_MAX];
     let encoding = chunk::Encoding::Histograms;
@@ -384,7 +384,7 @@ fn framed(payload: &[u8], count: usize, span_ms: u64) -> Vec<u8> {
     bytes
 }
 
-/// Reads bytes that may be anything: an error that stays, or what the header announces.
+/// Reads arbitrary bytes: a permanent error, or the announced samples.
 fn check_hostile(bytes: &[u8]) {
     let Ok(mut decoder) = HistogramDecoder::open(bytes) else { return };
     let header = FrameHeader::read(bytes).unwrap();
@@ -398,7 +398,7 @@ fn check_hostile(bytes: &[u8]) {
             let mut last: Option<&Arc<Histogram>> = None;
             let mut held = 0;
             for sample in &samples {
-                // Those that say nothing new share the one before.
+                // Unchanged samples share the histogram before.
                 if !last.is_some_and(|last| Arc::ptr_eq(last, &sample.histogram)) {
                     held += sample.histogram.heap_bytes();
                 }

@@ -1,4 +1,4 @@
-//! Reading packed floats, a run at a time.
+//! Decodes packed floats, a run at a time.
 
 use super::{BITS, LEAPING, POWERS, SPARSE, WHOLE};
 use crate::chunk::ChunkError;
@@ -6,12 +6,12 @@ use crate::chunk::bits::{LOADED_BITS, load, read_bits};
 use crate::chunk::frame::FrameHeader;
 use crate::varint::{take_varint, unzigzag};
 
-/// The reader of times and values.
+/// Reader of times and values.
 ///
-/// Invariant: the times that it gives strictly ascend, whatever the bytes are.
+/// Invariant: the returned times strictly ascend, for any bytes.
 #[derive(Debug, Clone)]
 pub(in crate::chunk) struct Packed<'a> {
-    /// The frame, and whatever lies behind it.
+    /// The frame, and possibly more bytes after it.
     bytes: &'a [u8],
     count: u32,
     /// Index of the next sample.
@@ -24,51 +24,51 @@ pub(in crate::chunk) struct Packed<'a> {
     values: Values<'a>,
 }
 
-/// How times come of their columns.
+/// Decoder state of the times.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     step_ms: i64,
     lowest_ms: i64,
     column: Column,
-    /// Where most times have one distance.
+    /// Set if most times have the same distance.
     sparse: Option<Sparse>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Sparse {
     common_ms: i64,
-    /// Which times have another one.
+    /// Bits that mark times with another distance.
     marks: Column,
-    /// How many of those there are, and how many have been read.
+    /// Number of those, and of those already read.
     count: u32,
     taken: u32,
 }
 
-/// How values come of their column.
+/// Decoder state of the values.
 #[derive(Debug, Clone)]
 struct Values<'a> {
     kind: u8,
     power: f64,
     lowest: u64,
     column: Column,
-    /// The number of the sample before the next.
+    /// Number of the sample before the next.
     number: i64,
-    /// Leaps that have not been reached yet, and the sample of the first of them.
+    /// Unread leaps, and the index of the sample of the first one.
     leaps: &'a [u8],
     leap_count: u32,
     leap_at: u32,
 }
 
-/// Numbers of so many bits each.
+/// Column of numbers with a fixed number of bits.
 #[derive(Debug, Clone, Copy)]
 struct Column {
-    /// Where it begins, in bits from the start of the frame.
+    /// Offset in bits from the start of the frame.
     bit: usize,
     width: u32,
 }
 
 impl Column {
-    /// Calls with each of the numbers from one on.
+    /// Calls `take` with each number from `first` on.
     #[inline(always)]
     fn each(self, bytes: &[u8], first: usize, count: usize, mut take: impl FnMut(usize, u64)) {
         let mut bit = self.bit + first * self.width as usize;
@@ -99,8 +99,8 @@ impl Column {
 }
 
 impl Sparse {
-    /// The times from one on that are not later than the bound; returns how many. `time_of` gives
-    /// the next time by its place among those with a distance of their own.
+    /// Decodes the times from one on up to the bound; returns their number. `time_of` returns the
+    /// next time by its index among those with another distance.
     #[inline(always)]
     fn run(
         &mut self,
@@ -132,7 +132,7 @@ impl Sparse {
 }
 
 impl<'a> Packed<'a> {
-    /// A reader of the frame at the start of `bytes`, which holds it whole.
+    /// Opens the complete frame at the start of `bytes`.
     pub(in crate::chunk) fn new(
         bytes: &'a [u8],
         header: &FrameHeader,
@@ -149,10 +149,9 @@ impl<'a> Packed<'a> {
         self.count - self.next
     }
 
-    /// Decodes samples that are not later than `until_ms`, as many as there is room for.
-    /// Returns how many.
+    /// Decodes as many samples up to `until_ms` as fit, and returns their number.
     ///
-    /// After an error the reader stands where it stood, so that asking again fails again.
+    /// After an error the state is unchanged, so that the next call fails again.
     pub(in crate::chunk) fn run(
         &mut self,
         until_ms: i64,
@@ -212,7 +211,7 @@ impl<'a> Packed<'a> {
         Ok(taken)
     }
 
-    /// The times that are not later than the bound; returns how many.
+    /// Decodes the times up to the bound; returns their number.
     #[inline]
     fn run_times(&mut self, until_ms: i64, timestamps: &mut [i64]) -> usize {
         let Times { step_ms, lowest_ms, column, sparse } = &mut self.times;
@@ -235,7 +234,7 @@ impl<'a> Packed<'a> {
             && *step_ms > 0
             && let Some(earliest_ms) = at_ms.checked_add(*lowest_ms)
         {
-            // No time is earlier than that of the lowest distance.
+            // No time is earlier than with the lowest distance.
             let possible = match until_ms.checked_sub(earliest_ms) {
                 Some(span_ms) if span_ms < 0 => 0,
                 Some(span_ms) => span_ms / *step_ms + 1,
@@ -273,7 +272,7 @@ impl<'a> Packed<'a> {
         Ok(())
     }
 
-    /// Values by the distances of their numbers: the runs between the leaps.
+    /// Decodes values from the differences of their numbers: the runs between leaps.
     #[inline]
     fn run_leaping(&mut self, values: &mut [f64]) -> Result<(), &'static str> {
         let Values { lowest, column, .. } = self.values;
@@ -315,7 +314,7 @@ impl<'a> Packed<'a> {
 }
 
 impl Values<'_> {
-    /// The leap that has been reached; finds where the next one is.
+    /// Returns the current leap, and finds the next one.
     fn take_leap(&mut self) -> Result<i64, &'static str> {
         let leap = take_varint(&mut self.leaps).map_err(|_| "a leap is cut short")?;
         self.leap_count -= 1;
@@ -333,7 +332,7 @@ impl Values<'_> {
     }
 }
 
-/// Reads what stands before the columns, and finds them.
+/// Reads the fields before the columns, and locates the columns.
 fn parse<'a>(
     bytes: &'a [u8],
     payload: &'a [u8],
@@ -356,7 +355,7 @@ fn parse<'a>(
     let numbers = if values.kind == LEAPING { count - 1 } else { count };
     values.column = place(&mut start, rest, values.column.width, numbers)?;
     values.leaps = rest;
-    // The first number stands in the head.
+    // The first number is before the columns.
     values.find_leap(1)?;
     Ok(Packed {
         bytes,
@@ -370,7 +369,7 @@ fn parse<'a>(
     })
 }
 
-/// The times, their columns not placed yet, and how many have a distance of their own.
+/// Reads the fields of the times, without column offsets, and the number of other distances.
 fn parse_times(rest: &mut &[u8]) -> Result<(Times, u32), &'static str> {
     let cut = |_| "times are cut short";
     let step_ms =
@@ -396,7 +395,7 @@ fn parse_times(rest: &mut &[u8]) -> Result<(Times, u32), &'static str> {
     Ok((times, count))
 }
 
-/// The values, their column and leaps not placed yet.
+/// Reads the fields of the values, without the offsets of column and leaps.
 fn parse_values<'a>(rest: &mut &'a [u8]) -> Result<Values<'a>, &'static str> {
     let cut = |_| "values are cut short";
     let kind = take_byte(rest)?;
@@ -434,7 +433,7 @@ fn parse_values<'a>(rest: &mut &'a [u8]) -> Result<Values<'a>, &'static str> {
     Ok(values)
 }
 
-/// Takes a column of so many numbers.
+/// Locates a column of `count` numbers.
 fn place(
     start: &mut usize,
     rest: &mut &[u8],

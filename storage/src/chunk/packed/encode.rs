@@ -1,4 +1,4 @@
-//! Finding the regular part of samples, and writing what is left.
+//! Finds the regular part of samples, and encodes the rest.
 
 use super::{BITS, LEAPING, POWERS, SAMPLES_MAX, SCALE_MAX, SPARSE, WHOLE, bit_len};
 use crate::chunk::bits::PendingBits;
@@ -7,11 +7,11 @@ use crate::chunk::frame::Encoding;
 use crate::chunk::ordered_bits;
 use crate::varint::{push_varint, zigzag};
 
-/// The largest number of which each smaller one is a float.
+/// Largest number up to which all whole numbers are exact floats.
 const NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
-/// What a leap costs about, in bits.
+/// Approximate cost of a leap in bits.
 const LEAP_BITS: usize = 40;
-/// Samples from which a gap ends a frame, and the least gap that does.
+/// Number of samples from which a gap ends a frame, and the minimum of such a gap.
 const PIECE_LEN_MIN: usize = 8;
 const GAP_MS: i64 = 500;
 
@@ -35,8 +35,8 @@ pub fn encode_packed(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) -> u
     frame_count
 }
 
-/// How many samples the next frame takes: it ends before a gap, which would make all times after
-/// it wide, and where numbers begin or end.
+/// Returns the number of samples of the next frame. It ends before a gap, which would make all
+/// later times wide, and where NaN begins or ends.
 fn piece_len(timestamps: &[i64], values: &[f64]) -> usize {
     for at in 1..timestamps.len() {
         let span = timestamps[at].checked_sub(timestamps[0]);
@@ -66,11 +66,11 @@ fn write(timestamps: &[i64], values: &[f64], out: &mut Vec<u8>) {
     values.write_columns(out);
 }
 
-/// Numbers of so many bits, and those that do not go into them.
+/// Times of a frame as distances from regular ones.
 struct Times {
     step: u64,
     lowest: i64,
-    /// The distances from the regular times.
+    /// Distances from the regular times.
     distances: Vec<i64>,
     width: u32,
     common: Option<i64>,
@@ -118,7 +118,7 @@ impl Times {
         self.distances.iter().copied().filter(move |distance| *distance != common)
     }
 
-    /// What the columns take.
+    /// Returns the size of the columns in bits.
     fn bits(&self) -> usize {
         let width = self.width as usize;
         match self.common {
@@ -156,17 +156,17 @@ impl Times {
     }
 }
 
-/// Values, and how they are written.
+/// Values of a frame, and their encoding.
 struct Values {
     kind: u8,
     scale: u8,
-    /// The first number of those that leap.
+    /// First number, for the kind with leaps.
     first: i64,
-    /// Of numbers or bits.
+    /// Lowest number, or lowest bits.
     lowest: u64,
     column: Vec<u64>,
     width: u32,
-    /// Place and size of each.
+    /// Index and size of each leap.
     leaps: Vec<(usize, i64)>,
 }
 
@@ -187,7 +187,7 @@ impl Values {
         }
     }
 
-    /// Values without leaps.
+    /// Creates values without leaps.
     fn new(kind: u8, scale: u8, first: i64, lowest: u64, column: Vec<u64>) -> Values {
         let width = bit_len(column.iter().copied().fold(0, |all, number| all | number));
         Values { kind, scale, first, lowest, column, width, leaps: Vec::new() }
@@ -199,7 +199,7 @@ impl Values {
         Values::new(WHOLE, scale, 0, lowest as u64, column)
     }
 
-    /// Numbers by their distances, of which few that are wide or fall are leaps.
+    /// Encodes differences; the few that are wide or negative become leaps.
     fn leaping(scale: u8, numbers: &[i64]) -> Values {
         let deltas: Vec<i64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let with_lowest = |lowest: i64| {
@@ -281,7 +281,8 @@ fn write_column(numbers: impl Iterator<Item = u64>, width: u32, out: &mut Vec<u8
     pending.close(out);
 }
 
-/// The values as whole numbers of so many decimal places, if all of them are, to the bit.
+/// Returns the values as whole numbers with a common number of decimal places, if that is exact for
+/// all.
 fn numbers_of(values: &[f64]) -> Option<(u8, Vec<i64>)> {
     let mut scale = 0;
     for value in values {
@@ -292,7 +293,7 @@ fn numbers_of(values: &[f64]) -> Option<(u8, Vec<i64>)> {
             }
         }
     }
-    // What has so many places has more of them too, unless it is too large.
+    // A number with few decimal places can be scaled further, unless it is too large.
     let numbers: Option<Vec<i64>> = values.iter().map(|value| number_of(*value, scale)).collect();
     numbers.map(|numbers| (scale, numbers))
 }

@@ -1,5 +1,5 @@
-//! Packed floats: what is regular is said once, what is left of each sample has as many bits as
-//! the widest of them needs.
+//! Packed floats: the regular part is stored once, and the rest of each sample in the number of bits
+//! that the widest needs.
 //!
 //! ```text
 //! min time:8 │ times │ values │ columns of bits: times, values │ leaps
@@ -16,12 +16,12 @@
 //! leap:    samples since the leap before, or the first sample │ zigzag(leap)
 //! ```
 //!
-//! Whatever has no width is a LEB128 varint. Each column of bits begins with a byte of its own,
-//! highest bit first, zero bits fill its last byte; it is not there where its width is 0. Where
-//! times have others, the bits that tell them stand before their column. Before the columns stands
-//! how many *others* and *leaps* there are.
+//! Fields without a width are LEB128 varints. Each column of bits begins at a byte, highest bit
+//! first, and zero bits fill its last byte; a column of width 0 is absent. If times have others,
+//! the bits that mark them precede their column. *others* and *leaps* before the columns are
+//! their counts.
 //!
-//! Numbers are whole and not beyond 2⁵³, so that value and number tell of each other to the bit.
+//! Numbers are whole and at most 2⁵³, so that the conversion between value and number is exact.
 //! Sums wrap around.
 
 mod decode;
@@ -32,24 +32,24 @@ mod tests;
 pub(super) use decode::Packed;
 pub use encode::encode_packed;
 
-/// The most samples of a frame that is written.
+/// Maximum number of samples of an encoded frame.
 pub(super) const SAMPLES_MAX: usize = 512;
-/// The least bytes of a payload: of one sample.
+/// Minimum length of a payload, with one sample.
 pub(super) const PAYLOAD_BYTES_MIN: usize = 8 + 2 + 4;
-/// Marks times of which most have the same distance from the regular one.
+/// Flag: most times have the same distance from the regular one.
 const SPARSE: u8 = 128;
-/// The most decimal places of a number.
+/// Maximum number of decimal places.
 const SCALE_MAX: u8 = 12;
 
 const LEAPING: u8 = 0;
 const WHOLE: u8 = 1;
 const BITS: u8 = 2;
 
-/// The powers of ten, all exact.
+/// Powers of ten, all exact.
 const POWERS: [f64; SCALE_MAX as usize + 1] =
     [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12];
 
-/// How many bits a number needs.
+/// Returns the number of bits of a number.
 fn bit_len(number: u64) -> u32 {
     64 - number.leading_zeros()
 }

@@ -1,4 +1,4 @@
-//! What packing makes of the series that there are, and its bytes.
+//! Sizes and bytes of packed series.
 
 use model::STALE_NAN_BITS;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn read(bytes: &[u8]) -> (Vec<i64>, Vec<u64>) {
     (times, values)
 }
 
-/// Asserts that samples come back, and tells the bytes of each as packed and as Gorilla.
+/// Asserts that samples survive a round trip; returns the bytes of each as packed and as Gorilla.
 fn check(times: &[i64], values: &[f64]) -> (f64, f64) {
     let bytes = packed(times, values);
     assert_eq!(read(&bytes), (times.to_vec(), bits_of(values)));
@@ -34,7 +34,7 @@ fn check(times: &[i64], values: &[f64]) -> (f64, f64) {
     (each(&bytes), each(&gorilla))
 }
 
-/// Numbers from 0 to below a limit that look random.
+/// Returns a pseudorandom number from 0 to below a limit.
 fn noise(at: usize, limit: i64) -> i64 {
     ((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as i64 % limit
 }

@@ -1,7 +1,7 @@
-//! The slots of columns, and the bound of what they hold.
+//! Slots of columns, and the limit of their total size.
 //!
-//! A column that has been read since it was looked at last is let be once more; the others go
-//! in the order in which they came, until the bytes of all are within the bound again.
+//! Eviction is second chance: a column that was read since the last check is kept once more; the
+//! others are evicted in order of insertion until the limit is met.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -13,27 +13,27 @@ use model::prefetch;
 
 use super::Column;
 
-/// What a column counts beside its own bytes: its places in the slot and in the queue.
+/// Bytes that a column counts in addition to its own, for the slot and the queue.
 const ENTRY_BYTES: usize = 64;
-/// What the slots of a block count, and each of its series.
+/// Bytes of the slots of a block, and of each of its series.
 const BLOCK_BYTES: usize = 192;
 const SERIES_BYTES: usize = 32;
 
-/// Where the column of one run of samples is kept, if it is.
+/// Slot for the column of one run of samples.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     column: Mutex<Option<Arc<KeptColumn>>>,
     is_read: AtomicBool,
 }
 
-/// A column that counts for as long as anyone holds it.
+/// Column that is charged while anyone holds it.
 #[derive(Debug)]
 pub(crate) struct KeptColumn {
     column: Column,
     account: Arc<Account>,
 }
 
-/// A sealed block: what its key says.
+/// Sealed block, by the fields of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
     pub(crate) metric: u64,
@@ -43,28 +43,28 @@ pub(crate) struct BlockKey {
     pub(crate) first_id: u32,
 }
 
-/// The slots of the series of one sealed block.
+/// Slots of the series of one sealed block.
 #[derive(Debug)]
 pub(crate) struct BlockSlots {
     key: BlockKey,
     /// Ascending.
     ids: Box<[u32]>,
     slots: Box<[Slot]>,
-    /// How many of them are filled.
+    /// Number of filled slots.
     filled_count: AtomicU32,
     account: Arc<Account>,
 }
 
-/// A place for a column.
+/// Place for a column.
 #[derive(Debug, Clone)]
 pub(crate) enum ColumnPlace {
-    /// Of what the head has encoded of a window of a series.
+    /// Of the encoded frames of a series in a window of the head.
     Frames(Arc<Slot>),
-    /// Of a series of a sealed block, and which it is.
+    /// Of a series of a sealed block, with its index.
     Sealed(Arc<BlockSlots>, u32),
 }
 
-/// The bound of what all slots hold.
+/// Cache of columns, bounded in bytes.
 #[derive(Debug)]
 pub(crate) struct ColumnCache {
     bytes_max: usize,
@@ -73,12 +73,12 @@ pub(crate) struct ColumnCache {
     queue: Mutex<VecDeque<ColumnEntry>>,
 }
 
-/// What can be let go of.
+/// Entry that can be evicted.
 #[derive(Debug)]
 enum ColumnEntry {
     Frames(Weak<Slot>),
     Sealed(Weak<BlockSlots>, u32),
-    /// The slots of a block, which go while none is filled.
+    /// Slots of a block; evicted when none is filled.
     Block(BlockKey),
 }
 
@@ -90,7 +90,7 @@ struct Account {
     evictions: AtomicU64,
 }
 
-/// What a cache holds and has done.
+/// Statistics of the column cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ColumnStats {
     pub(crate) bytes: usize,
@@ -101,21 +101,21 @@ pub(crate) struct ColumnStats {
 }
 
 impl Slot {
-    /// The column that is kept here.
+    /// Returns the column of the slot.
     pub(crate) fn column(&self) -> Option<Arc<KeptColumn>> {
         let column = lock(&self.column).clone()?;
         self.is_read.store(true, Ordering::Relaxed);
         Some(column)
     }
 
-    /// Has the column that is kept here brought nearer.
+    /// Prefetches the column of the slot.
     pub(crate) fn fetch(&self) {
         if let Some(column) = &*lock(&self.column) {
             prefetch(&**column);
         }
     }
 
-    /// Empties the slot unless it has been read since the last time.
+    /// Empties the slot, unless it was read since the last check.
     fn evict(&self) -> bool {
         if self.is_read.swap(false, Ordering::Relaxed) {
             return false;
@@ -140,19 +140,19 @@ impl Drop for KeptColumn {
 }
 
 impl BlockSlots {
-    /// The ids of the series, ascending.
+    /// Returns the ids of the series, ascending.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// Has the column of the series at a place among the ids brought nearer.
+    /// Prefetches the column of the series at an index.
     pub(crate) fn fetch(&self, at: usize) {
         if let Some(slot) = self.slots.get(at) {
             slot.fetch();
         }
     }
 
-    /// The column of the series at a place among the ids.
+    /// Returns the column of the series at an index.
     pub(crate) fn column(&self, at: usize) -> Option<Arc<KeptColumn>> {
         self.slots[at].column()
     }
@@ -169,7 +169,7 @@ fn block_bytes(series_count: usize) -> usize {
 }
 
 impl ColumnPlace {
-    /// The column that is kept there.
+    /// Returns the column of the place.
     pub(crate) fn column(&self) -> Option<Arc<KeptColumn>> {
         self.slot().column()
     }
@@ -190,7 +190,7 @@ impl ColumnPlace {
 }
 
 impl ColumnCache {
-    /// A cache that holds up to so many bytes.
+    /// Creates a cache of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> ColumnCache {
         ColumnCache {
             bytes_max,
@@ -200,17 +200,17 @@ impl ColumnCache {
         }
     }
 
-    /// The most bytes that are held; 0 where nothing is kept.
+    /// Returns the maximum size; 0 if nothing is cached.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// The slots of a block that was read before.
+    /// Returns the slots of a block that was read before.
     pub(crate) fn block(&self, key: &BlockKey) -> Option<Arc<BlockSlots>> {
         lock(&self.blocks).get(key).cloned()
     }
 
-    /// The slots of a block whose series have these ids, ascending.
+    /// Returns the slots of a block, and creates them if needed; `ids` ascend.
     pub(crate) fn add_block(
         &self,
         key: BlockKey,
@@ -233,8 +233,8 @@ impl ColumnCache {
         block
     }
 
-    /// Keeps a column in its place, unless one of as many samples is there already; gives the
-    /// one that is.
+    /// Puts a column in its place, and returns it. If a column of at least as many samples is
+    /// there, returns that one.
     pub(crate) fn put(&self, place: &ColumnPlace, column: Column) -> Arc<KeptColumn> {
         self.account.misses.fetch_add(1, Ordering::Relaxed);
         self.account.bytes.fetch_add(column.bytes() + ENTRY_BYTES, Ordering::Relaxed);
@@ -258,12 +258,12 @@ impl ColumnCache {
         kept
     }
 
-    /// Notes columns that were there when they were wanted.
+    /// Counts hits.
     pub(crate) fn count_hits(&self, count: usize) {
         self.account.hits.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// What is held, and what has been done.
+    /// Returns the statistics.
     pub(crate) fn stats(&self) -> ColumnStats {
         let Account { bytes, hits, misses, evictions } = &*self.account;
         ColumnStats {
@@ -275,11 +275,11 @@ impl ColumnCache {
         }
     }
 
-    /// Adds an entry, and lets go of what is too much.
+    /// Adds an entry, and evicts others if the limit is exceeded.
     fn admit(&self, entry: ColumnEntry) {
         let mut queue = lock(&self.queue);
         queue.push_back(entry);
-        // Once round for what has been read, and once more for what has to go.
+        // The first round clears the read marks, the second evicts.
         for _ in 0..queue.len() * 2 {
             if self.account.bytes.load(Ordering::Relaxed) <= self.bytes_max {
                 return;
@@ -303,7 +303,7 @@ impl ColumnCache {
         }
     }
 
-    /// Empties a slot of a block, unless it has been read; the last one takes the block along.
+    /// Empties a slot of a block, unless it was read. Removes the block after its last slot.
     fn evict_sealed(&self, block: &BlockSlots, at: u32) -> bool {
         let is_gone = block.slots[at as usize].evict();
         if is_gone && block.filled_count.fetch_sub(1, Ordering::Relaxed) == 1 {

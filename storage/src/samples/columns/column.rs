@@ -1,4 +1,4 @@
-//! The decoded floats of one run of a series, packed so that they unpack at the speed of memory.
+//! Decoded floats of one run of a series, packed so that they unpack at memory speed.
 //!
 //! ```text
 //! times    even    first + i × step                                  nothing a sample
@@ -8,21 +8,20 @@
 //!          any     as they are                                       8 bytes
 //! ```
 //!
-//! Counters and most gauges are whole numbers, or were written with a few digits behind the
-//! point; whether a number is one of these is decided by unpacking it and comparing all 64 bits.
-//! This lives in memory only: what is written are chunks.
+//! Counters and most gauges are whole numbers, or have a few decimal places; a value counts as such
+//! if unpacking returns all its 64 bits. This format is used in memory only; chunks are stored.
 
 use model::{Advance, SampleBatch, StepRanges, prefetch};
 
-/// The most digits behind the point that are tried. Up to here both numbers of the division
-/// are exact, so that it rounds as reading the decimal does.
+/// Maximum number of decimal places. Up to here both operands of the division are exact, so it
+/// rounds as parsing the decimal does.
 const DIGITS_MAX: usize = 6;
 const POWERS_OF_TEN: [f64; DIGITS_MAX + 1] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6];
-/// To leave out fewer samples between two windows costs more than to hand them over.
+/// Skipping fewer samples between two windows costs more than handing them over.
 const GAP_MIN: i64 = 16;
 /// Whole numbers up to this are exact, and so is the sum of a base and an offset.
 const WHOLE_MAX: f64 = (1_u64 << 51) as f64;
-/// Adding this to a number up to [`WHOLE_MAX`] leaves no bits behind the point.
+/// Adding this to a number up to [`WHOLE_MAX`] rounds it to a whole number.
 const ROUNDER: f64 = 3.0 * (1_u64 << 51) as f64;
 
 /// Floats of one series, times ascending.
@@ -54,9 +53,9 @@ enum Values {
 }
 
 impl Column {
-    /// The samples of two slices of equal length.
+    /// Creates a column from two slices of equal length.
     ///
-    /// Panics: on none; on times that do not ascend where that shows.
+    /// Panics: no samples, or times that visibly do not ascend.
     pub(crate) fn new(timestamps: &[i64], values: &[f64]) -> Column {
         assert_eq!(timestamps.len(), values.len());
         let (Some(min_ms), Some(max_ms)) = (timestamps.first(), timestamps.last()) else {
@@ -71,22 +70,22 @@ impl Column {
         }
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Time of the first sample.
+    /// Returns the time of the first sample.
     pub(crate) fn min_ms(&self) -> i64 {
         self.min_ms
     }
 
-    /// Time of the last sample.
+    /// Returns the time of the last sample.
     pub(crate) fn max_ms(&self) -> i64 {
         self.max_ms
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let times = match &self.times {
             Times::Even { .. } => 0,
@@ -102,8 +101,7 @@ impl Column {
         size_of::<Column>() + times + values
     }
 
-    /// Has the first samples brought nearer, as many as fit one page: what follows them comes by
-    /// itself.
+    /// Prefetches the first samples, up to a page; the hardware prefetches the rest.
     pub(crate) fn fetch(&self) {
         const BYTES: usize = 1 << 10;
         fn first<T>(all: &[T]) -> &[T] {
@@ -122,7 +120,7 @@ impl Column {
         }
     }
 
-    /// How many of the samples from the one at `from` on are not later than `until_ms`.
+    /// Returns the number of samples from index `from` on that are not later than `until_ms`.
     #[inline]
     pub(crate) fn count_until(&self, from: usize, until_ms: i64) -> usize {
         let len = self.len();
@@ -133,7 +131,7 @@ impl Column {
             return 0;
         }
         let end = match &self.times {
-            // Fewer than `len`, since the bound is before the last.
+            // Less than `len`, since the bound is before the last sample.
             Times::Even { step_ms } => ((until_ms - self.min_ms) / step_ms) as usize + 1,
             Times::Near { step_ms, off_ms } => {
                 let time = |at: usize| self.min_ms + at as i64 * step_ms + i64::from(off_ms[at]);
@@ -155,8 +153,8 @@ impl Column {
         end.saturating_sub(from)
     }
 
-    /// Appends the samples from the one at `from` on that are not later than `until_ms` to a
-    /// batch, until it is full. Returns how many.
+    /// Appends samples from index `from` on that are not later than `until_ms` to a batch, until it
+    /// is full. Returns their number.
     #[inline]
     pub(crate) fn read(&self, from: usize, until_ms: i64, batch: &mut SampleBatch) -> usize {
         let room = model::SAMPLE_BATCH_LEN - batch.len;
@@ -172,9 +170,10 @@ impl Column {
         count
     }
 
-    /// As [`Column::read`], but leaves out what no window sees, where that is worth it. Returns
-    /// how many samples have been handed over or passed by; all that are left, where no window
-    /// sees them.
+    /// Like [`Column::read`], but skips samples outside of all windows where that pays off.
+    ///
+    /// Returns the number of samples that were appended or skipped; all remaining ones if no window
+    /// has any.
     #[inline]
     pub(crate) fn read_windows(
         &self,
@@ -212,7 +211,7 @@ impl Column {
         at - from
     }
 
-    /// Whether all has been handed over once `at` samples have.
+    /// Returns the progress of a cursor after `at` samples.
     #[inline]
     pub(crate) fn advance(&self, at: usize, batch: &SampleBatch) -> Advance {
         if at == self.len() {
@@ -224,7 +223,7 @@ impl Column {
         }
     }
 
-    /// All samples: times and values.
+    /// Returns all times and values.
     pub(crate) fn samples(&self) -> (Vec<i64>, Vec<f64>) {
         let (mut timestamps, mut values) = (vec![0; self.len()], vec![0.0; self.len()]);
         self.times.read(self.min_ms, 0, &mut timestamps);
@@ -241,7 +240,7 @@ impl Times {
             return Times::Any(times.into());
         };
         let intervals = (times.len() - 1).max(1) as i64;
-        // The mean would be a part of a ms off where only the last scrape was late.
+        // The mean is off by a fraction of a ms if only the last scrape was late.
         let middle = times.len() / 2;
         let candidates = [
             times.get(1).map_or(1, |second| second - min_ms),
@@ -253,7 +252,7 @@ impl Times {
                 return Times::Even { step_ms };
             }
         }
-        // Round numbers first: a scrape's interval is whole seconds.
+        // Whole seconds first, as scrape intervals are.
         let mean_ms = candidates[2].max(1);
         let rounded_ms = (mean_ms + 500) / 1000 * 1000;
         for step_ms in [rounded_ms, mean_ms].into_iter().filter(|step| *step > 0) {
@@ -312,14 +311,14 @@ impl Values {
         Values::whole(values).unwrap_or_else(|| Values::Any(values.into()))
     }
 
-    /// The values as whole numbers over a power of ten, if they all are.
+    /// Packs the values as whole numbers divided by a power of ten, if all of them are.
     fn whole(values: &[f64]) -> Option<Values> {
         let mut digits = 0;
         let mut range: Option<(f64, f64)> = None;
         let mut at = 0;
         while at < values.len() {
             let Some(number) = whole_number(values[at], POWERS_OF_TEN[digits]) else {
-                // With more digits, those before need not be whole any more.
+                // With more decimal places, earlier values need not fit any more.
                 digits += 1;
                 (at, range) = (0, None);
                 if digits > DIGITS_MAX {
@@ -379,17 +378,17 @@ fn unpack<T: Copy + Into<f64>>(base: f64, power: f64, above: &[T], out: &mut [f6
     }
 }
 
-/// The whole number that gives this very value when it is divided by a power of ten.
+/// Returns the whole number that yields exactly this value when divided by a power of ten.
 #[inline]
 fn whole_number(value: f64, power: f64) -> Option<f64> {
     let number = rounded(value * power);
-    // Adding 0 makes the 0 of a negative number a positive one, as unpacking does.
+    // Adding 0 turns −0 into 0, as unpacking does.
     let is_exact =
         number.abs() <= WHOLE_MAX && ((number + 0.0) / power).to_bits() == value.to_bits();
     is_exact.then_some(number + 0.0)
 }
 
-/// The nearest whole number, of numbers up to [`WHOLE_MAX`].
+/// Rounds a number up to [`WHOLE_MAX`].
 #[inline]
 fn rounded(number: f64) -> f64 {
     (number + ROUNDER) - ROUNDER

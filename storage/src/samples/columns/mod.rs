@@ -1,10 +1,10 @@
-//! Decoded floats of what queries have read, kept for the next query.
+//! Cache of decoded floats for later queries.
 //!
-//! A run of samples that does not change any more (a frame of the head, a series of a sealed
-//! block) has a [`Slot`]. Whoever decodes the run puts its [`Column`] there; whoever comes next
-//! finds it and decodes nothing. The [`ColumnCache`] bounds what all slots hold together.
+//! A run of samples that no longer changes (a frame of the head, a series of a sealed block) has a
+//! [`Slot`]. The first query decodes the run and puts its [`Column`] there; later queries read
+//! that. The [`ColumnCache`] limits the size of all slots together.
 //!
-//! Histograms and floats with starts are not kept: they are decoded for each query.
+//! Histograms and floats with start timestamps are not cached: each query decodes them.
 
 mod cache;
 mod column;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::{BlockKey, Column, ColumnCache, ColumnPlace};
 
-/// Values of which each kind of packing has some, and that are nearly of another kind.
+/// Values that use every kind of packing, or nearly fit one.
 fn value() -> impl Strategy<Value = f64> {
     prop_oneof![
         8 => (0_u32..100_000).prop_map(f64::from),
@@ -25,7 +25,7 @@ fn value() -> impl Strategy<Value = f64> {
 
 fn values(len: usize) -> impl Strategy<Value = Vec<f64>> {
     prop_oneof![
-        // Of one kind, as most series are.
+        // Of one kind, as in most series.
         (0_u32..9, proptest::collection::vec(0_u32..70_000, len)).prop_map(|(digits, above)| {
             above.iter().map(|v| f64::from(*v) / 10_f64.powi(digits as i32)).collect()
         }),
@@ -210,7 +210,7 @@ fn the_cache_stays_within_its_bound_and_lets_go_of_what_nobody_reads() {
         assert_eq!(block.ids(), [number * 10, number * 10 + 5]);
         cache.put(&ColumnPlace::Sealed(Arc::clone(&block), 1), column());
         assert!(block.column(0).is_none());
-        // What is read again and again stays.
+        // Columns that are read repeatedly stay.
         assert!(frame.column().is_some(), "{number}");
         assert!(cache.stats().bytes <= 20_000 + 2 * column().bytes(), "{:?}", cache.stats());
     }
@@ -234,7 +234,7 @@ fn what_is_put_twice_is_kept_once_and_all_bytes_are_given_back() {
     let held = cache.put(&frame, column());
     let bytes = cache.stats().bytes;
     drop(frame);
-    assert_eq!(cache.stats().bytes, bytes, "who still reads it holds it");
+    assert_eq!(cache.stats().bytes, bytes, "its readers still hold it");
     drop(held);
     assert!(cache.stats().bytes < bytes);
 }
