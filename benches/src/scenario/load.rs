@@ -1,4 +1,4 @@
-//! Load by remote write: several senders at once, each acknowledged before its next request.
+//! Load by remote write: concurrent senders, each request acknowledged before the next.
 
 use std::io::{self, Error};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Limits of one query, and the account of its use.
+//! Limits of one query, and the account of its costs.
 //!
 //! Rules for code that runs for a query:
 //! - A loop whose length depends on data uses a [`Checkpoint`](crate::Checkpoint): `new` with the

@@ -131,8 +131,8 @@ pub enum Advance {
     End,
 }
 
-/// The stretches of time that a reader looks at, evenly apart: `(after_ms, after_ms + span_ms]`,
-/// the same a step later, and so on without an end.
+/// Evenly spaced time ranges that a query reads: `(after_ms, after_ms + span_ms]`, the same a step
+/// later, and so on without an end.
 ///
 /// Units: ms since the epoch.
 /// Invariant: consecutive ranges do not touch.
@@ -227,7 +227,7 @@ impl<'a> SliceCursor<'a> {
         SliceCursor { timestamps, values, ranges: None }
     }
 
-    /// Hands over what windows see, and nothing else.
+    /// Appends only the samples in ranges.
     fn next_in_ranges(
         &mut self,
         ranges: StepRanges,
