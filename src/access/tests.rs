@@ -1,4 +1,4 @@
-//! Who is let in, and what that costs.
+//! Authentication, and its cost.
 
 use axum::http::HeaderValue;
 
@@ -49,7 +49,7 @@ async fn a_password_is_that_of_its_user_whatever_is_remembered() {
             assert_eq!(found, expected, "{name} {password}");
         }
     }
-    // Longer ones count as far as bcrypt looks, as everywhere.
+    // bcrypt truncates longer passwords.
     let (long, longer) = ("p".repeat(72), "p".repeat(90));
     let access = with_users(&[("a", &long)]);
     assert!(access.authenticate(&basic("a", &longer), &checks).await.is_ok());
@@ -67,7 +67,7 @@ async fn what_was_shown_before_needs_no_permit_and_others_wait_for_theirs() {
     assert!(access.authenticate(&right, &checks).await.is_ok());
     assert_eq!(access.authenticate(&wrong, &checks).await, Err(Refusal::Unauthenticated));
     assert_eq!(access.authenticate(&unknown, &checks).await, Err(Refusal::Unauthenticated));
-    // A hundred may wait, of users and of others alike.
+    // A hundred checks may wait, of known and unknown users.
     let headers: Vec<_> =
         (0..101).map(|at| basic(if at % 2 == 0 { "a" } else { "c" }, &at.to_string())).collect();
     let mut waiting: Vec<_> =
@@ -96,7 +96,7 @@ async fn the_same_password_shown_at_once_is_computed_once() {
     drop(permit);
     let [first, mut second] = both;
     assert!(first.await.is_ok());
-    // It has its turn now, and answers in the same step: nothing is computed.
+    // It gets its permit, and returns in the same step: nothing is computed.
     assert!(matches!(futures::poll!(&mut second), std::task::Poll::Ready(Ok(Some(_)))));
 }
 
@@ -113,12 +113,12 @@ async fn a_new_configuration_remembers_passwords_of_the_same_hashes() {
         let _ = before.authenticate(&basic(name, password), &checks).await;
         assert!(nobody_waits(&before, name, password).await);
     }
-    // One of them gets another password: what was wrong may be right now.
+    // A user gets another password, so wrong credentials may be right.
     let mut after = with_users(&[("a", "wrong")]);
     let same = &before.passwords.hashes()[1];
     after.add_user(user("b"), &same.1).unwrap();
     after.inherit(&before);
-    // While it is another's turn, nothing is computed: whatever is not remembered has to wait.
+    // While the permit is held, nothing is computed: unknown credentials have to wait.
     let permit = checks.acquire().await.unwrap();
     assert!(nobody_waits(&after, "b", "y").await);
     assert!(!nobody_waits(&after, "a", "x").await && !nobody_waits(&after, "a", "wrong").await);
@@ -126,7 +126,7 @@ async fn a_new_configuration_remembers_passwords_of_the_same_hashes() {
     let found = after.authenticate(&basic("a", "wrong"), &checks).await;
     assert_eq!(found, Ok(Some(user("a"))));
     assert_eq!(after.authenticate(&basic("a", "x"), &checks).await, Err(Refusal::Unauthenticated));
-    // The same users: what was wrong is remembered, too.
+    // With the same users, wrong credentials are remembered, too.
     let mut again = Access::new();
     for (name, hash) in after.passwords.hashes() {
         again.add_user(user(&name), &hash).unwrap();

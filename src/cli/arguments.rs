@@ -1,5 +1,5 @@
-//! Reading of the arguments: flags of Prometheus, negated Boolean flags and suggestions, on top of
-//! what clap does.
+//! Arguments of the process: flags of Prometheus, negated Boolean flags and suggestions, on top of
+//! clap.
 //!
 //! Flags of Prometheus are rewritten to flags of this server or dropped with a notice before clap
 //! sees the arguments, so that clap knows each flag by one name.
@@ -12,21 +12,21 @@ use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _};
 use super::CommandLine;
 use super::prometheus::{self, PrometheusFlag, Treatment};
 
-/// The command line, and the notices about flags that have no effect.
+/// Parsed command line, and notices about flags without effect.
 #[derive(Debug)]
 pub struct Arguments {
-    /// The flags of the server, or a tool and its own.
+    /// Flags of the server, or a tool with its flags.
     pub command_line: CommandLine,
-    /// To be logged once the log is started.
+    /// Notices to log once the log is started.
     pub notices: Vec<Notice>,
 }
 
-/// A flag that is accepted without effect.
+/// Flag that is accepted without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// The flag, and for `--enable-feature` the feature.
+    /// Flag, and for `--enable-feature` the feature.
     pub flag: String,
-    /// Why it has no effect; absent for a feature that Prometheus does not know either.
+    /// Reason for the missing effect; absent for a feature that Prometheus does not know either.
     pub reason: Option<&'static str>,
 }
 
@@ -41,9 +41,9 @@ impl Notice {
     }
 }
 
-/// Reads the arguments of the process, of which the first is its name.
+/// Parses the arguments of the process, of which the first is its name.
 ///
-/// Errors: a flag or value that is wrong, or a request for help or the version; see
+/// Errors: an invalid flag or value, or a request for help or the version; see
 /// [`clap::Error::exit`].
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
     let mut args = args.into_iter();
@@ -61,7 +61,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap
     Ok(Arguments { command_line, notices })
 }
 
-/// The command line with its flags grouped by family.
+/// Returns the command line with flags grouped by family.
 fn command() -> Command {
     let grouped = |command: Command| {
         command.mut_args(|arg| match arg.get_long().and_then(heading) {
@@ -72,7 +72,7 @@ fn command() -> Command {
     grouped(CommandLine::command()).mut_subcommands(grouped)
 }
 
-/// Headings of the help, by the beginning of a flag's name; the first that fits counts.
+/// Headings of the help, by prefix of a flag; the first match counts.
 const HEADINGS: [(&str, &str); 15] = [
     ("mode", "General"),
     ("reader.", "General"),
@@ -95,11 +95,11 @@ fn heading(flag: &str) -> Option<&'static str> {
     HEADINGS.iter().find(|(start, _)| flag.starts_with(start)).map(|(_, heading)| *heading)
 }
 
-/// Arguments on the way from Prometheus' flags to our own.
+/// Translation of Prometheus' flags to our own.
 struct Rewrite<'a> {
-    /// The server or the tool whose flags count.
+    /// Server or tool with its flags.
     command: &'a Command,
-    /// Tools know the other names of their flags, and nothing else of Prometheus.
+    /// Tools accept aliases of their flags, but no other flags of Prometheus.
     is_server: bool,
     args: Vec<OsString>,
     notices: Vec<Notice>,
@@ -192,7 +192,7 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// The flag that a feature sets, if it sets one.
+    /// Returns the flag that a feature sets, if any.
     fn feature(&mut self, flag: &str, name: &str) -> Result<Option<&'static str>, clap::Error> {
         let shown = format!("{flag}={name}");
         let reason = match prometheus::feature_of(name).map(|feature| feature.treatment) {
@@ -205,7 +205,7 @@ impl<'a> Rewrite<'a> {
         Ok(None)
     }
 
-    /// Sets Boolean flags, each once, that are not set already.
+    /// Sets Boolean flags that are not set already.
     fn set(&mut self, flags: &[&str]) {
         for flag in flags {
             let (bare, with_value) = (format!("--{flag}"), format!("--{flag}=true"));
@@ -215,7 +215,7 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// The value of a flag: behind `=`, or the next argument.
+    /// Returns the value of a flag: after `=`, or the next argument.
     fn value_of(
         &self,
         flag: &str,
@@ -233,7 +233,7 @@ impl<'a> Rewrite<'a> {
         self.command.get_arguments().find(|arg| arg.get_long() == Some(name))
     }
 
-    /// Returns whether a flag of ours is a Boolean one.
+    /// Returns whether one of our flags is Boolean.
     fn is_switch(&self, name: &str) -> bool {
         let is_bool = |arg: &Arg| arg.get_value_names().is_some_and(|names| names == ["BOOL"]);
         self.flag(name).is_some_and(is_bool)
@@ -254,7 +254,7 @@ impl<'a> Rewrite<'a> {
         error
     }
 
-    /// The flag of the same family that a wrong name is most like.
+    /// Returns the most similar flag of the same family.
     fn similar(&self, wrong: &str) -> Option<&str> {
         let own = self.command.get_arguments().filter_map(Arg::get_long);
         let aliases = prometheus::FLAGS.iter().filter_map(|flag| match flag.treatment {
@@ -267,8 +267,8 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// The number of typing errors between a wrong name and a flag of the same family; `None` where
-/// they are too many. The family is what precedes the last dot.
+/// Returns the number of typing errors between a wrong name and a flag of the same family, or `None`
+/// if there are too many. The family is the part before the last dot.
 fn difference(wrong: &str, name: &str) -> Option<usize> {
     let split = |name: &'_ str| name.rfind('.').map_or(0, |at| at + 1);
     let ((wrong_family, wrong), (family, name)) =
@@ -284,7 +284,7 @@ fn difference(wrong: &str, name: &str) -> Option<usize> {
     (in_name <= (name.len() / 3).max(1)).then_some(in_family + in_name)
 }
 
-/// The number of characters to insert, remove, replace or swap with a neighbor.
+/// Returns the number of characters to insert, remove, replace or swap with a neighbor.
 fn edits(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,4 +1,4 @@
-//! The command line: the server or one of the tools, with its flags.
+//! Command line: the server or a tool, with flags.
 
 pub mod arguments;
 pub mod prometheus;
@@ -11,7 +11,7 @@ use crate::build_info::LONG_VERSION;
 use crate::flags::{ABOUT, Args, UNITS};
 use crate::tools::Tool;
 
-/// What the process was started with: the flags of the server, or a tool and its own.
+/// Command line: flags of the server, or a tool with its flags.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "tessella",
@@ -24,11 +24,11 @@ use crate::tools::Tool;
     disable_help_subcommand = true
 )]
 pub struct CommandLine {
-    /// What is to be done instead of serving.
+    /// Tool to run instead of the server.
     #[command(subcommand)]
     pub tool: Option<Tool>,
 
-    /// How the server is set up.
+    /// Flags of the server.
     #[command(flatten)]
     pub server: Args,
 }

@@ -1,4 +1,4 @@
-//! The flags of Prometheus 3.14, each with its treatment here.
+//! Flags of Prometheus 3.14, with their treatment here.
 //!
 //! The table holds names and treatments alone; [`super::arguments`] applies them to a command line.
 //!
@@ -9,11 +9,11 @@
 pub enum Treatment {
     /// A flag of the same name and meaning exists.
     Same,
-    /// Another name of the flag that is named here; a feature sets that flag.
+    /// Alias of a flag; a feature sets that flag.
     Alias(&'static str),
-    /// Accepted without effect, for the reason that is given here.
+    /// Accepted without effect, for a reason.
     Unneeded(&'static str),
-    /// Refused, with the alternative that is given here.
+    /// Rejected, with an alternative.
     Missing(&'static str),
     /// Its value is a list of [`Feature`] names.
     Features,
@@ -21,12 +21,12 @@ pub enum Treatment {
 
 use Treatment::{Alias, Features, Missing, Same, Unneeded};
 
-/// A flag of Prometheus.
+/// Flag of Prometheus.
 #[derive(Debug, Clone, Copy)]
 pub struct PrometheusFlag {
-    /// The name without its dashes.
+    /// Name without dashes.
     pub name: &'static str,
-    /// Whether the flag takes no value, and has a negated form `--no-<name>`.
+    /// True for a flag without a value that has a negated form `--no-<name>`.
     pub is_bool: bool,
     /// Treatment of the flag.
     pub treatment: Treatment,
@@ -34,10 +34,10 @@ pub struct PrometheusFlag {
     pub negated: Treatment,
 }
 
-/// A name that `--enable-feature` takes.
+/// Name for `--enable-feature`.
 #[derive(Debug, Clone, Copy)]
 pub struct Feature {
-    /// The name.
+    /// Name.
     pub name: &'static str,
     /// Treatment of the name.
     pub treatment: Treatment,
@@ -89,7 +89,7 @@ const OTHER_LAYOUT: Treatment =
     Unneeded("the store is an LSM with its own layout, compaction and compression");
 const DEFAULT: Treatment = Unneeded("this is the only behavior");
 
-/// Every flag of Prometheus, in the order of its source.
+/// All flags of Prometheus, in the order of its source.
 pub const FLAGS: &[PrometheusFlag] = &[
     value("config.file", Same),
     switch_or("config.auto-reload", NO_RELOAD_WATCH, DEFAULT),
@@ -194,7 +194,7 @@ pub const FLAGS: &[PrometheusFlag] = &[
 const ALWAYS_ON: Treatment = Unneeded("this is always on");
 const NOT_SCRAPING: Treatment = Unneeded("this server does not scrape");
 
-/// Every name that `--enable-feature` of Prometheus knows, in alphabetical order.
+/// All names for `--enable-feature` of Prometheus, in alphabetical order.
 pub const FEATURES: &[Feature] = &[
     feature("auto-reload-config", NO_RELOAD_WATCH),
     feature("concurrent-rule-eval", Unneeded("this server does not evaluate rules")),

@@ -155,7 +155,7 @@ fn wrong_flags_and_values_are_named() {
     }
 }
 
-/// The flags that `cmd/prometheus/main.go` of Prometheus 3.14 declares.
+/// Flags that `cmd/prometheus/main.go` of Prometheus 3.14 declares.
 const OF_PROMETHEUS: &str = "
     agent alertmanager.drain-notification-queue-on-shutdown alertmanager.notification-batch-size
     alertmanager.notification-queue-capacity auto-gomaxprocs auto-gomemlimit auto-gomemlimit.ratio
@@ -183,7 +183,7 @@ const OF_PROMETHEUS: &str = "
     web.remote-write-receiver.accepted-protobuf-messages web.route-prefix web.search.max-limit
     web.user-assets write-documentation";
 
-/// A value that each flag with a value takes, where the table says that it is our own or an alias.
+/// Valid values of flags that are our own or aliases.
 fn value_of(name: &str) -> &'static str {
     match name {
         "config.file" | "web.config.file" | "storage.tsdb.path" => "x",
@@ -379,7 +379,7 @@ fn defaults_fit_each_other() {
     let args = parse(&[]).unwrap();
     let write = &args.remote_write;
     let active_max = u64::from(write.active_series_max);
-    // A query can select every active series, and as many that have ended.
+    // A query can select all active series, and as many that have ended.
     assert!(args.query_series_max >= 2 * active_max);
     assert!(write.active_series_per_metric_max < write.active_series_max);
     // An active series takes up to 2 KiB of the head.
@@ -388,11 +388,11 @@ fn defaults_fit_each_other() {
     assert!(args.query_concurrency_max <= args.query_queue_max);
     assert!(args.remote_read_concurrency_max <= args.query_concurrency_max);
     assert!(args.remote_read_samples_max <= args.query_samples_max);
-    // A request that is as large as it may be is taken while others are under way.
+    // A request of the maximum size is accepted while others are in progress.
     assert!(write.body_bytes_max <= write.decompressed_bytes_max);
     assert!(write.inflight_bytes_max >= 4 * (write.body_bytes_max + write.decompressed_bytes_max));
     assert!(write.series_max <= write.active_series_per_metric_max);
-    // What waits for the store fails before whoever asked for it gives up.
+    // Waits for the store fail before the timeouts of their clients.
     assert!(args.storage_read_timeout < args.query_timeout);
     assert!(args.storage_write_timeout <= write.body_timeout);
     assert!(write.body_timeout <= args.read_timeout);

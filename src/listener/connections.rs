@@ -1,8 +1,8 @@
-//! Open connections: what each is doing, and which one ends so that a new client gets in.
+//! Open connections: their phases, and the choice of one that is closed for a new client.
 //!
-//! A connection that has not sent its first head (behind a handshake, with TLS) is greeting. While
-//! there is room, all are equal. Once there is none, a connection ends for each that arrives, of the
-//! first kind of these that there is, and of the address with most of that kind the oldest:
+//! A connection that has not sent its first head (after a handshake, with TLS) is greeting. At the
+//! maximum of connections, each new one replaces a connection of the first kind that exists, and of
+//! the address with most of that kind the oldest:
 //!
 //! ```text
 //! 1. greeting, or in the middle of a head, for longer than GREETING_GRACE
@@ -10,7 +10,7 @@
 //! 3. leaving a response unread for longer than STALL_GRACE
 //! ```
 //!
-//! Clients behind a reverse proxy share an address, so nothing is limited by address alone.
+//! Clients of a reverse proxy share an address, so there is no limit per address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -22,20 +22,20 @@ use tokio::time::Instant;
 
 use crate::query::active::network_of;
 
-/// Time for which a connection that has no request yet is left alone where there is no room.
+/// Minimum time before a connection without a request is replaced.
 const GREETING_GRACE: Duration = Duration::from_millis(500);
-/// Time for which a client may leave a response unread where there is no room.
+/// Minimum time of an unread response before its connection is replaced.
 const STALL_GRACE: Duration = Duration::from_secs(1);
-/// Time after which connections are looked at again.
+/// Interval of checks of all connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All open connections.
 pub(super) struct Connections {
     connections_max: usize,
-    /// Time within which a head has to be received, from its first byte or the connection on.
+    /// Maximum time for a head, from its first byte or the start of the connection.
     head_timeout: Duration,
     open: Mutex<Open>,
-    /// Notified when one ends.
+    /// Notified when a connection ends.
     ended: Notify,
 }
 
@@ -56,11 +56,11 @@ struct ConnectionState {
 struct Activity {
     phase: Phase,
     since: Instant,
-    /// Requests that are answered.
+    /// Running requests.
     request_count: usize,
-    /// Whether the bytes of a request follow one another, as in HTTP/1.
+    /// True if bytes between requests belong to a head, as in HTTP/1.
     has_heads: bool,
-    /// Time since when the client takes no bytes.
+    /// Time since when the client receives no bytes.
     stalled_since: Option<Instant>,
 }
 
@@ -72,7 +72,7 @@ enum Phase {
     Idle,
 }
 
-/// Reason for which a connection may end, the first one first.
+/// Reason to replace a connection, in order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Dispensable {
     NoRequest,
@@ -81,7 +81,7 @@ enum Dispensable {
 }
 
 impl Activity {
-    /// Why the connection may end and since when, and the time from which on it may.
+    /// Returns the reason to replace the connection, its start, and the earliest time.
     fn dispensable(&self) -> Option<(Dispensable, Instant, Instant)> {
         match (self.phase, self.stalled_since) {
             (Phase::Greeting | Phase::Head, _) => {
@@ -95,13 +95,13 @@ impl Activity {
 }
 
 impl Connections {
-    /// No connections yet.
+    /// Returns an empty set.
     pub(super) fn new(connections_max: usize, head_timeout: Duration) -> Arc<Connections> {
         let open = Mutex::default();
         Arc::new(Connections { connections_max, head_timeout, open, ended: Notify::new() })
     }
 
-    /// Waits until there is room for a connection, and makes it where some other can end.
+    /// Waits for a slot for a connection, and closes another one if possible.
     pub(super) async fn admit(self: &Arc<Self>, address: SocketAddr) -> Tracked {
         loop {
             let look_at = match self.try_admit(address, Instant::now()) {
@@ -115,7 +115,7 @@ impl Connections {
         }
     }
 
-    /// Admits a connection, or tells when to try again.
+    /// Admits a connection, or returns the time of the next attempt.
     fn try_admit(self: &Arc<Self>, address: SocketAddr, now: Instant) -> Result<Tracked, Instant> {
         let mut open = self.open();
         if open.connections.len() >= self.connections_max {
@@ -139,7 +139,7 @@ impl Connections {
         Ok(Tracked(Arc::new(ConnectionEntry { id, state, all: Arc::clone(self) })))
     }
 
-    /// Ends connections that take too long to send a head, again and again.
+    /// Closes connections that take too long to send a head, at each interval.
     pub(super) async fn sweep_forever(&self) {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -162,7 +162,7 @@ impl Connections {
     }
 }
 
-/// The connection that ends for another, or the time at which there may be one.
+/// Returns the connection to replace, or the time of the next attempt.
 fn dispensable(
     connections: &BTreeMap<u64, Arc<ConnectionState>>,
     now: Instant,
@@ -194,7 +194,7 @@ impl ConnectionState {
     }
 }
 
-/// A connection that is open until the last clone is dropped.
+/// Connection that is open until the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Tracked(Arc<ConnectionEntry>);
 
@@ -212,22 +212,22 @@ impl Drop for ConnectionEntry {
 }
 
 impl Tracked {
-    /// Notified once the connection has to end.
+    /// Notified once the connection has to close.
     pub(super) fn close(&self) -> &Arc<Notify> {
         &self.0.state.close
     }
 
-    /// Notes that a handshake, if there is one, is over: the time for the first request begins.
+    /// Marks the end of the handshake, which starts the time for the first request.
     pub(super) fn end_handshake(&self) {
         self.activity().since = Instant::now();
     }
 
-    /// Notes that the bytes of a request follow one another, as in HTTP/1.
+    /// Sets that bytes between requests belong to a head, as in HTTP/1.
     pub(super) fn expect_heads(&self) {
         self.activity().has_heads = true;
     }
 
-    /// Notes that bytes have come.
+    /// Records received bytes.
     pub(super) fn note_read(&self) {
         let mut activity = self.activity();
         if activity.phase == Phase::Idle && activity.has_heads {
@@ -236,7 +236,7 @@ impl Tracked {
         }
     }
 
-    /// Notes whether bytes wait that the client does not take.
+    /// Records whether written bytes wait for the client.
     pub(super) fn note_write(&self, is_stalled: bool) {
         let mut activity = self.activity();
         match is_stalled {
@@ -245,7 +245,7 @@ impl Tracked {
         }
     }
 
-    /// Notes that a request has come, which is answered until what is returned is dropped.
+    /// Records a request, which runs until the returned value is dropped.
     pub(super) fn begin_request(&self) -> Answering {
         let mut activity = self.activity();
         activity.request_count += 1;
@@ -258,7 +258,7 @@ impl Tracked {
     }
 }
 
-/// A request that is answered.
+/// Running request.
 pub(super) struct Answering(Tracked);
 
 impl Drop for Answering {
@@ -297,7 +297,7 @@ mod tests {
         let now = Instant::now();
         let other = admit(&all, 1, now);
         let many: Vec<_> = (0..3).map(|_| admit(&all, 2, now)).collect();
-        // It is left alone for a while.
+        // Within its grace, none is replaced.
         assert_eq!(all.try_admit(address(3), now).err(), Some(now + GREETING_GRACE));
         tokio::time::advance(GREETING_GRACE).await;
         let new = all.admit(address(3)).await;
@@ -321,7 +321,7 @@ mod tests {
             assert!(is_closed(closed));
         }
         assert!(all.try_admit(address(6), Instant::now()).is_err() && !is_closed(&busy));
-        // The end of one makes room.
+        // The end of a connection frees a slot.
         drop((requests, busy));
         let _last = all.admit(address(6)).await;
     }

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Version};
 
-/// Returns the answer to a request that does not name one host as it has to.
+/// Returns the response to a request without exactly one valid host.
 pub(super) fn refusal(request: &Request<Incoming>) -> Option<Response<Body>> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let is_required = request.version() == Version::HTTP_11 && request.method() != Method::CONNECT;

@@ -1,9 +1,9 @@
-//! HTTP/2: many requests share a connection, so bounds that are those of a connection elsewhere are
-//! kept for each of them here: how many there are at once, and how slowly a client may take an
-//! answer. A connection without requests is idle, and is closed as an idle one of HTTP/1.1 is.
+//! HTTP/2: requests share a connection, so limits of connections in HTTP/1.1 apply to requests here:
+//! their number, and the minimum rate of a client. A connection without requests is idle, and is
+//! closed like an idle one of HTTP/1.1.
 //!
-//! An answer is handed over in small pieces, each when the client has room for it. While one is not
-//! asked for, the client is what is waited for.
+//! A response is sent in small pieces, each when the client has room for it. While no piece is
+//! requested, the server waits for the client.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,31 +29,30 @@ use super::slow_client::StallAllowance;
 use crate::query::active::Client;
 use crate::query::sending::IsLong;
 
-/// How many requests of one connection are answered at once.
+/// Maximum number of concurrent requests of a connection.
 const STREAMS_MAX: u32 = 100;
-/// How large the head of a request may be, in bytes; HTTP/1.1 takes as much.
+/// Maximum size of a request head, in bytes, as for HTTP/1.1.
 const HEAD_BYTES_MAX: u32 = 400 << 10;
 /// Overhead of a header field, in addition to its bytes.
 const FIELD_BYTES: usize = 32;
-/// What the heads of all requests that share connections may take until they are answered, in KiB;
-/// a request for which there is no room is refused.
+/// Maximum size of the heads of all running requests, in KiB; further requests are rejected.
 pub(super) const HEADS_KIB_MAX: usize = 64 << 10;
-/// The same of one connection.
+/// Maximum size of the heads of all running requests of one connection, in KiB.
 const OWN_HEADS_KIB_MAX: usize = 4 << 10;
-/// How much of an answer waits for the client beside what is in its body, in bytes.
+/// Maximum bytes of a response that wait for the client in the connection.
 const SEND_BYTES_MAX: usize = 64 << 10;
-/// The largest piece of an answer that is handed over at once, in bytes.
+/// Maximum size of a piece of a response, in bytes.
 const PIECE_BYTES_MAX: usize = 16 << 10;
-/// The largest answer that needs no permit while the client does not take it, in bytes: that of
-/// whoever is not let in is such a one.
+/// Maximum size of a response that needs no permit while it is unread, in bytes, such as that of an
+/// unauthenticated client.
 const SMALL_BYTES_MAX: u64 = 1 << 10;
-/// Answers of one connection that may wait for its client at once, but for small and long ones;
-/// further requests of the same connection wait then.
+/// Maximum number of unread responses of a connection, except small and long ones; beyond it, its
+/// requests wait.
 const UNREAD_MAX: usize = 32;
-/// How often it is looked who keeps a connection busy, at most.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum interval of checks for slow clients and idle connections.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Serves until either side has had enough, or the client is idle or too slow.
+/// Serves until either side closes, or the client is idle or too slow.
 pub(super) async fn serve<S>(connection: Connection, stream: S) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -77,7 +76,7 @@ where
     let mut stopping = connection.stopping.clone();
     let read_timeout = connection.serving.limits.read_timeout;
     let stall_timeout = connection.serving.limits.write_stall_timeout;
-    let mut looks = tokio::time::interval(LOOK_INTERVAL.min(read_timeout).min(stall_timeout));
+    let mut checks = tokio::time::interval(CHECK_INTERVAL.min(read_timeout).min(stall_timeout));
     let (mut is_stopping, mut is_closing) = (false, false);
     loop {
         tokio::select! {
@@ -86,8 +85,8 @@ where
                 is_stopping = true;
                 serving.as_mut().graceful_shutdown();
             }
-            _ = looks.tick() => {
-                streams.look()?;
+            _ = checks.tick() => {
+                streams.check()?;
                 if streams.idle_time().is_some_and(|time| time >= read_timeout) {
                     if std::mem::replace(&mut is_closing, true) {
                         return Err("the client is idle and does not close".to_owned());
@@ -104,7 +103,7 @@ async fn answer(
     streams: Arc<Streams>,
     request: Request<Incoming>,
 ) -> Result<Response<Pieces>, Infallible> {
-    let places = Arc::clone(&connection.serving.request_places);
+    let slots = Arc::clone(&connection.serving.request_slots);
     let unread = Arc::clone(&streams.unread);
     let heads = Arc::clone(&streams.heads);
     let allowance = connection.serving.limits.write_allowance();
@@ -116,19 +115,20 @@ async fn answer(
         let body = Body::from("too many large heads of requests wait\n");
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        let pieces = |body| Pieces { body, rest: Bytes::new(), handed: 0, stream, _unread: None };
+        let pieces =
+            |body| Pieces { body, rest: Bytes::new(), piece_bytes: 0, stream, _unread: None };
         return Ok(response.map(pieces));
     };
     let unread = unread.acquire_owned().await.expect("the semaphore is never closed");
-    let place = places.acquire_owned().await.expect("the semaphore is never closed");
+    let permit = slots.acquire_owned().await.expect("the semaphore is never closed");
     let client = Client::at(connection.address);
     let response = connection.answer(request, client).await?;
-    drop(place);
+    drop(permit);
     let is_long = response.extensions().get::<IsLong>().is_some();
     Ok(response.map(|body| {
         let is_small = Body::size_hint(&body).upper().is_some_and(|most| most <= SMALL_BYTES_MAX);
         let unread = (!is_small && !is_long).then_some(unread);
-        Pieces { body, rest: Bytes::new(), handed: 0, stream, _unread: unread }
+        Pieces { body, rest: Bytes::new(), piece_bytes: 0, stream, _unread: unread }
     }))
 }
 
@@ -140,26 +140,26 @@ fn head_kib(request: &Request<Incoming>) -> u32 {
     1 + u32::try_from((target + fields.sum::<usize>()) >> 10).unwrap_or(u32::MAX - 1)
 }
 
-/// The requests of a connection that are not answered to their end.
+/// Running requests of a connection.
 struct Streams {
     open: Mutex<Open>,
-    /// Permits of answers that the client has not taken, so that these are few however it reads.
+    /// Permits for unread responses.
     unread: Arc<Semaphore>,
-    /// Permits of heads of requests that are not answered, by KiB.
+    /// Permits for heads of running requests, in KiB.
     heads: Arc<Semaphore>,
 }
 
 struct Open {
     next_id: u64,
-    allowance: HashMap<u64, StallAllowance>,
-    /// When the last one ended.
+    allowances: HashMap<u64, StallAllowance>,
+    /// End of the last request.
     idle_since: Instant,
 }
 
 impl Streams {
     fn new() -> Streams {
-        let allowance = HashMap::new();
-        let open = Open { next_id: 0, allowance, idle_since: Instant::now() };
+        let allowances = HashMap::new();
+        let open = Open { next_id: 0, allowances, idle_since: Instant::now() };
         Streams {
             open: Mutex::new(open),
             unread: Arc::new(Semaphore::new(UNREAD_MAX)),
@@ -171,22 +171,22 @@ impl Streams {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long there has been none.
+    /// Time since the last request, without running ones.
     fn idle_time(&self) -> Option<Duration> {
         let open = self.open();
-        open.allowance.is_empty().then(|| open.idle_since.elapsed())
+        open.allowances.is_empty().then(|| open.idle_since.elapsed())
     }
 
-    /// Errors: the client takes one of the answers too slowly.
-    fn look(&self) -> Result<(), String> {
-        match self.open().allowance.values().find(|allowance| allowance.left().is_zero()) {
-            Some(allowance) => Err(allowance.end().to_string()),
+    /// Errors: the client receives a response too slowly.
+    fn check(&self) -> Result<(), String> {
+        match self.open().allowances.values().find(|allowance| allowance.left().is_zero()) {
+            Some(allowance) => Err(allowance.error().to_string()),
             None => Ok(()),
         }
     }
 }
 
-/// One of them, until it is dropped.
+/// Running request, until it is dropped.
 struct Stream {
     id: u64,
     all: Arc<Streams>,
@@ -198,13 +198,13 @@ impl Stream {
         let mut open = all.open();
         let id = open.next_id;
         open.next_id += 1;
-        open.allowance.insert(id, allowance);
+        open.allowances.insert(id, allowance);
         drop(open);
         Stream { id, all, _answering: answering }
     }
 
     fn with_allowance(&self, change: impl FnOnce(&mut StallAllowance)) {
-        if let Some(allowance) = self.all.open().allowance.get_mut(&self.id) {
+        if let Some(allowance) = self.all.open().allowances.get_mut(&self.id) {
             change(allowance);
         }
     }
@@ -213,20 +213,20 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut open = self.all.open();
-        open.allowance.remove(&self.id);
+        open.allowances.remove(&self.id);
         open.idle_since = Instant::now();
     }
 }
 
-/// A body in pieces, each asked for when the client has room for it.
+/// Body in pieces, each requested when the client has room for it.
 struct Pieces {
     body: Body,
-    /// What has come of the body and is not handed over yet.
+    /// Bytes of the body that are not sent yet.
     rest: Bytes,
-    /// How large the piece is that was handed over last.
-    handed: usize,
+    /// Size of the last piece.
+    piece_bytes: usize,
     stream: Stream,
-    /// Kept as long as the answer is not sent, unless it is small, or long and given up elsewhere.
+    /// Held until the response is sent, unless it is small, or long and limited by the outbox.
     _unread: Option<OwnedSemaphorePermit>,
 }
 
@@ -239,7 +239,7 @@ impl hyper::body::Body for Pieces {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
-        let taken = std::mem::take(&mut this.handed);
+        let taken = std::mem::take(&mut this.piece_bytes);
         this.stream.with_allowance(|allowance| allowance.take(taken));
         while this.rest.is_empty() {
             match ready!(Pin::new(&mut this.body).poll_frame(context)) {
@@ -251,7 +251,7 @@ impl hyper::body::Body for Pieces {
             }
         }
         let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES_MAX));
-        this.handed = piece.len();
+        this.piece_bytes = piece.len();
         this.stream.with_allowance(|allowance| {
             allowance.wait();
         });
@@ -292,7 +292,7 @@ mod tests {
 
     const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
-    /// A connection whose handshake took a while.
+    /// Connection after a handshake of some duration.
     struct Opened {
         served: JoinHandle<Result<(), String>>,
         sender: client::SendRequest<Body>,
@@ -314,7 +314,7 @@ mod tests {
                 web: Arc::default(),
                 limits,
                 heads: Arc::new(Semaphore::new(HEADS_KIB_MAX)),
-                request_places: Arc::new(Semaphore::new(1)),
+                request_slots: Arc::new(Semaphore::new(1)),
             };
             let all = Connections::new(1, limits.head_timeout());
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -353,12 +353,12 @@ mod tests {
         }
         assert!(!opened.served.is_finished());
         let last = Instant::now();
-        // Both sides end; which of them closes first decides their results.
+        // Both sides end; their results depend on which closes first.
         let _ = (&mut opened.served).await.unwrap();
         let _ = (&mut opened.client).await.unwrap();
         let rest = READ_TIMEOUT / 3;
         let elapsed = last.elapsed();
-        assert!(elapsed >= rest && elapsed <= rest + 2 * LOOK_INTERVAL, "{elapsed:?}");
+        assert!(elapsed >= rest && elapsed <= rest + 2 * CHECK_INTERVAL, "{elapsed:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,4 @@
-//! Connections: how many there may be, how they are encrypted, how long they may be silent, and how
-//! they end.
+//! Connections: maximum number, TLS, timeouts and shutdown.
 
 mod connections;
 mod host;
@@ -35,43 +34,41 @@ use self::targets::EscapedTargets;
 use crate::query::active::Client;
 use crate::web_config::ActiveWebConfig;
 
-/// How long to wait before accepting again after the system refused, as it does where no file
-/// descriptor is left.
+/// Pause after a failed accept, for instance without a free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// Bytes a second of a response that a client has to take; the response stays in memory until it is
-/// sent.
+/// Minimum bytes per second of a response that a client has to receive; the response stays in memory
+/// until it is sent.
 const WRITE_BYTES_PER_SECOND_MIN: u32 = 16 << 10;
-/// Time within which a handshake, and the head of a request, has to come; less where
-/// --web.read-timeout is.
+/// Maximum time for a handshake, and for the head of a request, unless --web.read-timeout is less.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What holds for all connections.
+/// Limits of all connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     /// Maximum number of open connections; one more closes another, if one can be closed.
     pub(crate) connections_max: usize,
     /// Timeout for idle connections, and upper bound of the timeout for request heads.
     pub(crate) read_timeout: Duration,
-    /// How long a client may take less than [`WRITE_BYTES_PER_SECOND_MIN`] of a response before its
-    /// connection is closed.
+    /// Maximum time in which a client may receive less than [`WRITE_BYTES_PER_SECOND_MIN`] of a
+    /// response.
     pub(crate) write_stall_timeout: Duration,
-    /// How long requests may still take once the end is asked for.
+    /// Maximum time of running requests after the shutdown starts.
     pub(crate) shutdown_timeout: Duration,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Serving {
     service: TowerToHyperService<Router>,
     web: Arc<ActiveWebConfig>,
     limits: ConnectionLimits,
-    /// Permits of the heads of requests that share their connection with others, by KiB.
+    /// Permits for request heads of HTTP/2, in KiB.
     heads: Arc<Semaphore>,
-    /// Places of requests that share their connection with others: as many as there may be
-    /// connections, so that these bound the requests at once, however they come.
-    request_places: Arc<Semaphore>,
+    /// Slots for requests of HTTP/2: as many as connections, so that the limit of connections bounds
+    /// requests of both protocols.
+    request_slots: Arc<Semaphore>,
 }
 
-/// One of them.
+/// Open connection.
 struct Connection {
     serving: Arc<Serving>,
     address: SocketAddr,
@@ -79,23 +76,23 @@ struct Connection {
     stopping: Stopping,
 }
 
-/// The answer of the router while it is made.
+/// Pending response of the router.
 type Routed = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
-/// Tells when what is being answered is the last.
+/// Signal that the server is stopping.
 #[derive(Clone)]
 struct Stopping(watch::Receiver<bool>);
 
 impl Stopping {
-    /// Completes once the end is asked for.
+    /// Completes once the server is stopping.
     async fn asked(&mut self) {
-        // Whoever could ask has gone: that is the end as well.
+        // A dropped sender stops, too.
         let _ = self.0.wait_for(|is_asked| *is_asked).await;
     }
 }
 
-/// Serves until `stop` completes, then lets what is being answered come to its end.
-/// `false` where that took longer than allowed and was cut off.
+/// Serves until `stop` completes, then waits for running requests. Returns `false` if these were
+/// aborted after the timeout.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -110,7 +107,7 @@ pub(crate) async fn serve(
         web,
         limits,
         heads: Arc::new(Semaphore::new(http2::HEADS_KIB_MAX)),
-        request_places: Arc::new(Semaphore::new(slots_max)),
+        request_slots: Arc::new(Semaphore::new(slots_max)),
     });
     let (ask_to_stop, stopping) = watch::channel(false);
     let mut connections = tokio::task::JoinSet::new();
@@ -123,7 +120,7 @@ pub(crate) async fn serve(
         let accepted = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => accepted,
-            // Those that have ended need not be kept.
+            // Removes connections that have ended.
             Some(_) = connections.join_next() => continue,
         };
         let (stream, address) = match accepted {
@@ -138,8 +135,8 @@ pub(crate) async fn serve(
             () = &mut stop => break,
             tracked = all.admit(address) => tracked,
         };
-        // Answers are written whole: waiting for more to send only delays them. Where a client has
-        // left already this fails, and so does what follows.
+        // Responses are written whole, so waiting for more data only delays them. If the client is
+        // gone, this fails, and so do later calls.
         let _ = stream.set_nodelay(true);
         let stopping = Stopping(stopping.clone());
         let connection = Connection { serving: Arc::clone(&serving), address, tracked, stopping };
@@ -160,19 +157,19 @@ pub(crate) async fn serve(
 }
 
 impl ConnectionLimits {
-    /// Time within which a head has to come.
+    /// Maximum time for the head of a request.
     fn head_timeout(&self) -> Duration {
         HEAD_TIMEOUT.min(self.read_timeout)
     }
 
-    /// StallAllowance with a client that has a response to take.
+    /// Returns the allowance of a client that receives a response.
     fn write_allowance(&self) -> StallAllowance {
         StallAllowance::new(self.write_stall_timeout, WRITE_BYTES_PER_SECOND_MIN)
     }
 }
 
 impl Connection {
-    /// Serves until either side has had enough, or another connection needs the room.
+    /// Serves until either side closes, or another connection needs the slot.
     async fn serve(self, stream: TcpStream) -> Result<(), String> {
         let tracked = self.tracked.clone();
         tokio::select! {
@@ -237,14 +234,14 @@ impl Connection {
         Ok(response.map(|body| Answered { body, _answering: answering }))
     }
 
-    /// The answer to a request of this connection.
+    /// Routes a request of this connection.
     fn answer(&self, mut request: Request<Incoming>, client: Client) -> Routed {
         request.extensions_mut().insert(client);
         self.serving.service.call(request)
     }
 }
 
-/// Body of an answer, while which its connection is busy.
+/// Body of a response, during which its connection is busy.
 struct Answered {
     body: Body,
     _answering: Answering,

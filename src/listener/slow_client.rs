@@ -1,4 +1,4 @@
-//! Gives up clients that do not take what they asked for.
+//! Timeout for clients that receive responses too slowly.
 
 use std::io;
 use std::pin::Pin;
@@ -10,61 +10,61 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::connections::Tracked;
 
-/// How long somebody may still take too little.
+/// Remaining time in which a client may receive less than the minimum rate.
 ///
-/// It is spent while bytes wait to be taken, and comes back with those that are, at the least rate
-/// that is borne.
+/// It decreases while bytes wait for the client, and increases with received bytes, by their time at
+/// the minimum rate.
 #[derive(Debug)]
 pub(super) struct StallAllowance {
-    whole: Duration,
+    max: Duration,
     bytes_per_second_min: u32,
     left: Duration,
-    /// Since when bytes wait.
+    /// Time since when bytes wait.
     waiting_since: Option<Instant>,
 }
 
 impl StallAllowance {
-    pub(super) fn new(whole: Duration, bytes_per_second_min: u32) -> StallAllowance {
-        StallAllowance { whole, bytes_per_second_min, left: whole, waiting_since: None }
+    pub(super) fn new(max: Duration, bytes_per_second_min: u32) -> StallAllowance {
+        StallAllowance { max, bytes_per_second_min, left: max, waiting_since: None }
     }
 
-    /// Bytes wait from now on, unless they do already; what is left.
+    /// Starts to wait, unless it does already. Returns the remaining time.
     pub(super) fn wait(&mut self) -> Duration {
         self.waiting_since.get_or_insert_with(Instant::now);
         self.left()
     }
 
-    /// Nothing waits any more, as so many bytes were taken.
+    /// Ends the wait, with the bytes received.
     pub(super) fn take(&mut self, bytes: usize) {
         self.left = self.left();
         self.waiting_since = None;
-        let earned = bytes as f64 / f64::from(self.bytes_per_second_min);
-        self.left = (self.left + Duration::from_secs_f64(earned)).min(self.whole);
+        let added = bytes as f64 / f64::from(self.bytes_per_second_min);
+        self.left = (self.left + Duration::from_secs_f64(added)).min(self.max);
     }
 
-    /// What is left.
+    /// Remaining time.
     pub(super) fn left(&self) -> Duration {
         let waited = self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
         self.left.saturating_sub(waited)
     }
 
-    /// Why somebody is given up of whom none is left.
-    pub(super) fn end(&self) -> io::Error {
-        let (rate, whole) = (self.bytes_per_second_min, self.whole);
+    /// Returns the error of a client without remaining time.
+    pub(super) fn error(&self) -> io::Error {
+        let (rate, max) = (self.bytes_per_second_min, self.max);
         let message = format!(
-            "the client takes less than {rate} bytes a second for {whole:?} \
+            "the client takes less than {rate} bytes a second for {max:?} \
              (--web.write-stall-timeout)"
         );
         io::Error::new(io::ErrorKind::TimedOut, message)
     }
 }
 
-/// A stream that fails once the other side has accepted too little for a while, though more waits
-/// to be written: what that is taken from stays in memory until then.
+/// Stream that fails if the client accepts too little for too long, because pending bytes stay in
+/// memory until then.
 pub(super) struct StallGuard<S> {
     stream: S,
     allowance: StallAllowance,
-    /// The end of allowance, while bytes wait to be accepted.
+    /// End of the allowance, while bytes wait.
     end: Option<Pin<Box<Sleep>>>,
     /// Observer of received bytes and waiting writes.
     tracked: Option<Tracked>,
@@ -80,12 +80,12 @@ impl<S> StallGuard<S> {
         StallGuard { tracked: Some(tracked), ..self }
     }
 
-    /// The stream itself.
+    /// Inner stream.
     pub(super) fn get_ref(&self) -> &S {
         &self.stream
     }
 
-    /// The outcome of an attempt to write, or the end of allowance.
+    /// Returns the outcome of a write, or the error at the end of the allowance.
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -102,7 +102,7 @@ impl<S> StallGuard<S> {
         }
         let left = self.allowance.wait();
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(left)));
-        end.as_mut().poll(context).map(|()| Err(self.allowance.end()))
+        end.as_mut().poll(context).map(|()| Err(self.allowance.error()))
     }
 }
 
@@ -134,7 +134,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket has nothing to flush; the clock of a write that waits must not start anew.
+        // A socket has nothing to flush, and the time of a waiting write must not restart.
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -164,7 +164,7 @@ mod tests {
 
     const ALLOWANCE: Duration = Duration::from_secs(60);
 
-    /// Writes to a client that takes 10 bytes at a time, so far apart; how long that went well.
+    /// Writes to a client that reads 10 bytes after each pause. Returns the result and its time.
     async fn write(bytes: usize, pause: Duration) -> (io::Result<()>, Duration) {
         let (ours, mut theirs) = duplex(10);
         let mut ours = StallGuard::new(ours, StallAllowance::new(ALLOWANCE, 10));
@@ -199,7 +199,7 @@ mod tests {
         let (written, elapsed) = write(3_000, Duration::from_millis(900)).await;
         written.unwrap();
         assert!(elapsed > 4 * ALLOWANCE, "{elapsed:?}");
-        // Slower for less time than allowance lasts.
+        // Slower, but for less time than the allowance.
         let (written, elapsed) = write(50, Duration::from_secs(9)).await;
         written.unwrap();
         assert_eq!(elapsed.as_secs(), 36);
@@ -209,7 +209,7 @@ mod tests {
     async fn a_client_that_accepts_a_little_at_a_time_is_given_up() {
         let (written, elapsed) = write(3_000, Duration::from_secs(9)).await;
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        // Each nine seconds earn one.
+        // Nine seconds add one.
         assert!((60..80).contains(&elapsed.as_secs()), "{elapsed:?}");
     }
 }

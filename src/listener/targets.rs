@@ -1,17 +1,15 @@
-//! Lets request targets through that people type: `/api/v1/query?query=up{job="a"} > 0` with
-//! its quotes and angle brackets as they are, as curl sends them and Go's server takes them.
-//! hyper refuses such a target before any handler sees it, so they are escaped on the way in.
-//! Prometheus documents requests of this form: the curl command of "Delete Series" in its API
-//! documentation names `match[]=…{job="prometheus"}` as it is.
+//! Escapes request targets such as `/api/v1/query?query=up{job="a"} > 0`, with quotes and angle
+//! brackets as curl sends them and Go's server accepts them. hyper rejects such targets before any
+//! handler. Prometheus documents requests of this form: the curl command of "Delete Series" in its
+//! API documentation has an unescaped `match[]=…{job="prometheus"}`.
 //!
 //! ```text
 //! head of a request ──▶ Target ──▶ Header* ──▶ Body(n) ──▶ next head
-//!                                     └──▶ Through, where the length of the body is not declared
+//!                                     └──▶ Through, if the length of the body is not declared
 //! ```
 //!
-//! How a request is framed is for hyper alone to decide. What is followed here only tells
-//! where the next target stands; a mistake about that changes nothing but how some bytes of
-//! that connection's own requests are written.
+//! hyper alone decides on the framing of requests. This module only finds the next target; a mistake
+//! only changes the escapes of bytes in requests of the same connection.
 
 use std::io;
 use std::pin::Pin;
@@ -19,16 +17,16 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How many bytes of a head are read at once.
+/// Bytes of a head that are read at once.
 const HEAD_BYTES: usize = 4 << 10;
-/// How much of a header's line is looked at: enough for the length of a body.
+/// Bytes of a header line that are parsed: enough for the length of a body.
 const LINE_BYTES: usize = 64;
 
-/// A stream whose request targets are escaped as they are read.
+/// Stream that escapes request targets as they are read.
 pub(super) struct EscapedTargets<S> {
     stream: S,
     tracker: Tracker,
-    /// What has been escaped and not handed on yet, from `taken` on.
+    /// Escaped bytes that are not read yet, from `taken` on.
     escaped: Vec<u8>,
     taken: usize,
 }
@@ -109,14 +107,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EscapedTargets<S> {
     }
 }
 
-/// Where in a request the stream stands.
+/// Position of the stream in a request.
 #[derive(Debug, Default)]
 struct Tracker {
     state: State,
-    /// The beginning of the current line, in lower case, without its end.
+    /// Start of the current line, in lower case, without its end.
     line: Vec<u8>,
     body_bytes: u64,
-    /// Whether the length of the body is not to be known from the head.
+    /// True if the head does not declare the length of the body.
     is_open: bool,
 }
 
@@ -130,7 +128,7 @@ enum State {
 }
 
 impl Tracker {
-    /// How many bytes need no look; `None` inside of a head.
+    /// Bytes that need no escape; `None` within a head.
     fn plain_bytes(&self) -> Option<u64> {
         match self.state {
             State::Target | State::Header => None,
@@ -139,14 +137,14 @@ impl Tracker {
         }
     }
 
-    /// Passes over bytes that need no look.
+    /// Skips bytes that need no escape.
     fn skip(&mut self, count: u64) {
         if let State::Body(left) = self.state {
             self.state = if count < left { State::Body(left - count) } else { State::Target };
         }
     }
 
-    /// Appends what is read, its targets escaped.
+    /// Appends bytes with escaped targets.
     fn escape(&mut self, mut read: &[u8], out: &mut Vec<u8>) {
         while !read.is_empty() {
             if let Some(plain_bytes) = self.plain_bytes() {
@@ -175,7 +173,7 @@ impl Tracker {
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         match self.state {
-            // Empty lines before a request are passed over.
+            // Empty lines before a request are skipped.
             State::Target if line.is_empty() => {}
             State::Target => self.state = State::Header,
             _ if line.is_empty() => {
@@ -201,7 +199,7 @@ impl Tracker {
     }
 }
 
-/// What people leave as it is and hyper refuses.
+/// Returns whether hyper rejects a byte that users leave unescaped.
 fn is_escaped(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..)
 }
@@ -218,7 +216,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Gives so many bytes at a time.
+    /// Reader that returns a fixed number of bytes at a time.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl AsyncRead for Pieces<'_> {
@@ -235,7 +233,7 @@ mod tests {
         }
     }
 
-    /// What comes out where so many bytes come in at a time, and so many are asked for.
+    /// Returns the output for `given` bytes per inner read, and `asked` per read.
     fn through(bytes: &[u8], given: usize, asked: usize) -> Vec<u8> {
         let mut stream = EscapedTargets::new(Pieces(bytes, given));
         let mut context = Context::from_waker(Waker::noop());
@@ -252,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Requests in a row and how they come out, as pairs of what goes in and what comes out.
+    /// Consecutive requests, as pairs of input and output.
     const REQUESTS: [(&str, &str); 6] = [
         (
             "GET /q?query=up{a=\"b\"}>0 HTTP/1.1\r\nHost: \"h\"\r\n\r\n",

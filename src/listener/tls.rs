@@ -1,4 +1,4 @@
-//! How a connection becomes an encrypted one, within a bound of time.
+//! TLS handshake with a timeout.
 
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use tokio_rustls::server::TlsStream;
 
 use super::slow_client::StallGuard;
 
-/// What is told to whoever speaks HTTP where TLS is spoken.
+/// Response to a client that uses HTTP instead of TLS.
 ///
 /// Source: `Server` of Go's `net/http`.
 const NOT_ENCRYPTED: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// The encrypted stream, once both sides agree.
+/// Accepts an encrypted stream.
 ///
-/// Errors: they do not, or not in time, or the client speaks HTTP without TLS.
+/// Errors: the handshake fails, takes too long, or the client uses HTTP without TLS.
 pub(super) async fn accept(
     mut stream: StallGuard<TcpStream>,
     config: Arc<ServerConfig>,
     timeout: Duration,
 ) -> io::Result<TlsStream<StallGuard<TcpStream>>> {
-    let agreeing = async {
+    let handshake = async {
         let mut first = [0];
         stream.get_ref().peek(&mut first).await?;
         if first[0].is_ascii_uppercase() {
-            // What is left unread would end the connection before the answer is seen.
+            // Unread bytes would reset the connection before the client reads the response.
             let _ = stream.get_ref().try_read(&mut [0; 4096]);
             stream.write_all(NOT_ENCRYPTED).await?;
             stream.shutdown().await?;
@@ -38,8 +38,8 @@ pub(super) async fn accept(
         }
         TlsAcceptor::from(config).accept(stream).await
     };
-    match tokio::time::timeout(timeout, agreeing).await {
-        Ok(agreed) => agreed,
+    match tokio::time::timeout(timeout, handshake).await {
+        Ok(accepted) => accepted,
         Err(_) => Err(Error::new(ErrorKind::TimedOut, "the handshake takes too long")),
     }
 }

@@ -1,4 +1,4 @@
-//! Samples that are taken of this process, and the profiles that are written of them.
+//! Samples of this process, and their profiles.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -14,10 +14,10 @@ use crate::kernel::unwind;
 use crate::kernel::watched_allocator::AllocationWatch as _;
 use testkit::pprof;
 
-/// Taken by tests that use the timer, of which a process has one.
+/// Lock for tests that use the timer of the process.
 pub(crate) static TIMER: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// How often a test samples for a second before it takes the lack of samples for a fault.
+/// Maximum number of seconds that a test samples before it fails.
 const TRIES_MAX: usize = 300;
 
 #[test]
@@ -77,7 +77,7 @@ fn lost_samples_are_told() {
     assert_eq!(read.comments(), ["3 samples were lost"]);
 }
 
-/// Spends CPU time, by a name of its own.
+/// Spends CPU time in a function with its own name.
 #[inline(never)]
 fn burn(stop: &AtomicBool) -> u64 {
     let mut state = 1_u64;
@@ -109,7 +109,7 @@ async fn samples_name_the_function_that_spends_time() {
     assert!(read.sample.iter().all(|sample| sample.value[1] == sample.value[0] * read.period));
 }
 
-/// Samples until there is one with such a function.
+/// Samples until a stack has a function with such a name.
 async fn sample_until(part: &str) -> pprof::Profile {
     for _ in 0..TRIES_MAX {
         let samples = cpu::sample(Duration::from_secs(1), || false).await.unwrap();
@@ -142,7 +142,7 @@ fn allocate_small(first: usize, count: usize, bytes: usize) {
     black_box(());
 }
 
-/// The addresses are made up: no allocation of this process has such.
+/// The addresses are fictitious: no allocation of this process has them.
 #[test]
 fn estimates_are_near_what_was_allocated() {
     heap::start();
@@ -178,7 +178,7 @@ fn estimates_are_near_what_was_allocated() {
                 false => is_near(read.sum(3, name), count * bytes / 2),
             }
         }
-        // What takes the samples is not shown.
+        // Sampling functions are not shown.
         let read = pprof::Profile::unpack(&report::of_heap(true));
         let of_tests = read.sample.iter().map(|sample| read.stack(sample));
         for stack in of_tests.filter(|stack| stack.iter().any(|part| part.contains(name))) {

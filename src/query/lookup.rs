@@ -27,7 +27,7 @@ pub(crate) struct Lookup {
     pub(crate) timeout: Duration,
     pub(super) request: LookupRequest,
     pub(super) gates: Arc<Gates>,
-    /// Whether it is a remote read.
+    /// True for a remote read.
     pub(super) is_read: bool,
     pub(super) permits: Option<LookupPermits>,
 }

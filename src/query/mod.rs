@@ -159,7 +159,7 @@ impl Gates {
     }
 }
 
-/// Engine behind its gates.
+/// Engine with its gates and limits.
 pub(crate) struct Queries {
     engine: Box<dyn Evaluate>,
     gates: Arc<Gates>,

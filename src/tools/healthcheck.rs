@@ -1,5 +1,4 @@
-//! Asks a running server whether it is ready, for whoever supervises it in an image that has no
-//! other tool that could.
+//! Readiness check of a running server, for supervisors in images without other tools.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,12 +22,12 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use super::ToolError;
 use crate::flags::{ListenAddress, parse_address, parse_path};
 
-/// How long connecting, and each wait for the answer, may take.
+/// Maximum time to connect, and to wait for the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of the answer is read: its first line is longer nowhere.
+/// Maximum bytes of the response that are read: enough for its first line.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// The flags of `healthcheck`.
+/// Flags of `healthcheck`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct HealthcheckArgs {
     /// Address and port of the server.
@@ -39,28 +38,28 @@ pub struct HealthcheckArgs {
     #[arg(long = "web.route-prefix", value_name = "PATH", default_value = "/", value_parser = parse_path)]
     pub route_prefix: String,
 
-    /// Ask by TLS. The server's certificate has to be of an authority that the system trusts,
-    /// unless a flag below says otherwise; each of them asks by TLS, too.
+    /// Connection with TLS. The certificate of the server must be signed by an authority of the
+    /// system, unless a flag below, each of which implies TLS, sets another one.
     #[arg(long = "tls")]
     pub is_tls: bool,
 
-    /// File in PEM with the authorities of which the server's certificate may be.
+    /// PEM file with authorities of the server's certificate.
     #[arg(long = "tls.ca-file", value_name = "PATH")]
     pub ca_file: Option<PathBuf>,
 
-    /// The name that the server's certificate has to bear; without it, the host of the address.
+    /// Name in the server's certificate; without it, the host of the address.
     #[arg(long = "tls.server-name", value_name = "NAME")]
     pub server_name: Option<String>,
 
-    /// Take any certificate of the server.
+    /// Connection without verification of the server's certificate.
     #[arg(long = "tls.skip-verify", conflicts_with = "ca_file")]
     pub skip_verify: bool,
 
-    /// File in PEM with the certificate that is shown to the server.
+    /// PEM file with the client certificate.
     #[arg(long = "tls.cert-file", value_name = "PATH", requires = "key_file")]
     pub cert_file: Option<PathBuf>,
 
-    /// File in PEM with the key of that certificate.
+    /// PEM file with the key of the client certificate.
     #[arg(long = "tls.key-file", value_name = "PATH", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
@@ -68,16 +67,16 @@ pub struct HealthcheckArgs {
     #[arg(long = "user", value_name = "NAME", requires = "password_file")]
     pub user: Option<String>,
 
-    /// File with the password of that user.
+    /// File with the password of the user.
     #[arg(long = "password-file", value_name = "PATH", requires = "user")]
     pub password_file: Option<PathBuf>,
 
-    /// File with a token that is shown to the server.
+    /// File with the bearer token.
     #[arg(long = "bearer-token-file", value_name = "PATH", conflicts_with = "user")]
     pub bearer_token_file: Option<PathBuf>,
 }
 
-/// Returns once a server has answered that it is ready.
+/// Returns once a server has responded that it is ready.
 pub(super) fn run(args: &HealthcheckArgs) -> Result<(), ToolError> {
     let address = &args.listen_address.0;
     let request = request(args)?;
@@ -100,7 +99,7 @@ impl HealthcheckArgs {
     }
 }
 
-/// What is sent.
+/// Returns the request.
 fn request(args: &HealthcheckArgs) -> Result<String, ToolError> {
     let mut authorization = String::new();
     if let (Some(user), Some(file)) = (&args.user, &args.password_file) {
@@ -116,13 +115,13 @@ fn request(args: &HealthcheckArgs) -> Result<String, ToolError> {
     ))
 }
 
-/// A secret in a file, without the end of its line.
+/// Reads a secret from a file, without its line end.
 fn secret(file: &Path) -> Result<String, ToolError> {
     let bytes = read(file)?;
     let text = String::from_utf8(bytes).unwrap_or_default();
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() || text.contains(char::is_control) {
-        return Err(unusable(file, "it has to hold one line of text"));
+        return Err(unusable(file, "it must hold one line of text"));
     }
     Ok(text.to_owned())
 }
@@ -135,7 +134,7 @@ fn unusable(file: &Path, error: impl fmt::Display) -> ToolError {
     ToolError::Usage(format!("{} cannot be used: {error}", file.display()))
 }
 
-/// The client's side of TLS.
+/// Returns the client side of TLS.
 fn client(args: &HealthcheckArgs) -> Result<ClientConnection, ToolError> {
     let usage = |error: rustls::Error| ToolError::Usage(format!("TLS cannot be used: {error}"));
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -182,7 +181,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ToolError> 
     }
 }
 
-/// Takes any certificate whose key the server has.
+/// Accepts any certificate whose key the server has.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -221,7 +220,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// The begin of the answer.
+/// Returns the start of the response.
 fn ask(address: &str, request: &str, tls: Option<ClientConnection>) -> io::Result<String> {
     let mut stream = connect(address)?;
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! `tessella inspect`: what is in a store, as a table or as JSON.
+//! `tessella inspect`: contents of a store, as a table or as JSON.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -13,10 +13,10 @@ use super::progress::{Unit, bar};
 use super::store_args::StoreArgs;
 use crate::time::format_rfc3339;
 
-/// What is looked at, and how it is told.
+/// Flags of `inspect`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct InspectArgs {
-    /// How the answer is written: a table for people, or JSON for machines.
+    /// Format of the output: a table, or JSON for programs.
     #[arg(long = "format", value_name = "FORMAT", default_value = "table")]
     pub format: InspectFormat,
 
@@ -24,16 +24,16 @@ pub struct InspectArgs {
     pub(crate) store: StoreArgs,
 }
 
-/// How the answer is written.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InspectFormat {
-    /// For people.
+    /// Aligned text.
     Table,
-    /// For machines.
+    /// JSON for programs.
     Json,
 }
 
-/// Looks through the store, and prints what it holds.
+/// Reads the store, and prints its contents.
 pub(super) async fn run(args: InspectArgs) -> Result<(), ToolError> {
     let options = args.store.options()?;
     let bar = bar(Unit::Bytes, 0, "inspect");
@@ -49,7 +49,7 @@ pub(super) async fn run(args: InspectArgs) -> Result<(), ToolError> {
         InspectFormat::Json => println!("{:#}", to_json(&survey)),
     }
     if survey.damages > 0 {
-        eprintln!("{} damages were passed over: tessella verify names them", survey.damages);
+        eprintln!("{} damages were skipped: tessella verify prints them", survey.damages);
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ fn row(day: &PartitionSurvey) -> [String; 12] {
     ]
 }
 
-/// Columns under each other, numbers to the right; the first and the last one to the left.
+/// Aligns columns to the right, the first and the last one to the left.
 fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
@@ -207,7 +207,8 @@ fn span(times: TimeRange) -> String {
     format!("{} to {}", instant(times.start_ms), instant(times.end_ms))
 }
 
-/// A time as RFC 3339, or in ms before the epoch; beyond what is stored, in words.
+/// Formats a time as RFC 3339, or in ms before the epoch; times beyond the limits of the store as
+/// words.
 fn instant(time_ms: i64) -> String {
     match u64::try_from(time_ms) {
         Ok(ms) if ms < 1 << 44 => format_rfc3339(UNIX_EPOCH + Duration::from_millis(ms)),

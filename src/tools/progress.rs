@@ -1,8 +1,8 @@
-//! A bar that shows on a terminal how far a tool has come.
+//! Progress bar of a tool on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is counted.
+/// Unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Bytes of a file.
@@ -11,7 +11,7 @@ pub(super) enum Unit {
     Series,
 }
 
-/// A bar on standard error, where that is a terminal.
+/// Returns a bar on standard error, if that is a terminal.
 pub(super) fn bar(unit: Unit, total: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     let counts = match unit {

@@ -1,4 +1,4 @@
-//! `tessella verify`: whether a store is right to its last byte.
+//! `tessella verify`: verification of a store to its last byte.
 
 use storage::audit::{self, Damage};
 
@@ -6,14 +6,14 @@ use super::ToolError;
 use super::progress::{Unit, bar};
 use super::store_args::StoreArgs;
 
-/// What is verified.
+/// Flags of `verify`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct VerifyArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }
 
-/// Reads everything, and tells of each damage as it is found.
+/// Reads everything, and prints each damage as it is found.
 pub(super) async fn run(args: VerifyArgs) -> Result<(), ToolError> {
     let options = args.store.options()?;
     let bar = bar(Unit::Bytes, 0, "verify");

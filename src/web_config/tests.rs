@@ -1,11 +1,11 @@
-//! What the file may say, what is refused, and when files count as changed.
+//! Valid and invalid settings, and detection of changes.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// A folder that is removed when it goes out of scope.
+/// Folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Drop for Folder {
     }
 }
 
-/// A folder with a certificate `a.crt` of the key `a.key`, and another key.
+/// Folder with a certificate `a.crt` of the key `a.key`, and another key.
 fn with_certificate(name: &str) -> Folder {
     let folder = Folder::new(name);
     let key = rcgen::KeyPair::generate().unwrap();
@@ -111,13 +111,13 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
     let tls = "tls_server_config:\n  cert_file: a.crt\n  key_file: a.key\n";
     let own = format!("basic_auth_users:\n  alice: {HASH}\ntessella:\n");
     let cases = [
-        // The form.
+        // Syntax.
         ("\nfoo: 1\n".to_owned(), "2:1: ", "unknown field `foo`"),
         ("http_server_config:\n  http2: maybe\n".to_owned(), "2:10: ", "http2: "),
         ("rate_limit:\n  burst: -1\n".to_owned(), "2:10: ", "burst: "),
         (format!("{tls}  cert_file: b\n"), "4:3: ", "cert_file"),
         ("tls_server_config: [".to_owned(), "1:", ""),
-        // The certificate.
+        // Certificate.
         (
             "tls_server_config:\n  min_version: TLS13\n".to_owned(),
             "2:3: ",
@@ -222,7 +222,7 @@ fn what_cannot_be_honoured_is_refused_with_field_and_line() {
             "3:23: ",
             "not the value of a header",
         ),
-        // The rate.
+        // Rate limit.
         (
             "rate_limit:\n  interval: 5\n  burst: 1\n".to_owned(),
             "2:13: ",
@@ -341,11 +341,11 @@ fn a_change_is_noticed_whatever_the_clock_of_the_files_says() {
     let path = folder.write("web.yml", "http_server_config: {headers: {X-Frame-Options: deny}}\n");
     let web = ActiveWebConfig::load(Some(&path)).unwrap();
     let first = web.config().unwrap();
-    // What is the same stays, with all that it knows.
+    // Unchanged files keep the configuration with its state.
     assert!(Arc::ptr_eq(&first, &web.config().unwrap()));
     web.reload().unwrap();
     assert!(Arc::ptr_eq(&first, &web.config().unwrap()));
-    // As long, and maybe at the same tick of the clock.
+    // Same length, and possibly the same time.
     for frame in ["sameorigin", "deny"].repeat(20) {
         let text = format!("http_server_config: {{headers: {{X-Frame-Options: {frame}}}}}\n");
         std::fs::write(&path, format!("{text:80}")).unwrap();

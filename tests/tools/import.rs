@@ -56,7 +56,7 @@ fn an_import_is_repeated_only_if_the_file_has_changed() {
     // It is read again, and the store holds all of it.
     let ran = tool("import", &store, &["--again", &path]);
     assert!(ran.status == Some(0) && !ran.told.contains("already"), "{ran:?}");
-    assert!(ran.out.contains("; 4 samples were held already"), "{ran:?}");
+    assert!(ran.out.contains("; 4 samples were stored already"), "{ran:?}");
     std::fs::write(&file, TEXT.replace("# EOF", "more 7 1600000000\n# EOF")).unwrap();
     let ran = tool("import", &store, &[&path]);
     assert!(ran.status == Some(0) && !ran.told.contains("already"), "{ran:?}");
@@ -94,7 +94,7 @@ fn samples_that_are_imported_twice_are_counted_as_held() {
     };
     let [first, second] = [first, second].map(|path| path.display().to_string());
     let counts = |imported: usize, held: usize| {
-        (format!("imported {imported} samples,"), format!("; {held} samples were held already"))
+        (format!("imported {imported} samples,"), format!("; {held} samples were stored already"))
     };
     for (args, (imported, held)) in [
         (vec![first.as_str()], counts(1000, 0)),

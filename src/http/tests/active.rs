@@ -1,4 +1,4 @@
-//! Queries that are under way, and the log of requests.
+//! Active queries, and the log of requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ async fn queries_are_listed_until_they_are_answered_or_canceled() {
     assert_eq!(canceled.status.as_u16(), 499);
     let message = "query was canceled in expression evaluation";
     assert_eq!(canceled.text, error("canceled", message));
-    // The place is free for the one that waited.
+    // The waiting query gets the slot.
     assert_eq!(waiting.await.status.as_u16(), 200);
     assert!(list().await.is_empty());
 
@@ -67,7 +67,7 @@ async fn queries_are_listed_until_they_are_answered_or_canceled() {
     let id = list().await[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(ask(&router, "POST", &format!("{PATH}/{id}/cancel")).await.status.as_u16(), 204);
     assert_eq!(again.await.status.as_u16(), 499);
-    // One whose client leaves is not listed either.
+    // A query whose client is gone is not listed either.
     let mut left = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
     assert!(futures::poll!(&mut left).is_pending());
     drop(left);
@@ -112,7 +112,7 @@ async fn each_request_is_logged_once_and_no_secret_with_it() {
         let answer = send(&router, request()).await;
         assert_eq!(answer.status.as_u16(), 200);
         ask(&router, "POST", "/none").await;
-        // One that is given up before it is answered, and one while it is.
+        // Dropped before and during the response.
         let mut given_up = Box::pin(ask(&router, "GET", "/api/v1/query?query=forever"));
         assert!(futures::poll!(&mut given_up).is_pending());
         drop(given_up);

@@ -1,4 +1,4 @@
-//! The admin endpoints, on a store.
+//! Admin endpoints on a store.
 
 use axum::response::IntoResponse;
 use model::{Batch, Labels};

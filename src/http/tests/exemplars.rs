@@ -1,4 +1,4 @@
-//! Exemplars and metadata, from a store in memory.
+//! Exemplars and metadata of a store in memory.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn ok(data: &str) -> String {
     format!(r#"{{"status":"success","data":{data}}}"#)
 }
 
-/// A router over a store with exemplars and metadata.
+/// Router over a store with exemplars and metadata.
 async fn filled() -> Router {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let store = Store::open("memory:///", options).await.unwrap();
@@ -68,16 +68,16 @@ async fn exemplars_have_the_shape_of_prometheus() {
         (path("b_total"), 200, &one[..]),
         (path("sum(rate(b_total[5m]))/1"), 200, &one),
         (path("b_total%7Bjob=%22y%22%7D"), 200, &ok("[]")),
-        // The selectors of the whole expression, each series once.
+        // All selectors of the expression, each series once.
         (path("b_total-a_total%3Eb_total"), 200, &both),
         (path("quantile(scalar(a_total),b_total[1h:1m])"), 400, ""),
         (path("max_over_time(a_total[1h:1m])%2Bcount_values(%22x%22,b_total)"), 200, &both),
         (path("%7Bjob=%22%3Cx%3E%22%7D"), 200, &both),
-        // The offset moves nothing: the times are those of the exemplars.
+        // The offset has no effect on times of exemplars.
         (path("b_total+offset+1d&start=2.4&end=2.5"), 200, &some),
         (path("b_total&start=1970-01-01T00:00:02Z&end=2.999"), 200, &some),
         (path("b_total&start=4"), 200, &ok("[]")),
-        // What Grafana probes with.
+        // Probe of Grafana.
         (path("b_total&start=1700000000000&end=1700000001000"), 200, &ok("[]")),
         (path("1"), 204, ""),
         (path("%22x%22"), 204, ""),

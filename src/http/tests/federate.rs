@@ -12,7 +12,7 @@ use crate::time::Time;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
-/// A router over samples that lie so many ms back.
+/// Router over samples of some ms ago.
 fn with_recent(args: &[&str]) -> (Router, i64) {
     let now_ms = Time::now().lookup_ms();
     let mut source = MemorySource::new();
@@ -45,7 +45,7 @@ async fn the_newest_sample_of_each_series_is_exposed() {
         now_ms - 100_000,
         now_ms - 250_000
     );
-    // Twice the same series, native histograms, and a selector without a condition.
+    // Duplicate series, native histograms, and a selector without matchers.
     for selectors in ["match[]=up", "match[]=%7Bjob=~%22.%2B%22%7D&match[]=up&match[]=%7B%7D"] {
         let answer = ask(&router, "GET", &format!("/federate?{selectors}")).await;
         assert_eq!((answer.status.as_u16(), &answer.text), (200, &up));
@@ -94,7 +94,7 @@ async fn wrong_requests_are_refused_in_words() {
     }
     let router = ready(&["--query.max-series=1"]);
     let answer = ask(&router, "GET", "/federate?match[]=%7Bjob!=%22%22%7D").await;
-    // All of the samples are too old to be looked at.
+    // All samples are older than the lookback.
     assert_eq!(answer.status.as_u16(), 200);
     let (router, _) = with_recent(&["--query.max-samples=1"]);
     let answer = ask(&router, "GET", "/federate?match[]=up").await;

@@ -1,4 +1,4 @@
-//! The whole router in process, with a stand-in for the engine.
+//! Router in process, with a scripted engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,13 +39,13 @@ use crate::query::Evaluate;
 use crate::state::Shared;
 use crate::web_config::ActiveWebConfig;
 
-/// Answers by the text of the query.
+/// Engine that answers by the text of the query.
 #[derive(Default)]
 struct Scripted {
     dropped: Arc<AtomicBool>,
 }
 
-/// Notes that a query's future is gone.
+/// Records that a future is dropped.
 struct DropNote(Arc<AtomicBool>);
 
 impl Drop for DropNote {
@@ -165,7 +165,7 @@ fn parse_args(args: &[&str]) -> Args {
     Args::try_parse_from(std::iter::once(&"tessella").chain(args)).unwrap()
 }
 
-/// A router over the real engine.
+/// Router over the real engine.
 fn with_engine(args: &[&str]) -> Router {
     let args = parse_args(args);
     let engine = Engine::new(args.engine_options());
@@ -207,7 +207,7 @@ async fn post_form(router: &Router, path: &str, form: &str) -> Answer {
     send(router, request).await
 }
 
-/// Each request (`GET` unless another method stands before the path) has its status and body.
+/// Checks status and body of requests, which are `GET` unless a method precedes the path.
 async fn check(router: &Router, cases: &[(&str, u16, &str)]) {
     for (request, status, body) in cases {
         let (method, path) = request.split_once(' ').unwrap_or(("GET", request));
@@ -484,7 +484,7 @@ async fn lookups_answer_with_sorted_lists() {
         ("/api/v1/metadata", 200, &ok("{}")),
         ("/api/v1/metadata?limit=x", 400, &error("bad_data", "limit must be a number")),
     ];
-    // Braces and quotes are escaped by every client.
+    // Clients escape braces and quotes.
     let cases: Vec<(String, u16, &str)> = cases
         .iter()
         .map(|(path, status, body)| (path.replace("{}", "%7B%7D"), *status, *body))
@@ -667,7 +667,7 @@ async fn a_query_stops_when_its_client_leaves() {
 }
 
 #[tokio::test]
-async fn a_query_that_does_not_parse_waits_for_no_place() {
+async fn a_query_that_does_not_parse_waits_for_no_permit() {
     let shared = shared_with(&["--query.max-concurrency=1"], Scripted::default());
     shared.set_ready(source());
     let router = router(Arc::clone(&shared));
@@ -719,7 +719,7 @@ async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
     let large: Vec<String> = (0..6).map(series).collect();
     let large = large.join(" or ").replace(' ', "%20").replace('"', "%22");
     let mut unsent = Vec::new();
-    // Below three quarters, from which on unread answers make room for queries.
+    // Below three quarters, at which unread responses are dropped.
     while shared.queries.memory().bytes() < 600_000 {
         let response = router.clone().oneshot(request(small)).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
@@ -741,7 +741,7 @@ async fn answers_count_towards_the_memory_of_all_queries_until_they_are_sent() {
 }
 
 #[tokio::test]
-async fn lookups_take_a_place_as_queries_do() {
+async fn lookups_take_a_permit_as_queries_do() {
     let limits = ["--query.max-concurrency=1", "--query.max-queue=1"];
     let shared = shared_with(&limits, Scripted::default());
     shared.set_ready(source());
@@ -782,7 +782,7 @@ async fn queries_and_requests_are_counted() {
 }
 
 #[tokio::test]
-async fn the_server_tells_of_itself() {
+async fn status_endpoints_describe_the_server() {
     let router = ready(&[
         "--query.timeout=90s",
         "--storage.retention.time=360h",

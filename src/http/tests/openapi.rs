@@ -1,4 +1,4 @@
-//! The description of the API says what the router does.
+//! The description of the API matches the router.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

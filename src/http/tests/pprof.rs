@@ -1,4 +1,4 @@
-//! `/debug/pprof/…`: names, parameters, refusals.
+//! `/debug/pprof/…`: names, parameters, errors.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -15,7 +15,7 @@ async fn profile(path: &str) -> Profile {
     assert_eq!(response.status(), 200, "{path}");
     let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
     assert_eq!(header("content-type"), Some("application/octet-stream"));
-    // It is packed by itself, and once.
+    // It is compressed once, by the profile itself.
     assert_eq!(header("content-encoding"), None);
     assert!(header("content-disposition").unwrap().starts_with("attachment; filename="));
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -76,7 +76,7 @@ async fn one_cpu_profile_is_taken_at_a_time_and_ends_with_its_client() {
         let second = ask(&router, "POST", "/debug/pprof/profile?seconds=1").await;
         let message = "Could not enable CPU profiling: cpu profiling already in use\n";
         assert_eq!((second.status.as_u16(), &second.text[..]), (500, message));
-        // The client leaves, and the next one finds it free.
+        // The client disconnects, and the next one gets the timer.
         drop(running);
     }
     let read = profile("/debug/pprof/profile?seconds=1").await;

@@ -1,4 +1,4 @@
-//! All endpoints under `--web.route-prefix`, and what browsers are told about it.
+//! Endpoints under `--web.route-prefix`, and redirects.
 
 use super::{Scripted, ask, check, ready, router, shared_with};
 
@@ -27,7 +27,7 @@ async fn every_endpoint_is_under_the_prefix() {
     for path in ["/deep/er/", "/deep/er/query?g0.expr=up", "/deep/er/status"] {
         let page = ask(&router, "GET", path).await;
         assert!(page.text.starts_with("<!doctype html>"), "{path}: {}", page.text);
-        // Relative, so that it is found from each of the pages.
+        // Relative, so that it works on all pages.
         assert!(page.text.contains("src=\"ui/main.js\""), "{}", page.text);
     }
     for path in ["/deep/er/ui/main.js", "/deep/er/favicon.svg"] {
@@ -46,7 +46,7 @@ async fn browsers_are_led_to_the_page() {
         (&[external], "/", 302, "/metrics"),
         (&[external], "/metrics", 301, "/metrics/"),
         (&[external], "/metrics/", 302, "/metrics/query"),
-        // A proxy that takes the path away.
+        // A proxy that strips the path.
         (&[external, "--web.route-prefix=/"], "/", 302, "/metrics/query"),
         (&[external, "--web.route-prefix=/b"], "/b/", 302, "/metrics/query"),
     ];

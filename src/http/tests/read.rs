@@ -14,7 +14,7 @@ use crate::query::LookupRequest;
 
 use testkit::remote_read::{self, Hints, Query, body, query, read_frames, read_samples};
 
-/// Every series of the test's source that is named so.
+/// Query for series by name.
 fn named(name: &str) -> Query {
     query(0, 100_000, &[(0, "__name__", name)])
 }
@@ -52,7 +52,7 @@ async fn each_query_of_a_request_has_its_result() {
         (late, vec![one("late x", 50_000)]),
         (query(1001, 100_000, &[(0, "__name__", "up")]), vec![]),
         (query(5, 4, &[(0, "__name__", "up")]), vec![]),
-        // Nothing is asked for.
+        // An empty request.
         (query(0, 100_000, &[]), vec![]),
         (query(1000, 1000, &[(3, "job", "b|a<b"), (0, "__name__", "up")]), vec![one("up a", 1000)]),
     ];
@@ -74,7 +74,7 @@ async fn hints_narrow_what_is_read() {
     };
     assert_eq!(count(hinted("rate", 1000, 2000)).await, (2, 2));
     assert_eq!(count(hinted("rate", 1001, 2000)).await, (0, 0));
-    // No times are told.
+    // Hints without times.
     assert_eq!(count(hinted("rate", 0, 0)).await, (2, 2));
     assert_eq!(count(hinted("series", 0, 2000)).await, (2, 0));
     let body = body(&[hinted("series", 0, 2000)], &[1]);
@@ -106,7 +106,7 @@ async fn frames_are_streamed_where_the_client_takes_them_first() {
         assert_eq!((chunk.encoding, &chunk.data[..2]), (1, &[0, 1][..]));
         assert_eq!(chunk.min, chunk.max);
     }
-    // Whoever takes samples first gets these, and what takes neither is refused.
+    // A client that prefers samples gets these; unknown formats are rejected.
     let (_, headers, _) = post(&router, body(&[named("up")], &[0, 1])).await;
     assert_eq!(headers["content-type"], "application/x-protobuf");
     let (status, headers, text) = post(&router, body(&[named("up")], &[9])).await;
@@ -188,7 +188,7 @@ async fn limits_of_reads_and_of_queries_hold() {
     assert!(text.ends_with("bytes of memory, the limit is 200 (--query.max-memory)\n"), "{text}");
 }
 
-/// A source that dies of each selection.
+/// Source that panics at each selection.
 struct Dying;
 
 impl Source for Dying {
@@ -205,7 +205,7 @@ impl Source for Dying {
         _: &'a MetadataQuery,
         _: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<Labels>, SourceError>> {
-        unreachable!("nobody asks for series")
+        unreachable!("no test selects series")
     }
 
     fn label_names<'a>(
@@ -213,7 +213,7 @@ impl Source for Dying {
         _: &'a MetadataQuery,
         _: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        unreachable!("nobody asks for names")
+        unreachable!("no test requests names")
     }
 
     fn label_values<'a>(
@@ -222,7 +222,7 @@ impl Source for Dying {
         _: &'a MetadataQuery,
         _: &'a Budget,
     ) -> BoxFuture<'a, Result<Vec<String>, SourceError>> {
-        unreachable!("nobody asks for values")
+        unreachable!("no test requests values")
     }
 }
 
@@ -236,7 +236,7 @@ async fn a_defect_behind_frames_is_not_taken_for_their_end() {
 }
 
 #[tokio::test]
-async fn reads_take_a_place_among_queries_and_among_themselves() {
+async fn reads_take_a_permit_of_queries_and_of_reads() {
     for (args, is_query) in [
         (&["--query.max-concurrency=1"][..], true),
         (&["--storage.remote.read-concurrent-limit=1"], false),
@@ -257,7 +257,7 @@ async fn reads_take_a_place_among_queries_and_among_themselves() {
         }
         drop(held);
         assert_eq!(waiting.await.0, 200);
-        // The task that sent the answer ends by itself.
+        // The task of the response ends later.
         while gate.running() > 0 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! Answers to range queries that are used again, byte for byte as computed whole.
+//! Range queries from the result cache are byte for byte those computed without it.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Rig {
         rig
     }
 
-    /// Writes a sample every 10 s to each of five series.
+    /// Writes samples of five series every 10 s.
     async fn write(&self, numbers: std::ops::Range<i64>) {
         let mut batch = Batch::default();
         for series in 0..5i64 {
@@ -58,7 +58,7 @@ impl Rig {
         assert_eq!(self.store.append(batch).await.unwrap().accepted, 1);
     }
 
-    /// The answer over some seconds, which is compared with the one that is computed whole.
+    /// Queries a range, and compares the answer with one computed without the cache.
     async fn query(&self, query: &str, start: i64, end: i64) -> String {
         let path = path(query, start, end);
         let [found, expected] = [path.clone(), format!("{path}&nocache=1")];
@@ -97,15 +97,15 @@ async fn a_panel_that_moves_on_is_answered_as_if_computed_whole() {
     assert_eq!(rig.query(query, 100, 500).await, first);
     assert!(rig.query(query, 200, 400).await.len() < first.len());
     assert_eq!(rig.counts().await, [2, 0, 1, 0]);
-    // New samples, and a window that has moved on.
+    // New samples, and a later window.
     rig.write(60..64).await;
     rig.query(query, 140, 540).await;
     assert_eq!(rig.counts().await, [2, 1, 1, 0]);
-    // A late one changes what was answered before.
+    // A late sample changes cached steps.
     rig.write_one(3, 300_500, 1e9).await;
     assert_ne!(rig.query(query, 100, 500).await, first);
     assert_eq!(rig.counts().await, [2, 2, 1, 1]);
-    // So does a series that begins in the past.
+    // So does a new series in the past.
     rig.write_one(8, 200_500, 1e8).await;
     assert!(rig.query(query, 100, 500).await.contains("100000"));
     assert_eq!(rig.counts().await, [2, 3, 1, 2]);
@@ -149,7 +149,7 @@ async fn the_cache_is_passed_by_where_that_is_asked_for() {
         let (url, form) = path.split_once('?').unwrap();
         assert_eq!(post_form(&rig.router, url, &format!("{form}&{parameter}")).await.text, text);
     }
-    // What is said of the work is said of the whole work; a single step is not kept.
+    // Statistics describe the whole work; a single step is not cached.
     for parameter in ["stats=all", "stats=true", "explain=true", "end=100"] {
         let path = match parameter {
             "end=100" => path.replace("end=500", parameter),

@@ -1,4 +1,4 @@
-//! Searching names.
+//! Search of names.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Router, Scripted, ask, error, post_form, ready, shared_with};
 use crate::http::router::router;
 use crate::time::Time;
 
-/// A router over series of now, and one of two hours ago.
+/// Router over current series, and one of two hours ago.
 fn with_recent(args: &[&str]) -> Router {
     let now_ms = Time::now().lookup_ms();
     let mut source = MemorySource::new();

@@ -19,7 +19,7 @@ use crate::state::Shared;
 use testkit::remote_read;
 
 const ACTIVE: &str = "/api/v1/status/active_queries";
-/// A query whose response is longer than what a connection buffers.
+/// Query whose response exceeds the buffer of a connection.
 const LONG: &str = "/api/v1/query_range?query=x&start=0&end=10999&step=1";
 
 fn server(args: &[&str]) -> (Arc<Shared>, Router) {
@@ -29,7 +29,7 @@ fn server(args: &[&str]) -> (Arc<Shared>, Router) {
     (shared, router)
 }
 
-/// A server that computes one thing at a time, with so many series.
+/// Server with one query slot and some series.
 fn server_of_many(series_count: usize) -> (Arc<Shared>, Router) {
     let mut many = MemorySource::new();
     for at in 0..series_count {
@@ -59,7 +59,7 @@ async fn is_whole(response: Response) -> bool {
 }
 
 #[tokio::test]
-async fn a_response_that_nobody_reads_holds_memory_and_no_place() {
+async fn an_unread_response_holds_memory_and_no_permit() {
     let (shared, router) = server(&["--query.max-concurrency=1", "--query.max-queue=1"]);
     let gate = shared.queries.gate();
     let mut unread = Vec::new();
@@ -92,7 +92,7 @@ async fn a_response_that_is_sent_can_be_canceled() {
     while !active(&router).await.is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(shared.queries.memory().bytes(), 0, "nobody has to read for it");
+    assert_eq!(shared.queries.memory().bytes(), 0, "memory is released without a reader");
     assert!(!is_whole(response).await, "its end looks like the end of the response");
 }
 
@@ -195,7 +195,7 @@ async fn lookups_are_listed_while_they_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_remote_read_takes_no_place_while_its_reader_does_nothing() {
+async fn a_remote_read_holds_no_permit_while_its_reader_is_idle() {
     let (shared, router) = server_of_many(20_000);
     let wanted = remote_read::query(0, 100_000, &[(0, "__name__", "many")]);
     let request =

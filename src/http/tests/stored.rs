@@ -1,4 +1,4 @@
-//! What the store holds, as the API tells it.
+//! Status of the store in the API.
 
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ async fn the_store_tells_its_retention_and_growth() {
         let is_local = args[0] == url;
         assert_eq!(found["freeBytes"].is_u64(), is_local, "{found}");
         assert_eq!(found["limit"].is_string(), is_limited, "{found}");
-        // A disk that is so large that it takes a century has no date.
+        // A disk that lasts for a century has no date.
         if is_limited || !is_local {
             assert!(found["fullTime"].is_null(), "{found}");
         }
@@ -221,7 +221,7 @@ async fn otlp_is_taken_where_it_is_wanted() {
     assert_eq!(send(&router, write("a.b")).await.status, 503);
     shared.set_store(&store);
     assert_eq!(send(&router, write("a.b")).await.status, 200);
-    // The next request is translated by what the file says then.
+    // The next request uses the reloaded file.
     std::fs::write(&file, "otlp: {translation_strategy: NoTranslation}\n").unwrap();
     shared.reload().unwrap();
     assert_eq!(send(&router, write("c.d")).await.status, 200);

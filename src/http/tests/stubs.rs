@@ -1,4 +1,4 @@
-//! Endpoints about what there is none of, and what the server tells of its parts.
+//! Stub endpoints and features.
 
 use super::{Scripted, ask, check, error, ready, shared_with};
 use crate::http::router::router;
@@ -7,7 +7,7 @@ fn success(data: &str) -> String {
     format!(r#"{{"status":"success","data":{data}}}"#)
 }
 
-/// The statuses and texts are those of Prometheus 3.14.
+/// Statuses and texts are those of Prometheus 3.14.
 #[tokio::test]
 async fn there_is_none_of_what_is_asked_for_and_parameters_are_checked() {
     let router = ready(&[]);

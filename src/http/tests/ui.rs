@@ -1,4 +1,4 @@
-//! The page for browsers: how its files are sent.
+//! Files of the web page.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -8,7 +8,7 @@ use crate::http::tests::Scripted;
 
 #[tokio::test]
 async fn the_page_may_load_files_of_this_server_only() {
-    // It is there before the store is.
+    // The page is served before the store is open.
     let starting = router(shared_with(&[], Scripted::default()));
     for path in ["/", "/query?g0.expr=up", "/graph?g0.expr=up&g0.tab=1"] {
         let answer = ask(&starting, "GET", path).await;

@@ -1,8 +1,8 @@
-//! Requests that the real engine answers.
+//! Requests to the real engine.
 
 use super::{ask, check, error, scalar, with_engine};
 
-/// The API's answer to a query that gives one series.
+/// Response of the API with one series.
 fn vector(labels: &str, value: &str) -> String {
     format!(
         r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{labels},"value":[1,"{value}"]}}]}}}}"#
@@ -55,7 +55,7 @@ async fn experiments_are_refused_everywhere_as_the_flag_says() {
             let path = format!("/api/v1/{path}query={query}");
             let understood = ask(&all, "GET", &path).await;
             let refused = ask(&stable, "GET", &path).await;
-            // The modifier of an instant selector has its own complaint behind the parser.
+            // An instant selector with a modifier has its own error after the parser.
             assert!(!understood.text.contains("enabled"), "{path}: {}", understood.text);
             assert_eq!(
                 (refused.status.as_u16(), refused.text),
@@ -122,12 +122,12 @@ async fn plans_are_explained_with_what_selectors_load() {
             "samplesDecoded": decoded, "reads": 0, "readBytes": 0, "cachedBytes": 0,
         })
     };
-    // Bytes are the store's affair.
+    // Bytes depend on the store.
     let without_bytes = |node: &mut serde_json::Value| {
         let bytes = node.as_object_mut().unwrap().remove("bytes").unwrap();
         assert!(bytes.as_u64().unwrap() > 0);
     };
-    /// Takes away how long nodes took, which no two runs share; all below a node is part of it.
+    /// Removes times of nodes, which differ between runs; a node includes its children.
     fn without_times(node: &mut serde_json::Value) -> f64 {
         let node = node.as_object_mut().unwrap();
         let mut take = |name: &str| node.remove(name).unwrap().as_f64().unwrap();
@@ -159,7 +159,7 @@ async fn plans_are_explained_with_what_selectors_load() {
         "children": [select(load(0, "__name__=\"up\"", 2, 2))],
     });
     assert_eq!(*left, aggregate);
-    // None of them has a partner, so it is not looked at.
+    // Without a matching series, it is not evaluated.
     assert_eq!(*right, select(load(1, "__name__=\"down\"", 1, 0)));
     assert_eq!((&binary["node"], &binary["detail"]), (&"binary".into(), &"+".into()));
     assert_eq!(explained["node"], "query");
@@ -183,7 +183,7 @@ async fn plans_are_explained_with_what_selectors_load() {
     .await;
 }
 
-/// Each query over the steps 0 s to 6 s, two seconds apart, sees and reads so many samples.
+/// Samples that each query sees and reads over the steps 0 s to 6 s, two seconds apart.
 ///
 /// The figures are those of Prometheus 3.14 on the same samples.
 #[tokio::test]
@@ -195,12 +195,12 @@ async fn samples_are_counted_as_prometheus_does() {
         ("sum(up)%2Bcount(up)", [0, 4, 4, 4], [0, 4, 4, 4]),
         ("rate(up[2s])", [0, 2, 0, 0], [0, 2, 0, 0]),
         ("count_over_time(up[4s])", [0, 2, 2, 0], [0, 2, 0, 0]),
-        // Nothing matches, and yet both sides are seen.
+        // Nothing matches, but both sides count.
         ("topk(1,up)+and+down", [0, 3, 3, 3], [0, 3, 3, 3]),
         ("timestamp(down)", [0, 1, 1, 1], [0, 1, 1, 1]),
-        // Evaluated once, seen by every step.
+        // Evaluated once, counted at each step.
         ("up+@+1", [2, 2, 2, 2], [2, 0, 0, 0]),
-        // The ranges over the subquery are seen, what lies below it is read.
+        // Counts the ranges over the subquery, and reads its operand.
         ("max_over_time(down[4s:1s])", [0, 2, 4, 4], [0, 2, 2, 2]),
         ("max_over_time(sum(up)[4s:1s])", [0, 2, 4, 4], [0, 4, 4, 4]),
         ("max_over_time(rate(up[2s])[4s:1s])", [0, 0, 0, 0], [0, 2, 0, 0]),

@@ -1,14 +1,14 @@
-//! Which metrics belong together in OpenMetrics text, and what is said of them.
+//! Metric families of OpenMetrics text, with their metadata.
 
 use std::collections::BTreeMap;
 
 use formats::open_metrics::Family;
 use model::{MetricKind, MetricMetadata};
 
-/// The names of metrics by family, in the order of both; families by name.
+/// Groups metrics by family, both sorted by name.
 ///
-/// `known` tells what has been said last of a metric. In OpenMetrics the family of a counter has no
-/// `_total`, and all its samples have: what cannot be said of a family of that form is left out.
+/// `known` returns the latest metadata of a metric. In OpenMetrics the family of a counter has no
+/// `_total`, but its samples have it: metadata that do not fit this form are omitted.
 pub(super) fn families(
     names: Vec<String>,
     known: impl Fn(&str) -> Option<MetricMetadata>,
@@ -23,7 +23,7 @@ pub(super) fn families(
     families.into_values().collect()
 }
 
-/// Suffixes of the samples of a family, by its type. The empty one is the family's own name.
+/// Returns the suffixes of samples of a family, by its type. The empty one is the family's name.
 fn suffixes(kind: MetricKind) -> &'static [&'static str] {
     match kind {
         MetricKind::Counter => &["_total", "_created"],
@@ -42,7 +42,7 @@ fn family_of(name: &str, known: &impl Fn(&str) -> Option<MetricMetadata>) -> Fam
         let Some(stem) = name.strip_suffix(suffix).filter(|stem| !stem.is_empty()) else {
             continue;
         };
-        // Remote write and the older text name a counter with its suffix.
+        // Remote write and the older text format name a counter with its suffix.
         let spellings = [stem.to_owned(), format!("{stem}_total"), format!("{stem}_info")];
         for spelling in spellings {
             let said = known(&spelling).filter(|said| suffixes(said.kind).contains(&suffix));
@@ -56,7 +56,7 @@ fn family_of(name: &str, known: &impl Fn(&str) -> Option<MetricMetadata>) -> Fam
             }
         }
     }
-    // What is said of a name of the wrong form still helps people.
+    // The help of a name with the wrong form is still useful.
     let help = known(name).map(|said| said.help).unwrap_or_default();
     let name = name.to_owned();
     Family { name, kind: MetricKind::Unknown, help, unit: String::new() }

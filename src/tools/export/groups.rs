@@ -1,4 +1,4 @@
-//! The series of a metric in groups that fit the bound of memory, in the order of their labels.
+//! Groups of series of a metric that fit the memory limit, sorted by labels.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -11,21 +11,21 @@ use storage::Store;
 use super::{SharedSet, equal};
 use crate::tools::ToolError;
 
-/// Series that are tried together first, and at most.
+/// Initial and maximum number of series in a group.
 const FIRST: usize = 256;
 const MOST: usize = 16 << 10;
-/// The shortest time that is asked for; what is too large even so cannot be exported.
+/// Minimum time span that is loaded; a larger second cannot be exported.
 const SPAN_MIN_MS: i64 = 1000;
-/// The longest list of values that a group is told by, in bytes.
+/// Maximum length of a matcher with the values of a group, in bytes.
 const VALUES_BYTES_MAX: usize = 16 << 10;
 
-/// Series that are still to be loaded.
+/// Series that are not loaded yet.
 pub(super) struct Groups {
     series: VecDeque<Labels>,
     start_ms: i64,
     end_ms: i64,
     memory_bytes_max: u64,
-    /// How many series are tried next.
+    /// Series in the next group.
     size: usize,
     /// Next part of the first series, if it is too large to be loaded as a whole.
     part: Option<SeriesPart>,
@@ -38,7 +38,7 @@ struct SeriesPart {
     span_ms: i64,
 }
 
-/// A group that is in memory, and perhaps others with it.
+/// Loaded group, possibly with other series.
 pub(super) struct Loaded {
     pub(super) set: SharedSet,
     wanted: HashSet<Labels>,
@@ -46,11 +46,11 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// The places of the series of the group, and whether the series has been begun before.
+    /// Returns the indices of the series of the group, and whether a part of the series was exported.
     pub(super) fn wanted(&self) -> impl Iterator<Item = (usize, bool)> {
-        let places = 0..self.set.len();
+        let indices = 0..self.set.len();
         let is_wanted = |place: &usize| self.wanted.contains(self.set.labels(*place));
-        places.filter(is_wanted).map(|place| (place, self.is_continued))
+        indices.filter(is_wanted).map(|index| (index, self.is_continued))
     }
 }
 
@@ -65,9 +65,9 @@ impl Groups {
         Groups { series, start_ms, end_ms, memory_bytes_max, size: FIRST, part: None }
     }
 
-    /// The next group; none behind the last.
+    /// Loads the next group; `None` after the last one.
     ///
-    /// Errors: a second of one series does not fit.
+    /// Errors: a second of a series exceeds the limit.
     pub(super) async fn next(&mut self, store: &Store) -> Result<Option<Loaded>, ToolError> {
         while !self.series.is_empty() {
             let len = if self.part.is_some() { 1 } else { self.size.min(self.series.len()) };
@@ -90,8 +90,8 @@ impl Groups {
                 }
                 Err(SourceError::Budget(BudgetError::Exceeded { reached, .. })) => {
                     return Err(ToolError::Incomplete(format!(
-                        "a second of the series {} takes {reached} bytes, as blocks are loaded \
-                         whole: allow more by --max-memory",
+                        "a second of series {} takes {reached} bytes, because whole blocks are \
+                         loaded: raise --max-memory",
                         self.series[0]
                     )));
                 }
@@ -125,7 +125,7 @@ impl Groups {
     }
 }
 
-/// What a group of series has in common; others may have it as well.
+/// Returns matchers of a group, which may match other series, too.
 fn matchers(group: &[&Labels]) -> Vec<Matcher> {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -145,7 +145,7 @@ fn matchers(group: &[&Labels]) -> Vec<Matcher> {
         }
         let escaped: Vec<String> = values.iter().map(|value| regex::escape(value)).collect();
         let pattern = escaped.join("|");
-        // Without it more is loaded than is wanted, and nothing else.
+        // Without this matcher, more series are loaded.
         if pattern.len() <= VALUES_BYTES_MAX
             && let Ok(matcher) = Matcher::new(MatchOp::Regex, name, &pattern)
         {

@@ -1,8 +1,7 @@
 //! `tessella export`: a selection as OpenMetrics text.
 //!
-//! Series are written family by family, and of a metric in the order of their labels. A group of
-//! series is loaded at a time, as many as the bound of memory allows; where one series alone is
-//! too large, a part of its time.
+//! Series are written by family, and within a metric sorted by labels. A group of series is loaded at
+//! a time, as many as the memory limit allows; of a larger series, a part of its time.
 
 mod families;
 mod groups;
@@ -30,34 +29,31 @@ use groups::{Groups, Loaded};
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// What is exported, and where to.
+/// Flags of `export`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ExportArgs {
-    /// Selector of series, such as up{job="x"}; of several, the series of all are written, each
-    /// once.
+    /// Selector of series, such as up{job="x"}; may be repeated, and each series is written once.
     #[arg(long = "match", value_name = "SELECTOR", required = true, value_parser = parse_matchers)]
     pub selectors: Vec<Selector>,
 
-    /// First time of the samples, in seconds since the epoch or as RFC 3339; without it, that of
-    /// the store.
+    /// Start of the samples, in seconds since the epoch or as RFC 3339; without it, that of the store.
     #[arg(long = "start", value_name = "TIME", value_parser = parse_time_ms, allow_hyphen_values = true)]
     pub start_ms: Option<i64>,
 
-    /// Last time of the samples, in seconds since the epoch or as RFC 3339; without it, that of
-    /// the store.
+    /// End of the samples, in seconds since the epoch or as RFC 3339; without it, that of the store.
     #[arg(long = "end", value_name = "TIME", value_parser = parse_time_ms, allow_hyphen_values = true)]
     pub end_ms: Option<i64>,
 
-    /// File that is written; without it, the text goes to standard output.
+    /// Output file; without it, standard output.
     #[arg(long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Leave out native histograms, which OpenMetrics text cannot hold, and count them; without it,
-    /// a selection that has some is refused.
+    /// Omission of native histograms, which OpenMetrics text cannot hold; without it, a selection with
+    /// native histograms fails.
     #[arg(long = "skip-histograms")]
     pub skip_histograms: bool,
 
-    /// How much memory loaded samples may take at a time, as a size.
+    /// Maximum memory of loaded samples, as a size.
     #[arg(long = "max-memory", value_name = "SIZE", default_value = "256MiB", value_parser = parse_positive_bytes)]
     pub memory_bytes_max: u64,
 
@@ -65,7 +61,7 @@ pub struct ExportArgs {
     pub(crate) store: StoreArgs,
 }
 
-/// The matchers of a selector.
+/// Matchers of a selector.
 #[derive(Debug, Clone)]
 pub struct Selector(Vec<Matcher>);
 
@@ -79,7 +75,7 @@ fn parse_time_ms(text: &str) -> Result<i64, String> {
     Time::parse(text).map(Time::lookup_ms)
 }
 
-/// What has been written and what could not be.
+/// Counts of written and omitted samples.
 #[derive(Debug, Default)]
 struct Totals {
     series: u64,
@@ -91,7 +87,7 @@ struct Totals {
     exemplars_left_out: u64,
 }
 
-/// Exports everything that is selected.
+/// Exports the selection.
 pub(super) async fn run(args: ExportArgs) -> Result<(), ToolError> {
     let store = Store::open_once(&args.store.storage_url, args.store.options()?).await?;
     let done = export(&store, &args).await;
@@ -107,7 +103,7 @@ async fn export(store: &Store, args: &ExportArgs) -> Result<Totals, ToolError> {
         let out = BufWriter::with_capacity(WRITE_BYTES, io::stdout().lock());
         return write(store, args, out).await;
     };
-    // Under another name until it is whole.
+    // Under another name until it is complete.
     let mut partial = path.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
@@ -120,7 +116,7 @@ async fn export(store: &Store, args: &ExportArgs) -> Result<Totals, ToolError> {
         Ok(totals)
     });
     if done.is_err() {
-        // What went wrong is told; the rest of it is of no use to anybody.
+        // The caller reports the error; the partial file is useless.
         let _ = std::fs::remove_file(&partial);
     }
     done
@@ -145,7 +141,7 @@ async fn write(store: &Store, args: &ExportArgs, out: impl Write) -> Result<Tota
     Ok(export.totals)
 }
 
-/// An export under way.
+/// Running export.
 struct Export<'a, W> {
     store: &'a Store,
     args: &'a ExportArgs,
@@ -197,7 +193,7 @@ impl<W: Write> Export<'_, W> {
         Ok(())
     }
 
-    /// The exemplars of a metric, by series.
+    /// Returns the exemplars of a metric, by series.
     fn exemplars(
         &mut self,
         query: &MetadataQuery,
@@ -262,7 +258,7 @@ impl<W: Write> Export<'_, W> {
     }
 }
 
-/// A matcher of one value; a plain one is always valid.
+/// Returns a matcher of one value.
 fn equal(name: &str, value: &str) -> Matcher {
     Matcher::new(MatchOp::Equal, name, value).expect("a plain value needs no pattern")
 }
@@ -276,7 +272,7 @@ impl Totals {
             (self.exemplars_left_out, "exemplars without a sample of a counter or bucket"),
         ];
         for (count, what) in told.into_iter().filter(|(count, _)| *count > 0) {
-            eprintln!("left out: {count} {what}");
+            eprintln!("omitted: {count} {what}");
         }
         eprintln!(
             "exported {} samples of {} series, {} exemplars",
@@ -285,5 +281,5 @@ impl Totals {
     }
 }
 
-/// Shares a loaded set.
+/// Shared set of loaded series.
 pub(crate) type SharedSet = Arc<dyn SeriesSet>;

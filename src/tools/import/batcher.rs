@@ -1,15 +1,15 @@
-//! Samples of files on their way into batches: those of one series together.
+//! Batches of samples, grouped by series.
 
 use std::collections::HashMap;
 
 use model::{Batch, BatchExemplar, BatchMetadata, Exemplar, Histogram, HistogramSample, Labels};
 
-/// Samples from which a batch is full; a commit costs a sync, whatever is in it.
+/// Number of samples of a full batch; each commit costs a sync.
 const SAMPLES_MAX: usize = 128 << 10;
-/// Bytes from which it is, for histograms and labels.
+/// Bytes of a full batch, for histograms and labels.
 const BYTES_MAX: usize = 16 << 20;
 
-/// A batch that is being filled.
+/// Batch under construction.
 #[derive(Debug, Default)]
 pub(super) struct Batcher {
     series: Vec<OfSeries>,
@@ -19,19 +19,19 @@ pub(super) struct Batcher {
     bytes: usize,
 }
 
-/// What a batch has of one series.
+/// Samples of a series in a batch.
 #[derive(Debug)]
 struct OfSeries {
     labels: Labels,
     floats: Vec<(i64, f64)>,
-    /// Shorter than the floats where starts are not known.
+    /// Start timestamps; shorter than the floats if some are unknown.
     starts: Vec<i64>,
     histograms: Vec<HistogramSample>,
     exemplars: Vec<Exemplar>,
 }
 
 impl Batcher {
-    /// Adds a float; `start_ms` is 0 where it is not known.
+    /// Adds a float; `start_ms` is 0 if it is unknown.
     pub(super) fn float(&mut self, labels: &Labels, timestamp_ms: i64, start_ms: i64, value: f64) {
         let series = self.of(labels);
         if start_ms != 0 {
@@ -50,25 +50,25 @@ impl Batcher {
         self.of(labels).histograms.push(sample);
     }
 
-    /// Adds an exemplar to a series that has a sample here.
+    /// Adds an exemplar to a series with a sample in the batch.
     pub(super) fn exemplar(&mut self, labels: &Labels, exemplar: Exemplar) {
         self.bytes += size_of::<Exemplar>() + exemplar.labels.as_bytes().len();
         self.of(labels).exemplars.push(exemplar);
     }
 
-    /// Adds what a metric is.
+    /// Adds metadata of a metric.
     pub(super) fn metadata(&mut self, metadata: BatchMetadata) {
         let BatchMetadata { metric, help, unit, .. } = &metadata;
         self.bytes += size_of::<BatchMetadata>() + metric.len() + help.len() + unit.len();
         self.metadata.push(metadata);
     }
 
-    /// Whether it is time to hand it over.
+    /// Returns whether the batch is full.
     pub(super) fn is_full(&self) -> bool {
         self.samples >= SAMPLES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// What has been added since the last time.
+    /// Returns the batch, and starts an empty one.
     pub(super) fn take(&mut self) -> Batch {
         let Batcher { series, metadata, .. } = std::mem::take(self);
         let mut batch = Batch { metadata, ..Batch::default() };

@@ -1,4 +1,4 @@
-//! What the paths of an import stand for: texts, blocks, folders of blocks.
+//! Inputs of an import: texts, blocks, folders of blocks.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,17 @@ use model::hash::xxh64;
 use super::labels::AddedLabels;
 use crate::tools::ToolError;
 
-/// What is imported as one.
+/// Input of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Input {
-    /// A file of OpenMetrics text.
+    /// File of OpenMetrics text.
     Text(PathBuf),
-    /// The folder of a block of Prometheus.
+    /// Folder of a block of Prometheus.
     Block(PathBuf, BlockMeta),
 }
 
 impl Input {
-    /// The name of the note that tells how far it has been imported with these labels.
+    /// Returns the name of the progress note for the input with these labels.
     pub(super) fn note_name(&self, labels: &AddedLabels) -> String {
         let name = match self {
             Input::Text(path) => {
@@ -43,8 +43,7 @@ impl std::fmt::Display for Input {
     }
 }
 
-/// Everything that some paths stand for: files in the order given, the blocks of a folder in the
-/// order of their times.
+/// Returns the inputs of paths: files in the given order, blocks of a folder sorted by time.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Input>, ToolError> {
     let mut inputs = Vec::new();
     for path in paths {
@@ -74,7 +73,7 @@ fn blocks(folder: &Path) -> Result<Vec<Input>, ToolError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
-        // Others are being written or deleted.
+        // Other folders are being written or deleted.
         if is_ulid(&path)
             && let Some(meta) = Block::read_meta(&path)?
         {
@@ -93,7 +92,7 @@ fn blocks(folder: &Path) -> Result<Vec<Input>, ToolError> {
     Ok(found.into_iter().map(|(_, _, input)| input).collect())
 }
 
-/// Whether a folder has the name of a block: 26 digits of Crockford's base 32.
+/// Returns whether a folder has the name of a block: 26 digits of Crockford's base 32.
 fn is_ulid(path: &Path) -> bool {
     let name = path.file_name().map(std::ffi::OsStr::as_encoded_bytes).unwrap_or_default();
     name.len() == 26 && name.iter().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase())

@@ -1,5 +1,5 @@
-//! Labels that an import sets on every series: those of `--label`, and the external labels that
-//! Thanos keeps beside a block.
+//! Labels that an import sets on every series: those of `--label`, and external labels in the
+//! metadata that Thanos adds to a block.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,7 +9,7 @@ use model::{Labels, LabelsBuilder, METRIC_NAME};
 
 use crate::tools::ToolError;
 
-/// A label as the command line has it.
+/// Label of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelArg {
     name: String,
@@ -26,14 +26,14 @@ pub(super) fn parse_label(text: &str) -> Result<LabelArg, String> {
     }
 }
 
-/// Labels that replace those of the same names; an empty value removes a label.
+/// Labels that replace those of the same name; an empty value removes a label.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddedLabels(BTreeMap<String, String>);
 
 impl AddedLabels {
-    /// The labels of the command line.
+    /// Returns the labels of the command line.
     ///
-    /// Errors: a name that is given twice.
+    /// Errors: a duplicate name.
     pub(super) fn of_args(args: &[LabelArg]) -> Result<AddedLabels, ToolError> {
         let mut labels = BTreeMap::new();
         for LabelArg { name, value } in args {
@@ -47,14 +47,14 @@ impl AddedLabels {
         Ok(AddedLabels(labels))
     }
 
-    /// External labels below these, which replace those of the same names.
+    /// Returns external labels, overridden by these labels.
     pub(super) fn over(&self, external: &BTreeMap<String, String>) -> AddedLabels {
         let mut labels = external.clone();
         labels.extend(self.0.clone());
         AddedLabels(labels)
     }
 
-    /// A text that tells these labels apart from others; none where there are no labels.
+    /// Returns a text that identifies these labels; `None` without any.
     pub(super) fn digest(&self) -> Option<String> {
         if self.0.is_empty() {
             return None;
@@ -67,7 +67,7 @@ impl AddedLabels {
         Some(format!("{:016x}", xxh64(&bytes)))
     }
 
-    /// The labels of a series with these.
+    /// Returns the labels of a series with these labels set.
     pub(super) fn set_on(&self, series: &Labels) -> Labels {
         if self.0.is_empty() {
             return series.clone();

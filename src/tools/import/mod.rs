@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! file ─→ samples ─→ batches ─→ log, head ─→ seal ─→ blocks
-//!   a thread of its own    │ two wait    └ note: so far
+//!   separate thread        │ two wait    └ progress note
 //! ```
 //!
-//! Notes in the store tell how far each file has come, so that an import that was cut off goes on
-//! there. What was written behind the last note is written once more, which changes no answer.
+//! Notes in the store hold the progress of each file, so that an aborted import continues there.
+//! Samples after the last note are written again, which does not change results.
 
 mod batcher;
 mod inputs;
@@ -33,42 +33,42 @@ use labels::{AddedLabels, LabelArg, parse_label};
 use present::{HeldDays, without_present};
 use read::{Piece, Progress, Stopped};
 
-/// How long nothing is noted of what has been imported, and how many samples at most.
+/// Maximum time, and maximum number of samples, between two progress notes.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 const NOTE_SAMPLES_MAX: u64 = 256 << 10;
-/// Batches that wait to be written.
+/// Maximum number of batches that wait for the store.
 const WAITING_MAX: usize = 2;
-/// Refused samples that are named.
+/// Maximum number of rejected samples that are named.
 const REFUSED_NAMED_MAX: usize = 10;
 
-/// What is imported, and where.
+/// Flags of `import`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ImportArgs {
-    /// Files of OpenMetrics text with timestamps, folders of blocks of Prometheus, and folders that
-    /// hold such folders, as the data of Prometheus does.
+    /// Files of OpenMetrics text with timestamps, block folders of Prometheus, and folders that hold
+    /// blocks, such as the data folder of Prometheus.
     #[arg(value_name = "FILE|DIR", required = true)]
     pub paths: Vec<PathBuf>,
 
-    /// Label that is set on every series, in place of its own label of that name; an empty value
-    /// removes the label. May be repeated.
+    /// Label that replaces the label of the same name in all series; an empty value removes it. May be
+    /// repeated.
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
     pub labels: Vec<LabelArg>,
 
-    /// Import from the beginning what has been imported already, as after deleting it.
+    /// Repeated import of inputs that are imported already, for instance after a deletion.
     #[arg(long = "again")]
     pub again: bool,
 
-    /// Take a store on an object store from its owner at once, rather than wait until the owner has
-    /// stopped or has not renewed its lease for a minute. The owner can write no more then.
+    /// Immediate takeover of a store on an object store from its owner, without waiting until the owner
+    /// stops or its lease expires after a minute. The previous owner can no longer write.
     #[arg(long = "take-over")]
     pub take_over: bool,
 
-    /// How much memory may be taken by what has been imported before it is sealed, as a size: the
-    /// more, the fewer runs a day is made of.
+    /// Maximum memory of the head before it is sealed, as a size; a larger head seals fewer runs per
+    /// day.
     #[arg(long = "storage.head-size", value_name = "SIZE", default_value = "512MiB", value_parser = parse_positive_bytes)]
     pub head_bytes_max: u64,
 
-    /// How long is waited for the object store to take a write, as a duration.
+    /// Maximum time until a write is durable, as a duration.
     #[arg(long = "storage.write-timeout", value_name = "DURATION", default_value = "5m", value_parser = parse_positive_duration)]
     pub write_timeout: Duration,
 
@@ -76,7 +76,7 @@ pub struct ImportArgs {
     pub(crate) store: StoreArgs,
 }
 
-/// What has become of everything so far.
+/// Counts of imported and omitted samples.
 #[derive(Debug, Default)]
 struct Totals {
     accepted: usize,
@@ -88,11 +88,11 @@ struct Totals {
     metadata: usize,
 }
 
-/// Imports everything, or as much of it as there is before something goes wrong.
+/// Imports all inputs, up to the first error.
 pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
     let labels = AddedLabels::of_args(&args.labels)?;
     let inputs = inputs::find(&args.paths)?;
-    // Before there is a store: a wrong file leaves none behind.
+    // Before the store is opened, so that a wrong file creates none.
     for input in &inputs {
         read::check_start(input)?;
     }
@@ -100,13 +100,13 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
     options.write_timeout = args.write_timeout;
     options.ahead_max_ms = None;
     options.columns_bytes_max = 0;
-    // It is sealed by what it holds, and what it holds is not the business of a server's bounds.
+    // The import seals the head itself, so limits of the server do not apply.
     (options.active_series_max, options.active_series_per_metric_max) = (0, 0);
     options.head_bytes_max = 0;
     options.owner = format!("import, process {}", std::process::id());
     options.take_over = args.take_over;
     let store = Store::open(&args.store.storage_url, options).await?;
-    // With an empty head, the days of the store are all that it holds.
+    // With an empty head, all samples of the store are in its days.
     let mut outcome = match store.stats().head_series {
         0 => Ok(()),
         _ => store.seal_and_forget().await.map_err(ToolError::from),
@@ -118,7 +118,7 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
         }
     }
     let totals = import.totals;
-    // What has been acknowledged is in the log, whatever has gone wrong.
+    // After an error, acknowledged samples are in the log.
     let sealed = match &outcome {
         Ok(()) => store.seal_and_forget().await,
         Err(_) => Ok(()),
@@ -130,7 +130,7 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), ToolError> {
     closed?;
     match totals.refused {
         0 => Ok(()),
-        refused => Err(ToolError::Incomplete(format!("{refused} samples were refused"))),
+        refused => Err(ToolError::Incomplete(format!("{refused} samples were rejected"))),
     }
 }
 
@@ -158,15 +158,15 @@ impl Totals {
 
     fn print(&self) {
         for refused in &self.refused_named {
-            eprintln!("refused: {refused}");
+            eprintln!("rejected: {refused}");
         }
         let more = self.refused - self.refused_named.len() as u64;
         if more > 0 {
-            eprintln!("refused: {more} more");
+            eprintln!("rejected: {more} more");
         }
         println!(
-            "imported {} samples, {} exemplars, what is said of {} metrics; {} samples were held \
-             already, {} were refused, {} exemplars were left out",
+            "imported {} samples, {} exemplars, metadata of {} metrics; {} samples were stored \
+             already, {} were rejected, {} exemplars were omitted",
             self.accepted,
             self.exemplars,
             self.metadata,
@@ -177,7 +177,7 @@ impl Totals {
     }
 }
 
-/// An import under way.
+/// Running import.
 struct Import<'a> {
     store: &'a Store,
     head_bytes_max: u64,
@@ -208,7 +208,7 @@ impl<'a> Import<'a> {
             return Ok(());
         }
         if from.position > 0 {
-            eprintln!("{input}: goes on behind {} samples", from.samples);
+            eprintln!("{input}: continues after {} samples", from.samples);
         }
         let bar = match input {
             Input::Text(path) => {
@@ -236,7 +236,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// How far an input has been imported before.
+    /// Returns the progress of an input in earlier imports.
     async fn begun(&self, input: &Input, note_name: &str) -> Result<Progress, ToolError> {
         let Some(note) = self.store.note(note_name).await? else {
             return Ok(Progress::default());
@@ -246,13 +246,13 @@ impl<'a> Import<'a> {
         };
         let is_same = match input {
             Input::Text(path) => read::is_same_text(path, &progress)?,
-            // The name of a block is given once.
+            // Names of blocks are unique.
             Input::Block(..) => true,
         };
         Ok(if is_same { progress } else { Progress::default() })
     }
 
-    /// Leaves out what the store held before the import, and counts it.
+    /// Removes samples that were stored before the import, and counts them.
     async fn without_present(&mut self, batch: Batch) -> Result<Batch, ToolError> {
         if !self.held_days.may_have(&batch) {
             return Ok(batch);
@@ -262,7 +262,7 @@ impl<'a> Import<'a> {
         Ok(remaining.batch)
     }
 
-    /// Writes pieces as they come.
+    /// Writes pieces as they arrive.
     async fn write(
         &mut self,
         note_name: &str,

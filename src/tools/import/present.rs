@@ -1,4 +1,4 @@
-//! Samples of a batch that the store holds already.
+//! Samples of a batch that are stored already.
 
 use model::{
     Advance, Batch, BatchExemplar, Budget, HistogramSample, Labels, MatchOp, Matcher, SampleBatch,
@@ -8,13 +8,12 @@ use storage::{DayStats, Store};
 
 use crate::tools::ToolError;
 
-/// The days of which a store had samples before an import, in their order. All others need no
-/// look-up.
+/// Days with samples before an import, in order. Other days need no lookup.
 #[derive(Debug)]
 pub(super) struct HeldDays(Vec<DayStats>);
 
 impl HeldDays {
-    /// The days of a store whose head is empty.
+    /// Returns the days of a store whose head is empty.
     pub(super) fn of(store: &Store) -> HeldDays {
         HeldDays(store.days())
     }
@@ -31,16 +30,15 @@ impl HeldDays {
     }
 }
 
-/// Remainder of a batch.
+/// Rest of a batch.
 #[derive(Debug)]
 pub(super) struct Remaining {
     pub(super) batch: Batch,
-    /// Samples that were left out.
+    /// Omitted samples.
     pub(super) present_count: usize,
 }
 
-/// The samples of one series that the store holds in a range of times, in the order of their
-/// times.
+/// Stored samples of a series in a time range, sorted by time.
 #[derive(Debug, Default)]
 struct Present {
     /// Time, start, bits of the value.
@@ -48,8 +46,8 @@ struct Present {
     histograms: Vec<HistogramSample>,
 }
 
-/// Leaves out the samples of a batch that the store holds with the same time, start and value, and
-/// series without any other sample. Everything else of the batch stays.
+/// Removes samples of a batch that are stored with the same time, start timestamp and value, and
+/// series without other samples.
 pub(super) async fn without_present(
     store: &Store,
     held_days: &HeldDays,
@@ -73,7 +71,7 @@ pub(super) async fn without_present(
         let series_index = remaining.series.len() as u32;
         push_floats(&mut remaining, &labels, batch, &floats);
         remaining.push_histograms(&absent);
-        // Exemplars come in the order of their series.
+        // Exemplars are sorted by series.
         let first = batch.exemplars.partition_point(|e| (e.series_index as usize) < index);
         let exemplars = batch.exemplars[first..].iter();
         let exemplars = exemplars.take_while(|e| e.series_index as usize == index);
@@ -94,7 +92,7 @@ fn push_floats(remaining: &mut Batch, labels: &Labels, batch: &Batch, floats: &[
     }
 }
 
-/// Reads what the store holds of a series of a batch, between its first and its last time.
+/// Reads the stored samples of a series, within the times of its samples in the batch.
 async fn find(
     store: &Store,
     held_days: &HeldDays,
@@ -149,7 +147,7 @@ impl Present {
     fn has_histogram(&self, sample: &HistogramSample) -> bool {
         let place = self.histograms.partition_point(|held| held.timestamp_ms < sample.timestamp_ms);
         self.histograms.get(place).is_some_and(|held| {
-            // What is stored of resets depends on the samples around.
+            // The stored reset hint depends on neighboring samples.
             let reset_hint = sample.histogram.reset_hint;
             held.timestamp_ms == sample.timestamp_ms
                 && held.start_ms == sample.start_ms

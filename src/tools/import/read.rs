@@ -1,4 +1,4 @@
-//! Reading files into batches, on a thread of its own.
+//! Reads files into batches, on a separate thread.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,39 +19,39 @@ use super::labels::AddedLabels;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// How far an input has been imported.
+/// Progress of an input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Progress {
     /// Bytes of a text, or series of a block.
     pub(super) position: u64,
-    /// The checksum of these bytes, by which it is known that they are the same still.
+    /// Checksum of these bytes, which detects changes.
     pub(super) crc32c: u32,
-    /// Samples up to there.
+    /// Samples up to the position.
     pub(super) samples: u64,
-    /// Whether that is all.
+    /// True at the end of the input.
     pub(super) is_done: bool,
 }
 
-/// A part of an input, and how far it reaches.
+/// Part of an input, with the progress at its end.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) batch: Batch,
     pub(super) progress: Progress,
-    /// Histograms that cannot be, up to [`INVALID_NAMED_MAX`] of them in words.
+    /// Texts of invalid histograms, up to [`INVALID_NAMED_MAX`].
     pub(super) invalid: Vec<String>,
-    /// How many there are in all.
+    /// Number of invalid histograms.
     pub(super) invalid_count: u64,
 }
 
-/// Invalid histograms of a piece that are named.
+/// Maximum number of invalid histograms of a piece that are named.
 const INVALID_NAMED_MAX: usize = 8;
 
-/// Why reading has ended.
+/// Reason for the end of reading.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// The input is no good.
+    /// The input is invalid.
     Format(FormatError),
-    /// Nobody wants more.
+    /// The receiver is gone.
     Unwanted,
 }
 
@@ -61,11 +61,11 @@ impl From<FormatError> for Stopped {
     }
 }
 
-/// Pieces on their way.
+/// Sender of pieces.
 struct Pieces {
     batcher: Batcher,
     progress: Progress,
-    /// Samples of a block.
+    /// Samples read of a block.
     taken: u64,
     invalid: Vec<String>,
     invalid_count: u64,
@@ -84,7 +84,7 @@ impl Pieces {
         }
     }
 
-    /// Hands over what has been read, if that is enough.
+    /// Sends a piece if the batch is full.
     fn send_if_full(&mut self) -> Result<(), Stopped> {
         if self.batcher.is_full() { self.send() } else { Ok(()) }
     }
@@ -105,9 +105,9 @@ impl Pieces {
     }
 }
 
-/// Reads the beginning of a file or block. A pipe is left alone: what is read of it is gone.
+/// Checks the start of a file or block. A pipe is not checked, because it can be read only once.
 ///
-/// Errors: it is not what it is taken for.
+/// Errors: the format is wrong.
 pub(super) fn check_start(input: &Input) -> Result<(), FormatError> {
     match input {
         Input::Text(path) => {
@@ -123,7 +123,7 @@ pub(super) fn check_start(input: &Input) -> Result<(), FormatError> {
     }
 }
 
-/// Reads a text behind what has been imported of it.
+/// Reads the part of a text that is not imported yet.
 pub(super) fn read_text(
     path: &Path,
     added: &AddedLabels,
@@ -136,7 +136,7 @@ pub(super) fn read_text(
     let mut reader = Reader::new(&name, input);
     let mut pieces = Pieces::new(from, sender);
     while let Some(entry) = reader.next_entry()? {
-        // All of it is read, so that what follows is understood, and all of it checked.
+        // The imported part is parsed again as context, and its checksum verified.
         if reader.byte_count() <= from.position {
             continue;
         }
@@ -149,8 +149,7 @@ pub(super) fn read_text(
                     pieces.batcher.exemplar(&labels, exemplar);
                 }
                 pieces.progress.samples += 1;
-                // Nothing read so far has not been handed over: a sample comes behind what is
-                // said of its metric.
+                // All read samples are sent: metadata precede the samples of their metric.
                 pieces.progress.position = reader.byte_count();
                 pieces.progress.crc32c = reader.input().crc32c;
                 pieces.send_if_full()?;
@@ -162,8 +161,8 @@ pub(super) fn read_text(
     pieces.finish()
 }
 
-/// Whether a text begins with what has been imported, and nothing else has come behind it where
-/// that was all.
+/// Returns whether a text starts with the imported part, and a completely imported text has not
+/// grown.
 pub(super) fn is_same_text(path: &Path, progress: &Progress) -> Result<bool, FormatError> {
     let file = File::open(path).map_err(|source| io_error(path, source))?;
     let len = file.metadata().map_err(|source| io_error(path, source))?.len();
@@ -184,7 +183,7 @@ pub(super) fn is_same_text(path: &Path, progress: &Progress) -> Result<bool, For
     }
 }
 
-/// Reads the series of a block behind those that have been imported.
+/// Reads the series of a block that are not imported yet.
 pub(super) fn read_block(
     folder: &Path,
     added: &AddedLabels,
@@ -222,7 +221,7 @@ impl Pieces {
                 return Ok(());
             }
         }
-        // They count as imported once their series is.
+        // Samples count as imported once their series is complete.
         self.taken += 1;
         self.send_if_full()
     }
@@ -232,7 +231,7 @@ fn io_error(path: &Path, source: io::Error) -> FormatError {
     FormatError::Io { path: path.display().to_string(), source }
 }
 
-/// Sums up what has been read.
+/// Reader that computes a checksum.
 struct Summed<R> {
     input: R,
     crc32c: u32,

@@ -1,4 +1,4 @@
-//! Requests against a store in memory.
+//! Write requests to a store in memory.
 
 mod otlp;
 
@@ -60,7 +60,7 @@ impl Receiver {
         held
     }
 
-    /// Sends a message of the second protocol: the answer with what it says was written.
+    /// Sends a message of the second protocol. Returns the response with the counts written.
     async fn send_v2(&self, message: &[u8]) -> (StatusCode, String, Option<[u64; 3]>) {
         let request = Request::post("/api/v1/write")
             .header(header::CONTENT_TYPE, V2_TYPE)
@@ -85,7 +85,7 @@ impl Receiver {
         (status, String::from_utf8(body.to_vec()).unwrap(), written)
     }
 
-    /// Every sample of a metric, by series.
+    /// Returns all samples of a metric, by series.
     async fn samples(&self, metric: &str) -> Vec<(String, Vec<(i64, f64)>)> {
         let matcher = Matcher::new(MatchOp::Equal, "__name__", metric).unwrap();
         let selection = Selection {
@@ -113,7 +113,7 @@ impl Receiver {
             .collect()
     }
 
-    /// The sum of a metric's series that have all these values among their labels.
+    /// Returns the sum over series of a metric that have all these label values.
     fn metric(&self, name: &str, values: &[&str]) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name).unwrap();
@@ -131,7 +131,7 @@ impl Receiver {
 
 const V2_TYPE: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
 
-/// A series with one sample: labels, time, value.
+/// Series with one sample: labels, time, value.
 type OneSample<'a> = (&'a [(&'a str, &'a str)], i64, f64);
 
 fn message(series: &[OneSample<'_>]) -> Vec<u8> {
@@ -189,7 +189,7 @@ async fn good_series_are_kept_and_bad_ones_named() {
             .metric("tessella_remote_write_samples_rejected_total", &["1", "float", reason]);
         assert_eq!(rejected, 1.0, "{reason}");
     }
-    // Sent again, what was stored is stored once.
+    // Repeated samples are stored once.
     let body = compressed(&message(&[(good, now, 1.0)]));
     assert_eq!(receiver.send(body).await.0, StatusCode::NO_CONTENT);
     assert_eq!(receiver.samples("up").await[0].1, [(now, 1.0)]);
@@ -268,7 +268,7 @@ async fn other_formats_are_refused_before_the_body_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_send_is_let_go() {
+async fn a_client_that_does_not_send_times_out() {
     let receiver = Receiver::new(Limits::default()).await;
     let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let (status, text) = receiver.send(never).await;
@@ -313,7 +313,7 @@ async fn large_messages_take_the_other_thread_and_end_alike() {
 }
 
 #[tokio::test]
-async fn a_closed_store_asks_to_come_back() {
+async fn a_closed_store_asks_to_retry() {
     let receiver = Receiver::new(Limits::default()).await;
     receiver.store.close().await.unwrap();
     let series: &[(&str, &str)] = &[("__name__", "up")];
@@ -321,13 +321,13 @@ async fn a_closed_store_asks_to_come_back() {
     assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the store is closed\n"));
 }
 
-/// The same series as [`message`] makes, for the second protocol.
+/// Returns the series of [`message`] for the second protocol.
 fn message_v2(series: &[OneSample<'_>]) -> v2::Request {
     v2::Request::of(&WriteRequest::decode(&message(series)[..]).unwrap())
 }
 
 #[tokio::test]
-async fn the_second_protocol_says_how_much_was_written() {
+async fn the_second_protocol_returns_the_counts_written() {
     let receiver = Receiver::new(Limits::default()).await;
     let now = now_ms();
     let a: &[(&str, &str)] = &[("__name__", "up"), ("job", "a")];
@@ -336,7 +336,7 @@ async fn the_second_protocol_says_how_much_was_written() {
     let body = request.encode_to_vec();
     let done = (StatusCode::NO_CONTENT, String::new(), Some([2, 0, 0]));
     assert_eq!(receiver.send_v2(&body).await, done);
-    // What is held already counts as written.
+    // Duplicates count as written.
     assert_eq!(receiver.send_v2(&body).await, done);
     assert_eq!(receiver.samples("up").await[1].1, [(now, 2.0)]);
 
@@ -406,7 +406,7 @@ async fn series_of_the_second_protocol_are_refused_in_the_words_of_prometheus() 
     .await;
     assert!(receiver.samples("up").await.is_empty());
 
-    // An exemplar that leads nowhere is named, and the sample beside it kept.
+    // An exemplar with an invalid reference is rejected, its sample stored.
     let mut request = good.clone();
     let exemplar = v2::Exemplar { labels_refs: vec![1], value: 1.0, timestamp: now };
     request.timeseries[0].exemplars.push(exemplar);
@@ -422,7 +422,7 @@ async fn series_of_the_second_protocol_are_refused_in_the_words_of_prometheus() 
 }
 
 #[tokio::test]
-async fn exemplars_and_metadata_are_kept_and_late_exemplars_told_to_senders_of_v2() {
+async fn exemplars_and_metadata_are_stored_and_late_exemplars_reported_to_senders_of_v2() {
     let receiver = Receiver::new(Limits::default()).await;
     let now = now_ms();
     let up: &[(&str, &str)] = &[("__name__", "up")];
@@ -437,7 +437,7 @@ async fn exemplars_and_metadata_are_kept_and_late_exemplars_told_to_senders_of_v
     });
     let kept = (StatusCode::NO_CONTENT, String::new());
     assert_eq!(receiver.send(compressed(&v1.encode_to_vec())).await, kept);
-    // Out of order: of one time, and of a lower value.
+    // Out of order: same time, lower value.
     v1.timeseries[0].exemplars = vec![exemplar(now, 1.0)];
     assert_eq!(receiver.send(compressed(&v1.encode_to_vec())).await, kept);
 
@@ -475,7 +475,7 @@ async fn a_request_is_read_by_its_content_type() {
     let now = now_ms();
     let up: &[(&str, &str)] = &[("__name__", "up")];
     let request = message_v2(&[(up, now, 1.0)]).encode_to_vec();
-    // Each message means nothing to the other reader, and is told from damage.
+    // Each message is empty to the other decoder, but damage is an error.
     let read_as_v1 = receiver.send(compressed(&request)).await;
     assert_eq!(read_as_v1, (StatusCode::NO_CONTENT, String::new()));
     let read_as_v2 = receiver.send_v2(&message(&[(up, now, 1.0)])).await;

@@ -1,4 +1,4 @@
-//! Requests of OTLP.
+//! OTLP requests.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use wire::otlp::Settings;
 
 use super::*;
 
-/// A request of one gauge, in JSON.
+/// Returns a request with one gauge, in JSON.
 fn body(metric: &str, time_ms: i64, attributes: &str) -> String {
     format!(
         r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"{metric}","gauge":{{"dataPoints":[{{"timeUnixNano":"{time_ms}000000","asInt":"1","attributes":[{attributes}]}}]}}}}]}}]}}]}}"#
