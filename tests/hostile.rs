@@ -2,8 +2,7 @@
 //! takes a bounded amount of memory, keeps nobody else from being served, and changes nothing that
 //! is stored.
 //!
-//! What a case is about is tested beside the code as well; here it is that nothing between the
-//! socket and that code gives way.
+//! Unit tests cover the decoders; these tests cover all between the socket and the decoders.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground gives way")]
@@ -111,7 +110,7 @@ fn remote_write_bodies() -> Vec<Case> {
         case(name, write_request(V1, &snappy(message)), statuses)
     };
     let literal = |declared: u64| [&varint(declared)[..], b"\x00a"].concat();
-    // Copies of 64 bytes of one literal: 3 bytes stand for 64.
+    // Copies of 64 bytes of one literal: 3 bytes decompress to 64.
     let bomb = |unpacked: usize| {
         let mut body = [&varint(unpacked as u64)[..], b"\x00\n"].concat();
         for _ in 0..unpacked / 64 {
@@ -335,7 +334,7 @@ fn noise() -> Vec<Case> {
                 body.len()
             );
             let bytes = [head.as_bytes(), &body].concat();
-            // Pages take no parameters; the admin API is off, which Prometheus answers with 500.
+            // Pages have no parameters; the disabled admin API responds with 500, as in Prometheus.
             let statuses: &[u16] = &[0, 200, 204, 400, 403, 404, 405, 415, 422, 500];
             let statuses = if path.contains("/admin/") { statuses } else { &statuses[..9] };
             cases.push(case(&format!("noise: {method} {path}"), bytes, statuses));
@@ -557,7 +556,7 @@ fn connections_without_a_request_keep_no_new_client_out() {
             let mut stream = TcpStream::connect(&server.address).unwrap();
             let head: &[u8] =
                 if at % 2 == 0 { b"" } else { b"GET /-/ready HTTP/1.1\r\nHost: x\r\nX-Never-" };
-            // It may have been closed already, for those that came behind it.
+            // It may have been closed for later connections.
             let _ = stream.write_all(head);
             stream
         })

@@ -264,7 +264,7 @@ fn overload_leaves_memory_bounded_queries_answered_and_acknowledged_samples_whol
         let heavy: Vec<_> = (0..heavy_clients)
             .map(|client| scope.spawn(move || ask_heavy(address, client, stop)))
             .collect();
-        // Longer where the machine is so slow that nothing is too much yet.
+        // Longer on a slow machine, until the load reaches a limit.
         let started = Instant::now();
         let is_overload =
             || bomb.figures()[2] > 0 && accounts[0].figures()[1] > 0 || started.elapsed() > LONGEST;

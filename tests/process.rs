@@ -454,7 +454,7 @@ fn a_second_writer_on_a_disk_is_an_error_and_the_first_continues() {
     }
     assert_eq!(connection.write(&one_sample("x", now_ms() + 1)).unwrap().0, 204);
     assert_eq!(first.get("/-/ready").0, 200);
-    // What only reads needs no lock, and takes none.
+    // Readers take no lock.
     let reader = Process::start(directory.path(), &["--mode=reader", "--reader.lag=200ms"]);
     reader.get_until("/api/v1/query?query=count(x)", "\"1\"");
     assert_eq!(outcome(&["verify", &url]).0, Some(0));

@@ -17,7 +17,7 @@ const TRIES_MAX: usize = 100;
 /// A part of the names of functions that compute queries.
 const ENGINE: &str = "engine::";
 
-/// Calls something while a thread asks one query after the other.
+/// Calls a function while a thread sends queries.
 fn under_load<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -110,7 +110,7 @@ fn promtool_collects_all_it_asks_for() {
         assert!(output.status.success(), "{output:?}");
         files_of(&folder.path().join("debug.tar.gz"))
     };
-    // It takes samples for half a minute.
+    // It samples for half a minute.
     let files = under_load(&server, || collect("all"));
     let names: Vec<&str> = files.keys().map(String::as_str).collect();
     let profiles = ["block.pb", "cpu.pb", "goroutine.pb", "heap.pb"];

@@ -18,7 +18,7 @@ use testkit::{Server, TemporaryDirectory, request, temporary_directory};
 
 const SCRIPT: &str = "start_timestamps.test";
 
-/// The script, or nothing and a line that says so where it is absent.
+/// Returns the script; `None`, with a message, if it is absent.
 fn script() -> Option<Script> {
     let dir = std::env::var_os("PROMQLTEST_DIR").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/promqltest"),

@@ -12,8 +12,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Crates with the maximum number of their modules that may be in import cycles.
-const CRATES: [(&str, usize); 4] =
-    [("storage/src", 0), ("storage/model/src", 0), ("engine/src", 0), ("src", 0)];
+const CRATES: [(&str, usize); 6] = [
+    ("storage/src", 0),
+    ("storage/model/src", 0),
+    ("engine/src", 0),
+    ("src", 0),
+    ("wire/src", 0),
+    ("formats/src", 0),
+];
 
 #[test]
 fn modules_in_import_cycles_stay_few() {
@@ -166,7 +172,7 @@ fn read_tokens(file: &Path) -> Vec<Token> {
     without_tests(&tokens(&text))
 }
 
-/// The tokens of a text without comments, strings and characters.
+/// Returns the tokens of a text without comments, strings and characters.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut line = 1;
@@ -191,7 +197,7 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// The length of the comment that a text begins with.
+/// Returns the length of the comment at the start of a text.
 fn comment_len(text: &str) -> Option<usize> {
     if text.starts_with("//") {
         return Some(text.find('\n').unwrap_or(text.len()));
@@ -199,7 +205,7 @@ fn comment_len(text: &str) -> Option<usize> {
     text.starts_with("/*").then(|| text.find("*/").map_or(text.len(), |at| at + 2))
 }
 
-/// The length of the string or character that a text begins with, lifetimes included.
+/// Returns the length of the string, character or lifetime at the start of a text.
 fn literal_len(text: &str) -> Option<usize> {
     if let Some(raw) = text.strip_prefix("br").or_else(|| text.strip_prefix('r')) {
         let hashes = raw.len() - raw.trim_start_matches('#').len();
@@ -250,7 +256,7 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
     kept
 }
 
-/// The end of the item, statement or field whose attributes begin at a token.
+/// Returns the end of the item, statement or field whose attributes start at a token.
 fn item_end(tokens: &[Token], mut at: usize) -> usize {
     while is_text(tokens, at, "#") {
         at = group_end(tokens, at + 1);
@@ -274,7 +280,7 @@ fn item_end(tokens: &[Token], mut at: usize) -> usize {
     at
 }
 
-/// The end of the group of brackets that begins at a token.
+/// Returns the end of the group of brackets that starts at a token.
 fn group_end(tokens: &[Token], start: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(start) {
@@ -290,13 +296,14 @@ fn group_end(tokens: &[Token], start: usize) -> usize {
     tokens.len()
 }
 
-/// The modules that are declared with a file of their own.
+/// Returns the modules that are declared without a body.
 fn declared_modules(tokens: &[Token]) -> Vec<String> {
     let is_declaration = |at: &usize| is_text(tokens, *at, "mod") && is_text(tokens, at + 2, ";");
     (0..tokens.len()).filter(is_declaration).map(|at| tokens[at + 1].text.clone()).collect()
 }
 
-/// The paths that begin with `crate` or `super`, from the root of the crate, and their lines.
+/// Returns the paths that start with `crate` or `super`, from the root of the crate, and their
+/// lines.
 fn paths(tokens: &[Token], module: &[String]) -> Vec<(Vec<String>, usize)> {
     let mut found = Vec::new();
     let mut at = 0;

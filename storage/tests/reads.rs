@@ -175,7 +175,7 @@ fn one_metric_among_many_takes_few_reads() {
         assert!(of_day.reads <= 12, "{of_day:?}");
         assert!(of_days.reads <= 2 * 8, "{of_days:?}");
 
-        // The blocks of the metric are what the set holds.
+        // The set holds the blocks of the metric.
         let store = Store::open_in(&memory, options()).await.expect("the store can be opened");
         let day = selection(wanted(), 0, DAY_MS - 1);
         let set = store.select(&day, &Budget::unlimited()).await.expect("it can be loaded");

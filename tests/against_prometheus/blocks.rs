@@ -25,7 +25,7 @@ fn imported_blocks_answer_as_the_prometheus_that_wrote_them() {
     for (number, encodings) in ENCODINGS.iter().enumerate() {
         let directory = temporary_directory(&format!("blocks-{number}"));
         let blocks = write_blocks(&binary, directory.path(), &target, encodings);
-        // One that scrapes nothing, so that what it knows stays as it is.
+        // Without scrapes, so that its samples do not change.
         let peer = format!("127.0.0.1:{}", free_port());
         let peer_directory = directory.path().join("peer");
         std::fs::create_dir(&peer_directory).unwrap();
@@ -73,7 +73,7 @@ fn import_as_of_thanos(folder: &Path, store: &Path, end: u64) {
     assert_ne!(all, "0");
 }
 
-/// Lets Prometheus scrape for a while, and takes a snapshot, which is blocks.
+/// Runs scrapes of Prometheus for a while, and makes a snapshot, which has blocks.
 fn write_blocks(binary: &str, directory: &Path, target: &str, encodings: &str) -> PathBuf {
     let address = format!("127.0.0.1:{}", free_port());
     let config = format!(

@@ -25,7 +25,7 @@ fn cardinality_is_that_of_a_prometheus_that_was_sent_the_same() {
     let now_ms = now.as_millis() as i64 - 60_000;
     let mut request = RequestEncoder::default();
     for series in 0..90_i64 {
-        // No two counts of one list are equal, as the order of those is not told.
+        // The counts of a list are unique, as the order of equal ones is undefined.
         let metric = ["requests_total", "latency_ß", "up"][(series % 10).min(2) as usize % 3];
         let mut labels = vec![("__name__".to_owned(), metric.to_owned())];
         labels.push(("instance".to_owned(), format!("host-{series}")));

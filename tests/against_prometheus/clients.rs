@@ -21,7 +21,7 @@ fn samples(end: i64) -> Vec<u8> {
         });
         encoder.push_with_exemplars(&encode_labels(labels.iter().copied()), samples, exemplars);
     };
-    // Sorted by labels: Prometheus answers in the order in which series came.
+    // Sorted by labels, as Prometheus responds in the order of arrival.
     for job in JOBS {
         for (place, bound) in ["+Inf", "0.1", "0.5", "1"].into_iter().enumerate() {
             let labels = [("__name__", "latency_seconds_bucket"), ("job", job), ("le", bound)];

@@ -63,7 +63,7 @@ fn answers_are_those_of_the_prometheus_that_wrote_the_samples() {
     wait_for(Duration::from_secs(seconds + 60), || {
         all().all(|at| first_value(at, "min(count_over_time(up[1h]))") >= seconds as f64)
     });
-    // Late enough to hold the whole run, early enough that every sample has arrived.
+    // Late enough to cover the run, early enough that every sample has arrived.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let end = now.as_secs() - 1;
     wait_for(Duration::from_secs(60), || {
@@ -158,7 +158,7 @@ fn compare_metadata(peer: &str, address: &str) -> Vec<String> {
         assert_eq!(status, 200, "{body}");
         let mut body: Value = serde_json::from_str(&body).unwrap();
         let mut metrics = std::mem::take(body["data"].as_object_mut().unwrap());
-        // Of two kinds, one of which is told at a time.
+        // Of two types, of which one is reported at a time.
         metrics.remove("target_alternating");
         metrics
     };

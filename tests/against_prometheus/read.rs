@@ -110,7 +110,7 @@ fn a_prometheus_answers_over_series_that_it_reads_from_us() {
             }
         }
     }
-    // Of names and values Prometheus asks remote read for nothing.
+    // Prometheus does not use remote read for names and values.
     let path = "/api/v1/series?match[]=up";
     let (expected, found) = (get(&server.address, path), get(&peer, path));
     if expected != found {

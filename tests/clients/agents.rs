@@ -24,7 +24,7 @@ fn serve_metrics(page: impl Fn(usize) -> String + Send + 'static) -> String {
                 ..=SCRAPES => ("200 OK", page(number)),
                 _ => ("503 Service Unavailable", String::new()),
             };
-            // A client that went away asks again.
+            // A client that disconnects retries.
             let _ = answer(stream, status, &body);
         }
     });

@@ -45,7 +45,7 @@ impl Receiver {
         format!("http://{}{path}", self.server.address)
     }
 
-    /// The value of a query that returns one sample; none where it returns nothing.
+    /// Returns the value of a query with one sample; `None` without a result.
     fn value(&self, query: &str) -> Option<f64> {
         let path = format!("/api/v1/query?query={}", percent_encode(query));
         let (status, body) = get(&self.server.address, &path);

@@ -18,7 +18,7 @@ const AGE_MS: i64 = 3 * 3_600_000;
 const KINDS: [(&str, i32); 2] = [("crash_floats", 2), ("crash_histograms", 3)];
 /// Exemplars of a request: one of each series.
 const EXEMPLARS: usize = KINDS.len() * SERIES;
-/// Exemplars that the ring holds, which are those of whole requests.
+/// Number of exemplars in the ring, a multiple of those of a request.
 pub const RING: usize = 60 * EXEMPLARS;
 /// Entries of metadata that are kept of a metric.
 const ENTRIES: usize = 10;

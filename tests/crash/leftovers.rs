@@ -27,7 +27,7 @@ const LISTS: [&str; 2] = ["manifest", "compactions"];
 fn bytes_below(folder: &Path) -> (u64, u64) {
     let are_lists = LISTS.iter().any(|name| folder.ends_with(name));
     let (mut bytes, mut files) = (0, 0);
-    // What goes meanwhile is not counted.
+    // Files that are deleted meanwhile do not count.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(metadata) = entry.metadata() else { continue };
         let is_new = || metadata.modified().unwrap() > SystemTime::now() - AGE;
@@ -72,8 +72,7 @@ fn come_to_rest(server: &Server, folder: &Path, bytes_max: impl Fn(u64) -> u64) 
     }
 }
 
-/// Sends all that a store has taken to another one, and compares what they take; where their files
-/// cannot be seen, nothing.
+/// Sends all requests of a store to another one, and compares their sizes, if they are on a disk.
 pub fn check(killed: &Site, whole: &Site, senders: &[Box<dyn Sender>]) {
     let (Some(killed_folder), Some(whole_folder)) = (&killed.folder, &whole.folder) else { return };
     let mut server = whole.start();

@@ -28,10 +28,10 @@ use testkit::{Server, command, get, percent_encode, temporary_directory};
 /// Kills of an ordinary run, on a disk and in each bucket.
 const KILLS: u64 = 6;
 const KILLS_S3: u64 = 3;
-/// Kills after which the next store is begun: each start is followed by a look at all of it.
+/// Number of kills for each store: each start is followed by a check of all of it.
 const KILLS_PER_STORE: u64 = 25;
-/// The life of a server between two kills; in a long run some live longer, so that files are merged
-/// and deleted.
+/// Maximum life of a server between two kills; in a long run some live longer, for compaction and
+/// garbage collection.
 const LIFE_MS_MAX: u64 = 2_000;
 const LONG_LIFE_MS_MAX: u64 = 15_000;
 /// Life of a server that is killed while it opens the store.
@@ -75,10 +75,10 @@ impl Book {
 
 /// A sender, which knows the samples that must be stored.
 trait Sender: Send {
-    /// Sends the request with a number; the status and the text of the answer.
+    /// Sends a request by its number; returns the status and the text of the response.
     fn send(&self, connection: &mut Connection, request: usize) -> std::io::Result<(u16, String)>;
 
-    /// Sends until the server is gone, and counts what is acknowledged.
+    /// Sends until the server ends, and counts the acknowledged requests.
     fn run(&mut self, address: &str, acknowledged: &AtomicUsize) {
         let Ok(mut connection) = Connection::open(address) else {
             return;
@@ -112,8 +112,8 @@ trait Sender: Send {
         }
     }
 
-    /// Compares everything that is stored with the book, and learns from it what has become of
-    /// requests without an answer; returns how many samples there were.
+    /// Compares all stored samples with the book, and adds the outcome of requests without a
+    /// response; returns the number of samples.
     fn check(&mut self, address: &str) -> usize;
     fn book(&self) -> &Book;
     fn book_mut(&mut self) -> &mut Book;
@@ -126,14 +126,14 @@ enum Place {
     Emulator(Emulator),
 }
 
-/// One of them.
+/// A store at a location.
 struct Site {
     url: String,
     /// Folder of its files, if they are on a disk.
     folder: Option<PathBuf>,
     /// Environment variables of its processes.
     variables: Vec<(&'static str, String)>,
-    /// The log is small, so that kills hit sealing too: where writes take long, smaller.
+    /// Size of the log: small, so that kills hit sealing, too, and smaller for slow stores.
     log_bytes: u32,
 }
 
@@ -207,7 +207,7 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Kills processes on stores at a place so often, and looks at all that is stored after each start.
+/// Kills processes on stores at a location, and checks all stored samples after each start.
 fn kill_and_look(name: &str, place: &Place, kills: u64) {
     let default_seed = if kills > KILLS { now_ms() as u64 } else { 1 };
     let seed = number_from_environment("CRASH_SEED", default_seed);
@@ -218,7 +218,7 @@ fn kill_and_look(name: &str, place: &Place, kills: u64) {
     for (number, first) in (0..kills).step_by(KILLS_PER_STORE as usize).enumerate() {
         let [site, whole] =
             ["", "-whole"].map(|what| place.site(directory.path(), &format!("{number}{what}")));
-        // A long run takes its time to see that nothing stays of what crashes have left.
+        // A long run also checks that leftovers of crashes are deleted.
         let whole = (kills > KILLS_PER_STORE).then_some(&whole);
         let count = KILLS_PER_STORE.min(kills - first);
         let (more_acknowledged, more_stored) = one_store(&site, count, whole, &mut random);
@@ -274,7 +274,7 @@ fn one_store(site: &Site, kills: u64, whole: Option<&Site>, random: &mut Random)
     let stored: usize = senders.iter_mut().map(|sender| sender.check(&server.address)).sum();
     let partitions = metric(&server.address, "tessella_storage_partitions");
     assert!(kills < KILLS || partitions >= 1.0, "nothing was sealed between the kills");
-    // Nothing that is read twice differs, and nothing was repaired by reading.
+    // A second read returns the same, as reading repairs nothing.
     let again: usize = senders.iter_mut().map(|sender| sender.check(&server.address)).sum();
     assert_eq!(stored, again);
     drop(server);

@@ -11,7 +11,7 @@ use testkit::{Server, TemporaryDirectory, get, temporary_directory};
 
 const HOUR_MS: i64 = 3_600_000;
 const WRITES: usize = 50;
-/// A sync is held for as long as the machine takes.
+/// Without a timeout of writes, as a sync can be blocked for long on a busy machine.
 const ARGS: [&str; 2] = ["--self-metrics=false", "--storage.write-timeout=1h"];
 
 /// A server whose syncs are logged and can be blocked.
@@ -103,7 +103,7 @@ fn an_acknowledgement_waits_for_a_sync_that_is_held() {
     });
     let is_begun = || watched.lines_from(bytes).0.iter().any(|l| is_of(l, "begin", &folder).0);
     wait_for("sync of the log", is_begun);
-    // The server goes on meanwhile, and shows nothing of what is not synced.
+    // Meanwhile the server works, without the samples that are not synced.
     for _ in 0..10 {
         let (status, text) = get(&watched.server.address, "/api/v1/labels");
         assert!(status == 200 && text.contains(r#""data":[]"#), "{status} {text}");

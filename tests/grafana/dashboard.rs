@@ -183,7 +183,7 @@ impl Dashboard {
         faults.iter().map(|fault| format!("{}: {fault}", self.uid)).collect()
     }
 
-    /// Ids that are used twice, and panels that lie upon others or beyond the grid.
+    /// Returns duplicate ids, and panels that overlap others or exceed the grid.
     fn place_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut ids = BTreeSet::new();

@@ -14,7 +14,7 @@ use serde_json::Value;
 use testkit::remote_write::{Connection, RequestEncoder, encode_labels};
 use testkit::{Server, get, percent_encode, request, temporary_directory};
 
-/// Panels that show nothing while all is well: dashboard, title, reason.
+/// Panels without data in normal operation: dashboard, title, reason.
 const EMPTY: [(&str, &str, &str); 1] = [(
     "tessella-overview",
     "New series refused",
@@ -75,7 +75,7 @@ fn post(server: &Server, path: &str, form: &str) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-/// The values of a variable, as Grafana asks for them.
+/// Returns the values of a variable, as Grafana queries them.
 fn values_of(server: &Server, query: &str, now: i64) -> Vec<String> {
     let inner = query.strip_prefix("label_values(").unwrap().strip_suffix(')').unwrap();
     let (selector, label) = inner.rsplit_once(", ").unwrap();
@@ -171,7 +171,7 @@ fn every_query_of_every_dashboard_has_an_answer() {
 /// Maximum number of series that a server writes about itself, after requests of many kinds.
 const OWN_SERIES_MAX: usize = 350;
 
-/// Handlers that are asked once, so that the server has series of each.
+/// Handlers that get one request each, so that the server has series of each.
 const ASKED: [&str; 12] = [
     "/api/v1/labels",
     "/api/v1/label/job/values",

@@ -44,7 +44,7 @@ fn sealed_days_are_read_from_disk_or_ahead_of_queries() {
     assert!(metric(&server.address, "tessella_storage_disk_cache_hits_total") > 0);
     stop(server);
 
-    // Read ahead into memory: what is asked for the first time is there without the object store.
+    // Read ahead into memory: a first query needs no object store.
     let server = place.start(&["--storage.warm-up-span=2d", "--storage.read-timeout=1s"]);
     wait_for("warm cache", || metric(&server.address, "tessella_storage_warmed_bytes_total") > 0);
     wait_for("index", || metric(&server.address, "tessella_storage_index_cache_bytes") > 0);

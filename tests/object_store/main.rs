@@ -86,7 +86,7 @@ fn recovers(place: &dyn Place, now: i64, old: &Contents) -> Contents {
     merged(&[&recent, &more])
 }
 
-/// A second writer takes over, where the store is not locked.
+/// A second writer takes over, unless the store is locked.
 fn fences(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> Contents {
     let mut first = place.open(&Settings::default());
     let Some(mut second) = place.take_over() else {
@@ -97,7 +97,7 @@ fn fences(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> Con
     for _ in 0..2 {
         let error = first.write(&refused).unwrap_err();
         let parts = ["another process has taken over this store", "it has been taken over by"];
-        // It stops once it knows, and answers any request in that way meanwhile.
+        // It stops once it has noticed; until then it responds to all requests with that error.
         let is_over = error.starts_with(nodes::NO_ANSWER) || error == "Service Unavailable";
         assert!(is_over || parts.iter().any(|part| error.contains(part)), "{error}");
     }
@@ -115,7 +115,7 @@ fn deletes(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> (C
     let keeping = Settings::default();
     let (mut old, mut recent) = (old.clone(), recent.clone());
     let mut node = place.open(&keeping);
-    // One series as a whole, and a part of another.
+    // One whole series, and a part of another.
     node.delete(1, now - 10 * DAY_MS, now);
     old.remove(&1);
     recent.remove(&1);
@@ -142,7 +142,7 @@ fn deletes(place: &dyn Place, now: i64, old: &Contents, recent: &Contents) -> (C
     (old, recent)
 }
 
-/// Another process opens a copy, which has nothing in common with the store.
+/// Another process opens a copy, which is independent of the store.
 fn copies(place: &dyn Place, now: i64, all: &Contents) {
     let keeping = Settings::default();
     let mut node = place.open(&keeping);

@@ -177,7 +177,7 @@ impl Node for InProcess {
     }
 
     fn kill(self: Box<Self>) {
-        // Nothing is written out: dropping closes nothing, and its tasks end with the runtime.
+        // Dropping does not close the store; its tasks end with the runtime.
         self.runtime.shutdown_background();
     }
 
@@ -215,13 +215,13 @@ impl Processes {
         Processes { url, args: Vec::new(), variables: emulator.variables.clone() }
     }
 
-    /// In a bucket, of which something else tells more.
+    /// Creates a location in a bucket, without the flags that name its server.
     pub fn on_bucket() -> Processes {
         let url = format!("s3://{BUCKET}/some/prefix");
         Processes { url, args: Vec::new(), variables: Vec::new() }
     }
 
-    /// With these flags instead of those that name the server.
+    /// Replaces the flags that name the server.
     pub fn with_args(mut self, args: &[&str]) -> Processes {
         self.args = args.iter().map(|arg| (*arg).to_owned()).collect();
         self

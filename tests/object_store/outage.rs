@@ -52,7 +52,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, dropping: &AtomicBool) {
             break;
         }
     }
-    // Either may be gone already.
+    // Either may have ended.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 

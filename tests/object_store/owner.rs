@@ -31,7 +31,7 @@ fn a_second_server_waits_until_the_first_has_ended() {
     first.child.0.kill().unwrap();
     first.child.0.wait().unwrap();
     second.wait_until_ready();
-    // One that stops gives the store back.
+    // A server that stops releases the store.
     let third = start_waiting(&place, &second);
     stop(second);
     third.wait_until_ready();

@@ -41,7 +41,7 @@ fn check(url: &str, endpoint: &str, variables: &[(&str, &str)], problem: &str, a
     }
 }
 
-/// A server that gives each request the same answer, until the test has ended.
+/// A server with one response to all requests, for the duration of the test.
 fn same_answer(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());

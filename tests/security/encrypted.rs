@@ -54,7 +54,7 @@ fn http_to_a_tls_port_is_an_error_in_words() {
     let answer = Client::plain().get(&server.address, READY);
     let told = (answer.status, answer.body.as_str());
     assert_eq!(told, (400, "Client sent an HTTP request to an HTTPS server.\n"));
-    // A certificate of another authority is none that this client takes.
+    // The client does not trust another authority.
     let other = Client::trusting(&Authority::new("others"));
     assert!(other.ask(&server.address, "GET", READY, "").is_err());
     assert_eq!(ground.client().get(&server.address, READY).status, 200);

@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{Ground, PATIENCE, Server, TLS, hash};
 
-/// Flags of a server that does not give up a client that reads nothing.
+/// Flags of a server without a timeout for clients that do not read.
 const PATIENT: [&str; 2] = ["--web.write-stall-timeout=1h", "--web.write-timeout=1h"];
 
 /// An encrypted connection that offers HTTP/2 before HTTP/1.1.
@@ -86,7 +86,7 @@ async fn rejected_clients_take_no_slot_even_if_they_do_not_read() {
         }
     });
     let refused = tokio::time::timeout(PATIENCE, join_all(refused)).await;
-    // All of them are held, and none is read.
+    // The server holds all of them, and the client reads none.
     let refused = refused.expect("ten are answered where there are three places");
     assert!(refused.iter().all(|answer| answer.status() == StatusCode::UNAUTHORIZED));
     connection.abort();
@@ -144,7 +144,7 @@ async fn a_head_that_is_too_large_is_refused() {
         "{status:?}"
     );
     drop(sender);
-    // However the connection ends, the server goes on.
+    // The server continues after any end of the connection.
     let _ = tokio::time::timeout(PATIENCE, connection).await.expect("the connection stays");
     assert_eq!(ground.client().get(&server.address, "/-/ready").status, 200);
 }
@@ -171,7 +171,7 @@ async fn large_heads_that_wait_are_few() {
     assert!(unread.iter().all(|answer| answer.status() == StatusCode::OK));
     let mut waiting: futures::stream::FuturesUnordered<_> =
         (0..40).map(|_| Box::pin(send(300 << 10))).collect();
-    // 4 MiB are held, and the others are refused.
+    // The server holds 4 MiB, and rejects the others.
     for _ in 0..40 - (4 << 10) / 301 {
         let answer = tokio::time::timeout(PATIENCE, futures::StreamExt::next(&mut waiting)).await;
         let status = answer.expect("there is no room for it").unwrap().status();

@@ -21,7 +21,7 @@ fn is_closed(stream: &mut impl std::io::Read) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
         Ok(_) => true,
-        // Not that nothing came for too long.
+        // The timeout of this read means that the connection is open.
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     }
 }
@@ -59,7 +59,7 @@ fn half_open_handshakes_keep_no_new_client_out() {
     let _half_open: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut stream = connect(&server.address);
-            // It may have been closed already, for those that came behind it.
+            // It may have been closed for later connections.
             let _ = stream.write_all(&[0x16, 3, 1, 2, 0, 1, 0]);
             stream
         })
@@ -86,7 +86,7 @@ fn heads_are_bounded_by_tls_as_without() {
 #[test]
 fn password_attempts_do_not_delay_known_users() {
     let ground = Ground::new("flood");
-    // A hash that takes long in this build, and one that was checked before.
+    // A hash that is slow in this build, and one that was checked before.
     let config = format!(
         "basic_auth_users:\n  slow: {}\n  alice: {}\n",
         hash("x").replacen("$04$", "$14$", 1),
@@ -107,7 +107,7 @@ fn password_attempts_do_not_delay_known_users() {
             stream
         })
         .collect();
-    // One is checked and a hundred wait; the others are told that there is no room.
+    // One is checked and a hundred wait; the others are rejected.
     let mut told = [0; 12];
     wait_for("those for whom there is no room", || {
         flood.iter().filter(|stream| stream.peek(&mut told).is_ok()).count() >= 49

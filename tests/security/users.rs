@@ -134,7 +134,7 @@ fn read_only_users_change_nothing() {
         ("PUT", "/-/quit"),
         ("DELETE", "/api/v1/status/active_queries/1"),
         ("POST", "/api/v1/status/active_queries/1/cancel"),
-        // These change nothing, but cost much.
+        // These change nothing, but are expensive.
         ("GET", "/debug/pprof/heap"),
         ("POST", "/debug/pprof/heap"),
     ];
@@ -171,7 +171,7 @@ fn read_only_users_change_nothing() {
         for read in reads {
             assert!((200..300).contains(&status(reader, read)), "{read:?}");
         }
-        // What a body asks for is read as well; this one is none.
+        // A read request is allowed, though its empty body is invalid.
         assert!(![401, 403].contains(&status(reader, ("POST", "/api/v1/read"))));
         assert_eq!(status(reader, ("GET", "/api/v1/write")), 405);
         assert_eq!(status(reader, ("POST", "/nowhere")), 404);

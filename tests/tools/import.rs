@@ -53,7 +53,7 @@ fn an_import_is_repeated_only_if_the_file_has_changed() {
     let ran = tool("import", &store, &[&path]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
     assert!(ran.told.contains("imported already") && ran.out.contains("imported 0 "), "{ran:?}");
-    // It is read again, and the store holds all of it.
+    // It is imported again, completely.
     let ran = tool("import", &store, &["--again", &path]);
     assert!(ran.status == Some(0) && !ran.told.contains("already"), "{ran:?}");
     assert!(ran.out.contains("; 4 samples were stored already"), "{ran:?}");
@@ -227,7 +227,7 @@ fn a_store_that_a_server_writes_to_is_left_to_it() {
     );
     let (status, body) = testkit::request(&server.address, &head, &[]);
     assert_eq!(status, 204, "{body}");
-    // Killed, it holds the store no more.
+    // After the kill, the store is unlocked.
     drop(server);
     assert_eq!(tool("import", &store, &[&path]).status, Some(0));
 }

@@ -22,7 +22,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui")
 }
 
-/// Node, if it is there; else it is said aloud that it is not.
+/// Returns Node; `None`, with a message, if it is not installed.
 fn node() -> Option<Command> {
     let version = Command::new("node").arg("--version").stdout(Stdio::null()).status();
     if version.is_ok_and(|status| status.success()) {
@@ -72,7 +72,7 @@ fn the_page_works_in_a_browser() {
     assert!(status.success());
 }
 
-/// The server writes them at once, but not before it answers.
+/// The server writes them at once, but after its response.
 fn wait_for_own_metrics(address: &str) {
     for _ in 0..600 {
         let (_, answer) = get(address, "/api/v1/query?query=process_resident_memory_bytes");

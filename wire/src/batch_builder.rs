@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use model::histogram::{HISTOGRAM_BUCKETS_MAX, Histogram, HistogramError};
-use model::labels::LABEL_BYTES_MAX;
 use model::{
     Batch, BatchExemplar, BatchMetadata, BatchSeries, HistogramSample, Labels, MetricKind,
     RejectReason,
@@ -376,9 +375,4 @@ pub(super) fn metric_kind(number: u64) -> MetricKind {
         7 => MetricKind::StateSet,
         _ => MetricKind::Unknown,
     }
-}
-
-/// Returns the maximum length of a text by its limit and the packed form.
-pub(super) fn text_bytes_max(limit: usize) -> usize {
-    limit.min(LABEL_BYTES_MAX)
 }

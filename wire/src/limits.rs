@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::labels::LABEL_BYTES_MAX;
+
 /// Limits of `POST /api/v1/write`, each with its flag.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -53,6 +55,11 @@ pub const BODY_TIMEOUT_FLAG: &str = "remote-write.body-timeout";
 
 /// Largest valid [`Limits::decompressed_bytes_max`]: positions in a decoded request have 32 bits.
 pub const DECOMPRESSED_BYTES_CEILING: usize = 1 << 30;
+
+/// Returns the maximum length of a text by its limit and the packed form.
+pub(crate) fn text_bytes_max(limit: usize) -> usize {
+    limit.min(LABEL_BYTES_MAX)
+}
 
 impl Default for Limits {
     fn default() -> Limits {

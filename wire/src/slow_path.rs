@@ -5,8 +5,7 @@ use std::ops::Range;
 use model::labels::push_packed;
 use model::{Labels, METRIC_NAME, RejectReason};
 
-use crate::batch_builder::text_bytes_max;
-use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
+use crate::limits::{LABEL_NAME_FLAG, LABEL_VALUE_FLAG, LABELS_FLAG, Limits, text_bytes_max};
 use crate::protobuf::{Reader, WireError};
 use crate::rejects::series_text;
 

@@ -58,19 +58,19 @@ const STEPS: [Step; 16] = [
     Step::Clock(6 * DAY_MS),
     Step::Write(&[3 * DAY_MS + 1000, 4 * DAY_MS + 1000, 5 * DAY_MS + 1000]),
     Step::Seal,
-    // Gone from the files, and its ids with it.
+    // Removed from the SSTs, with its ids.
     Step::Delete("1", i64::MIN, i64::MAX),
     Step::Clean,
     // A second run of a window, between the samples of the first.
     Step::Write(&[4 * DAY_MS + 5000, 5 * DAY_MS + 9 * MINUTE_MS]),
     Step::Seal,
     Step::Note,
-    // One record of a day that goes and of a window that is open.
+    // One record with an expiring day and with an open window.
     Step::Clock(END_MS - 10 * MINUTE_MS),
     Step::Write(&[4 * DAY_MS - 595_000, END_MS - 20 * MINUTE_MS]),
     Step::Clock(END_MS),
     Step::Maintain,
-    // Masked in files, and gone from the head; what is written later is not.
+    // Masked in SSTs and removed from the head, except later writes.
     Step::Delete("2", 5 * DAY_MS, END_MS - 18 * MINUTE_MS),
     Step::Write(&[5 * DAY_MS + 20_000]),
     Step::Delete("3", 5 * DAY_MS + 20_000, 5 * DAY_MS + 60_000),

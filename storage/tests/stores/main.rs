@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 fn run<T>(test: impl Future<Output = T>) -> T {
-    // What a store has begun ends with the runtime.
+    // Tasks of a store end with the runtime.
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -28,7 +28,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
         .block_on(test)
 }
 
-/// A folder that is removed in the end.
+/// A folder that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Temporary {

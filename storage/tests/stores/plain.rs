@@ -60,7 +60,7 @@ fn batch(start_ms: i64) -> Batch {
     batch
 }
 
-/// Times at which batches begin: two days are sealed, one of them twice; the last is in the log.
+/// Start times of batches: two days are sealed, one of them twice; the last is in the log.
 const STARTS_MS: [i64; 4] = [1000, DAY_MS + 1000, 500, DAY_MS + 8000];
 
 /// Makes the store.

@@ -37,7 +37,7 @@ const METADATA: &[(i32, &str, &str, &str, &str)] = &[
 
 /// Requests with an hour up to `end`, in seconds.
 ///
-/// Series come in the order of their labels, as Prometheus answers in the order of their coming.
+/// Series are sorted by labels, as Prometheus responds in the order of arrival.
 /// Exemplars of histograms come after them: in one request Prometheus looks at exemplars first, and
 /// does not know their series yet.
 pub fn requests(end: i64) -> Vec<Vec<u8>> {
@@ -154,7 +154,7 @@ impl Run {
     fn gauges(&mut self) {
         for (salt, room) in [(1, "attic"), (2, "cellar"), (3, "hall")] {
             let value = |at: i64| match at {
-                // Longer than is looked back, and shorter.
+                // Longer and shorter than the lookback.
                 60..=95 | 120..=123 => None,
                 // The attic ends, and is back at once or later.
                 140 | 170 if salt == 1 => Some(f64::from_bits(STALE)),
@@ -174,7 +174,7 @@ impl Run {
                 &[("__name__", "disk.free"), ("instance", instance), ("mount.point", "/ä b")],
                 free,
             );
-            // A new version begins where the old one ends.
+            // A new version starts at the end of the old one.
             for (version, from, to) in [("1.0", 0, 110), ("1.1", 110, SCRAPES)] {
                 let value = |at: i64| match at {
                     _ if at == to => Some(f64::from_bits(STALE)),

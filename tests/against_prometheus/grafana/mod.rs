@@ -111,7 +111,7 @@ fn ask(client: &str, addresses: &[&str; 2], questions: &[Question]) -> Vec<[Valu
         .stdout(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{client}: {error}"));
-    // It reads the whole before it prints.
+    // It prints after reading all input.
     child.stdin.take().unwrap().write_all(task.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{client} ended with {}", output.status);

@@ -33,7 +33,7 @@ const FLOATS: &[&str] = &[
     "rate(http_requests_total[1m]) * on (instance) group_left (version) build_info",
     "info(rate(http_requests_total[1m]), {version=~\".+\"})",
     "histogram_quantile(0.9, sum by (le) (rate(request_bytes_bucket[$__rate_interval])))",
-    // Without a sort, Prometheus answers in any order.
+    // Without a sort, the order of Prometheus is undefined.
     "sort_by_label(histogram_quantile(0.5, request_bytes_bucket), \"instance\")",
     "sum by (le) (increase(request_bytes_bucket[$__interval]))",
     "request_bytes_sum / request_bytes_count",
@@ -81,7 +81,7 @@ const OF_HISTOGRAMS: &[&str] = &[
 
 const HISTOGRAMS: &[&str] = &["latency_seconds", "balance", "sizes_bytes", "mixed"];
 
-/// Expressions whose exemplars are asked for.
+/// Expressions of exemplar queries.
 const WITH_EXEMPLARS: &[&str] = &[
     "rate(http_requests_total[$__rate_interval])",
     "sum by (code) (http_requests_total{code!=\"404\"})",

@@ -9,8 +9,7 @@ use model::{METRIC_NAME, RejectReason};
 
 use super::message::{AnyValue, Attribute};
 use super::{Settings, naming, value};
-use crate::batch_builder::text_bytes_max;
-use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits};
+use crate::limits::{LABEL_VALUE_FLAG, LABELS_FLAG, Limits, text_bytes_max};
 use crate::rejects::series_text;
 use crate::slow_path::check_lengths;
 
