@@ -296,9 +296,9 @@ impl Follower {
             return;
         }
         self.first_kept = first_kept;
-        let border_ms = partition_end_ms(first_kept - 1);
-        self.core.head.changes.note_deleted_before(border_ms);
-        self.core.head.changes.note_expired_before(border_ms);
+        let floor_ms = partition_end_ms(first_kept - 1);
+        self.core.head.changes.note_deleted_before(floor_ms);
+        self.core.head.changes.note_expired_before(floor_ms);
         let (began, next) = (Instant::now(), self.core.selections.next());
         while !self.core.selections.have_ended_before(next) && began.elapsed() < self.progress.lag {
             tokio::time::sleep(READS_ENDED_INTERVAL).await;

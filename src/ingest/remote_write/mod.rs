@@ -185,7 +185,7 @@ impl RemoteWrite {
         mut reservation: InflightReservation,
     ) -> Result<Counts, WriteError> {
         let started = Instant::now();
-        reservation.set(batch_bytes(&batch));
+        reservation.set(batch.memory_bytes());
         let (floats, histograms) = (batch.timestamps.len(), batch.histograms.len());
         let outcome = store.append(batch).await?;
         self.metrics.append_seconds.observe(started.elapsed().as_secs_f64());
@@ -292,25 +292,4 @@ impl Buffers {
             self.decoder.decode(version, message, length, limits, &mut grant, &mut batch)?;
         Ok(Work { buffers: self, reservation, batch, decoded })
     }
-}
-
-fn batch_bytes(batch: &Batch) -> usize {
-    let histograms = batch.histograms.iter().map(|sample| {
-        size_of::<model::Histogram>()
-            + sample.histogram.heap_bytes()
-            + size_of_val(&*sample.histogram.custom_bounds)
-    });
-    let exemplars = batch.exemplars.iter().map(|exemplar| exemplar.labels.as_bytes().len());
-    let metadata = batch.metadata.iter();
-    batch.labels_arena.capacity()
-        + batch.series.capacity() * size_of::<model::BatchSeries>()
-        + batch.timestamps.capacity() * size_of::<i64>()
-        + batch.values.capacity() * size_of::<f64>()
-        + batch.starts.capacity() * size_of::<i64>()
-        + batch.histograms.capacity() * size_of::<model::HistogramSample>()
-        + histograms.sum::<usize>()
-        + batch.exemplars.capacity() * size_of::<model::BatchExemplar>()
-        + exemplars.sum::<usize>()
-        + batch.metadata.capacity() * size_of::<model::BatchMetadata>()
-        + metadata.map(|m| m.metric.len() + m.help.len() + m.unit.len()).sum::<usize>()
 }

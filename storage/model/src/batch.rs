@@ -60,6 +60,20 @@ pub struct BatchMetadata {
     pub unit: String,
 }
 
+impl BatchExemplar {
+    /// Returns the bytes that the exemplar takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<BatchExemplar>() + self.labels.as_bytes().len()
+    }
+}
+
+impl BatchMetadata {
+    /// Returns the bytes that the entry takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<BatchMetadata>() + self.metric.len() + self.help.len() + self.unit.len()
+    }
+}
+
 /// Ranges of one series in the arrays of a [`Batch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSeries {
@@ -146,6 +160,24 @@ impl Batch {
     /// Returns whether the batch has nothing to store.
     pub fn is_empty(&self) -> bool {
         self.sample_count() == 0 && self.exemplars.is_empty() && self.metadata.is_empty()
+    }
+
+    /// Returns the bytes that the batch takes in memory, unused capacity included.
+    pub fn memory_bytes(&self) -> usize {
+        fn spare<T>(items: &Vec<T>) -> usize {
+            (items.capacity() - items.len()) * size_of::<T>()
+        }
+        self.labels_arena.capacity()
+            + self.series.capacity() * size_of::<BatchSeries>()
+            + self.timestamps.capacity() * size_of::<i64>()
+            + self.values.capacity() * size_of::<f64>()
+            + self.starts.capacity() * size_of::<i64>()
+            + spare(&self.histograms)
+            + self.histograms.iter().map(HistogramSample::memory_bytes).sum::<usize>()
+            + spare(&self.exemplars)
+            + self.exemplars.iter().map(BatchExemplar::memory_bytes).sum::<usize>()
+            + spare(&self.metadata)
+            + self.metadata.iter().map(BatchMetadata::memory_bytes).sum::<usize>()
     }
 
     /// Removes everything and keeps the allocations.

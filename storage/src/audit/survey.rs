@@ -9,7 +9,7 @@ use super::verify::Damage;
 use super::{OnProgress, Opened};
 use crate::error::StoreError;
 use crate::keys;
-use crate::log::record::Columns;
+use crate::log::record::LogRecord;
 use crate::lsm::{Location, Lsm};
 use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
@@ -175,7 +175,7 @@ async fn log(
     let mut series: BTreeMap<u32, u64> = BTreeMap::new();
     let mut scan = lsm.scan(&keys::log_epoch(meta.first_epoch), keys::LOG_END).await?;
     while let Some((key, bytes)) = scan.next().await? {
-        let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), Columns::decode(&bytes))
+        let (Some((epoch, _)), Ok(columns)) = (keys::parse_log(&key), LogRecord::decode(&bytes))
         else {
             on_damage(Damage::in_lsm(&key, "the record cannot be decoded"));
             continue;

@@ -4,7 +4,7 @@ use super::partition::{self, Depth};
 use super::{OnProgress, Opened, objects};
 use crate::error::StoreError;
 use crate::keys;
-use crate::log::record::Columns;
+use crate::log::record::LogRecord;
 use crate::lsm::{Location, Lsm, Objects};
 use crate::meta::{self, Meta};
 use crate::options::StoreOptions;
@@ -179,7 +179,7 @@ async fn log(
         expected.1 = sequence + 1;
         missing.retain(|(of, count)| *of != epoch || expected.1 < *count);
         // Undecodable values were reported with their file.
-        let Ok(columns) = Columns::decode(&bytes) else { continue };
+        let Ok(columns) = LogRecord::decode(&bytes) else { continue };
         verified.log_records += 1;
         if columns.first_ref != expected.2 {
             let detail = format!("series {} is to be defined next", expected.2);

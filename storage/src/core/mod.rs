@@ -82,10 +82,10 @@ pub(crate) struct Core {
     pub(crate) queue: Queue,
     /// Told when nobody leads any more.
     pub(crate) idle: Notify,
-    /// Told when maintenance is wanted at once: the log has grown too large, or the head, or the
-    /// clock has been set back.
-    pub(crate) log_is_large: Notify,
-    /// Told when the retention has been set anew.
+    /// Notified when maintenance is due at once: the log or the head is too large, or the clock was
+    /// set back.
+    pub(crate) maintenance_wanted: Notify,
+    /// Notified when the retention has changed.
     pub(crate) has_retention: Notify,
 }
 
@@ -126,7 +126,7 @@ impl Core {
         if let Some(lowered_from_ms) = observed.lowered_from_ms {
             // Times before may be in view again, and deleted days may be written to again.
             self.head.changes.note_expired_before(lowered_from_ms);
-            self.log_is_large.notify_one();
+            self.maintenance_wanted.notify_one();
         }
         let is_deleting = !self.lsm.is_read_only() && self.keeping().is_limited();
         let suspended = self.reference.suspension();

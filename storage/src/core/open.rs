@@ -53,7 +53,7 @@ impl Core {
         for (partition, gone) in &meta.gone {
             index.set_gone(*partition, gone.clone());
         }
-        let queue = Queue::default();
+        let queue = Queue::new(log.failure().clone());
         if lsm.is_read_only() {
             queue.refuse(&StoreError::ReadOnly);
         }
@@ -78,7 +78,7 @@ impl Core {
             clean_from_ms: AtomicI64::new(i64::MIN),
             queue,
             idle: Notify::new(),
-            log_is_large: Notify::new(),
+            maintenance_wanted: Notify::new(),
             has_retention: Notify::new(),
             keeping: RwLock::new(Arc::new(Keeping::new(options.retention(), &stored))),
             reference: ReferenceTime::new(options.retention_confirmation),

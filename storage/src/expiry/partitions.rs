@@ -101,13 +101,13 @@ pub(crate) async fn delete_expired(core: &Core) -> Result<(), StoreError> {
 ///
 /// Not as long as the log has records of deleted ones, which a start would bring back.
 fn release(core: &Core, state: &SealState) {
-    let Some(border_ms) = releasable_from_ms(core).filter(|_| state.kept_from.is_none()) else {
+    let Some(floor_ms) = releasable_from_ms(core).filter(|_| state.kept_from.is_none()) else {
         return;
     };
     // Before anything is written: files of deleted days go without being looked at.
-    core.lsm.keep_partitions_from(partition_of_window(window_of(border_ms)));
+    core.lsm.keep_partitions_from(partition_of_window(window_of(floor_ms)));
     core.head.for_each(|_, series| series.partition_id = NONE);
-    core.head.changes.release_deleted(border_ms);
+    core.head.changes.release_deleted(floor_ms);
     tracing::info!("days that an earlier retention excluded can be read and written again");
 }
 
@@ -119,9 +119,9 @@ fn releasable_from_ms(core: &Core) -> Option<i64> {
         return None;
     }
     let first_kept = core.floor_partition(time);
-    let border_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
+    let floor_ms = first_kept.map_or(i64::MIN, |first_kept| partition_end_ms(first_kept - 1));
     let changes = &core.head.changes;
-    (changes.first_writable_ms(border_ms) < changes.kept_from_ms()).then_some(border_ms)
+    (changes.first_writable_ms(floor_ms) < changes.kept_from_ms()).then_some(floor_ms)
 }
 
 /// Returns whether the log has records of deleted days while there are days to release: until they

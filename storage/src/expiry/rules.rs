@@ -31,13 +31,11 @@ pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
     let mut log = core.log.lock().await;
     let time = core.retention_time();
     let keeping = core.keeping();
-    let bytes = keeping.encode(|rule| rule.border_ms(time));
+    let bytes = keeping.encode(|rule| rule.floor_ms(time));
     if *core.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) == bytes {
         return Ok(());
     }
-    if let Some(error) = log.failed() {
-        return Err(error);
-    }
+    log.check()?;
     let mut set = WriteSet::default();
     match &bytes {
         Some(bytes) => set.put(keys::RULES.to_vec(), bytes.clone()),
@@ -55,10 +53,7 @@ pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
         new.push(tombstone);
     }
     old.iter().for_each(|epoch| set.delete(&keys::tombstone(*epoch)));
-    if let Err(error) = core.lsm.commit(set).await {
-        log.fail(&error);
-        return Err(error);
-    }
+    core.lsm.commit(set).await.inspect_err(|error| log.failure().set(error))?;
     let ends: Vec<i64> = new.iter().map(|tombstone| tombstone.end_ms).collect();
     // Of a series that holds nothing open nothing is to be dropped: what it knows of its newest
     // sample is not asked for, since times that have expired are refused before.
@@ -66,7 +61,7 @@ pub(crate) async fn expire(core: &Arc<Core>) -> Result<(), StoreError> {
     let dropping: Vec<_> =
         new.iter().filter(is_open).map(|tombstone| log.begin_drop(tombstone)).collect();
     core.tombstones.exchange(new, &old);
-    keeping.rules.iter().for_each(|rule| rule.set_expired_before(rule.border_ms(time)));
+    keeping.rules.iter().for_each(|rule| rule.set_expired_before(rule.floor_ms(time)));
     *core.stored_rules.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
     drop(log);
     let mut result = Ok(());
@@ -88,11 +83,11 @@ fn next_tombstone(
     epoch: u32,
     old: &mut Vec<u32>,
 ) -> Option<Tombstone> {
-    let (mut start_ms, border_ms) = (rule.expired_before_ms(), rule.border_ms(time));
-    if border_ms <= start_ms {
+    let (mut start_ms, floor_ms) = (rule.expired_before_ms(), rule.floor_ms(time));
+    if floor_ms <= start_ms {
         return None;
     }
-    let end_ms = border_ms - 1;
+    let end_ms = floor_ms - 1;
     let partitions =
         partition_of_window(window_of(start_ms))..=partition_of_window(window_of(end_ms));
     let is_any_sealed = core.read_partitions(|all| all.range(partitions).next().is_some());

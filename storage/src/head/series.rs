@@ -7,7 +7,7 @@ use model::{Histogram, HistogramSample, Labels, TimeRange, prefetch};
 
 use super::window::OpenWindow;
 use crate::samples::decided::{Decided, has_same_value};
-use crate::samples::part::{Parts, TailRoom, histogram_bytes};
+use crate::samples::part::{Parts, TailRoom};
 use crate::samples::scratch::Scratch;
 use crate::window::window_of;
 
@@ -302,7 +302,8 @@ impl HeadSeries {
 
     /// About how many bytes it takes in memory, its entries in tables and the index aside.
     pub(crate) fn bytes(&self) -> usize {
-        let newest_histogram = self.newest_histogram.as_deref().map_or(0, histogram_bytes);
+        let newest_histogram =
+            self.newest_histogram.as_deref().map_or(0, HistogramSample::memory_bytes);
         let windows: usize = self.windows.iter().map(OpenWindow::bytes).sum();
         SERIES_BYTES + self.labels.as_bytes().len() + newest_histogram + windows
     }

@@ -23,7 +23,7 @@ use crate::chunk::{FrameHeader, HistogramEncoder, encode_histograms};
 use crate::samples::columns::{ColumnPlace, Slot};
 use crate::samples::decided::Decided;
 use crate::samples::part::{
-    Floats, Frame, Part, Parts, Run, TailRoom, histogram_bytes, push_starts, sorted_later_wins,
+    Floats, Frame, Part, Parts, Run, TailRoom, push_starts, sorted_later_wins,
 };
 use crate::samples::scratch::Scratch;
 
@@ -92,7 +92,7 @@ impl Late {
             + frames_bytes(&self.frames)
             + self.floats.samples.capacity() * size_of::<(i64, f64)>()
             + self.floats.starts.capacity() * size_of::<i64>()
-            + self.histograms.iter().map(histogram_bytes).sum::<usize>()
+            + self.histograms.iter().map(HistogramSample::memory_bytes).sum::<usize>()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::commit::EpochInfo;
-use super::record::Columns;
+use super::record::LogRecord;
 use crate::head::Head;
 use crate::samples::scratch::Scratch;
 use crate::window::window_of;
@@ -13,7 +13,7 @@ use crate::window::window_of;
 pub(super) fn apply(
     head: &Head,
     epoch: u32,
-    columns: &Columns,
+    record: &LogRecord,
     slots: &[u32],
     is_wanted: impl FnMut(i64) -> bool,
     info: &mut EpochInfo,
@@ -23,7 +23,7 @@ pub(super) fn apply(
     let mut newest_ms = i64::MIN;
     let mut wanted =
         WantedWindows { is_wanted, windows: &mut info.windows, recent: None, count: 0 };
-    for (slot, run) in slots.iter().zip(&columns.runs) {
+    for (slot, run) in slots.iter().zip(&record.runs) {
         let at = if run.is_histograms { &mut histogram_at } else { &mut float_at };
         let range = *at..*at + run.count as usize;
         *at = range.end;
@@ -32,7 +32,7 @@ pub(super) fn apply(
         // A replay has not decided on it, and a seal may have found it empty since it was.
         head.activate(series);
         if run.is_histograms {
-            for decided in &columns.histograms[range] {
+            for decided in &record.histograms[range] {
                 newest_ms = newest_ms.max(decided.sample.timestamp_ms);
                 if wanted.has(decided.sample.timestamp_ms) {
                     series.append_histogram(epoch, decided, scratch);
@@ -42,8 +42,8 @@ pub(super) fn apply(
             }
             continue;
         }
-        let starts = columns.starts.get(range.start..).unwrap_or_default();
-        let samples = columns.timestamps[range.clone()].iter().zip(&columns.values[range]);
+        let starts = record.starts.get(range.start..).unwrap_or_default();
+        let samples = record.timestamps[range.clone()].iter().zip(&record.values[range]);
         for (at, (timestamp_ms, value)) in samples.enumerate() {
             newest_ms = newest_ms.max(*timestamp_ms);
             if wanted.has(*timestamp_ms) {

@@ -1,8 +1,11 @@
-//! Group commit, led by the first writer that finds no leader.
+//! Group commit: one durable record for all writes that wait.
 //!
 //! ```text
-//! take everyone who waits → decide sample by sample → one record → durable → apply → answer
+//! take the waiting writes → decide sample by sample → one record → durable → apply → answer
 //! ```
+//!
+//! The first writer that finds no leader starts the task that takes groups and answers them
+//! (`store::group_commit`); [`Log::commit`] does what is between.
 //!
 //! Decisions are made on the state that all earlier records have led to, and only what is
 //! accepted is logged. So applying a record is blind, and replay, which does nothing else,
@@ -19,16 +22,17 @@ use tokio::time::Instant;
 
 use super::apply::{apply, ends};
 use super::drop::Dropping;
+use super::failure::LogFailure;
 use super::queue::Pending;
-use super::record::Columns;
+use super::record::LogRecord;
 use crate::error::StoreError;
 use crate::exemplar::{self, Exemplars};
 use crate::head::Head;
 use crate::keys;
 use crate::lsm::{Lsm, WriteSet};
 use crate::metadata::{self, Metadata};
-use crate::outcome::ExemplarCounts;
-use crate::retention::Borders;
+use crate::outcome::{AppendOutcome, ExemplarCounts};
+use crate::retention::RetentionFloors;
 use crate::samples::scratch::Scratch;
 use crate::window::TimeBounds;
 
@@ -62,21 +66,21 @@ pub(crate) struct Log {
     pub(crate) epochs: BTreeMap<u32, EpochInfo>,
     /// Time of the newest sample of all.
     pub(crate) newest_ms: i64,
-    /// When the last record was written.
-    pub(crate) committed_at: Option<Instant>,
-    /// Why the last commit failed.
-    pub(super) failed: Option<StoreError>,
+    /// Start of the last write to the store.
+    pub(crate) write_started_at: Option<Instant>,
+    pub(super) failure: LogFailure,
     /// Deletes that the head has not carried out on all series yet, in the order of their epochs.
     pub(super) dropping: VecDeque<Dropping>,
     pub(super) scratch: Scratch,
-    pub(super) columns: Columns,
-    /// The slot of each run of `columns`.
+    /// The record that is being filled.
+    pub(super) record: LogRecord,
+    /// Slot of each run of `record`.
     pub(super) slots: Vec<u32>,
     /// Series that the record creates.
     pub(super) created: Vec<(u32, Labels)>,
     /// Exemplars and metadata that are written with the record.
-    pub(super) exemplars: exemplar::Stage,
-    pub(super) metadata: metadata::Stage,
+    pub(super) staged_exemplars: exemplar::Stage,
+    pub(super) staged_metadata: metadata::Stage,
 }
 
 /// Places that a commit writes to: the store, and what is in memory of it.
@@ -87,9 +91,16 @@ pub(crate) struct LogTarget<'a> {
     pub(crate) metadata: &'a Metadata,
 }
 
-/// What a commit has done, for the counters.
+/// Result of a commit.
+pub(crate) struct Committed {
+    /// Outcome of each write of the group.
+    pub(crate) outcomes: Vec<AppendOutcome>,
+    pub(crate) counts: CommitCounts,
+}
+
+/// Counts of one commit.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Done {
+pub(crate) struct CommitCounts {
     /// Accepted samples.
     pub(crate) samples: usize,
     /// Histograms among them.
@@ -98,7 +109,7 @@ pub(crate) struct Done {
     pub(crate) duplicates: usize,
     /// Refused samples.
     pub(crate) rejected: usize,
-    /// What became of exemplars.
+    /// Exemplars by outcome.
     pub(crate) exemplars: ExemplarCounts,
     /// Metadata entries that were dropped.
     pub(crate) metadata_dropped: usize,
@@ -119,15 +130,15 @@ impl Log {
             epoch,
             epochs: BTreeMap::new(),
             newest_ms: i64::MIN,
-            committed_at: None,
-            failed: None,
+            write_started_at: None,
+            failure: LogFailure::default(),
             dropping: VecDeque::new(),
             scratch: Scratch::new(),
-            columns: Columns::default(),
+            record: LogRecord::default(),
             slots: Vec::new(),
             created: Vec::new(),
-            exemplars: exemplar::Stage::default(),
-            metadata: metadata::Stage::default(),
+            staged_exemplars: exemplar::Stage::default(),
+            staged_metadata: metadata::Stage::default(),
         }
     }
 
@@ -148,119 +159,89 @@ impl Log {
         self.epochs.range(first_epoch..).any(|(_, info)| is_before(info))
     }
 
-    /// Notes that a commit has failed: the log takes nothing more.
-    pub(crate) fn fail(&mut self, error: &StoreError) {
-        self.failed.get_or_insert_with(|| error.clone());
+    /// Returns the failure of the log, which its queue shares.
+    pub(crate) fn failure(&self) -> &LogFailure {
+        &self.failure
     }
 
-    /// Why the last commit failed, if it did.
-    pub(crate) fn failed(&self) -> Option<StoreError> {
-        self.failed.clone()
+    /// Returns an error once a commit has failed.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.failure.get().map_or(Ok(()), Err)
     }
 
-    /// Commits what waits in a group; then tells `done`, with nothing where it has failed, and
-    /// answers.
+    /// Decides on the writes of a group and makes what is accepted durable.
+    ///
+    /// Errors: the state of the store is unknown, and the log takes nothing more.
     pub(crate) async fn commit(
         &mut self,
         target: &LogTarget<'_>,
         bounds: TimeBounds,
-        borders: &Borders<'_>,
-        mut group: Vec<Pending>,
-        done: impl FnOnce(Option<Done>),
-    ) -> Result<(), StoreError> {
+        floors: &RetentionFloors<'_>,
+        group: &mut [Pending],
+    ) -> Result<Committed, StoreError> {
+        self.check()?;
+        self.begin();
         let mut outcomes = Vec::with_capacity(group.len());
-        let result = match self.failed.clone() {
-            Some(error) => Err(error),
-            None => {
-                self.begin();
-                let mut out_of_order = 0;
-                for pending in &mut group {
-                    let mut outcome =
-                        self.decide(target.head, bounds, borders, pending, &mut out_of_order);
-                    let batch = &pending.batch;
-                    self.exemplars.decide(
-                        target.exemplars,
-                        target.head,
-                        bounds,
-                        batch,
-                        &mut outcome,
-                    );
-                    self.metadata.decide(target.metadata, batch, &mut outcome);
-                    outcomes.push(outcome);
-                }
-                let histograms = self.columns.histograms.len();
-                let log_bytes = self.write(target).await;
-                log_bytes.map(|log_bytes| Done {
-                    histograms,
-                    out_of_order,
-                    log_bytes,
-                    ..Done::default()
-                })
-            }
-        };
-        match result {
-            Err(error) => {
-                self.failed.get_or_insert_with(|| error.clone());
-                done(None);
-                for pending in group {
-                    let _ = pending.answer.send(Err(error.clone()));
-                }
-                Err(error)
-            }
-            Ok(committed) => {
-                done(Some(Done {
-                    samples: outcomes.iter().map(|o| o.accepted).sum(),
-                    duplicates: outcomes.iter().map(|o| o.duplicates).sum(),
-                    rejected: outcomes.iter().map(|o| o.rejected.total()).sum(),
-                    exemplars: outcomes.iter().map(|o| o.exemplars.counts()).sum(),
-                    metadata_dropped: outcomes.iter().map(|o| o.metadata_dropped).sum(),
-                    log_bytes_open: self.bytes(),
-                    newest_ms: self.newest_ms,
-                    ..committed
-                }));
-                for (pending, outcome) in group.into_iter().zip(outcomes) {
-                    // Whoever has gone meanwhile does not need the answer.
-                    let _ = pending.answer.send(Ok(outcome));
-                }
-                Ok(())
-            }
+        let mut out_of_order = 0;
+        for pending in group {
+            let mut outcome = self.decide(target.head, bounds, floors, pending, &mut out_of_order);
+            let batch = &pending.batch;
+            let LogTarget { head, exemplars, metadata, .. } = *target;
+            self.staged_exemplars.decide(exemplars, head, bounds, batch, &mut outcome);
+            self.staged_metadata.decide(metadata, batch, &mut outcome);
+            outcomes.push(outcome);
         }
+        let histograms = self.record.histograms.len();
+        let log_bytes = self.write(target).await.inspect_err(|error| self.failure.set(error))?;
+        let counts = CommitCounts {
+            samples: outcomes.iter().map(|o| o.accepted).sum(),
+            histograms,
+            duplicates: outcomes.iter().map(|o| o.duplicates).sum(),
+            rejected: outcomes.iter().map(|o| o.rejected.total()).sum(),
+            exemplars: outcomes.iter().map(|o| o.exemplars.counts()).sum(),
+            metadata_dropped: outcomes.iter().map(|o| o.metadata_dropped).sum(),
+            out_of_order,
+            log_bytes,
+            log_bytes_open: self.bytes(),
+            newest_ms: self.newest_ms,
+        };
+        Ok(Committed { outcomes, counts })
     }
 
-    /// Makes the record durable with what goes beside it, then applies both. Returns the length
+    /// Makes the record durable with exemplars and metadata, then applies them. Returns the length
     /// of the record.
     async fn write(&mut self, target: &LogTarget<'_>) -> Result<usize, StoreError> {
         let LogTarget { lsm, head, exemplars, metadata } = *target;
-        let has_record = !self.columns.runs.is_empty();
-        if !has_record && self.exemplars.is_empty() && self.metadata.is_empty() {
+        let has_record = !self.record.runs.is_empty();
+        if !has_record && self.staged_exemplars.is_empty() && self.staged_metadata.is_empty() {
             return Ok(0);
         }
         let mut set = WriteSet::default();
         let mut log_bytes = 0;
         if has_record {
-            let record = self.columns.encode();
+            let record = self.record.encode();
             let sequence = self.epochs.get(&self.epoch).map_or(0, |info| info.record_count);
             log_bytes = record.len();
             set.put(keys::log(self.epoch, sequence), record);
         }
-        let exemplar_bytes = exemplars.put(&self.exemplars, &mut set);
-        metadata.put(&self.metadata, &mut set);
-        self.committed_at = Some(Instant::now());
+        let exemplar_bytes = exemplars.put(&self.staged_exemplars, &mut set);
+        metadata.put(&self.staged_metadata, &mut set);
+        self.write_started_at = Some(Instant::now());
         lsm.commit(set).await?;
-        exemplars.apply(&mut self.exemplars, exemplar_bytes);
-        metadata.apply(&mut self.metadata);
+        exemplars.apply(&mut self.staged_exemplars, exemplar_bytes);
+        metadata.apply(&mut self.staged_metadata);
         if !has_record {
             return Ok(0);
         }
         let info = self.epochs.entry(self.epoch).or_default();
         info.record_count += 1;
         info.bytes += log_bytes as u64;
-        info.ref_count = self.columns.first_ref + self.columns.definitions.len() as u32;
-        let earliest_ms = self.columns.earliest_ms();
+        info.ref_count = self.record.first_ref + self.record.definitions.len() as u32;
+        let earliest_ms = self.record.earliest_ms();
         info.note_earliest(earliest_ms);
         let epoch = self.epoch;
         let newest_ms =
-            apply(head, epoch, &self.columns, &self.slots, |_| true, info, &mut self.scratch);
+            apply(head, epoch, &self.record, &self.slots, |_| true, info, &mut self.scratch);
         head.note_open(ends(&info.windows));
         self.newest_ms = self.newest_ms.max(newest_ms);
         if !self.created.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::commit::Done;
+use super::commit::CommitCounts;
 
 /// Counts of commits and refused writes, and what the log holds.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Default for LogCounters {
 
 impl LogCounters {
     /// Counts one commit.
-    pub(crate) fn note_commit(&self, committed: Done) {
+    pub(crate) fn note_commit(&self, committed: CommitCounts) {
         for (counter, count) in [
             (&self.samples, committed.samples),
             (&self.histograms, committed.histograms),

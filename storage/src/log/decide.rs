@@ -9,54 +9,34 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::histogram::decide_hint;
-use model::{
-    Batch, BatchExemplar, BatchMetadata, Histogram, HistogramSample, Labels, RejectReason,
-    ResetHint,
-};
+use model::{Batch, Histogram, HistogramSample, Labels, RejectReason, ResetHint};
 
 use super::commit::Log;
 use super::queue::Pending;
-use super::record::RunHead;
+use super::record::RecordRun;
 use crate::chunk::HistogramBefore;
 use crate::chunk::histogram::{canonical_spans, is_storable};
 use crate::head::Head;
 use crate::head::series::HeadSeries;
 use crate::keys;
 use crate::outcome::{AppendOutcome, Rejection, SampleKind};
-use crate::retention::Borders;
+use crate::retention::RetentionFloors;
 use crate::samples::decided::Decided;
-use crate::samples::part::histogram_bytes;
 use crate::window::TimeBounds;
 
 /// How far behind the newest sample Prometheus' head takes a sample in order.
 /// Source: half of the chunk range, `appendableMinValidTime` in `tsdb/head_append.go`.
 const IN_ORDER_SPAN_MS: i64 = 60 * 60 * 1000;
-/// Bytes of a float sample, by which the weight of others is measured.
-const FLOAT_BYTES: usize = 16;
-
-/// How many float samples take as much memory as what a batch brings.
-pub(super) fn weight_of(batch: &Batch) -> usize {
-    let histograms = batch.histograms.iter().map(histogram_bytes);
-    let exemplars =
-        batch.exemplars.iter().map(|e| size_of::<BatchExemplar>() + e.labels.as_bytes().len());
-    let metadata = batch
-        .metadata
-        .iter()
-        .map(|m| size_of::<BatchMetadata>() + m.metric.len() + m.help.len() + m.unit.len());
-    let others: usize =
-        histograms.chain(exemplars).chain(metadata).map(|bytes| bytes.div_ceil(FLOAT_BYTES)).sum();
-    batch.timestamps.len() + batch.starts.len().div_ceil(2) + others
-}
 
 impl Log {
     /// Begins a record.
     pub(super) fn begin(&mut self) {
-        self.columns.clear();
-        self.columns.first_ref = self.epochs.get(&self.epoch).map_or(0, |info| info.ref_count);
+        self.record.clear();
+        self.record.first_ref = self.epochs.get(&self.epoch).map_or(0, |info| info.ref_count);
         self.slots.clear();
         self.created.clear();
-        self.exemplars.begin();
-        self.metadata.begin();
+        self.staged_exemplars.begin();
+        self.staged_metadata.begin();
     }
 
     /// Decides on every sample of a write, and puts the accepted ones into the record.
@@ -64,7 +44,7 @@ impl Log {
         &mut self,
         head: &Head,
         bounds: TimeBounds,
-        borders: &Borders<'_>,
+        floors: &RetentionFloors<'_>,
         pending: &mut Pending,
         out_of_order: &mut usize,
     ) -> AppendOutcome {
@@ -73,27 +53,27 @@ impl Log {
         let mut histograms = std::mem::take(&mut pending.batch.histograms);
         for index in 0..pending.batch.series.len() {
             let histograms = &mut histograms[pending.batch.histograms(index)];
-            let bounds = bounds.with_rules(borders, &pending.batch, index, histograms);
-            let mut run = SeriesWrite { batch: &pending.batch, index, bounds, histograms };
+            let bounds = floors.bounds_of(bounds, &pending.batch, index, histograms);
+            let mut write = SeriesWrite { batch: &pending.batch, index, bounds, histograms };
             let decided = match pending.slots[index] {
-                Some(slot) => self.decide_at(head, slot, &mut run, &mut outcome),
+                Some(slot) => self.decide_at(head, slot, &mut write, &mut outcome),
                 None => None,
             };
             let decided = match decided {
                 Some(count) => Some(count),
                 None => head
                     .find(pending.batch.labels_bytes(index))
-                    .and_then(|slot| self.decide_at(head, slot, &mut run, &mut outcome)),
+                    .and_then(|slot| self.decide_at(head, slot, &mut write, &mut outcome)),
             };
             match decided {
                 Some(count) => *out_of_order += count,
-                None => self.decide_new(head, &mut run, &mut outcome),
+                None => self.decide_new(head, &mut write, &mut outcome),
             }
         }
         for rejection in &mut outcome.rejections {
             if rejection.reason == RejectReason::OutOfBounds {
                 let Rejection { labels, timestamp_ms, .. } = rejection;
-                rejection.floor = borders.floor_of(labels, *timestamp_ms, bounds.min_ms);
+                rejection.floor = floors.floor_of(labels, *timestamp_ms, bounds.min_ms);
             }
         }
         outcome
@@ -105,10 +85,10 @@ impl Log {
         &mut self,
         head: &Head,
         slot: u32,
-        run: &mut SeriesWrite<'_>,
+        write: &mut SeriesWrite<'_>,
         outcome: &mut AppendOutcome,
     ) -> Option<usize> {
-        let labels = run.batch.labels_bytes(run.index);
+        let labels = write.batch.labels_bytes(write.index);
         let mut shard = head.shard(slot);
         let series = shard.series(slot).filter(|series| series.labels.as_bytes() == labels)?;
         if self.is_dropping() {
@@ -117,11 +97,11 @@ impl Log {
         if !series.is_active
             && let Err(reason) = head.admit(&series.labels)
         {
-            refuse_series(head, &series.labels, reason, run, outcome);
+            refuse_series(head, &series.labels, reason, write, outcome);
             return Some(0);
         }
         let accepted = outcome.accepted;
-        let out_of_order = self.decide_run(slot, series, run, outcome);
+        let out_of_order = self.decide_run(slot, series, write, outcome);
         if outcome.accepted > accepted {
             head.activate(series);
         }
@@ -129,34 +109,30 @@ impl Log {
     }
 
     /// The same for a series that is not in the head: it is created once a sample is accepted.
-    fn decide_new(&mut self, head: &Head, run: &mut SeriesWrite<'_>, outcome: &mut AppendOutcome) {
-        let batch = run.batch;
-        let labels = batch.labels(run.index);
+    fn decide_new(
+        &mut self,
+        head: &Head,
+        write: &mut SeriesWrite<'_>,
+        outcome: &mut AppendOutcome,
+    ) {
+        let batch = write.batch;
+        let labels = batch.labels(write.index);
         let is_too_long = |(name, value): (&str, &str)| {
             name.len() > keys::NAME_BYTES_MAX || value.len() > keys::VALUE_BYTES_MAX
         };
         if labels.iter().any(is_too_long) {
-            for at in batch.samples(run.index) {
+            for (timestamp_ms, kind) in write.samples() {
                 let reason = RejectReason::LabelLimit;
-                outcome.reject(|| labels.clone(), batch.timestamps[at], SampleKind::Float, reason);
-            }
-            for sample in run.histograms.iter() {
-                let reason = RejectReason::LabelLimit;
-                outcome.reject(
-                    || labels.clone(),
-                    sample.timestamp_ms,
-                    SampleKind::Histogram,
-                    reason,
-                );
+                outcome.reject(|| labels.clone(), timestamp_ms, kind, reason);
             }
             return;
         }
         if let Err(reason) = head.admit(&labels) {
-            return refuse_series(head, &labels, reason, run, outcome);
+            return refuse_series(head, &labels, reason, write, outcome);
         }
         let mut series = HeadSeries::new(labels);
         let first_run = self.slots.len();
-        self.decide_run(0, &mut series, run, outcome);
+        self.decide_run(0, &mut series, write, outcome);
         if self.slots.len() > first_run {
             head.activate(&mut series);
             let labels = series.labels.clone();
@@ -171,29 +147,29 @@ impl Log {
         &mut self,
         slot: u32,
         series: &mut HeadSeries,
-        run: &mut SeriesWrite<'_>,
+        write: &mut SeriesWrite<'_>,
         outcome: &mut AppendOutcome,
     ) -> usize {
-        let floats = run.batch.samples(run.index);
-        if run.histograms.is_empty() {
-            return self.decide_floats(slot, series, run, floats, outcome);
+        let floats = write.batch.samples(write.index);
+        if write.histograms.is_empty() {
+            return self.decide_floats(slot, series, write, floats, outcome);
         }
         let mut out_of_order = 0;
         let mut next = (floats.start, 0);
-        while next.0 < floats.end || next.1 < run.histograms.len() {
-            let histogram_ms = run.histograms.get(next.1).map_or(i64::MAX, |s| s.timestamp_ms);
-            let timestamps = &run.batch.timestamps[next.0..floats.end];
+        while next.0 < floats.end || next.1 < write.histograms.len() {
+            let histogram_ms = write.histograms.get(next.1).map_or(i64::MAX, |s| s.timestamp_ms);
+            let timestamps = &write.batch.timestamps[next.0..floats.end];
             let count = timestamps.iter().take_while(|t| **t <= histogram_ms).count();
             let end = next.0 + count;
-            out_of_order += self.decide_floats(slot, series, run, next.0..end, outcome);
+            out_of_order += self.decide_floats(slot, series, write, next.0..end, outcome);
             let float_ms = timestamps.get(count).copied().unwrap_or(i64::MAX);
-            let histograms = &run.histograms[next.1..];
+            let histograms = &write.histograms[next.1..];
             let is_last = end == floats.end;
             let until =
                 histograms.iter().take_while(|s| is_last || s.timestamp_ms < float_ms).count();
             let histograms = next.1..next.1 + until;
             next = (end, histograms.end);
-            out_of_order += self.decide_histograms(slot, series, run, histograms, outcome);
+            out_of_order += self.decide_histograms(slot, series, write, histograms, outcome);
         }
         out_of_order
     }
@@ -203,43 +179,34 @@ impl Log {
         &mut self,
         slot: u32,
         series: &mut HeadSeries,
-        run: &SeriesWrite<'_>,
+        write: &SeriesWrite<'_>,
         range: Range<usize>,
         outcome: &mut AppendOutcome,
     ) -> usize {
         let mut count = 0;
         let mut out_of_order = 0;
-        let has_starts = !run.batch.starts.is_empty();
+        let has_starts = !write.batch.starts.is_empty();
         for at in range {
-            let (timestamp_ms, value) = (run.batch.timestamps[at], run.batch.values[at]);
+            let (timestamp_ms, value) = (write.batch.timestamps[at], write.batch.values[at]);
             let bits = value.to_bits();
             let holds = |series: &HeadSeries| series.holds(timestamp_ms, bits);
-            match decide_sample(series, timestamp_ms, holds, self.newest_ms, run.bounds) {
-                Decision::Accept => {
-                    if timestamp_ms > series.newest_ms {
-                        series.newest_ms = timestamp_ms;
-                        series.newest_bits = bits;
-                    } else {
-                        out_of_order += 1;
-                    }
-                    if has_starts && run.batch.start(at) != 0 {
-                        self.columns.starts.resize(self.columns.timestamps.len(), 0);
-                        self.columns.starts.push(run.batch.start(at));
-                    }
-                    self.columns.timestamps.push(timestamp_ms);
-                    self.columns.values.push(value);
-                    count += 1;
-                }
-                Decision::Duplicate => outcome.duplicates += 1,
-                Decision::Reject(reason) => {
-                    outcome.reject(
-                        || series.labels.clone(),
-                        timestamp_ms,
-                        SampleKind::Float,
-                        reason,
-                    );
-                }
+            let decision = decide_sample(series, timestamp_ms, holds, self.newest_ms, write.bounds);
+            if !decision.note(series, timestamp_ms, SampleKind::Float, outcome) {
+                continue;
             }
+            if timestamp_ms > series.newest_ms {
+                series.newest_ms = timestamp_ms;
+                series.newest_bits = bits;
+            } else {
+                out_of_order += 1;
+            }
+            if has_starts && write.batch.start(at) != 0 {
+                self.record.starts.resize(self.record.timestamps.len(), 0);
+                self.record.starts.push(write.batch.start(at));
+            }
+            self.record.timestamps.push(timestamp_ms);
+            self.record.values.push(value);
+            count += 1;
         }
         self.push_run(slot, series, count, false, outcome);
         out_of_order
@@ -250,47 +217,32 @@ impl Log {
         &mut self,
         slot: u32,
         series: &mut HeadSeries,
-        run: &mut SeriesWrite<'_>,
+        write: &mut SeriesWrite<'_>,
         range: Range<usize>,
         outcome: &mut AppendOutcome,
     ) -> usize {
         let mut count = 0;
         let mut out_of_order = 0;
-        for sample in &mut run.histograms[range] {
+        for sample in &mut write.histograms[range] {
             let timestamp_ms = sample.timestamp_ms;
-            if !is_storable(&sample.histogram) {
-                let reason = RejectReason::Histogram;
-                outcome.reject(
-                    || series.labels.clone(),
-                    timestamp_ms,
-                    SampleKind::Histogram,
-                    reason,
-                );
+            let decision = if is_storable(&sample.histogram) {
+                make_canonical(&mut sample.histogram);
+                let holds =
+                    |series: &HeadSeries| series.holds_histogram(timestamp_ms, &sample.histogram);
+                decide_sample(series, timestamp_ms, holds, self.newest_ms, write.bounds)
+            } else {
+                Decision::Reject(RejectReason::Histogram)
+            };
+            if !decision.note(series, timestamp_ms, SampleKind::Histogram, outcome) {
                 continue;
             }
-            make_canonical(&mut sample.histogram);
-            let holds =
-                |series: &HeadSeries| series.holds_histogram(timestamp_ms, &sample.histogram);
-            match decide_sample(series, timestamp_ms, holds, self.newest_ms, run.bounds) {
-                Decision::Accept => {
-                    let newest = series.newest_if_histogram();
-                    let is_in_order = timestamp_ms > series.newest_ms;
-                    out_of_order += usize::from(!is_in_order);
-                    let before = decide_reset(sample, newest.filter(|_| is_in_order));
-                    series.note_newest_histogram(sample);
-                    self.columns.histograms.push(Decided { sample: sample.clone(), before });
-                    count += 1;
-                }
-                Decision::Duplicate => outcome.duplicates += 1,
-                Decision::Reject(reason) => {
-                    outcome.reject(
-                        || series.labels.clone(),
-                        timestamp_ms,
-                        SampleKind::Histogram,
-                        reason,
-                    );
-                }
-            }
+            let newest = series.newest_if_histogram();
+            let is_in_order = timestamp_ms > series.newest_ms;
+            out_of_order += usize::from(!is_in_order);
+            let before = decide_reset(sample, newest.filter(|_| is_in_order));
+            series.note_newest_histogram(sample);
+            self.record.histograms.push(Decided { sample: sample.clone(), before });
+            count += 1;
         }
         self.push_run(slot, series, count, true, outcome);
         out_of_order
@@ -310,10 +262,10 @@ impl Log {
         }
         if series.log_epoch != self.epoch {
             series.log_epoch = self.epoch;
-            series.log_ref = self.columns.first_ref + self.columns.definitions.len() as u32;
-            self.columns.definitions.push(series.labels.clone());
+            series.log_ref = self.record.first_ref + self.record.definitions.len() as u32;
+            self.record.definitions.push(series.labels.clone());
         }
-        self.columns.runs.push(RunHead { reference: series.log_ref, count, is_histograms });
+        self.record.runs.push(RecordRun { reference: series.log_ref, count, is_histograms });
         self.slots.push(slot);
         outcome.accepted += count as usize;
     }
@@ -324,38 +276,13 @@ fn refuse_series(
     head: &Head,
     labels: &Labels,
     reason: RejectReason,
-    run: &SeriesWrite<'_>,
+    write: &SeriesWrite<'_>,
     outcome: &mut AppendOutcome,
 ) {
-    let floats = run.batch.timestamps[run.batch.samples(run.index)].iter().copied();
-    let histograms = run.histograms.iter().map(|sample| sample.timestamp_ms);
-    let count = floats.len() + histograms.len();
+    let count = write.batch.samples(write.index).len() + write.histograms.len();
     let overflow = head.refuse(labels, reason, count as u64);
-    let floats = floats.map(|timestamp_ms| (timestamp_ms, SampleKind::Float));
-    let histograms = histograms.map(|timestamp_ms| (timestamp_ms, SampleKind::Histogram));
-    for (timestamp_ms, kind) in floats.chain(histograms) {
+    for (timestamp_ms, kind) in write.samples() {
         outcome.reject_series(labels, timestamp_ms, kind, reason, &overflow);
-    }
-}
-
-impl TimeBounds {
-    /// The bounds of one series of a batch: rules may keep it for a shorter time.
-    fn with_rules(
-        self,
-        borders: &Borders<'_>,
-        batch: &Batch,
-        index: usize,
-        histograms: &[HistogramSample],
-    ) -> TimeBounds {
-        let has_expired = |time_ms: &i64| *time_ms < borders.latest_ms;
-        let floats = &batch.timestamps[batch.samples(index)];
-        // Most samples are newer than anything that a rule has expired.
-        if !floats.iter().any(has_expired)
-            && !histograms.iter().any(|sample| has_expired(&sample.timestamp_ms))
-        {
-            return self;
-        }
-        TimeBounds { min_ms: self.min_ms.max(borders.min_ms(&batch.labels(index))), ..self }
     }
 }
 
@@ -397,10 +324,41 @@ struct SeriesWrite<'a> {
     histograms: &'a mut [HistogramSample],
 }
 
+impl SeriesWrite<'_> {
+    /// Returns the times and kinds of its samples.
+    fn samples(&self) -> impl Iterator<Item = (i64, SampleKind)> {
+        let floats = self.batch.timestamps[self.batch.samples(self.index)].iter();
+        let histograms = self.histograms.iter().map(|sample| sample.timestamp_ms);
+        let floats = floats.map(|timestamp_ms| (*timestamp_ms, SampleKind::Float));
+        floats.chain(histograms.map(|timestamp_ms| (timestamp_ms, SampleKind::Histogram)))
+    }
+}
+
 enum Decision {
     Accept,
     Duplicate,
     Reject(RejectReason),
+}
+
+impl Decision {
+    /// Returns whether the sample is accepted, and counts it in the outcome if not.
+    #[inline]
+    fn note(
+        self,
+        series: &HeadSeries,
+        timestamp_ms: i64,
+        kind: SampleKind,
+        outcome: &mut AppendOutcome,
+    ) -> bool {
+        match self {
+            Decision::Accept => return true,
+            Decision::Duplicate => outcome.duplicates += 1,
+            Decision::Reject(reason) => {
+                outcome.reject(|| series.labels.clone(), timestamp_ms, kind, reason);
+            }
+        }
+        false
+    }
 }
 
 /// Whether a sample is taken.

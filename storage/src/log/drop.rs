@@ -169,19 +169,14 @@ impl Log {
         selectors: Vec<Vec<Matcher>>,
         TimeRange { start_ms, end_ms }: TimeRange,
     ) -> Result<Tombstone, StoreError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check()?;
         let epoch = self.epoch;
         let tombstone = Tombstone { epoch, start_ms, end_ms, selectors, is_cleaned: false };
         let key = keys::tombstone(epoch);
         let mut set = WriteSet::default();
         set.put(key.clone(), delete::encode(&key, &tombstone));
         self.epoch += 1;
-        if let Err(error) = lsm.commit(set).await {
-            self.failed = Some(error.clone());
-            return Err(error);
-        }
+        lsm.commit(set).await.inspect_err(|error| self.failure.set(error))?;
         Ok(tombstone)
     }
 }

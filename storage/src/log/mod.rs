@@ -7,6 +7,7 @@ pub(crate) mod commit;
 pub(crate) mod counters;
 mod decide;
 mod drop;
+mod failure;
 pub(crate) mod queue;
 pub(crate) mod record;
 pub(crate) mod replay;

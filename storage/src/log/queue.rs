@@ -4,33 +4,34 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use model::Batch;
+use model::{Batch, BatchExemplar, BatchMetadata, HistogramSample};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::decide::weight_of;
+use super::failure::LogFailure;
 use crate::error::StoreError;
 use crate::head::Head;
 use crate::outcome::AppendOutcome;
 
-/// Weight of samples from which a record takes no further writes in: floats count one, others
-/// as many as take the same memory.
+/// Weight from which a record takes no further writes: a float counts one, other samples as many
+/// as take the same memory.
 const RECORD_WEIGHT: usize = 256 << 10;
+/// Bytes of a float sample, the unit of weights.
+const FLOAT_BYTES: usize = 16;
 
 /// A write that waits for its commit.
 pub(crate) struct Pending {
     pub(super) batch: Batch,
-    /// The slot of each series, where there was one. Series may have been forgotten since, so
-    /// it counts only if its labels are still the same.
+    /// Slot of each series that was in the head. Valid only if the slot's labels still match.
     pub(super) slots: Vec<Option<u32>>,
     weight: usize,
-    pub(super) answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
+    answer: oneshot::Sender<Result<AppendOutcome, StoreError>>,
     /// Its number in the queue.
     ticket: u64,
 }
 
 impl Pending {
-    /// A write, its series looked up already, outside of the one task that commits.
+    /// Returns a write whose series are looked up already, outside of the task that commits.
     pub(crate) fn new(
         head: &Head,
         batch: Batch,
@@ -41,16 +42,31 @@ impl Pending {
         Pending { batch, slots, weight, answer, ticket: 0 }
     }
 
-    /// How many samples wait; a histogram counts as many as take the same memory.
+    /// Returns the samples that wait; a histogram counts as many as take the same memory.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
+
+    /// Sends the result to the writer, which may have stopped waiting.
+    pub(crate) fn answer(self, result: Result<AppendOutcome, StoreError>) {
+        let _ = self.answer.send(result);
+    }
 }
 
-/// Who waits for a commit.
-#[derive(Default)]
+/// Number of float samples that take as much memory as the contents of a batch.
+fn weight_of(batch: &Batch) -> usize {
+    let histograms = batch.histograms.iter().map(HistogramSample::memory_bytes);
+    let exemplars = batch.exemplars.iter().map(BatchExemplar::memory_bytes);
+    let metadata = batch.metadata.iter().map(BatchMetadata::memory_bytes);
+    let others = histograms.chain(exemplars).chain(metadata);
+    let others: usize = others.map(|bytes| bytes.div_ceil(FLOAT_BYTES)).sum();
+    batch.timestamps.len() + batch.starts.len().div_ceil(2) + others
+}
+
+/// Writes that wait for a commit.
 pub(crate) struct Queue {
     state: Mutex<QueueState>,
+    failure: LogFailure,
 }
 
 #[derive(Default)]
@@ -59,19 +75,25 @@ struct QueueState {
     /// Weight of the samples that wait or are being committed.
     weight: usize,
     is_led: bool,
-    failed: Option<StoreError>,
+    /// Why no more writes are taken: the store is closed or read-only.
+    refused: Option<StoreError>,
     next_ticket: u64,
-    /// Since when a group is being committed.
+    /// Start of the commit under way.
     taken_at: Option<Instant>,
-    /// Whether it has been told that commits take too long.
+    /// Whether it was logged that commits take too long.
     is_stalled: bool,
 }
 
 impl Queue {
-    /// Lines up a write; its ticket, and whether the caller has to see to it that someone leads.
+    /// Returns an empty queue in front of a log.
+    pub(crate) fn new(failure: LogFailure) -> Queue {
+        Queue { state: Mutex::default(), failure }
+    }
+
+    /// Adds a write. Returns its ticket, and whether the caller has to start a leader.
     ///
-    /// Errors: the queue is full, an earlier commit has failed, or one is under way for longer
-    /// than writes wait.
+    /// Errors: the queue is full, an earlier commit has failed, or the current one takes longer
+    /// than `patience`.
     pub(crate) fn push(
         &self,
         mut pending: Pending,
@@ -79,8 +101,8 @@ impl Queue {
         patience: Duration,
     ) -> Result<(u64, bool), StoreError> {
         let mut state = self.lock();
-        if let Some(error) = &state.failed {
-            return Err(error.clone());
+        if let Some(error) = self.failure.get().or_else(|| state.refused.clone()) {
+            return Err(error);
         }
         if let Some(waited) = state.taken_at.map(|at| at.elapsed())
             && waited > patience
@@ -99,8 +121,8 @@ impl Queue {
         Ok((ticket, !std::mem::replace(&mut state.is_led, true)))
     }
 
-    /// Takes a write back that has waited for so long: none of it is stored then. It is too late
-    /// for one that is being committed, and the answer is no.
+    /// Removes a write that has waited for `waited`, so that nothing of it is stored. Returns false
+    /// if its commit has begun.
     pub(crate) fn withdraw(&self, ticket: u64, waited: Duration) -> bool {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_stalled, true) {
@@ -118,7 +140,7 @@ impl Queue {
         true
     }
 
-    /// Those who share the next record; none, and no leader any more, if nobody waits.
+    /// Takes the writes that share the next record. If there are none, the leader ends.
     pub(crate) fn take(&self) -> Vec<Pending> {
         let mut state = self.lock();
         let mut group = Vec::new();
@@ -134,7 +156,7 @@ impl Queue {
         group
     }
 
-    /// Gives the room of a committed group back.
+    /// Releases the weight of a committed group.
     pub(crate) fn release(&self, weight: usize) {
         let mut state = self.lock();
         state.weight = state.weight.saturating_sub(weight);
@@ -144,28 +166,28 @@ impl Queue {
         }
     }
 
-    /// Refuses everyone who waits, and every later write.
+    /// Refuses all waiting writes and every later one.
     pub(crate) fn fail(&self, error: &StoreError) {
         let waiting = {
             let mut state = self.lock();
-            state.failed.get_or_insert_with(|| error.clone());
+            self.failure.set(error);
             state.weight = 0;
             state.is_led = false;
             std::mem::take(&mut state.waiting)
         };
         for pending in waiting {
-            let _ = pending.answer.send(Err(error.clone()));
+            pending.answer(Err(error.clone()));
         }
     }
 
-    /// Refuses later writes; those who wait are still committed.
+    /// Refuses later writes; waiting ones are still committed.
     pub(crate) fn refuse(&self, error: &StoreError) {
-        self.lock().failed.get_or_insert_with(|| error.clone());
+        self.lock().refused.get_or_insert_with(|| error.clone());
     }
 
-    /// Why later writes are refused, if they are.
+    /// Returns the reason for which later writes are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
-        self.lock().failed.clone()
+        self.failure.get().or_else(|| self.lock().refused.clone())
     }
 
     /// Duration of the current commit, once writes have been rejected because of it.
@@ -175,18 +197,18 @@ impl Queue {
         (state.is_stalled || waited > patience).then_some(waited)
     }
 
-    /// Whether someone commits.
+    /// Returns whether a task commits.
     pub(crate) fn is_led(&self) -> bool {
         self.lock().is_led
     }
 
-    /// Whether a group has been taken and is not done.
+    /// Returns whether a group has been taken and not released.
     #[cfg(test)]
     pub(crate) fn is_committing(&self) -> bool {
         self.lock().taken_at.is_some()
     }
 
-    /// Weight of the samples that wait or are being committed.
+    /// Returns the weight of the samples that wait or are being committed.
     pub(crate) fn weight(&self) -> usize {
         self.lock().weight
     }

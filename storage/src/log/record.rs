@@ -1,4 +1,4 @@
-//! The log record of one group commit: columns, and each series defined once per epoch.
+//! The log record of one group commit: record, and each series defined once per epoch.
 //!
 //! ```text
 //! crc32c:4 LE of the rest │ version:1 = 1 or 2
@@ -38,7 +38,7 @@ const VERSION: u8 = 2;
 
 /// Samples of one series that stand together in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunHead {
+pub(crate) struct RecordRun {
     /// The series.
     pub(crate) reference: u32,
     /// How many samples.
@@ -49,13 +49,13 @@ pub(crate) struct RunHead {
 
 /// What is written together: series by slot or reference, and their samples end to end.
 #[derive(Debug, Default)]
-pub(crate) struct Columns {
+pub(crate) struct LogRecord {
     /// Reference of the first definition.
     pub(crate) first_ref: u32,
     /// Labels of the series that are defined here, their references ascending.
     pub(crate) definitions: Vec<Labels>,
     /// The runs, in the order in which they are applied.
-    pub(crate) runs: Vec<RunHead>,
+    pub(crate) runs: Vec<RecordRun>,
     /// Times of all floats.
     pub(crate) timestamps: Vec<i64>,
     /// Values of all floats.
@@ -66,8 +66,8 @@ pub(crate) struct Columns {
     pub(crate) histograms: Vec<Decided>,
 }
 
-impl Columns {
-    /// Empties the columns and keeps their memory.
+impl LogRecord {
+    /// Empties the record and keeps their memory.
     pub(crate) fn clear(&mut self) {
         self.definitions.clear();
         self.runs.clear();
@@ -133,7 +133,7 @@ impl Columns {
     ///
     /// Errors: what is wrong with the bytes; whatever they are, no more memory is taken than
     /// a bounded number of times their length.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Columns, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<LogRecord, String> {
         let (checksum, body) = bytes.split_first_chunk::<4>().ok_or("record is cut short")?;
         let (expected, found) = (u32::from_le_bytes(*checksum), crc32c::crc32c(body));
         if expected != found {
@@ -163,13 +163,13 @@ impl Columns {
             .ok_or_else(|| format!("{len} bytes of {float_count} values"))?;
         let (words, _) = values.as_chunks::<8>();
         let values = words.iter().map(|w| f64::from_bits(u64::from_le_bytes(*w))).collect();
-        let mut columns =
-            Columns { first_ref, definitions, runs, timestamps, values, ..Columns::default() };
+        let mut record =
+            LogRecord { first_ref, definitions, runs, timestamps, values, ..LogRecord::default() };
         if !is_plain {
-            columns.take_extra(&mut rest, float_count)?;
+            record.take_extra(&mut rest, float_count)?;
         }
         match rest.len() {
-            0 => Ok(columns),
+            0 => Ok(record),
             len => Err(format!("{len} bytes follow the record")),
         }
     }
@@ -196,7 +196,7 @@ impl Columns {
     }
 }
 
-fn take_runs(rest: &mut &[u8], is_plain: bool) -> Result<Vec<RunHead>, String> {
+fn take_runs(rest: &mut &[u8], is_plain: bool) -> Result<Vec<RecordRun>, String> {
     let mut runs = Vec::new();
     let mut before = -1;
     for _ in 0..take_count(rest)? {
@@ -208,7 +208,7 @@ fn take_runs(rest: &mut &[u8], is_plain: bool) -> Result<Vec<RunHead>, String> {
         let (count, is_histograms) =
             if is_plain { (number, false) } else { (number >> 1, number & 1 == 1) };
         let count = u32::try_from(count).map_err(|_| format!("{count} does not fit 32 bits"))?;
-        runs.push(RunHead { reference, count, is_histograms });
+        runs.push(RecordRun { reference, count, is_histograms });
     }
     Ok(runs)
 }
@@ -282,17 +282,17 @@ mod tests {
     use proptest::prelude::*;
 
     /// The fields as things that can be compared.
-    fn fields(columns: &Columns) -> impl PartialEq + std::fmt::Debug + use<> {
-        let values: Vec<u64> = columns.values.iter().map(|v| v.to_bits()).collect();
-        let histograms: Vec<_> = columns
+    fn fields(record: &LogRecord) -> impl PartialEq + std::fmt::Debug + use<> {
+        let values: Vec<u64> = record.values.iter().map(|v| v.to_bits()).collect();
+        let histograms: Vec<_> = record
             .histograms
             .iter()
             .map(|d| {
                 (d.sample.timestamp_ms, d.sample.start_ms, d.before, d.sample.histogram.clone())
             })
             .collect();
-        let lists = (columns.definitions.clone(), columns.runs.clone(), columns.timestamps.clone());
-        (columns.first_ref, lists, values, columns.starts.clone(), histograms)
+        let lists = (record.definitions.clone(), record.runs.clone(), record.timestamps.clone());
+        (record.first_ref, lists, values, record.starts.clone(), histograms)
     }
 
     fn histogram() -> impl Strategy<Value = Decided> {
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    fn columns() -> impl Strategy<Value = Columns> {
+    fn record() -> impl Strategy<Value = LogRecord> {
         let floats = prop::collection::vec((any::<i64>(), any::<f64>()), 0..4);
         let histograms = prop::collection::vec(histogram(), 0..4);
         let run = (any::<u32>(), floats, prop::option::weighted(0.3, histograms));
@@ -340,62 +340,62 @@ mod tests {
         let starts = prop_oneof![Just(0_usize), 0_usize..9];
         (any::<u32>(), definitions, prop::collection::vec(run, 0..6), starts).prop_map(
             |(first_ref, definitions, runs, starts)| {
-                let mut columns = Columns { first_ref, definitions, ..Columns::default() };
+                let mut record = LogRecord { first_ref, definitions, ..LogRecord::default() };
                 for (reference, floats, histograms) in runs {
                     let is_histograms = histograms.is_some();
                     let count = match histograms {
                         Some(mut histograms) => {
                             agree_on_those_before(&mut histograms);
                             let count = histograms.len();
-                            columns.histograms.extend(histograms);
+                            record.histograms.extend(histograms);
                             count
                         }
                         None => {
-                            columns.timestamps.extend(floats.iter().map(|(t, _)| t));
-                            columns.values.extend(floats.iter().map(|(_, v)| v));
+                            record.timestamps.extend(floats.iter().map(|(t, _)| t));
+                            record.values.extend(floats.iter().map(|(_, v)| v));
                             floats.len()
                         }
                     };
-                    columns.runs.push(RunHead { reference, count: count as u32, is_histograms });
+                    record.runs.push(RecordRun { reference, count: count as u32, is_histograms });
                 }
-                let len = starts.min(columns.timestamps.len());
-                columns.starts = columns.timestamps[..len].iter().map(|t| t / 3).collect();
+                let len = starts.min(record.timestamps.len());
+                record.starts = record.timestamps[..len].iter().map(|t| t / 3).collect();
                 // A record of no histograms and no starts has the version of floats.
-                if columns.histograms.is_empty() && columns.starts.is_empty() {
-                    columns.runs.retain(|run| !run.is_histograms);
+                if record.histograms.is_empty() && record.starts.is_empty() {
+                    record.runs.retain(|run| !run.is_histograms);
                 }
-                columns
+                record
             },
         )
     }
 
     proptest! {
         #[test]
-        fn records_come_back(columns in columns()) {
-            let decoded = Columns::decode(&columns.encode()).unwrap();
-            prop_assert_eq!(fields(&decoded), fields(&columns));
+        fn records_come_back(record in record()) {
+            let decoded = LogRecord::decode(&record.encode()).unwrap();
+            prop_assert_eq!(fields(&decoded), fields(&record));
         }
 
         #[test]
-        fn every_flipped_bit_is_found(columns in columns(), place in any::<prop::sample::Index>()) {
-            let mut bytes = columns.encode();
+        fn every_flipped_bit_is_found(record in record(), place in any::<prop::sample::Index>()) {
+            let mut bytes = record.encode();
             let bit = place.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Columns::decode(&bytes).is_err());
+            prop_assert!(LogRecord::decode(&bytes).is_err());
         }
 
         #[test]
         fn damage_under_a_good_checksum_is_a_record_or_an_error(
-            columns in columns(),
+            record in record(),
             place in any::<prop::sample::Index>(),
             byte in any::<u8>(),
         ) {
-            let mut bytes = columns.encode();
+            let mut bytes = record.encode();
             let at = 4 + place.index(bytes.len() - 4);
             bytes[at] = byte;
             let checksum = crc32c::crc32c(&bytes[4..]);
             bytes[..4].copy_from_slice(&checksum.to_le_bytes());
-            let _ = Columns::decode(&bytes);
+            let _ = LogRecord::decode(&bytes);
         }
 
         #[test]
@@ -405,22 +405,22 @@ mod tests {
         ) {
             let body = [&[version], &body[..]].concat();
             let bytes = [&crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat();
-            let _ = Columns::decode(&bytes);
+            let _ = LogRecord::decode(&bytes);
         }
     }
 
     #[test]
     fn records_of_floats_have_the_bytes_of_version_1() {
-        let columns = Columns {
+        let record = LogRecord {
             first_ref: 2,
             definitions: vec![Labels::from_pairs([("a", "b")])],
             runs: vec![
-                RunHead { reference: 2, count: 2, is_histograms: false },
-                RunHead { reference: 0, count: 1, is_histograms: false },
+                RecordRun { reference: 2, count: 2, is_histograms: false },
+                RecordRun { reference: 0, count: 1, is_histograms: false },
             ],
             timestamps: vec![1000, 1200, 900],
             values: vec![1.0, 2.0, 0.5],
-            ..Columns::default()
+            ..LogRecord::default()
         };
         // Version 1; reference 2, one definition of 4 bytes; two runs.
         let head = [1, 2, 1, 4, 1, b'a', 1, b'b', 2, 4, 2, 5, 1];
@@ -428,7 +428,7 @@ mod tests {
         let values = [1.0_f64, 2.0, 0.5].map(f64::to_le_bytes).concat();
         let body = [&head[..], &times[..], &values[..]].concat();
         let bytes = [&crc32c::crc32c(&body).to_le_bytes(), &body[..]].concat();
-        assert_eq!(columns.encode(), bytes);
-        assert_eq!(fields(&Columns::decode(&bytes).unwrap()), fields(&columns));
+        assert_eq!(record.encode(), bytes);
+        assert_eq!(fields(&LogRecord::decode(&bytes).unwrap()), fields(&record));
     }
 }

@@ -7,7 +7,7 @@ use model::Labels;
 
 use super::apply::{apply, ends};
 use super::commit::Log;
-use super::record::Columns;
+use super::record::LogRecord;
 use crate::delete::{Snapshot, Tombstone, Tombstones};
 use crate::error::StoreError;
 use crate::head::Head;
@@ -134,12 +134,12 @@ impl Replay {
         if sequence != info.record_count {
             return Err(corrupt(format!("expected record {} of the epoch", info.record_count)));
         }
-        let columns = Columns::decode(value).map_err(corrupt)?;
-        if columns.first_ref as usize != self.slots_of_refs.len() {
+        let record = LogRecord::decode(value).map_err(corrupt)?;
+        if record.first_ref as usize != self.slots_of_refs.len() {
             return Err(corrupt(format!("expected reference {}", self.slots_of_refs.len())));
         }
-        define(head, &columns.definitions, &mut self.slots_of_refs);
-        let slots = columns
+        define(head, &record.definitions, &mut self.slots_of_refs);
+        let slots = record
             .runs
             .iter()
             .map(|run| self.slots_of_refs.get(run.reference as usize).copied())
@@ -148,10 +148,10 @@ impl Replay {
         info.record_count += 1;
         info.bytes += value.len() as u64;
         info.ref_count = self.slots_of_refs.len() as u32;
-        let earliest_ms = columns.earliest_ms();
+        let earliest_ms = record.earliest_ms();
         info.note_earliest(earliest_ms);
         let is_wanted = |window: i64| is_open(window, epoch);
-        let newest_ms = apply(head, epoch, &columns, &slots, is_wanted, info, &mut log.scratch);
+        let newest_ms = apply(head, epoch, &record, &slots, is_wanted, info, &mut log.scratch);
         head.note_open(ends(&info.windows));
         log.newest_ms = log.newest_ms.max(newest_ms);
         log.epoch = log.epoch.max(epoch + 1);

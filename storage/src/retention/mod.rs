@@ -17,12 +17,12 @@ mod reference;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use model::{Labels, MatchOp, Matcher};
+use model::{Batch, HistogramSample, Labels, MatchOp, Matcher};
 
 use crate::error::StoreError;
 use crate::matchers::{push_matchers, take_matchers};
 use crate::varint::{push_varint, take_count, take_varint, unzigzag, zigzag};
-use crate::window::{TIME_MIN_MS, WINDOW_MS, window_of};
+use crate::window::{TIME_MIN_MS, TimeBounds, WINDOW_MS, window_of};
 use crate::{keys, value};
 
 pub(crate) use reference::{ClockReading, Observed, ReferenceTime, RetentionTime};
@@ -99,7 +99,7 @@ impl Rule {
     ///
     /// It goes back only with the clock, so that a clock that was ahead for a while does not have
     /// current writes refused afterwards. What has expired until then stays masked by tombstones.
-    pub(crate) fn border_ms(&self, time: RetentionTime) -> i64 {
+    pub(crate) fn floor_ms(&self, time: RetentionTime) -> i64 {
         let oldest_window_ms = |now_ms: i64| {
             window_of(now_ms.saturating_sub(self.rule.time_ms)).saturating_mul(WINDOW_MS)
         };
@@ -154,17 +154,17 @@ impl Keeping {
     }
 
     /// The first times that rules keep of series that pass some matchers.
-    pub(crate) fn borders(&self, time: RetentionTime) -> Borders<'_> {
-        let borders: Vec<(&RetentionRule, i64)> =
-            self.rules.iter().map(|rule| (&rule.rule, rule.border_ms(time))).collect();
-        let latest_ms = borders.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN);
+    pub(crate) fn floors(&self, time: RetentionTime) -> RetentionFloors<'_> {
+        let of_rules: Vec<(&RetentionRule, i64)> =
+            self.rules.iter().map(|rule| (&rule.rule, rule.floor_ms(time))).collect();
+        let latest_ms = of_rules.iter().map(|(_, ms)| *ms).max().unwrap_or(i64::MIN);
         let floor_ms = self.floor_ms(time);
-        Borders { floor_ms, time_ms: self.time_ms, borders, latest_ms }
+        RetentionFloors { floor_ms, time_ms: self.time_ms, of_rules, latest_ms }
     }
 
     /// The value of [`keys::RULES`], with borders of some rules in place of what has expired; none
     /// where there are no rules.
-    pub(crate) fn encode(&self, border_ms: impl Fn(&Rule) -> i64) -> Option<Vec<u8>> {
+    pub(crate) fn encode(&self, floor_ms: impl Fn(&Rule) -> i64) -> Option<Vec<u8>> {
         if self.rules.is_empty() {
             return None;
         }
@@ -172,7 +172,7 @@ impl Keeping {
         push_varint(&mut body, self.rules.len() as u64);
         for rule in &self.rules {
             push_varint(&mut body, zigzag(rule.rule.time_ms));
-            push_varint(&mut body, zigzag(border_ms(rule)));
+            push_varint(&mut body, zigzag(floor_ms(rule)));
             push_matchers(&mut body, &rule.rule.matchers);
         }
         Some(value::encode(keys::RULES, &body))
@@ -193,9 +193,9 @@ impl Keeping {
             let mut rules = Vec::new();
             for _ in 0..take_count(rest)? {
                 let time_ms = unzigzag(take_varint(rest)?);
-                let border_ms = unzigzag(take_varint(rest)?);
+                let floor_ms = unzigzag(take_varint(rest)?);
                 let rule = RetentionRule { matchers: take_matchers(rest)?, time_ms };
-                let expired_before_ms = Arc::new(AtomicI64::new(border_ms));
+                let expired_before_ms = Arc::new(AtomicI64::new(floor_ms));
                 rules.push(Rule { rule, expired_before_ms });
             }
             match rest.len() {
@@ -207,30 +207,50 @@ impl Keeping {
     }
 }
 
-/// Up to when rules expire samples, at one time.
+/// First times that the retention keeps, by rule, as of one time.
 #[derive(Debug)]
-pub(crate) struct Borders<'a> {
+pub(crate) struct RetentionFloors<'a> {
     /// Earliest time that is kept of all series.
     floor_ms: Option<i64>,
     /// Retention of all series.
     time_ms: Option<i64>,
-    borders: Vec<(&'a RetentionRule, i64)>,
-    /// No rule says anything of this time and later ones.
-    pub(crate) latest_ms: i64,
+    of_rules: Vec<(&'a RetentionRule, i64)>,
+    /// No rule expires this time or later ones.
+    latest_ms: i64,
 }
 
-impl Borders<'_> {
+impl RetentionFloors<'_> {
+    /// Returns the bounds of one series of a batch: rules may keep it for a shorter time.
+    pub(crate) fn bounds_of(
+        &self,
+        bounds: TimeBounds,
+        batch: &Batch,
+        series_index: usize,
+        histograms: &[HistogramSample],
+    ) -> TimeBounds {
+        let has_expired = |time_ms: &i64| *time_ms < self.latest_ms;
+        let floats = &batch.timestamps[batch.samples(series_index)];
+        // Most samples are newer than all that rules have expired.
+        if !floats.iter().any(has_expired)
+            && !histograms.iter().any(|sample| has_expired(&sample.timestamp_ms))
+        {
+            return bounds;
+        }
+        let min_ms = bounds.min_ms.max(self.min_ms(&batch.labels(series_index)));
+        TimeBounds { min_ms, ..bounds }
+    }
+
     /// The first time that is kept of a series.
-    pub(crate) fn min_ms(&self, labels: &Labels) -> i64 {
-        self.of_series(labels).map_or(i64::MIN, |(_, border_ms)| border_ms)
+    fn min_ms(&self, labels: &Labels) -> i64 {
+        self.of_series(labels).map_or(i64::MIN, |(_, floor_ms)| floor_ms)
     }
 
     /// The rule that keeps a series for the shortest time, and the first time that it keeps.
     fn of_series(&self, labels: &Labels) -> Option<(&RetentionRule, i64)> {
         let passes =
             |rule: &RetentionRule| rule.matchers.iter().all(|m| m.matches(labels.get(m.name())));
-        let of_series = self.borders.iter().filter(|(rule, _)| passes(rule)).copied();
-        of_series.max_by_key(|(_, border_ms)| *border_ms)
+        let of_series = self.of_rules.iter().filter(|(rule, _)| passes(rule)).copied();
+        of_series.max_by_key(|(_, floor_ms)| *floor_ms)
     }
 
     /// The limit that a sample of a series is older than, where nothing before `min_ms` is accepted
@@ -241,7 +261,7 @@ impl Borders<'_> {
         timestamp_ms: i64,
         min_ms: i64,
     ) -> Option<RetentionFloor> {
-        let is_before = |border_ms: i64| timestamp_ms < border_ms;
+        let is_before = |floor_ms: i64| timestamp_ms < floor_ms;
         if let Some((rule, floor_ms)) = self.of_series(labels)
             && is_before(floor_ms)
         {
@@ -306,40 +326,40 @@ mod tests {
     }
 
     #[test]
-    fn borders_are_those_of_windows_and_the_shortest_rule_counts() {
+    fn floors_are_window_starts_and_the_shortest_rule_counts() {
         let keeping = keeping();
         let now_ms = 10 * WINDOW_MS + 5;
         let time = RetentionTime { now_ms, reference_ms: Some(now_ms) };
-        let borders = keeping.borders(time);
-        assert_eq!(borders.latest_ms, 10 * WINDOW_MS);
+        let floors = keeping.floors(time);
+        assert_eq!(floors.latest_ms, 10 * WINDOW_MS);
         let min_ms =
-            |pairs: &[(&str, &str)]| borders.min_ms(&Labels::from_pairs(pairs.iter().copied()));
+            |pairs: &[(&str, &str)]| floors.min_ms(&Labels::from_pairs(pairs.iter().copied()));
         assert_eq!(min_ms(&[("__name__", "debug_x")]), 10 * WINDOW_MS);
         assert_eq!(min_ms(&[("__name__", "debug_x"), ("a", "é")]), 10 * WINDOW_MS);
         assert_eq!(min_ms(&[("__name__", "x"), ("a", "é")]), 3 * WINDOW_MS);
         assert_eq!(min_ms(&[("__name__", "x")]), i64::MIN);
         keeping.rules[1].set_expired_before(12 * WINDOW_MS);
-        assert_eq!(keeping.rules[1].border_ms(time), 3 * WINDOW_MS, "the clock was set back");
+        assert_eq!(keeping.rules[1].floor_ms(time), 3 * WINDOW_MS, "the clock was set back");
         keeping.rules[1].set_expired_before(2 * WINDOW_MS);
         let unconfirmed = RetentionTime { reference_ms: None, ..time };
-        assert_eq!(keeping.rules[1].border_ms(unconfirmed), 2 * WINDOW_MS, "as it was");
-        assert_eq!(keeping.rules[0].border_ms(unconfirmed), i64::MIN);
+        assert_eq!(keeping.rules[1].floor_ms(unconfirmed), 2 * WINDOW_MS, "as it was");
+        assert_eq!(keeping.rules[0].floor_ms(unconfirmed), i64::MIN);
     }
 
     #[test]
     fn the_limit_that_a_sample_is_older_than_is_named() {
         let keeping = Keeping { time_ms: Some(9 * WINDOW_MS), ..keeping() };
         let now_ms = 20 * WINDOW_MS;
-        let borders = keeping.borders(RetentionTime { now_ms, reference_ms: Some(now_ms) });
+        let floors = keeping.floors(RetentionTime { now_ms, reference_ms: Some(now_ms) });
         let series = Labels::from_pairs([("__name__", "debug_x"), ("a", "é")]);
         let other = Labels::from_pairs([("a", "é")]);
         let rule = RetentionLimit::Rule("{__name__=~\"debug_.*\"}".to_owned(), 3);
-        let found = borders.floor_of(&series, 5, 0).unwrap();
+        let found = floors.floor_of(&series, 5, 0).unwrap();
         assert_eq!(found, RetentionFloor { floor_ms: 19 * WINDOW_MS, limit: rule });
-        let found = borders.floor_of(&other, 12 * WINDOW_MS, 0).unwrap();
+        let found = floors.floor_of(&other, 12 * WINDOW_MS, 0).unwrap();
         let rule = RetentionLimit::Rule("{a=\"é\"}".to_owned(), 7 * WINDOW_MS);
         assert_eq!(found, RetentionFloor { floor_ms: 13 * WINDOW_MS, limit: rule });
-        let all = |timestamp_ms, min_ms| borders.floor_of(&Labels::default(), timestamp_ms, min_ms);
+        let all = |timestamp_ms, min_ms| floors.floor_of(&Labels::default(), timestamp_ms, min_ms);
         let time = RetentionLimit::Time(9 * WINDOW_MS);
         let expected = RetentionFloor { floor_ms: 11 * WINDOW_MS, limit: time };
         assert_eq!(all(5, 12 * WINDOW_MS), Some(expected));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Histogram, HistogramSample, TimeRange, prefetch};
+use model::{HistogramSample, TimeRange, prefetch};
 use smallvec::SmallVec;
 
 use super::columns::{ColumnPlace, KeptColumn};
@@ -98,7 +98,7 @@ impl Part {
             Part::Column(column) => column.bytes(),
             Part::Tail(tail) => size_of_val(tail.samples()),
             Part::Floats(floats) => floats.samples.len() * 16 + floats.starts.len() * 8,
-            Part::Histograms(samples) => samples.iter().map(histogram_bytes).sum(),
+            Part::Histograms(samples) => samples.iter().map(HistogramSample::memory_bytes).sum(),
         }
     }
 
@@ -193,15 +193,6 @@ impl TailRoom {
             }
         }
     }
-}
-
-/// Returns the size of a histogram in memory, shared data included.
-pub(crate) fn histogram_bytes(sample: &HistogramSample) -> usize {
-    let histogram = &sample.histogram;
-    size_of::<HistogramSample>()
-        + size_of::<Histogram>()
-        + histogram.heap_bytes()
-        + size_of_val(&*histogram.custom_bounds)
 }
 
 /// Appends start timestamps after those of `sample_count` samples, if there are any.

@@ -53,9 +53,7 @@ pub(super) async fn clean_partition(
 /// without: all that it would not tell apart from what was written later.
 async fn reserve(core: &Core) -> Result<(u32, Snapshot), StoreError> {
     let mut log = core.log.lock().await;
-    if let Some(error) = log.failed() {
-        return Err(error);
-    }
+    log.check()?;
     // A seal takes the number before that of the log's epoch: not this one.
     let run = log.epoch + 1;
     log.epoch = run + 2;

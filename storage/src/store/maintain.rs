@@ -81,7 +81,7 @@ pub(super) async fn maintain_forever(core: Arc<Core>) {
         tokio::select! {
             () = tokio::time::sleep(MAINTAIN_INTERVAL) => {}
             // What has just failed is not tried again at the rate of commits.
-            () = core.log_is_large.notified(), if !has_failed => {}
+            () = core.maintenance_wanted.notified(), if !has_failed => {}
         }
         let result = match maintain(&core).await {
             Ok(true) => seal::write_out(&core).await,

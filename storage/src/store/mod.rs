@@ -1,7 +1,7 @@
 //! The store: opens, appends, deletes and closes; reading is in [`crate::read`].
 
 mod delete;
-mod lead;
+mod group_commit;
 mod maintain;
 mod open;
 mod snapshot;
@@ -136,7 +136,7 @@ impl Store {
         let pushed = queue.push(pending, self.core.options.queue_samples_max, patience);
         let (ticket, is_first) = pushed.map_err(|error| self.core.refused(error))?;
         if is_first {
-            tokio::spawn(lead::lead(Arc::clone(&self.core)));
+            tokio::spawn(group_commit::lead(Arc::clone(&self.core)));
         }
         let Ok(outcome) = tokio::time::timeout(patience, outcome).await else {
             let may_be_stored = !queue.withdraw(ticket, patience);
@@ -284,8 +284,8 @@ impl Store {
             }
             idle.await;
         }
-        let failed = self.core.log.lock().await.failed();
-        let disowned = if failed.is_none() && !self.core.lsm.is_read_only() {
+        let is_intact = self.core.log.lock().await.check().is_ok();
+        let disowned = if is_intact && !self.core.lsm.is_read_only() {
             let mut set = WriteSet::default();
             set.delete(keys::OWNER);
             self.core.lsm.commit(set).await

@@ -433,7 +433,7 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
             store.append(batch(&old, &[(1, 1.0)])).await.unwrap();
             store.seal_all().await.unwrap();
             let core = store.core();
-            let (answer, outcome) = tokio::sync::oneshot::channel();
+            let (answer, _outcome) = tokio::sync::oneshot::channel();
             let pending = Pending::new(&core.head, batch(&old, &[(2, 2.0)]), answer);
             {
                 let _log = core.log.lock().await;
@@ -448,11 +448,13 @@ fn a_slot_found_before_its_series_was_forgotten_is_looked_up_again() {
                 TimeBounds { min_ms: i64::MIN, max_ms: i64::MAX, out_of_order_window_ms: None };
             let mut log = core.log.lock().await;
             let keeping = Keeping::default();
-            let borders = keeping.borders(core.retention_time());
-            log.commit(&core.log_target(), bounds, &borders, vec![pending], |_| {}).await.unwrap();
+            let floors = keeping.floors(core.retention_time());
+            let mut group = [pending];
+            let committed =
+                log.commit(&core.log_target(), bounds, &floors, &mut group).await.unwrap();
             drop(log);
             let accepted = AppendOutcome { accepted: 1, ..AppendOutcome::default() };
-            assert_eq!(outcome.await.unwrap(), Ok(accepted));
+            assert_eq!(committed.outcomes, [accepted]);
             assert_eq!(read_all(&store).await.unwrap(), expected);
         });
     }

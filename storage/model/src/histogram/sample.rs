@@ -14,3 +14,13 @@ pub struct HistogramSample {
     /// Value; a staleness marker if its sum is one.
     pub histogram: Arc<Histogram>,
 }
+
+impl HistogramSample {
+    /// Returns the bytes that the sample takes in memory, shared ones included.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<HistogramSample>()
+            + size_of::<Histogram>()
+            + self.histogram.heap_bytes()
+            + size_of_val(&*self.histogram.custom_bounds)
+    }
+}
