@@ -315,6 +315,19 @@ fn named_functions_exist() {
 }
 
 #[test]
+fn named_variables_exist() {
+    let sources: String = files(root(), ".rs").into_iter().map(text).collect();
+    let variable = regex(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b");
+    let contributing = text("CONTRIBUTING.md");
+    let findings: Vec<String> = variable
+        .find_iter(&contributing)
+        .filter(|found| !sources.contains(&format!("\"{}\"", found.as_str())))
+        .map(|found| format!("CONTRIBUTING.md: there is no variable {}", found.as_str()))
+        .collect();
+    assert_none(&findings);
+}
+
+#[test]
 fn first_documents_are_short() {
     for (name, bytes_max) in
         [("README.md", README_BYTES_MAX), ("ARCHITECTURE.md", ARCHITECTURE_BYTES_MAX)]
